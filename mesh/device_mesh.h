@@ -1,0 +1,111 @@
+// A device mesh: an n-D grid of ranks with named dims.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Create({{"ddp", 8}, {"fsdp", 5}}));
+//   mesh.NumRanks();                    // 40
+//   mesh.CoordinateOf(7);               // {1, 2}: row-major, the last dim varies fastest
+//   mesh.GroupOf({0}, 7);               // {2, 7, 12, ..., 37}: ranks that differ in ddp only
+//   mesh.ToString();                    // "ddp=8,fsdp=5"
+//
+// Ranks that are not 0..n-1 in row-major order are listed: "a=2,b=2@4-5,0-1".
+// A position is the row-major index of a coordinate: 0 .. NumRanks()-1. On a row-major mesh the
+// rank at position p is p.
+//
+// A mesh keeps its ranks as runs of consecutive ones, so a row-major mesh of a million ranks costs
+// what one of eight costs; listed ranks cost O(runs), and looking one up O(log runs).
+//
+// A DeviceMesh is an immutable value; copies share their rank list. Safe for concurrent use.
+#ifndef MESHIFT_MESH_DEVICE_MESH_H_
+#define MESHIFT_MESH_DEVICE_MESH_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace meshift {
+
+// One index per mesh dim.
+using Coordinate = absl::InlinedVector<int64_t, 6>;
+
+class DeviceMesh {
+ public:
+  struct Dim {
+    std::string name;
+    int64_t size = 0;
+    friend bool operator==(const Dim&, const Dim&) = default;
+  };
+
+  // A mesh of at least one dim, each of size >= 1 with a name of its own ([A-Za-z_][A-Za-z0-9_]*).
+  // `ranks`: the rank at each position, row-major; empty = 0..n-1. Ranks are distinct, >= 0 and
+  // below 2^31. At most 2^31 - 1 ranks. An explicit list that is 0..n-1 equals the empty one.
+  // INVALID_ARGUMENT otherwise; the message names the value.
+  static absl::StatusOr<DeviceMesh> Create(std::vector<Dim> dims, std::vector<int64_t> ranks = {});
+  // Reads what ToString prints, with ranks listed singly or in ranges ("4,5,0-1") and spaces around
+  // names and numbers. Never expands a range, so that no text costs more than its length.
+  static absl::StatusOr<DeviceMesh> Parse(std::string_view text);
+
+  int NumDims() const;
+  const Dim& dim(int d) const;  // REQUIRES: 0 <= d < NumDims()
+  absl::Span<const Dim> dims() const;
+  int64_t NumRanks() const;
+  bool IsRowMajor() const;  // ranks are 0..n-1 in order
+  std::optional<int> FindDim(std::string_view name) const;
+
+  int64_t RankAt(int64_t position) const;                 // REQUIRES: 0 <= position < NumRanks()
+  std::optional<int64_t> PositionOf(int64_t rank) const;  // nullopt: not in the mesh
+  std::optional<Coordinate> CoordinateOf(int64_t rank) const;
+  Coordinate CoordinateAt(int64_t position) const;
+  int64_t PositionAt(absl::Span<const int64_t> coordinate) const;
+  int64_t RankAt(absl::Span<const int64_t> coordinate) const {
+    return RankAt(PositionAt(coordinate));
+  }
+  // The ranks in position order; for a row-major mesh this makes a list of all ranks.
+  std::vector<int64_t> Ranks() const;
+
+  // The group of `rank` over mesh dims `mesh_dims` (indices, ascending): all ranks that differ from
+  // it only in those dims, in coordinate order (row-major over `mesh_dims`).
+  // REQUIRES: rank is in the mesh.
+  std::vector<int64_t> GroupOf(absl::Span<const int> mesh_dims, int64_t rank) const;
+  // All groups over `mesh_dims`, in order of the coordinates of the other dims.
+  std::vector<std::vector<int64_t>> Groups(absl::Span<const int> mesh_dims) const;
+
+  // In the calls below, `names` are dims of this mesh, in its order. INVALID_ARGUMENT otherwise.
+
+  // The sub-mesh that keeps the dims `names` and holds `rank`.
+  absl::StatusOr<DeviceMesh> Slice(absl::Span<const std::string> names, int64_t rank) const;
+  // A mesh in which the dims `names` (adjacent or not) are one dim called `name` (default: the
+  // names joined with '_'), which stands where the first of them stood.
+  absl::StatusOr<DeviceMesh> Flatten(absl::Span<const std::string> names,
+                                     std::string_view name = "") const;
+  // A mesh in which dim `name` is replaced by `dims`, whose sizes multiply to its size.
+  absl::StatusOr<DeviceMesh> Unflatten(std::string_view name, std::vector<Dim> dims) const;
+  // The meshes side by side along a new outermost dim. All have equal dims and no rank in common.
+  static absl::StatusOr<DeviceMesh> Concatenate(std::string_view name,
+                                                absl::Span<const DeviceMesh> meshes);
+
+  std::string ToString() const;
+
+  friend bool operator==(const DeviceMesh& a, const DeviceMesh& b);
+  template <typename H>
+  friend H AbslHashValue(H h, const DeviceMesh& mesh) {
+    return H::combine(std::move(h), mesh.Hash());
+  }
+
+ private:
+  struct Rep;
+  size_t Hash() const;
+  explicit DeviceMesh(std::shared_ptr<const Rep> rep) : rep_(std::move(rep)) {}
+  std::shared_ptr<const Rep> rep_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_MESH_DEVICE_MESH_H_

@@ -1,0 +1,79 @@
+// What the planner needs to know of the machine: a hierarchy of links between ranks.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(Topology topology, Topology::Parse("nvlink=8"));
+//   topology.NumLevels();               // 2: NVLink inside a domain of 8 ranks, network beyond
+//   topology.level(0).domain_size;      // 8
+//   topology.DomainOf(0, 13);           // 1: rank 13 lives in the second NVLink domain
+//
+// Level 0 is the fastest. Ranks r with equal r / domain_size share a domain of a level; the last
+// level holds all ranks (domain_size 0). Domain sizes grow by whole factors.
+//
+// A Topology is an immutable value. Safe for concurrent use.
+#ifndef MESHIFT_MESH_TOPOLOGY_H_
+#define MESHIFT_MESH_TOPOLOGY_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace meshift {
+
+struct TopologyLevel {
+  std::string name;                // "nvlink", "net", "flat"
+  int64_t domain_size = 0;         // ranks per domain; 0 on the last level: all ranks
+  int64_t bandwidth_bytes_per_us = 0;  // one rank's share of the links of this level, one direction
+  int64_t latency_ns = 0;          // added per hop over this level
+  friend bool operator==(const TopologyLevel&, const TopologyLevel&) = default;
+};
+
+// Constants that do not depend on the level.
+struct TopologyConstants {
+  int64_t collective_latency_ns = 10000;   // start of a collective: reference: NCCL's LL base latency
+  int64_t message_latency_ns = 500;        // each further message of a grouped send/recv
+  int64_t copy_latency_ns = 2000;          // start of a local kernel
+  int64_t copy_bandwidth_bytes_per_us = 1500000;  // local memory, read plus write counted once
+  int64_t group_setup_ns = 0;              // making a group that does not exist yet
+  friend bool operator==(const TopologyConstants&, const TopologyConstants&) = default;
+};
+
+class Topology {
+ public:
+  // One level, all ranks alike. The default everywhere.
+  static Topology Flat();
+  static absl::StatusOr<Topology> Create(std::vector<TopologyLevel> levels,
+                                         TopologyConstants constants = {});
+  // Text: a preset's name ("flat", "h100", "a100", ...) or levels from inside out, "nvlink=8" (the
+  // network beyond is implied) or "nvlink=8,rail=64"; see kinds and presets in topology.cc. Reads
+  // what ToString prints. INVALID_ARGUMENT names the value and the rule.
+  static absl::StatusOr<Topology> Parse(std::string_view text);
+  // {"levels": [{"name", "domain_size", "bandwidth_bytes_per_us", "latency_ns"}, ...],
+  //  "constants": {...}}; unknown keys are errors.
+  static absl::StatusOr<Topology> FromJson(std::string_view json);
+  std::string ToJson() const;
+
+  int NumLevels() const { return static_cast<int>(levels_.size()); }
+  const TopologyLevel& level(int i) const { return levels_[i]; }
+  const TopologyConstants& constants() const { return constants_; }
+  // The index of the domain of `level` that rank lives in.
+  int64_t DomainOf(int level, int64_t rank) const;
+  // The lowest level whose domains hold both ranks.
+  int LevelBetween(int64_t a, int64_t b) const;
+
+  // The shortest text that Parse reads back to an equal value: a preset, "nvlink=8", else the JSON
+  // form on one line.
+  std::string ToString() const;
+  friend bool operator==(const Topology&, const Topology&) = default;
+
+ private:
+  Topology() = default;
+  std::vector<TopologyLevel> levels_;
+  TopologyConstants constants_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_MESH_TOPOLOGY_H_
