@@ -6,7 +6,8 @@
 //   topology.DomainOf(0, 13);           // 1: rank 13 lives in the second NVLink domain
 //
 // Level 0 is the fastest. Ranks r with equal r / domain_size share a domain of a level; the last
-// level holds all ranks (domain_size 0). Domain sizes grow by whole factors.
+// level holds all ranks (domain_size 0). Domain sizes grow by whole factors. Levels are named like
+// mesh dims, [A-Za-z_][A-Za-z0-9_]*, each differently.
 //
 // A Topology is an immutable value. Safe for concurrent use.
 #ifndef MESHIFT_MESH_TOPOLOGY_H_
@@ -23,20 +24,20 @@
 namespace meshift {
 
 struct TopologyLevel {
-  std::string name;                // "nvlink", "net", "flat"
-  int64_t domain_size = 0;         // ranks per domain; 0 on the last level: all ranks
+  std::string name;                    // "nvlink", "net", "flat"
+  int64_t domain_size = 0;             // ranks per domain; 0 on the last level: all ranks
   int64_t bandwidth_bytes_per_us = 0;  // one rank's share of the links of this level, one direction
-  int64_t latency_ns = 0;          // added per hop over this level
+  int64_t latency_ns = 0;              // added per hop over this level
   friend bool operator==(const TopologyLevel&, const TopologyLevel&) = default;
 };
 
 // Constants that do not depend on the level.
 struct TopologyConstants {
-  int64_t collective_latency_ns = 10000;   // start of a collective: reference: NCCL's LL base latency
-  int64_t message_latency_ns = 500;        // each further message of a grouped send/recv
-  int64_t copy_latency_ns = 2000;          // start of a local kernel
+  int64_t collective_latency_ns = 10000;          // start of a collective: NCCL's small ones, LL
+  int64_t message_latency_ns = 500;               // each further message of a grouped send/recv
+  int64_t copy_latency_ns = 2000;                 // start of a local kernel
   int64_t copy_bandwidth_bytes_per_us = 1500000;  // local memory, read plus write counted once
-  int64_t group_setup_ns = 0;              // making a group that does not exist yet
+  int64_t group_setup_ns = 0;                     // making a group that does not exist yet
   friend bool operator==(const TopologyConstants&, const TopologyConstants&) = default;
 };
 
@@ -46,19 +47,21 @@ class Topology {
   static Topology Flat();
   static absl::StatusOr<Topology> Create(std::vector<TopologyLevel> levels,
                                          TopologyConstants constants = {});
-  // Text: a preset's name ("flat", "h100", "a100", ...) or levels from inside out, "nvlink=8" (the
-  // network beyond is implied) or "nvlink=8,rail=64"; see kinds and presets in topology.cc. Reads
-  // what ToString prints. INVALID_ARGUMENT names the value and the rule.
+  // Text: a preset's name ("flat", "a100", "h100", "h200", "gb200"); levels from inside out,
+  // "nvlink=8" or "nvlink=8,rail=64", with the links of an H100 machine and its network beyond,
+  // "net", implied; or JSON. Reads what ToString prints. INVALID_ARGUMENT names the value and the
+  // rule.
   static absl::StatusOr<Topology> Parse(std::string_view text);
   // {"levels": [{"name", "domain_size", "bandwidth_bytes_per_us", "latency_ns"}, ...],
-  //  "constants": {...}}; unknown keys are errors.
+  //  "constants": {...}}; constants that are not given have their defaults, unknown keys are
+  //  errors.
   static absl::StatusOr<Topology> FromJson(std::string_view json);
   std::string ToJson() const;
 
   int NumLevels() const { return static_cast<int>(levels_.size()); }
   const TopologyLevel& level(int i) const { return levels_[i]; }
   const TopologyConstants& constants() const { return constants_; }
-  // The index of the domain of `level` that rank lives in.
+  // The index of the domain of `level` that `rank` lives in.
   int64_t DomainOf(int level, int64_t rank) const;
   // The lowest level whose domains hold both ranks.
   int LevelBetween(int64_t a, int64_t b) const;
