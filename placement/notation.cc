@@ -1,0 +1,96 @@
+#include "placement/notation.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "placement/placement.h"
+#include "placement/scanner.h"
+
+namespace meshift {
+namespace {
+
+absl::StatusOr<int> ReadTensorDim(Scanner& scanner) {
+  const bool parenthesis = scanner.Take("(");
+  if (parenthesis && scanner.Take("dim")) MESHIFT_RETURN_IF_ERROR(scanner.Expect("="));
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t dim, scanner.ExpectInt());
+  if (parenthesis) MESHIFT_RETURN_IF_ERROR(scanner.Expect(")"));
+  if (dim < std::numeric_limits<int>::min() || dim > std::numeric_limits<int>::max()) {
+    return InvalidArgument("Shard({}) is out of range for any tensor", dim);
+  }
+  return static_cast<int>(dim);
+}
+
+absl::StatusOr<PlacementTerm> ReadShard(Scanner& scanner) {
+  MESHIFT_ASSIGN_OR_RETURN(const int tensor_dim, ReadTensorDim(scanner));
+  PlacementTerm term{Placement::Shard(tensor_dim), std::nullopt};
+  if (scanner.Take("{")) {
+    Placement::Sizes sizes;
+    do {
+      MESHIFT_ASSIGN_OR_RETURN(const int64_t size, scanner.ExpectInt());
+      sizes.push_back(size);
+    } while (scanner.Take(","));
+    MESHIFT_RETURN_IF_ERROR(scanner.Expect("}"));
+    term.placement = Placement::RaggedShard(tensor_dim, std::move(sizes));
+  }
+  if (scanner.Take("[")) {
+    MESHIFT_ASSIGN_OR_RETURN(term.place, scanner.ExpectInt());
+    MESHIFT_RETURN_IF_ERROR(scanner.Expect("]"));
+  }
+  return term;
+}
+
+absl::StatusOr<PlacementTerm> ReadPartial(Scanner& scanner) {
+  ReduceOp op = ReduceOp::kSum;
+  if (scanner.Take("(") && !scanner.Take(")")) {
+    MESHIFT_ASSIGN_OR_RETURN(op, ParseReduceOp(scanner.TakeWord()));
+    MESHIFT_RETURN_IF_ERROR(scanner.Expect(")"));
+  }
+  return PlacementTerm{Placement::Partial(op), std::nullopt};
+}
+
+absl::StatusOr<PlacementTerm> ReadTerm(Scanner& scanner) {
+  // The long words first: the short ones begin them.
+  if (scanner.Take("Shard") || scanner.Take("S")) return ReadShard(scanner);
+  if (scanner.Take("Partial") || scanner.Take("P")) return ReadPartial(scanner);
+  if (scanner.Take("Replicate") || scanner.Take("R")) {
+    if (scanner.Take("(")) MESHIFT_RETURN_IF_ERROR(scanner.Expect(")"));
+    return PlacementTerm{Placement::Replicate(), std::nullopt};
+  }
+  return InvalidArgument("expected R, S(dim), P or P(op) at \"{}\"", scanner.rest());
+}
+
+absl::StatusOr<std::vector<PlacementTerm>> ReadList(Scanner& scanner) {
+  const std::string_view close = scanner.Take("(") ? ")" : scanner.Take("[") ? "]" : "";
+  std::vector<PlacementTerm> terms;
+  bool done = false;
+  while (!done) {
+    MESHIFT_ASSIGN_OR_RETURN(PlacementTerm term, ReadTerm(scanner));
+    terms.push_back(std::move(term));
+    const bool comma = scanner.Take(",");
+    // Python writes a tuple of one as "(Shard(0),)"; without parentheses a comma promises more.
+    done = close.empty() ? !comma && scanner.rest().empty() : scanner.rest().starts_with(close);
+  }
+  MESHIFT_RETURN_IF_ERROR(scanner.Expect(close));
+  MESHIFT_RETURN_IF_ERROR(scanner.ExpectEnd());
+  return terms;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<PlacementTerm>> ParsePlacements(std::string_view text) {
+  Scanner scanner(text);
+  absl::StatusOr<std::vector<PlacementTerm>> terms = ReadList(scanner);
+  if (!terms.ok()) return Annotate(terms.status(), fmt::format("placements \"{}\"", text));
+  return terms;
+}
+
+}  // namespace meshift

@@ -1,0 +1,43 @@
+#include "placement/op_table.h"
+
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+
+namespace meshift {
+namespace {
+
+// Why `op` of `dtype` is refused; empty where it is not.
+std::string_view Refusal(ReduceOp op, DType dtype) {
+  if (dtype == DType::kF4E2M1) return "f4e2m1 is a storage format, which nothing reduces";
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+    case ReduceOp::kProduct:
+      if (dtype == DType::kBool) return "bool takes and, or, xor, min, max";
+      break;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+      if (IsComplex(dtype)) return "complex numbers have no order";
+      break;
+    case ReduceOp::kAnd:
+    case ReduceOp::kOr:
+    case ReduceOp::kXor:
+      if (IsFloat(dtype) || IsComplex(dtype)) return "and, or, xor take bool and integers";
+      break;
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::Status CheckReduce(ReduceOp op, DType dtype) {
+  const std::string_view refusal = Refusal(op, dtype);
+  if (refusal.empty()) return absl::OkStatus();
+  return InvalidArgument("{} of {} is refused: {}", Name(op), Name(dtype), refusal);
+}
+
+}  // namespace meshift

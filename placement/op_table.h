@@ -1,0 +1,20 @@
+// Which reductions of which dtypes there are. Engines may serve fewer.
+//
+//   CheckReduce(ReduceOp::kMax, DType::kF32);  // OK
+//   CheckReduce(ReduceOp::kMax, DType::kC64);  // max of c64 is refused: complex numbers have no
+//   ...
+#ifndef MESHIFT_PLACEMENT_OP_TABLE_H_
+#define MESHIFT_PLACEMENT_OP_TABLE_H_
+
+#include "absl/status/status.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+
+namespace meshift {
+
+// OK where a value of `dtype` may be a partial `op`; else INVALID_ARGUMENT with the reason.
+absl::Status CheckReduce(ReduceOp op, DType dtype);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLACEMENT_OP_TABLE_H_

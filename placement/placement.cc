@@ -1,0 +1,65 @@
+#include "placement/placement.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+namespace {
+
+// In the order of the enum.
+constexpr std::array<std::string_view, kNumReduceOps> kOpNames = {
+    "sum", "avg", "min", "max", "product", "and", "or", "xor",
+};
+
+}  // namespace
+
+std::string_view Name(ReduceOp op) { return kOpNames[static_cast<size_t>(op)]; }
+
+absl::StatusOr<ReduceOp> ParseReduceOp(std::string_view name) {
+  for (size_t i = 0; i < kOpNames.size(); ++i) {
+    if (kOpNames[i] == name) return static_cast<ReduceOp>(i);
+  }
+  return InvalidArgument("\"{}\" is no reduce op (sum avg min max product and or xor)", name);
+}
+
+bool IsExact(ReduceOp op, DType dtype) {
+  switch (op) {
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+    case ReduceOp::kAnd:
+    case ReduceOp::kOr:
+    case ReduceOp::kXor:
+      return true;
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+    case ReduceOp::kProduct:
+      break;
+  }
+  return IsInteger(dtype) || dtype == DType::kBool;
+}
+
+std::string Placement::ToString() const {
+  switch (kind_) {
+    case Kind::kReplicate:
+      return "R";
+    case Kind::kPartial:
+      return op_ == ReduceOp::kSum ? "P" : fmt::format("P({})", Name(op_));
+    case Kind::kShard:
+      break;
+  }
+  std::string text = fmt::format("S({})", tensor_dim_);
+  if (IsRagged()) {
+    text += fmt::format("{{{}}}", fmt::join(sizes_.begin(), sizes_.end(), ","));
+  }
+  return text;
+}
+
+}  // namespace meshift

@@ -1,0 +1,84 @@
+// How one mesh dim holds a tensor: replicated, a shard of a tensor dim, or a partial value.
+//
+//   Placement::Replicate()              // R
+//   Placement::Shard(0)                 // S(0)
+//   Placement::Partial()                // P       (a sum)
+//   Placement::Partial(ReduceOp::kMax)  // P(max)
+#ifndef MESHIFT_PLACEMENT_PLACEMENT_H_
+#define MESHIFT_PLACEMENT_PLACEMENT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+
+enum class ReduceOp : uint8_t { kSum, kAvg, kMin, kMax, kProduct, kAnd, kOr, kXor };
+inline constexpr int kNumReduceOps = 8;
+
+std::string_view Name(ReduceOp op);
+absl::StatusOr<ReduceOp> ParseReduceOp(std::string_view name);
+
+// Whether `op` gives the same bits in whatever order `dtype` values are combined: and, or, xor,
+// min, max always; everything on integers and bool.
+bool IsExact(ReduceOp op, DType dtype);
+
+class Placement {
+ public:
+  enum class Kind : uint8_t { kReplicate, kShard, kPartial };
+  // One size per coordinate of the mesh dim; empty: ceil chunks.
+  using Sizes = absl::InlinedVector<int64_t, 4>;
+
+  static Placement Replicate() { return Placement(Kind::kReplicate); }
+  static Placement Shard(int tensor_dim) {
+    Placement p(Kind::kShard);
+    p.tensor_dim_ = tensor_dim;
+    return p;
+  }
+  // A ragged shard: coordinate i of the mesh dim holds sizes[i] rows.
+  static Placement RaggedShard(int tensor_dim, Sizes sizes) {
+    Placement p = Shard(tensor_dim);
+    p.sizes_ = std::move(sizes);
+    return p;
+  }
+  static Placement Partial(ReduceOp op = ReduceOp::kSum) {
+    Placement p(Kind::kPartial);
+    p.op_ = op;
+    return p;
+  }
+
+  Kind kind() const { return kind_; }
+  bool IsReplicate() const { return kind_ == Kind::kReplicate; }
+  bool IsShard() const { return kind_ == Kind::kShard; }
+  bool IsPartial() const { return kind_ == Kind::kPartial; }
+  bool IsRagged() const { return !sizes_.empty(); }
+  int tensor_dim() const { return tensor_dim_; }  // REQUIRES: IsShard()
+  const Sizes& sizes() const { return sizes_; }   // REQUIRES: IsShard()
+  ReduceOp op() const { return op_; }             // REQUIRES: IsPartial()
+
+  // "R", "S(0)", "S(0){3,0,5}", "P", "P(max)"; the place in the cut order is the sharding's to
+  // print.
+  std::string ToString() const;
+
+  friend bool operator==(const Placement&, const Placement&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Placement& p) {
+    return H::combine(std::move(h), p.kind_, p.tensor_dim_, p.op_, p.sizes_);
+  }
+
+ private:
+  explicit Placement(Kind kind) : kind_(kind) {}
+  Kind kind_;
+  ReduceOp op_ = ReduceOp::kSum;
+  int tensor_dim_ = 0;
+  Sizes sizes_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLACEMENT_PLACEMENT_H_

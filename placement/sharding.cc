@@ -1,0 +1,331 @@
+#include "placement/sharding.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/checked_math.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/notation.h"
+#include "placement/op_table.h"
+#include "placement/placement.h"
+#include "placement/tensor_type.h"
+
+namespace meshift {
+namespace {
+
+// Part of one tensor dim.
+struct Interval {
+  int64_t offset = 0;
+  int64_t size = 0;
+};
+
+// What coordinate `index` of a mesh dim of `mesh_size` gets of `whole`.
+Interval Cut(const Interval& whole, const Placement& placement, int64_t mesh_size, int64_t index) {
+  if (placement.IsRagged()) {
+    const Placement::Sizes& sizes = placement.sizes();
+    int64_t offset = whole.offset;
+    for (int64_t i = 0; i < index; ++i) offset += sizes[i];
+    return {offset, sizes[index]};
+  }
+  const int64_t chunk = CeilDiv(whole.size, mesh_size);
+  const int64_t skipped = std::min(whole.size, chunk * index);
+  return {whole.offset + skipped, std::min(chunk, whole.size - skipped)};
+}
+
+// The distinct sizes of pieces that cutting a dim of `size` leaves. Few: a ceil cut makes two sizes
+// of one, and empty pieces.
+std::vector<int64_t> PieceSizes(int64_t size, const Placement& placement, int64_t mesh_size) {
+  if (placement.IsRagged()) return {placement.sizes().begin(), placement.sizes().end()};
+  const int64_t chunk = CeilDiv(size, mesh_size);
+  if (chunk == 0) return {0};
+  return {chunk, size % chunk};
+}
+
+bool IsShardOf(const Placement& placement, int tensor_dim) {
+  return placement.IsShard() && placement.tensor_dim() == tensor_dim;
+}
+
+// The mesh dims that cut `tensor_dim`: a ragged one, then the others in mesh order.
+Cuts DefaultCuts(absl::Span<const Placement> placements, int tensor_dim) {
+  Cuts cuts;
+  for (size_t d = 0; d < placements.size(); ++d) {
+    if (!IsShardOf(placements[d], tensor_dim)) continue;
+    cuts.insert(placements[d].IsRagged() ? cuts.begin() : cuts.end(), static_cast<int>(d));
+  }
+  return cuts;
+}
+
+// The tensor dim that `placement` cuts, counted from the front.
+absl::StatusOr<int> ResolveTensorDim(const Placement& placement, int rank) {
+  const int dim = placement.tensor_dim();
+  if (dim < -rank || dim >= rank) {
+    return InvalidArgument("Shard({}) is out of range for a rank-{} tensor", dim, rank);
+  }
+  return dim < 0 ? dim + rank : dim;
+}
+
+absl::Status CheckRagged(const Placement& placement, const DeviceMesh::Dim& mesh_dim,
+                         int64_t size) {
+  const Placement::Sizes& sizes = placement.sizes();
+  if (static_cast<int64_t>(sizes.size()) != mesh_dim.size) {
+    return InvalidArgument("{} has {} sizes for the {} coordinates of mesh dim {}",
+                           placement.ToString(), sizes.size(), mesh_dim.size, mesh_dim.name);
+  }
+  int64_t sum = 0;
+  for (const int64_t piece : sizes) {
+    if (piece < 0) return InvalidArgument("{}: size {} is negative", placement.ToString(), piece);
+    sum = SaturatingAdd(sum, piece);
+  }
+  if (sum != size) {
+    return InvalidArgument("{}: the sizes add up to {}, tensor dim {} has {}", placement.ToString(),
+                           sum, placement.tensor_dim(), size);
+  }
+  return absl::OkStatus();
+}
+
+// Counts tensor dims from the front, and checks each shard by itself.
+absl::Status ResolveShards(const DeviceMesh& mesh, const TensorType& tensor,
+                           std::vector<Placement>* placements) {
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    Placement& placement = (*placements)[d];
+    if (!placement.IsShard()) continue;
+    MESHIFT_ASSIGN_OR_RETURN(const int tensor_dim,
+                             ResolveTensorDim(placement, static_cast<int>(tensor.shape.size())));
+    placement = Placement::RaggedShard(tensor_dim, placement.sizes());
+    if (placement.IsRagged()) {
+      MESHIFT_RETURN_IF_ERROR(CheckRagged(placement, mesh.dim(d), tensor.shape[tensor_dim]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPartials(absl::Span<const Placement> placements, DType dtype) {
+  const auto adds = [](ReduceOp op) { return op == ReduceOp::kSum || op == ReduceOp::kAvg; };
+  std::optional<ReduceOp> first;
+  for (const Placement& placement : placements) {
+    if (!placement.IsPartial()) continue;
+    const ReduceOp op = placement.op();
+    MESHIFT_RETURN_IF_ERROR(CheckReduce(op, dtype));
+    if (!first) first = op;
+    if (op != *first && !(adds(op) && adds(*first))) {
+      return InvalidArgument("Partial({}) and Partial({}) in one tensor: only sum and avg may mix",
+                             Name(*first), Name(op));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCuts(absl::Span<const Placement> placements, int tensor_dim, const Cuts& cuts) {
+  const Cuts expected = DefaultCuts(placements, tensor_dim);
+  const auto ragged = [&](int d) { return placements[d].IsRagged(); };
+  if (std::count_if(expected.begin(), expected.end(), ragged) > 1) {
+    return InvalidArgument("tensor dim {} has two ragged cuts; at most one is allowed", tensor_dim);
+  }
+  if (!std::is_permutation(cuts.begin(), cuts.end(), expected.begin(), expected.end())) {
+    return InvalidArgument("[{}] is no order of the mesh dims [{}] that cut tensor dim {}",
+                           fmt::join(cuts.begin(), cuts.end(), ","),
+                           fmt::join(expected.begin(), expected.end(), ","), tensor_dim);
+  }
+  if (std::find_if(cuts.begin(), cuts.end(), ragged) > cuts.begin() && ragged(expected[0])) {
+    return InvalidArgument("{} is not the outermost cut of tensor dim {}; a ragged cut must be",
+                           placements[expected[0]].ToString(), tensor_dim);
+  }
+  return absl::OkStatus();
+}
+
+// Each row of each local box must be whole bytes, so the innermost dim is only cut into such
+// pieces.
+absl::Status CheckWholeBytes(const DeviceMesh& mesh, const TensorType& tensor,
+                             absl::Span<const Placement> placements, absl::Span<const Cuts> cuts) {
+  const int per_byte = 8 / BitWidth(tensor.dtype);
+  if (per_byte <= 1) return absl::OkStatus();
+  if (tensor.shape.empty()) {
+    return InvalidArgument("{} is not a whole number of bytes", tensor.ToString());
+  }
+  const size_t innermost = tensor.shape.size() - 1;
+  std::vector<int64_t> sizes = {tensor.shape[innermost]};
+  if (sizes[0] % per_byte != 0) {
+    return InvalidArgument("{}: tensor dim {} is not a whole number of bytes", tensor.ToString(),
+                           innermost);
+  }
+  for (const int d : cuts[innermost]) {
+    std::vector<int64_t> pieces;
+    for (const int64_t size : sizes) {
+      for (const int64_t piece : PieceSizes(size, placements[d], mesh.dim(d).size)) {
+        if (piece % per_byte != 0) {
+          return InvalidArgument("{}: mesh dim {} cuts tensor dim {} inside a byte",
+                                 tensor.ToString(), mesh.dim(d).name, innermost);
+        }
+        pieces.push_back(piece);
+      }
+    }
+    std::sort(pieces.begin(), pieces.end());
+    pieces.erase(std::unique(pieces.begin(), pieces.end()), pieces.end());
+    sizes = std::move(pieces);
+  }
+  return absl::OkStatus();
+}
+
+// The cut order that the places written in `terms` make; an empty list where none is written.
+absl::StatusOr<std::vector<Cuts>> CutsFromPlaces(absl::Span<const PlacementTerm> terms, int rank) {
+  // Per tensor dim, -1 at the places not seen yet.
+  std::vector<Cuts> mesh_dims(rank);
+  std::vector<int> written(rank, 0);
+  for (const PlacementTerm& term : terms) {
+    if (!term.placement.IsShard()) continue;
+    MESHIFT_ASSIGN_OR_RETURN(const int tensor_dim, ResolveTensorDim(term.placement, rank));
+    mesh_dims[tensor_dim].push_back(-1);
+    written[tensor_dim] += term.place.has_value() ? 1 : 0;
+  }
+  for (size_t d = 0; d < terms.size(); ++d) {
+    if (!terms[d].place) continue;
+    MESHIFT_ASSIGN_OR_RETURN(const int tensor_dim, ResolveTensorDim(terms[d].placement, rank));
+    Cuts& cuts = mesh_dims[tensor_dim];
+    const int64_t place = *terms[d].place;
+    if (place < 0 || place >= static_cast<int64_t>(cuts.size()) || cuts[place] != -1) {
+      return InvalidArgument(
+          "{}[{}]: the places in the cut order of tensor dim {} must be 0 to {}, each once",
+          terms[d].placement.ToString(), place, tensor_dim, cuts.size() - 1);
+    }
+    cuts[place] = static_cast<int>(d);
+  }
+  for (int t = 0; t < rank; ++t) {
+    if (written[t] == 0) {
+      mesh_dims[t].clear();
+    } else if (written[t] != static_cast<int>(mesh_dims[t].size())) {
+      return InvalidArgument(
+          "{} of the {} mesh dims that cut tensor dim {} carry a place in the cut order; all or "
+          "none must",
+          written[t], mesh_dims[t].size(), t);
+    }
+  }
+  return mesh_dims;
+}
+
+}  // namespace
+
+absl::StatusOr<Sharding> Sharding::Create(DeviceMesh mesh, TensorType tensor,
+                                          std::vector<Placement> placements,
+                                          std::vector<Cuts> cuts) {
+  MESHIFT_ASSIGN_OR_RETURN(tensor, TensorType::Create(tensor.dtype, std::move(tensor.shape)));
+  if (static_cast<int>(placements.size()) != mesh.NumDims()) {
+    return InvalidArgument("{} placements for the {} dims of mesh {}", placements.size(),
+                           mesh.NumDims(), mesh.ToString());
+  }
+  const size_t rank = tensor.shape.size();
+  if (!cuts.empty() && cuts.size() != rank) {
+    return InvalidArgument("{} cut orders for a rank-{} tensor", cuts.size(), rank);
+  }
+  MESHIFT_RETURN_IF_ERROR(ResolveShards(mesh, tensor, &placements));
+  MESHIFT_RETURN_IF_ERROR(CheckPartials(placements, tensor.dtype));
+  cuts.resize(rank);
+  for (size_t t = 0; t < rank; ++t) {
+    const int tensor_dim = static_cast<int>(t);
+    if (cuts[t].empty()) cuts[t] = DefaultCuts(placements, tensor_dim);
+    MESHIFT_RETURN_IF_ERROR(CheckCuts(placements, tensor_dim, cuts[t]));
+  }
+  MESHIFT_RETURN_IF_ERROR(CheckWholeBytes(mesh, tensor, placements, cuts));
+  return Sharding(std::move(mesh), std::move(tensor), std::move(placements), std::move(cuts));
+}
+
+absl::StatusOr<Sharding> Sharding::Parse(std::string_view tensor, const DeviceMesh& mesh,
+                                         std::string_view placements) {
+  MESHIFT_ASSIGN_OR_RETURN(TensorType type, TensorType::Parse(tensor));
+  return Parse(std::move(type), mesh, placements);
+}
+
+absl::StatusOr<Sharding> Sharding::Parse(TensorType tensor, const DeviceMesh& mesh,
+                                         std::string_view placements) {
+  MESHIFT_ASSIGN_OR_RETURN(std::vector<PlacementTerm> terms, ParsePlacements(placements));
+  MESHIFT_ASSIGN_OR_RETURN(std::vector<Cuts> cuts,
+                           CutsFromPlaces(terms, static_cast<int>(tensor.shape.size())));
+  std::vector<Placement> list;
+  list.reserve(terms.size());
+  for (PlacementTerm& term : terms) list.push_back(std::move(term.placement));
+  return Create(mesh, std::move(tensor), std::move(list), std::move(cuts));
+}
+
+absl::StatusOr<Sharding> Sharding::Parse(std::string_view text) {
+  const size_t on = text.find(" on ");
+  const size_t as = text.find(" as ", on);
+  if (on == std::string_view::npos || as == std::string_view::npos) {
+    return InvalidArgument("sharding \"{}\" is not of the form \"TENSOR on MESH as PLACEMENTS\"",
+                           text);
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
+                           DeviceMesh::Parse(text.substr(on + 4, as - (on + 4))));
+  return Parse(text.substr(0, on), mesh, text.substr(as + 4));
+}
+
+absl::StatusOr<Sharding> Sharding::WithPlacements(std::string_view placements) const {
+  return Parse(tensor_, mesh_, placements);
+}
+
+bool Sharding::HasPartial() const {
+  return std::any_of(placements_.begin(), placements_.end(),
+                     [](const Placement& placement) { return placement.IsPartial(); });
+}
+
+Box Sharding::LocalBox(int64_t rank) const { return BoxAt(*mesh_.CoordinateOf(rank)); }
+
+Box Sharding::BoxAt(absl::Span<const int64_t> coordinate) const {
+  Box box{Shape(shape().size()), shape()};
+  for (size_t t = 0; t < box.size.size(); ++t) {
+    Interval piece{0, box.size[t]};
+    for (const int d : cuts_[t]) {
+      piece = Cut(piece, placements_[d], mesh_.dim(d).size, coordinate[d]);
+    }
+    box.offset[t] = piece.offset;
+    box.size[t] = piece.size;
+  }
+  return box;
+}
+
+int64_t Sharding::MaxLocalElements() const {
+  // A larger piece has no smaller pieces, and the cuts of two tensor dims do not depend on another.
+  Shape largest = shape();
+  for (size_t t = 0; t < largest.size(); ++t) {
+    for (const int d : cuts_[t]) {
+      const Placement::Sizes& sizes = placements_[d].sizes();
+      largest[t] = sizes.empty() ? CeilDiv(largest[t], mesh_.dim(d).size)
+                                 : *std::max_element(sizes.begin(), sizes.end());
+    }
+  }
+  return NumElements(largest);
+}
+
+std::string Sharding::PlacementsText() const {
+  std::string text;
+  for (size_t d = 0; d < placements_.size(); ++d) {
+    const Placement& placement = placements_[d];
+    if (d > 0) text += ",";
+    text += placement.ToString();
+    if (!placement.IsShard()) continue;
+    const Cuts& cuts = cuts_[placement.tensor_dim()];
+    if (cuts == DefaultCuts(placements_, placement.tensor_dim())) continue;
+    text += fmt::format("[{}]",
+                        std::find(cuts.begin(), cuts.end(), static_cast<int>(d)) - cuts.begin());
+  }
+  return text;
+}
+
+std::string Sharding::ToString() const {
+  return fmt::format("{} on {} as {}", tensor_.ToString(), mesh_.ToString(), PlacementsText());
+}
+
+}  // namespace meshift

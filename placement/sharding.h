@@ -1,0 +1,108 @@
+// A sharding: one tensor (dtype, global shape) on one mesh, with a placement per mesh dim.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=2,tp=4"));
+//   MESHIFT_ASSIGN_OR_RETURN(Sharding s, Sharding::Parse("bf16[10,8]", mesh, "S(0),S(1)"));
+//   s.LocalBox(5);                       // rank 5 = (1, 1): {{5, 2}, {5, 2}}
+//   s.CutsOf(0);                         // {0}: mesh dim 0 cuts tensor dim 0
+//   s.PlacementsText();                  // "S(0),S(1)"
+//
+// When several mesh dims cut one tensor dim, CutsOf() says in which order, outermost first; default
+// is mesh order, another order is written with the place: "S(0)[1],S(0)[0]". Cuts are
+// torch.chunk's: pieces of ceil(D / n), trailing pieces short or empty; nested cuts cut the piece
+// again. An empty piece's offset is the end of what was cut. A ragged cut ("S(0){3,0,5}") is always
+// outermost.
+//
+// A Sharding is an immutable value. Safe for concurrent use.
+#ifndef MESHIFT_PLACEMENT_SHARDING_H_
+#define MESHIFT_PLACEMENT_SHARDING_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+#include "placement/tensor_type.h"
+
+namespace meshift {
+
+// The mesh dims that cut one tensor dim, outermost first.
+using Cuts = absl::InlinedVector<int, 4>;
+
+class Sharding {
+ public:
+  // `placements`: one per mesh dim; negative tensor dims count from the end. `cuts`: per tensor dim
+  // the mesh dims that cut it, outermost first; where a list or all of `cuts` is empty: mesh order,
+  // but a ragged cut first. INVALID_ARGUMENT names the value and the rule: count of placements
+  // unlike the mesh's, tensor dim out of range, an order that is none, partial kinds mixed (only
+  // sum with avg), an op that the dtype does not have, ragged sizes that do not add up, f4e2m1 cut
+  // inside a byte.
+  static absl::StatusOr<Sharding> Create(DeviceMesh mesh, TensorType tensor,
+                                         std::vector<Placement> placements,
+                                         std::vector<Cuts> cuts = {});
+  // `placements`: "P,S(0)[1],R" or DTensor's "(Partial, Shard(0), Replicate)", "Partial(max)",
+  // also without separators "S(0)R"; see placement/notation.h.
+  static absl::StatusOr<Sharding> Parse(std::string_view tensor, const DeviceMesh& mesh,
+                                        std::string_view placements);
+  static absl::StatusOr<Sharding> Parse(TensorType tensor, const DeviceMesh& mesh,
+                                        std::string_view placements);
+  // Reads what ToString prints.
+  static absl::StatusOr<Sharding> Parse(std::string_view text);
+  // The same tensor and mesh, placed otherwise.
+  absl::StatusOr<Sharding> WithPlacements(std::string_view placements) const;
+
+  const DeviceMesh& mesh() const { return mesh_; }
+  const TensorType& tensor() const { return tensor_; }
+  DType dtype() const { return tensor_.dtype; }
+  const Shape& shape() const { return tensor_.shape; }
+  absl::Span<const Placement> placements() const { return placements_; }
+  const Placement& placement(int mesh_dim) const { return placements_[mesh_dim]; }
+  // REQUIRES: 0 <= tensor_dim < shape().size()
+  absl::Span<const int> CutsOf(int tensor_dim) const { return cuts_[tensor_dim]; }
+  bool HasPartial() const;
+
+  // What `rank` holds. REQUIRES: the rank is in the mesh.
+  Box LocalBox(int64_t rank) const;
+  Box BoxAt(absl::Span<const int64_t> coordinate) const;
+  // The elements of the largest local box. O(mesh dims), and O(sizes) of a ragged cut.
+  int64_t MaxLocalElements() const;
+
+  // "S(0)[1],S(0)[0],R"; places in the cut order only of tensor dims that have not the default one.
+  std::string PlacementsText() const;
+  // "bf16[10,8] on dp=2,tp=4 as S(0),S(1)"
+  std::string ToString() const;
+
+  friend bool operator==(const Sharding& a, const Sharding& b) {
+    return a.mesh_ == b.mesh_ && a.tensor_ == b.tensor_ && a.placements_ == b.placements_ &&
+           a.cuts_ == b.cuts_;
+  }
+  template <typename H>
+  friend H AbslHashValue(H h, const Sharding& s) {
+    return H::combine(std::move(h), s.mesh_, s.tensor_.dtype, s.tensor_.shape, s.placements_,
+                      s.cuts_);
+  }
+
+ private:
+  Sharding(DeviceMesh mesh, TensorType tensor, std::vector<Placement> placements,
+           std::vector<Cuts> cuts)
+      : mesh_(std::move(mesh)),
+        tensor_(std::move(tensor)),
+        placements_(std::move(placements)),
+        cuts_(std::move(cuts)) {}
+
+  DeviceMesh mesh_;
+  TensorType tensor_;
+  std::vector<Placement> placements_;
+  std::vector<Cuts> cuts_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLACEMENT_SHARDING_H_

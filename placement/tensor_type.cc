@@ -1,0 +1,61 @@
+#include "placement/tensor_type.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/checked_math.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "placement/scanner.h"
+
+namespace meshift {
+
+absl::StatusOr<TensorType> TensorType::Create(DType dtype, Shape shape) {
+  TensorType type{dtype, std::move(shape)};
+  const Shape& sizes = type.shape;
+  if (sizes.size() > kMaxTensorRank) {
+    return InvalidArgument("{} has {} dims; at most {} are allowed", type.ToString(), sizes.size(),
+                           kMaxTensorRank);
+  }
+  int64_t elements = 1;
+  for (const int64_t size : sizes) {
+    if (size < 0) return InvalidArgument("{}: size {} is negative", type.ToString(), size);
+    if (!CheckedMul(elements, std::max<int64_t>(size, 1), &elements)) {
+      return InvalidArgument("{} has more than 2^63 - 1 elements", type.ToString());
+    }
+  }
+  // An element of less than a byte cannot make more bytes than there are elements.
+  int64_t bytes = 0;
+  if (!CheckedMul(elements, std::max(BitWidth(dtype) / 8, 1), &bytes)) {
+    return InvalidArgument("{} has more than 2^63 - 1 bytes", type.ToString());
+  }
+  return type;
+}
+
+absl::StatusOr<TensorType> TensorType::Parse(std::string_view text) {
+  Scanner scanner(text);
+  MESHIFT_ASSIGN_OR_RETURN(const DType dtype, ParseDType(scanner.TakeWord()));
+  MESHIFT_RETURN_IF_ERROR(scanner.Expect("["));
+  Shape shape;
+  if (!scanner.Take("]")) {
+    do {
+      MESHIFT_ASSIGN_OR_RETURN(const int64_t size, scanner.ExpectInt());
+      shape.push_back(size);
+    } while (scanner.Take(","));
+    MESHIFT_RETURN_IF_ERROR(scanner.Expect("]"));
+  }
+  MESHIFT_RETURN_IF_ERROR(scanner.ExpectEnd());
+  return Create(dtype, std::move(shape));
+}
+
+std::string TensorType::ToString() const {
+  return fmt::format("{}[{}]", Name(dtype), fmt::join(shape.begin(), shape.end(), ","));
+}
+
+}  // namespace meshift
