@@ -3,7 +3,6 @@
 #ifndef MESHIFT_PLACEMENT_DTYPE_H_
 #define MESHIFT_PLACEMENT_DTYPE_H_
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 
