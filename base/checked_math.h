@@ -1,0 +1,43 @@
+// Integer arithmetic that says when it overflows, and the few roundings that everyone needs.
+//
+//   if (!CheckedMul(count, ItemBytes(dtype), &bytes)) return InvalidArgument("...");
+#ifndef MESHIFT_BASE_CHECKED_MATH_H_
+#define MESHIFT_BASE_CHECKED_MATH_H_
+
+#include <cstdint>
+
+namespace meshift {
+
+// *out = a * b; false (and *out unspecified) where that is not representable.
+inline bool CheckedMul(int64_t a, int64_t b, int64_t* out) {
+  return !__builtin_mul_overflow(a, b, out);
+}
+
+// *out = a + b; false (and *out unspecified) where that is not representable.
+inline bool CheckedAdd(int64_t a, int64_t b, int64_t* out) {
+  return !__builtin_add_overflow(a, b, out);
+}
+
+// ceil(a / b). REQUIRES: a >= 0, b > 0.
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+// The least multiple of b that is at least a. REQUIRES: a >= 0, b > 0, no overflow.
+constexpr int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
+
+// a * b / c, rounded up, without overflow in between; saturates at INT64_MAX.
+// REQUIRES: a, b >= 0, c > 0.
+inline int64_t MulDivCeil(int64_t a, int64_t b, int64_t c) {
+  const auto product = static_cast<__int128>(a) * b;
+  const __int128 quotient = product / c + (product % c != 0 ? 1 : 0);
+  return quotient > INT64_MAX ? INT64_MAX : static_cast<int64_t>(quotient);
+}
+
+// a + b, saturating at INT64_MAX. REQUIRES: a, b >= 0.
+inline int64_t SaturatingAdd(int64_t a, int64_t b) {
+  int64_t sum = 0;
+  return CheckedAdd(a, b, &sum) ? sum : INT64_MAX;
+}
+
+}  // namespace meshift
+
+#endif  // MESHIFT_BASE_CHECKED_MATH_H_

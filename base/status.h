@@ -1,0 +1,56 @@
+// Making an absl::Status from a fmt pattern, and reading its message, without tripping over
+// Abseil builds in which absl::string_view is not std::string_view.
+//
+//   return InvalidArgument("Shard({}) is out of range for a rank-{} tensor", dim, rank);
+//   fmt::print(stderr, "{}\n", Message(status));
+#ifndef MESHIFT_BASE_STATUS_H_
+#define MESHIFT_BASE_STATUS_H_
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace meshift {
+
+// The arguments are bad, whatever the state of the system.
+template <typename... Args>
+absl::Status InvalidArgument(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::InvalidArgumentError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// The call is valid, but not in this state (a redistributor that has failed, say).
+template <typename... Args>
+absl::Status FailedPrecondition(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::FailedPreconditionError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// The request is sensible, and this version or engine cannot serve it.
+template <typename... Args>
+absl::Status Unimplemented(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::UnimplementedError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// An invariant of Meshift's own is broken: a bug.
+template <typename... Args>
+absl::Status Internal(fmt::format_string<Args...> format, Args&&... args) {
+  return absl::InternalError(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// The message of `status` as a std::string (empty for OK).
+inline std::string Message(const absl::Status& status) {
+  return std::string(status.message().data(), status.message().size());
+}
+
+// `status` with `context` and ": " put before its message; OK stays OK.
+inline absl::Status Annotate(const absl::Status& status, const std::string& context) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), context + ": " + Message(status));
+}
+
+}  // namespace meshift
+
+#endif  // MESHIFT_BASE_STATUS_H_

@@ -1,0 +1,87 @@
+// Collectives over one group of ranks. Small and abstract; an Engine makes the instances.
+//
+//   communicator->AllReduce(in, out, count, DType::kBF16, {.op = ReduceOp::kSum}, *stream);
+//   engine->Synchronize(*stream);
+//
+// Every call only puts work on `stream` and returns; it never waits for other ranks. All members of
+// the group make the same calls in the same order. Buffers must stay untouched until the work is
+// done. `count`s are in elements. Members are numbered 0..size()-1 in ascending order of ranks.
+// A communicator is used by one thread at a time; different communicators may be used concurrently.
+// After Abort() every call fails with ABORTED.
+#ifndef MESHIFT_COMM_COMMUNICATOR_H_
+#define MESHIFT_COMM_COMMUNICATOR_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+
+namespace meshift {
+
+class Stream;  // comm/engine.h
+
+// How values are combined. avg: the sum, divided once by `divisor`, before rounding.
+struct Reduction {
+  ReduceOp op = ReduceOp::kSum;
+  int64_t divisor = 1;
+  friend bool operator==(const Reduction&, const Reduction&) = default;
+};
+
+// One message of a grouped send/recv; `peer` is a member's number.
+struct Message {
+  int peer = 0;
+  void* data = nullptr;
+  int64_t count = 0;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  virtual int rank() const = 0;  // this member's number
+  virtual int size() const = 0;
+
+  // recv[i] = the reduction of all members' send[i]; equal bits on all members. In place if
+  // recv == send.
+  virtual absl::Status AllReduce(const void* send, void* recv, int64_t count, DType dtype,
+                                 const Reduction& reduction, Stream& stream) = 0;
+  // `send` holds size() blocks of `recv_count` elements; member i gets the reduction of all blocks
+  // i.
+  virtual absl::Status ReduceScatter(const void* send, void* recv, int64_t recv_count, DType dtype,
+                                     const Reduction& reduction, Stream& stream) = 0;
+  // Block i of `recv` (size() blocks of `send_count` elements) is member i's `send`.
+  virtual absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
+                                 Stream& stream) = 0;
+  // Block i of `recv` is block rank() of member i's `send`; blocks of `count` elements.
+  virtual absl::Status AllToAll(const void* send, void* recv, int64_t count, DType dtype,
+                                Stream& stream) = 0;
+  // All sends and receives as one operation, free of deadlock. At most one message per pair and
+  // direction; what a member sends, the peer receives with the same count. Not to itself. A member
+  // without messages still calls.
+  virtual absl::Status SendRecv(absl::Span<const Message> sends, absl::Span<const Message> recvs,
+                                DType dtype, Stream& stream) = 0;
+  // `data` of member `root` is copied to all.
+  virtual absl::Status Broadcast(void* data, int64_t count, DType dtype, int root,
+                                 Stream& stream) = 0;
+  // Done when all members have reached it.
+  virtual absl::Status Barrier(Stream& stream) = 0;
+
+  // Ends all work of the group, also that of other members, with ABORTED. May be called twice, and
+  // from any thread.
+  virtual void Abort() = 0;
+  // OK, or the first error of this group. Any thread.
+  virtual absl::Status Health() const = 0;
+  virtual std::string ToString() const = 0;
+
+ protected:
+  Communicator() = default;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_COMMUNICATOR_H_

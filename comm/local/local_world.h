@@ -1,0 +1,59 @@
+// The in-process engine: all ranks of a world in one process, with real buffers.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto world, LocalWorld::Create({.num_ranks = 1024}));
+//   for (int r = 0; r < 1024; ++r) { ... world->engine(r)->CreateStream() ... }
+//
+// A rank has in-order streams, as a GPU has; it need not be a thread. A few workers execute
+// whatever is at the head of a stream and ready; a collective is ready once all its members have
+// reached it. So one thread may put work on the streams of 1,024 ranks and then wait, or one thread
+// per rank may.
+//
+// Engines belong to the world and must not outlive it. Safe for concurrent use.
+#ifndef MESHIFT_COMM_LOCAL_LOCAL_WORLD_H_
+#define MESHIFT_COMM_LOCAL_LOCAL_WORLD_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "comm/engine.h"
+
+namespace meshift {
+
+// In which order a collective combines contributions of order-dependent reductions (sums, averages
+// and products of floats).
+enum class ReductionOrder : uint8_t {
+  kRanks,        // ascending ranks
+  kTopology,     // inside each domain of LocalWorldOptions::domain_size first, each domain's result
+                 // rounded to the wire dtype, then across domains
+  kAdversarial,  // ascending ranks, then moved by a few units in the last place, a distance of its
+                 // own for each group of the partition: only values from one group have equal bits
+};
+
+struct LocalWorldOptions {
+  int64_t num_ranks = 1;
+  int num_workers = 2;  // 0: work runs inside Synchronize, on the caller's thread
+  ReductionOrder reduction_order = ReductionOrder::kRanks;
+  int64_t domain_size = 8;  // kTopology: ranks r with equal r / domain_size share a domain
+};
+
+// Bytes that were ever allocated and not yet freed, now and at most, for one rank.
+struct MemoryStats {
+  int64_t bytes_in_use = 0;
+  int64_t peak_bytes = 0;
+};
+
+class LocalWorld {
+ public:
+  static absl::StatusOr<std::unique_ptr<LocalWorld>> Create(const LocalWorldOptions& options);
+  virtual ~LocalWorld() = default;
+
+  virtual Engine* engine(int64_t rank) = 0;  // REQUIRES: 0 <= rank < num_ranks
+  virtual MemoryStats memory(int64_t rank) const = 0;
+  // Takes effect for collectives that are put on streams afterwards.
+  virtual void SetReductionOrder(ReductionOrder order, int64_t domain_size) = 0;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_LOCAL_LOCAL_WORLD_H_

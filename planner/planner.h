@@ -1,0 +1,44 @@
+// Making plans.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Parse("ddp=8,fsdp=5,tp=1"));
+//   MESHIFT_ASSIGN_OR_RETURN(auto from, Sharding::Parse("bf16[8192,8192]", mesh, "P,P,R"));
+//   MESHIFT_ASSIGN_OR_RETURN(auto to, from.WithPlacements("R,R,R"));
+//   MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakePlan(from, to));
+//     // all_reduce{ddp,fsdp} -> R,R,R
+//
+// Planning is a pure function of its arguments: the same on every rank, in every process.
+#ifndef MESHIFT_PLANNER_PLANNER_H_
+#define MESHIFT_PLANNER_PLANNER_H_
+
+#include "absl/status/statusor.h"
+#include "mesh/topology.h"
+#include "placement/sharding.h"
+#include "planner/capabilities.h"
+#include "planner/plan.h"
+
+namespace meshift {
+
+enum class PlannerKind : uint8_t {
+  kBest,    // the cheapest plan that keeps the promise
+  kPerDim,  // one collective per mesh dim, as DTensor's greedy planner; a baseline to compare with
+};
+std::string_view Name(PlannerKind kind);  // "best", "per-dim"
+absl::StatusOr<PlannerKind> ParsePlannerKind(std::string_view name);
+
+struct PlannerOptions {
+  // What the plan must promise about bits. kPerDim asks for it and may not keep it: Plan::kept().
+  Reproducibility reproducibility = Reproducibility::kReplicas;
+  Topology topology = Topology::Flat();
+  PlannerKind planner = PlannerKind::kBest;
+  EngineCapabilities engine = EngineCapabilities::Local();
+};
+
+// The plan from `from` to `to`. INVALID_ARGUMENT where the target cannot be reached (another
+// tensor, a change of the partial op, S -> P(avg)); UNIMPLEMENTED for what this version does not
+// plan (another mesh, ragged shards, promises above kReplicas, a dtype the engine cannot reduce).
+absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
+                              const PlannerOptions& options = {});
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_PLANNER_H_
