@@ -50,10 +50,12 @@ bool IsReduction(StepOp op);  // all_reduce, reduce_scatter
 
 enum class ReduceOrder : uint8_t { kAny, kAscending };
 std::string_view Name(ReduceOrder order);  // "any", "ascending"
+absl::StatusOr<ReduceOrder> ParseReduceOrder(std::string_view name);
 // Within every group: kEven, all members' boxes have one size before the step, and one after it;
 // else kPadded to the largest, or kExact, messages as long as their boxes.
 enum class StepSizes : uint8_t { kEven, kPadded, kExact };
 std::string_view Name(StepSizes sizes);  // "even", "padded", "exact"
+absl::StatusOr<StepSizes> ParseStepSizes(std::string_view name);
 
 using DimSet = absl::InlinedVector<int, 4>;  // indices of dims, ascending
 
