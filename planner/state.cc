@@ -1,0 +1,174 @@
+#include "planner/state.h"
+
+#include <algorithm>
+
+#include "base/checked_math.h"
+#include "base/status.h"
+
+namespace meshift {
+
+void CutLists::List::Insert(int at, int d) {
+  for (int i = size; i > at; --i) dims[i] = dims[i - 1];
+  dims[at] = static_cast<int8_t>(d);
+  ++size;
+}
+
+bool operator==(const CutLists::List& a, const CutLists::List& b) {
+  return a.size == b.size && std::equal(a.dims.begin(), a.dims.begin() + a.size, b.dims.begin());
+}
+
+absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to) {
+  if (from.shape() != to.shape()) {
+    return InvalidArgument("source {} and target {} differ in shape", from.tensor().ToString(),
+                           to.tensor().ToString());
+  }
+  if (from.dtype() != to.dtype()) {
+    return Unimplemented("a change of dtype from {} to {} is not planned by this version",
+                         Name(from.dtype()), Name(to.dtype()));
+  }
+  if (!(from.mesh() == to.mesh())) {
+    return Unimplemented("source mesh {} and target mesh {} differ; this version plans on one mesh",
+                         from.mesh().ToString(), to.mesh().ToString());
+  }
+  if (from.dtype() == DType::kF4E2M1) {
+    return Unimplemented("{} is not planned by this version", from.tensor().ToString());
+  }
+  Problem problem(from, to);
+  problem.item_bytes_ = BitWidth(from.dtype()) / 8;
+  const DeviceMesh& mesh = from.mesh();
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    if (mesh.dim(d).size == 1) continue;
+    const Placement& s = from.placement(d);
+    const Placement& t = to.placement(d);
+    for (const Placement* p : {&s, &t}) {
+      if (p->IsShard() && p->IsRagged()) {
+        return Unimplemented("ragged shard {} on mesh dim '{}' is not planned by this version",
+                             p->ToString(), mesh.dim(d).name);
+      }
+    }
+    if (s.IsPartial() && t.IsPartial() && s.op() != t.op()) {
+      return InvalidArgument(
+          "{} -> {} on mesh dim '{}': a partial value cannot change its op without being reduced",
+          s.ToString(), t.ToString(), mesh.dim(d).name);
+    }
+    if (s.IsShard() && t.IsPartial() && t.op() == ReduceOp::kAvg) {
+      return InvalidArgument("{} -> {} on mesh dim '{}': a shard cannot become a partial average",
+                             s.ToString(), t.ToString(), mesh.dim(d).name);
+    }
+    problem.sizes_.push_back(mesh.dim(d).size);
+    problem.mesh_dims_.push_back(d);
+  }
+  if (problem.num_dims() > kMaxStateDims) {
+    return Unimplemented("mesh {} has {} dims of size > 1; this version plans for at most {}",
+                         mesh.ToString(), problem.num_dims(), kMaxStateDims);
+  }
+  problem.source_ = problem.Reduce(from);
+  problem.target_ = problem.Reduce(to);
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (!problem.source_.IsPartial(d)) continue;
+    const ReduceOp op = problem.source_.op(d);
+    problem.mask_op_ = op == ReduceOp::kAvg ? ReduceOp::kSum : op;
+  }
+
+  const CutLists source_cuts = problem.Cuts(problem.source_);
+  const CutLists target_cuts = problem.Cuts(problem.target_);
+  int spare = -1;
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    if (source_cuts.of[k].size + target_cuts.of[k].size > 0) {
+      problem.candidate_dims_.push_back(k);
+    } else if (spare < 0 || problem.extent(k) > problem.extent(spare)) {
+      spare = k;
+    }
+  }
+  if (spare >= 0) problem.candidate_dims_.push_back(spare);
+  std::sort(problem.candidate_dims_.begin(), problem.candidate_dims_.end());
+  return problem;
+}
+
+State Problem::Reduce(const Sharding& sharding) const {
+  State state;
+  for (int d = 0; d < num_dims(); ++d) {
+    const Placement& p = sharding.placement(mesh_dims_[d]);
+    if (p.IsPartial()) state.SetPartial(d, p.op());
+  }
+  for (int k = 0; k < tensor_rank(); ++k) {
+    int place = 0;
+    for (int mesh_dim : sharding.CutsOf(k)) {
+      const auto it = std::find(mesh_dims_.begin(), mesh_dims_.end(), mesh_dim);
+      if (it == mesh_dims_.end()) continue;
+      state.SetShard(static_cast<int>(it - mesh_dims_.begin()), k, place++);
+    }
+  }
+  return state;
+}
+
+CutLists Problem::Cuts(const State& state) const {
+  CutLists cuts;
+  for (int d = 0; d < num_dims(); ++d) {
+    if (!state.IsShard(d)) continue;
+    CutLists::List& list = cuts.of[state.tensor_dim(d)];
+    list.dims[state.place(d)] = static_cast<int8_t>(d);
+    ++list.size;
+  }
+  return cuts;
+}
+
+State Problem::WithCuts(const State& base, const CutLists& cuts) const {
+  State state = base;
+  for (int d = 0; d < num_dims(); ++d) {
+    if (base.IsShard(d)) state.SetReplicate(d);
+  }
+  for (int k = 0; k < tensor_rank(); ++k) {
+    for (int i = 0; i < cuts.of[k].size; ++i) state.SetShard(cuts.of[k][i], k, i);
+  }
+  return state;
+}
+
+Sharding Problem::ToSharding(const State& state) const {
+  std::vector<Placement> placements(to_.placements().begin(), to_.placements().end());
+  std::vector<meshift::Cuts> cuts(tensor_rank());
+  for (int d = 0; d < num_dims(); ++d) {
+    Placement& p = placements[mesh_dims_[d]];
+    if (state.IsShard(d)) {
+      p = Placement::Shard(state.tensor_dim(d));
+    } else if (state.IsPartial(d)) {
+      p = Placement::Partial(state.op(d));
+    } else {
+      p = Placement::Replicate();
+    }
+  }
+  const CutLists mine = Cuts(state);
+  const CutLists wanted = Cuts(target_);
+  for (int k = 0; k < tensor_rank(); ++k) {
+    if (mine.of[k] == wanted.of[k]) {
+      cuts[k].assign(to_.CutsOf(k).begin(), to_.CutsOf(k).end());
+      continue;
+    }
+    for (int i = 0; i < mine.of[k].size; ++i) cuts[k].push_back(mesh_dims_[mine.of[k][i]]);
+    for (int mesh_dim : to_.CutsOf(k)) {
+      if (mesh().dim(mesh_dim).size == 1) cuts[k].push_back(mesh_dim);
+    }
+  }
+  absl::StatusOr<Sharding> sharding = Sharding::Create(mesh(), to_.tensor(), placements, cuts);
+  if (sharding.ok()) return *std::move(sharding);
+  // The target's partial ops on mesh dims of size 1 may not mix with those of this state.
+  for (int d = 0; d < mesh().NumDims(); ++d) {
+    if (mesh().dim(d).size == 1 && placements[d].IsPartial()) {
+      placements[d] = Placement::Replicate();
+    }
+  }
+  return Sharding::Create(mesh(), to_.tensor(), std::move(placements), std::move(cuts)).value();
+}
+
+int64_t Problem::MaxElements(const State& state) const {
+  const CutLists cuts = Cuts(state);
+  int64_t elements = 1;
+  for (int k = 0; k < tensor_rank(); ++k) {
+    int64_t extent = this->extent(k);
+    for (int i = 0; i < cuts.of[k].size; ++i) extent = CeilDiv(extent, sizes_[cuts.of[k][i]]);
+    elements *= extent;
+  }
+  return elements;
+}
+
+}  // namespace meshift

@@ -1,0 +1,127 @@
+// What the search works on: a problem stripped of names and of mesh dims of size 1, and its states,
+// one packed integer each.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(Problem problem, Problem::Create(from, to));
+//   problem.source();                    // a State: what each (remaining) mesh dim does
+//   State next = problem.source();
+//   next.SetReplicate(0);
+//
+// Within the planner, mesh dims are those of the problem: the mesh's dims of size > 1, in order.
+#ifndef MESHIFT_PLANNER_STATE_H_
+#define MESHIFT_PLANNER_STATE_H_
+
+#include <array>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "placement/sharding.h"
+
+namespace meshift {
+
+inline constexpr int kMaxStateDims = 8;  // mesh dims of size > 1
+
+// A set of mesh dims of a problem, bit d for dim d.
+using DimMask = uint32_t;
+
+// The placement of each mesh dim, with the place of every cut in its tensor dim's order. One byte
+// per mesh dim: 0 = R; 1 + op = P(op); 0x80 | tensor dim << 3 | place = S.
+class State {
+ public:
+  State() = default;
+
+  bool IsReplicate(int d) const { return Code(d) == 0; }
+  bool IsShard(int d) const { return (Code(d) & 0x80) != 0; }
+  bool IsPartial(int d) const { return Code(d) != 0 && !IsShard(d); }
+  ReduceOp op(int d) const { return static_cast<ReduceOp>(Code(d) - 1); }
+  int tensor_dim(int d) const { return Code(d) >> 3 & 15; }
+  int place(int d) const { return Code(d) & 7; }
+
+  void SetReplicate(int d) { Set(d, 0); }
+  void SetPartial(int d, ReduceOp op) { Set(d, 1 + static_cast<int>(op)); }
+  void SetShard(int d, int tensor_dim, int place) { Set(d, 0x80 | tensor_dim << 3 | place); }
+
+  uint64_t packed() const { return packed_; }
+  friend bool operator==(const State&, const State&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const State& s) {
+    return H::combine(std::move(h), s.packed_);
+  }
+
+ private:
+  int Code(int d) const { return static_cast<int>(packed_ >> (8 * d) & 255); }
+  void Set(int d, int code) {
+    packed_ = (packed_ & ~(uint64_t{255} << (8 * d))) | static_cast<uint64_t>(code) << (8 * d);
+  }
+  uint64_t packed_ = 0;
+};
+
+// The mesh dims that cut each tensor dim, outermost first: a State read the other way.
+struct CutLists {
+  struct List {
+    int size = 0;
+    std::array<int8_t, kMaxStateDims> dims = {};
+    int operator[](int i) const { return dims[i]; }
+    void Append(int d) { dims[size++] = static_cast<int8_t>(d); }
+    void Insert(int at, int d);
+    friend bool operator==(const List& a, const List& b);
+  };
+  std::array<List, kMaxTensorRank> of;  // by tensor dim
+};
+
+class Problem {
+ public:
+  // INVALID_ARGUMENT where `to` cannot be reached from `from`; UNIMPLEMENTED for what the planner
+  // does not know (two meshes, two dtypes, ragged shards, more than kMaxStateDims mesh dims of size
+  // > 1, f4e2m1). The message names the value and the rule.
+  static absl::StatusOr<Problem> Create(const Sharding& from, const Sharding& to);
+
+  int num_dims() const { return static_cast<int>(sizes_.size()); }
+  int64_t size(int d) const { return sizes_[d]; }
+  int mesh_dim(int d) const { return mesh_dims_[d]; }  // index in the mesh
+  int tensor_rank() const { return static_cast<int>(to_.shape().size()); }
+  int64_t extent(int tensor_dim) const { return to_.shape()[tensor_dim]; }
+  int64_t item_bytes() const { return item_bytes_; }
+  DType dtype() const { return to_.dtype(); }
+  const DeviceMesh& mesh() const { return to_.mesh(); }
+  const Sharding& from() const { return from_; }
+  const Sharding& to() const { return to_; }
+  const State& source() const { return source_; }
+  const State& target() const { return target_; }
+
+  // Tensor dims that cuts may be added to: those that source or target cut, and the largest other.
+  const absl::InlinedVector<int, 6>& candidate_dims() const { return candidate_dims_; }
+  // Partial in the source and in the target: never touched.
+  bool StaysPartial(int d) const { return source_.IsPartial(d) && target_.IsPartial(d); }
+  // The op that a replicated dim may be masked to, so that it joins a reduction.
+  ReduceOp mask_op() const { return mask_op_; }
+
+  CutLists Cuts(const State& state) const;
+  // The state with these cuts; dims that are in no list are as in `base`, or R if they cut there.
+  State WithCuts(const State& base, const CutLists& cuts) const;
+  // `state` as a sharding of the mesh; mesh dims of size 1 are as in the target.
+  Sharding ToSharding(const State& state) const;
+  // Elements of the largest local box.
+  int64_t MaxElements(const State& state) const;
+  int64_t MaxBytes(const State& state) const { return MaxElements(state) * item_bytes_; }
+
+ private:
+  Problem(Sharding from, Sharding to) : from_(std::move(from)), to_(std::move(to)) {}
+  State Reduce(const Sharding& sharding) const;
+
+  Sharding from_;
+  Sharding to_;
+  absl::InlinedVector<int64_t, kMaxStateDims> sizes_;
+  absl::InlinedVector<int, kMaxStateDims> mesh_dims_;
+  absl::InlinedVector<int, 6> candidate_dims_;
+  int64_t item_bytes_ = 1;
+  State source_;
+  State target_;
+  ReduceOp mask_op_ = ReduceOp::kSum;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_STATE_H_
