@@ -38,6 +38,12 @@ inline int64_t SaturatingAdd(int64_t a, int64_t b) {
   return CheckedAdd(a, b, &sum) ? sum : INT64_MAX;
 }
 
+// a * b, saturating at INT64_MAX. REQUIRES: a, b >= 0.
+inline int64_t SaturatingMul(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return CheckedMul(a, b, &product) ? product : INT64_MAX;
+}
+
 }  // namespace meshift
 
 #endif  // MESHIFT_BASE_CHECKED_MATH_H_

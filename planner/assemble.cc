@@ -1,0 +1,257 @@
+#include "planner/assemble.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/checked_math.h"
+#include "planner/geometry.h"
+#include "planner/transitions.h"
+
+namespace meshift {
+namespace {
+
+constexpr int64_t kWorkspaceAlignment = 16;
+
+DType AccumulateDType(DType wire) {
+  switch (wire) {
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      return DType::kF32;
+    default:
+      return wire;
+  }
+}
+
+DimMask StepDims(const Problem& problem, StepOp op, const State& before, const State& after) {
+  if (!IsReduction(op) && op != StepOp::kMask) return MovingDims(problem, before, after);
+  DimMask dims = 0;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (before.IsPartial(d) != after.IsPartial(d)) dims |= DimMask{1} << d;
+  }
+  return dims;
+}
+
+Step MakeStep(const Problem& problem, const CostModel& model, StepOp op, const State& before,
+              const State& after, const Traffic& traffic) {
+  const DimMask dims = StepDims(problem, op, before, after);
+  Step step{.op = op,
+            .mesh = 0,
+            .mesh_dims = {},
+            .group_size = {},
+            .groups = {},
+            .tensor_dims = {},
+            .reduce_op = {},
+            .reduce_order = {},
+            .divisor = {},
+            .sizes = traffic.sizes,
+            .wire_dtype = {},
+            .accumulate_dtype = {},
+            .after = problem.ToSharding(after)};
+  int64_t divisor = 1;
+  bool averages = false;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if ((dims >> d & 1) == 0) continue;
+    step.mesh_dims.push_back(problem.mesh_dim(d));
+    if (!IsReduction(op)) continue;
+    if (before.op(d) == ReduceOp::kAvg) {
+      averages = true;
+      divisor *= problem.size(d);
+    } else {
+      reduce_op = before.op(d);
+    }
+  }
+  const CutLists cuts_before = problem.Cuts(before);
+  const CutLists cuts_after = problem.Cuts(after);
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    if (!(cuts_before.of[k] == cuts_after.of[k])) step.tensor_dims.push_back(k);
+  }
+  if (IsCollective(op)) {
+    step.group_size = model.GroupSize(dims);
+    step.groups = model.NumGroups(dims);
+    step.wire_dtype = problem.dtype();
+  }
+  if (IsReduction(op)) {
+    step.reduce_op = averages ? ReduceOp::kAvg : reduce_op;
+    step.reduce_order = ReduceOrder::kAny;
+    if (averages) step.divisor = divisor;
+    step.accumulate_dtype = AccumulateDType(problem.dtype());
+  }
+  step.bytes_in = problem.MaxBytes(before);
+  step.bytes_out = problem.MaxBytes(after);
+  step.bytes_sent = traffic.bytes_sent;
+  step.est_ns = traffic.est_ns;
+  return step;
+}
+
+// What no algorithm can go below (docs/design.md, "Lower bound"). With m contributions to an
+// element and r ranks that want it, at least r + m - 2 messages carry it: every rank that wants it
+// gets one that completes the sum, and m - 2 others must have been merged before. With one
+// contribution, every rank that wants it and has it not gets one. The worst rank sends no less than
+// the average.
+LowerBound Bound(const Problem& problem, const CostModel& model) {
+  const State& source = problem.source();
+  const State& target = problem.target();
+  int64_t contributions = 1;
+  int64_t classes = 1;  // coordinates of dims that stay partial: problems of their own
+  int64_t wanting = 1;
+  bool masks = false;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (target.IsReplicate(d)) wanting *= problem.size(d);
+    if (problem.StaysPartial(d)) {
+      classes *= problem.size(d);
+    } else if (source.IsPartial(d)) {
+      contributions *= problem.size(d);
+    } else if (target.IsPartial(d)) {
+      masks = true;
+    }
+  }
+  if (masks) return {};
+  int64_t elements = 1;
+  for (int k = 0; k < problem.tensor_rank(); ++k) elements *= problem.extent(k);
+  const int64_t ranks = problem.mesh().NumRanks();
+  __int128 messages = 0;  // over all ranks, in elements
+  if (contributions > 1) {
+    messages = static_cast<__int128>(elements) * classes * (wanting + contributions - 2);
+  } else {
+    // Elements wanted, less those that the ranks that want them hold. A box is a product over
+    // tensor dims, and so is what all ranks together hold of their targets, as long as no mesh dim
+    // cuts one tensor dim before and another after; those are left out, which only lowers the
+    // bound.
+    const CutLists before = problem.Cuts(source);
+    const CutLists after = problem.Cuts(target);
+    __int128 held = classes;
+    for (int d = 0; d < problem.num_dims(); ++d) {
+      if (source.IsReplicate(d) && target.IsReplicate(d)) held *= problem.size(d);
+    }
+    for (int k = 0; k < problem.tensor_rank(); ++k) {
+      absl::InlinedVector<int, kMaxStateDims> dims;
+      for (int d = 0; d < problem.num_dims(); ++d) {
+        const bool cuts_before = source.IsShard(d) && source.tensor_dim(d) == k;
+        const bool cuts_after = target.IsShard(d) && target.tensor_dim(d) == k;
+        if (cuts_before && target.IsShard(d) && !cuts_after) return {};
+        if (cuts_before || cuts_after) dims.push_back(d);
+      }
+      int64_t combinations = 1;
+      for (int d : dims) combinations *= problem.size(d);
+      if (combinations > 4096) return {};
+      int64_t sum = 0;
+      for (int64_t c = 0; c < combinations; ++c) {
+        std::array<int64_t, kMaxStateDims> at = {};
+        int64_t left = c;
+        for (int d : dims) {
+          at[d] = left % problem.size(d);
+          left /= problem.size(d);
+        }
+        Interval mine{0, problem.extent(k)};
+        Interval wanted = mine;
+        for (int i = 0; i < before.of[k].size; ++i) {
+          mine = Cut(mine, problem.size(before.of[k][i]), at[before.of[k][i]]);
+        }
+        for (int i = 0; i < after.of[k].size; ++i) {
+          wanted = Cut(wanted, problem.size(after.of[k][i]), at[after.of[k][i]]);
+        }
+        sum += Overlap(mine, wanted);
+      }
+      held *= sum;
+    }
+    messages = static_cast<__int128>(elements) * classes * wanting - held;
+  }
+  const __int128 bytes = messages * problem.item_bytes();
+  const __int128 worst = bytes / ranks + (bytes % ranks != 0 ? 1 : 0);
+  LowerBound bound;
+  bound.bytes_sent = worst > INT64_MAX ? INT64_MAX : static_cast<int64_t>(worst);
+  if (bound.bytes_sent > 0) {
+    bound.est_ns =
+        SaturatingAdd(model.LeastCollectiveNs(), model.LeastTransferNs(bound.bytes_sent));
+  }
+  return bound;
+}
+
+std::string DimNames(const Problem& problem, const Step& step) {
+  std::vector<std::string> names;
+  for (int d : step.mesh_dims) names.push_back(problem.mesh().dim(d).name);
+  return fmt::format("{}", fmt::join(names, ","));
+}
+
+}  // namespace
+
+Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
+              const PlannerOptions& options, bool exact) {
+  PlanFields fields{.meshes = {problem.mesh()},
+                    .from_mesh = 0,
+                    .to_mesh = 0,
+                    .from = problem.from(),
+                    .to = problem.to(),
+                    .asked = options.reproducibility,
+                    .kept = Reproducibility::kReplicas,
+                    .why = "",
+                    .steps = {},
+                    .total = {},
+                    .lower_bound = Bound(problem, model),
+                    .inputs = {}};
+  fields.inputs.topology = options.topology.ToString();
+  fields.inputs.options = {{"planner", std::string(Name(options.planner))},
+                           {"reproducibility", std::string(Name(options.reproducibility))}};
+  fields.inputs.engine = options.engine.name();
+
+  const auto aligned = [](int64_t bytes) {
+    return bytes > INT64_MAX - kWorkspaceAlignment ? INT64_MAX
+                                                   : RoundUp(bytes, kWorkspaceAlignment);
+  };
+  State before = problem.source();
+  bool reduces = false;
+  for (size_t i = 0; i < path.moves.size(); ++i) {
+    const auto& [op, after] = path.moves[i];
+    const Traffic traffic = model.Measure(op, before, after);
+    Step step = MakeStep(problem, model, op, before, after, traffic);
+    int64_t workspace =
+        SaturatingAdd(aligned(traffic.send_pack_bytes), aligned(traffic.receive_pack_bytes));
+    if (i > 0) workspace = SaturatingAdd(workspace, aligned(step.bytes_in));
+    if (i + 1 < path.moves.size()) workspace = SaturatingAdd(workspace, aligned(step.bytes_out));
+    PlanTotals& total = fields.total;
+    total.workspace_bytes = std::max(total.workspace_bytes, workspace);
+    total.collectives += IsCollective(op) ? 1 : 0;
+    total.bytes_sent = SaturatingAdd(total.bytes_sent, step.bytes_sent);
+    total.est_ns = SaturatingAdd(total.est_ns, step.est_ns);
+    if (IsReduction(op)) {
+      reduces = true;
+      const DimMask dims = StepDims(problem, op, before, after);
+      if (!exact && fields.kept == Reproducibility::kReplicas &&
+          !IsSingleSourced(problem, before, dims)) {
+        fields.kept = Reproducibility::kNone;
+        std::string idle;
+        for (int d = 0; d < problem.num_dims(); ++d) {
+          if ((dims >> d & 1) == 0 && before.IsReplicate(d)) {
+            idle += (idle.empty() ? "" : ",") + problem.mesh().dim(problem.mesh_dim(d)).name;
+          }
+        }
+        fields.why = fmt::format(
+            "step {}, the {} over {}, is computed by several groups: {} is replicated there", i,
+            Name(op), DimNames(problem, step), idle);
+      }
+    }
+    fields.steps.push_back(std::move(step));
+    before = after;
+  }
+  fields.total.peak_bytes = SaturatingAdd(
+      SaturatingAdd(problem.MaxBytes(problem.source()), problem.MaxBytes(problem.target())),
+      fields.total.workspace_bytes);
+  if (fields.kept == Reproducibility::kReplicas) {
+    if (!reduces) {
+      fields.why = "nothing is reduced";
+    } else if (exact) {
+      fields.why = "the reduction is exact in any order";
+    } else {
+      fields.why = "every value is reduced by one group; the rest is copied";
+    }
+  }
+  return Plan::Seal(std::move(fields));
+}
+
+}  // namespace meshift

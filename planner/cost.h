@@ -1,0 +1,81 @@
+// What a transition costs: the bytes it moves, the workspace it needs, and its estimated time.
+//
+//   CostModel model(problem, topology);
+//   Traffic traffic = model.Measure(StepOp::kAllGather, before, after);
+//   traffic.bytes_sent;                  // of the worst rank
+//   traffic.est_ns;
+//
+// Time is alpha-beta on the topology's levels, in integers: the start of the collective, a latency
+// per hop, and for every level of links the bytes that cross it over the bandwidth of the ranks
+// that share the crossing. What is counted, and how packing and padding are decided, is stated in
+// docs/plan_format.md; docs/design.md has the formulas. The model prices the program that runs.
+#ifndef MESHIFT_PLANNER_COST_H_
+#define MESHIFT_PLANNER_COST_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "mesh/topology.h"
+#include "planner/plan.h"
+#include "planner/state.h"
+#include "planner/transitions.h"
+
+namespace meshift {
+
+struct Traffic {
+  int64_t bytes_sent = 0;       // worst rank
+  int64_t bytes_received = 0;   // worst rank
+  int64_t messages = 0;         // sent or received, worst rank
+  int64_t send_pack_bytes = 0;  // workspace for what is sent, and for what is received
+  int64_t receive_pack_bytes = 0;
+  std::optional<StepSizes> sizes;  // null for local steps
+  int64_t est_ns = 0;
+};
+
+class CostModel {
+ public:
+  CostModel(const Problem& problem, const Topology& topology);
+
+  // REQUIRES: `op` leads from `before` to `after` (ForEachTransition, or an exchange).
+  Traffic Measure(StepOp op, const State& before, const State& after) const;
+
+  // No collective takes less time; no byte of a worst rank either.
+  int64_t LeastCollectiveNs() const { return topology_.constants().collective_latency_ns; }
+  int64_t LeastTransferNs(int64_t bytes) const {
+    return bytes / topology_.level(0).bandwidth_bytes_per_us * 1000;
+  }
+  // Members of the group over `dims`, and how many such groups there are.
+  int64_t GroupSize(DimMask dims) const;
+  int64_t NumGroups(DimMask dims) const;
+
+ private:
+  // How the groups over a set of mesh dims lie on the topology.
+  struct GroupShape {
+    int64_t size = 1;
+    // For each level but the first: the fewest members that a domain of the level below holds, of
+    // any group's domains; 0 where every group fits into one.
+    std::vector<int64_t> sharing;
+    int64_t latency_ns = 0;  // one message to every member, along a tree
+  };
+  const GroupShape& Shape(DimMask dims) const;
+  GroupShape MakeShape(DimMask dims) const;
+  // Time for `bytes` sent by each member around a ring or a tree; `total` of a direct pattern of
+  // `messages` messages, whose shares across the levels are the worst that the group allows.
+  int64_t RingNs(const GroupShape& shape, int64_t bytes) const;
+  int64_t DirectNs(const GroupShape& shape, int64_t bytes, int64_t messages) const;
+  int64_t CopyNs(int64_t bytes) const;
+
+  bool IsEven(const CutLists& before, const CutLists& after) const;
+  bool IsConsecutive(const CutLists& parent, const CutLists& cut) const;
+  bool RanksAscend(absl::Span<const int> order) const;
+  void MeasureMessages(StepOp op, const State& before, const State& after, Traffic* traffic) const;
+
+  const Problem& problem_;
+  const Topology topology_;
+  mutable std::vector<std::optional<GroupShape>> shapes_;  // by mask
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_COST_H_

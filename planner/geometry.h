@@ -1,0 +1,61 @@
+// Lengths and intervals that nested ceil cuts give, without a list of ranks.
+//
+//   ExtentsAfter(problem, 0, cuts);                 // {3, 1}: lengths that pieces of dim 0 have
+//   Interval piece = Piece(5, {2, 2}, {0, 1});      // [2, 3): 5 in two, and the first part in two
+#ifndef MESHIFT_PLANNER_GEOMETRY_H_
+#define MESHIFT_PLANNER_GEOMETRY_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "base/checked_math.h"
+#include "planner/state.h"
+
+namespace meshift {
+
+struct Interval {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t Length() const { return std::max<int64_t>(end - begin, 0); }
+};
+
+inline int64_t Overlap(const Interval& a, const Interval& b) {
+  return std::max<int64_t>(std::min(a.end, b.end) - std::max(a.begin, b.begin), 0);
+}
+
+// Piece `i` of `n` of an interval.
+inline Interval Cut(const Interval& whole, int64_t n, int64_t i) {
+  const int64_t chunk = CeilDiv(whole.Length(), n);
+  return {std::min(whole.end, whole.begin + chunk * i),
+          std::min(whole.end, whole.begin + chunk * (i + 1))};
+}
+
+// The distinct lengths other than 0 of the pieces of tensor dim k under `cuts`, longest first.
+using Extents = absl::InlinedVector<int64_t, 4>;
+inline Extents ExtentsAfter(const Problem& problem, int k, const CutLists& cuts) {
+  Extents extents;
+  if (problem.extent(k) > 0) extents.push_back(problem.extent(k));
+  for (int i = 0; i < cuts.of[k].size; ++i) {
+    const int64_t n = problem.size(cuts.of[k][i]);
+    Extents next;
+    const auto add = [&next](int64_t extent) {
+      if (extent > 0 && std::find(next.begin(), next.end(), extent) == next.end()) {
+        next.push_back(extent);
+      }
+    };
+    for (int64_t extent : extents) {
+      const int64_t chunk = CeilDiv(extent, n);
+      add(extent >= chunk ? chunk : 0);
+      add(extent % chunk);
+    }
+    extents = std::move(next);
+  }
+  std::sort(extents.rbegin(), extents.rend());
+  return extents;
+}
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_GEOMETRY_H_

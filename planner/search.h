@@ -1,0 +1,39 @@
+// Best-first search for the cheapest path of transitions.
+//
+//   std::optional<Path> path = FindCheapest(problem, model, rules);
+//   path->moves[0].op;       // kAllReduce
+//
+// Exact under the cost model over its edges: the transitions of ForEachTransition, and exchanges to
+// the target and to the states one transition before it. No value on the way is larger than source
+// and target, and ties are broken by bytes sent, then number of steps, then the packed states, so
+// that the result is the same everywhere.
+#ifndef MESHIFT_PLANNER_SEARCH_H_
+#define MESHIFT_PLANNER_SEARCH_H_
+
+#include <optional>
+#include <vector>
+
+#include "planner/cost.h"
+#include "planner/plan.h"
+#include "planner/state.h"
+#include "planner/transitions.h"
+
+namespace meshift {
+
+// One step of a path, and the state that it leads to.
+struct Move {
+  StepOp op;
+  State after;
+};
+
+struct Path {
+  std::vector<Move> moves;  // empty: the source is the target
+};
+
+// nullopt: no path keeps the rules (which no problem is known to cause).
+std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
+                                 const TransitionRules& rules);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_SEARCH_H_

@@ -1,0 +1,332 @@
+#include "planner/transitions.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace meshift {
+namespace {
+
+bool Has(DimMask mask, int d) { return (mask >> d & 1) != 0; }
+
+// Calls fn(cuts) for every way to add all of `dims` to `cuts`, each dim as one of the innermost
+// cuts of any candidate tensor dim. Every arrangement comes once: dims are inserted in ascending
+// order, at any place behind the cuts that were there.
+template <typename Fn>
+void ForEachPlacing(const Problem& problem, const CutLists& base, DimMask dims, const Fn& fn) {
+  struct Recursion {
+    const Problem& problem;
+    const CutLists& base;
+    const Fn& fn;
+    void Place(DimMask left, const CutLists& cuts) const {
+      if (left == 0) {
+        fn(cuts);
+        return;
+      }
+      const int d = __builtin_ctz(left);
+      for (int k : problem.candidate_dims()) {
+        for (int at = base.of[k].size; at <= cuts.of[k].size; ++at) {
+          CutLists next = cuts;
+          next.of[k].Insert(at, d);
+          Place(left & (left - 1), next);
+        }
+      }
+    }
+  };
+  Recursion{problem, base, fn}.Place(dims, base);
+}
+
+// Calls fn(kept, dims) for every choice of innermost cuts: `kept` is what remains, `dims` (not
+// empty) what was taken off.
+template <typename Fn>
+void ForEachSuffix(const Problem& problem, const CutLists& cuts, const Fn& fn) {
+  struct Recursion {
+    const Problem& problem;
+    const Fn& fn;
+    void Choose(size_t index, CutLists& kept, DimMask dims) const {
+      if (index == problem.candidate_dims().size()) {
+        if (dims != 0) fn(const_cast<const CutLists&>(kept), dims);
+        return;
+      }
+      const int k = problem.candidate_dims()[index];
+      const int full = kept.of[k].size;
+      for (int keep = full; keep >= 0; --keep) {
+        kept.of[k].size = keep;
+        DimMask taken = dims;
+        for (int i = keep; i < full; ++i) taken |= DimMask{1} << kept.of[k][i];
+        Choose(index + 1, kept, taken);
+      }
+      kept.of[k].size = full;
+    }
+  };
+  CutLists kept = cuts;
+  Recursion{problem, fn}.Choose(0, kept, 0);
+}
+
+// Calls fn(subset) for every subset of `mask` that is not empty, ascending.
+template <typename Fn>
+void ForEachSubset(DimMask mask, const Fn& fn) {
+  for (DimMask subset = mask & (~mask + 1); subset != 0; subset = (subset - mask) & mask) {
+    fn(subset);
+    if (subset == mask) return;
+  }
+}
+
+// The kinds of transition, one function each.
+class Enumerator {
+ public:
+  Enumerator(const Problem& problem, const State& state, const TransitionRules& rules,
+             const TransitionFn& emit)
+      : problem_(problem), state_(state), rules_(rules), emit_(emit), cuts_(problem.Cuts(state)) {
+    for (int d = 0; d < problem.num_dims(); ++d) {
+      const DimMask bit = DimMask{1} << d;
+      if (state.IsReplicate(d)) replicated_ |= bit;
+      if (state.IsPartial(d) && !problem.target().IsPartial(d)) reducible_ |= bit;
+      if (state.IsPartial(d)) op_ = state.op(d);
+      if (state.IsPartial(d) && !problem.target().IsPartial(d) && state.op(d) == ReduceOp::kAvg) {
+        averaged_ |= bit;
+      }
+    }
+  }
+
+  void Run() {
+    Masks();
+    Slices();
+    Reductions();
+    Gathers();
+    Regroupings();
+    Permutations();
+  }
+
+ private:
+  void Emit(StepOp op, DimMask dims, const State& next) {
+    if (!(next == state_)) emit_(op, dims, next);
+  }
+
+  // all_reduce and reduce_scatter.
+  void Reductions() {
+    ForEachSubset(reducible_, [&](DimMask dims) {
+      // An average is divided once, in the last reduction.
+      if ((dims & averaged_) != 0 && dims != reducible_) return;
+      if (rules_.single_sourced && !rules_.exact && !IsSingleSourced(problem_, state_, dims)) {
+        return;
+      }
+      State reduced = state_;
+      for (int d = 0; d < problem_.num_dims(); ++d) {
+        if (Has(dims, d)) reduced.SetReplicate(d);
+      }
+      Emit(StepOp::kAllReduce, dims, reduced);
+      ForEachPlacing(problem_, cuts_, dims, [&](const CutLists& cuts) {
+        Emit(StepOp::kReduceScatter, dims, problem_.WithCuts(reduced, cuts));
+      });
+    });
+  }
+
+  void Slices() {
+    ForEachSubset(replicated_, [&](DimMask dims) {
+      ForEachPlacing(problem_, cuts_, dims, [&](const CutLists& cuts) {
+        Emit(StepOp::kSlice, dims, problem_.WithCuts(state_, cuts));
+      });
+    });
+  }
+
+  void Gathers() {
+    ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
+      Emit(StepOp::kAllGather, dims, problem_.WithCuts(state_, kept));
+    });
+  }
+
+  // all_to_all: the innermost cuts are placed otherwise.
+  void Regroupings() {
+    ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
+      ForEachPlacing(problem_, kept, dims, [&](const CutLists& cuts) {
+        const State next = problem_.WithCuts(state_, cuts);
+        // The same states with fewer dims come from a smaller suffix.
+        if (MovingDims(problem_, state_, next) != dims || IsPermutation(problem_, state_, next)) {
+          return;
+        }
+        Emit(StepOp::kAllToAll, dims, next);
+      });
+    });
+  }
+
+  // permute: innermost cuts change places with each other and with replicated dims of their size.
+  void Permutations() {
+    ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
+      CutLists cuts = kept;
+      Permute(0, cuts, dims | replicated_, dims);
+    });
+  }
+  void Permute(int k, CutLists& cuts, DimMask pool, DimMask taken) {
+    while (k < problem_.tensor_rank() && cuts.of[k].size == cuts_.of[k].size) ++k;
+    if (k == problem_.tensor_rank()) {
+      const State next = problem_.WithCuts(state_, cuts);
+      const DimMask moving = MovingDims(problem_, state_, next);
+      if ((moving & taken) != taken) return;  // comes from a smaller suffix
+      Emit(StepOp::kPermute, moving, next);
+      return;
+    }
+    const int replaced = cuts_.of[k][cuts.of[k].size];
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (!Has(pool, d) || problem_.size(d) != problem_.size(replaced)) continue;
+      cuts.of[k].Append(d);
+      Permute(k, cuts, pool & ~(DimMask{1} << d), taken);
+      --cuts.of[k].size;
+    }
+  }
+
+  void Masks() {
+    // Towards a partial target, from R or from an innermost cut.
+    DimMask wanted = 0;
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (problem_.target().IsPartial(d) && !state_.IsPartial(d)) wanted |= DimMask{1} << d;
+    }
+    ForEachSubset(wanted & replicated_, [&](DimMask dims) { Mask(dims, cuts_, dims); });
+    if ((wanted & ~replicated_) != 0) {
+      ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
+        if ((dims & ~wanted) != 0) return;
+        const DimMask also = wanted & replicated_;
+        Mask(dims, kept, dims);
+        ForEachSubset(also, [&](DimMask more) { Mask(dims | more, kept, dims | more); });
+      });
+    }
+    // To join a reduction that must not be computed by several groups.
+    if (reducible_ != 0) {
+      ForEachSubset(replicated_ & ~wanted, [&](DimMask dims) {
+        State next = state_;
+        for (int d = 0; d < problem_.num_dims(); ++d) {
+          if (Has(dims, d)) next.SetPartial(d, problem_.mask_op());
+        }
+        Emit(StepOp::kMask, dims, next);
+      });
+    }
+  }
+  void Mask(DimMask dims, const CutLists& kept, DimMask masked) {
+    State next = problem_.WithCuts(state_, kept);
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (Has(masked, d)) next.SetPartial(d, problem_.target().op(d));
+    }
+    if (MixesOps(next)) return;
+    Emit(StepOp::kMask, dims, next);
+  }
+  // Whether partial ops other than sum with avg meet.
+  bool MixesOps(const State& next) const {
+    std::optional<ReduceOp> seen;
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (!next.IsPartial(d)) continue;
+      const ReduceOp op = next.op(d) == ReduceOp::kAvg ? ReduceOp::kSum : next.op(d);
+      if (seen && *seen != op) return true;
+      seen = op;
+    }
+    return false;
+  }
+
+  const Problem& problem_;
+  const State& state_;
+  const TransitionRules& rules_;
+  const TransitionFn& emit_;
+  const CutLists cuts_;
+  DimMask replicated_ = 0;
+  DimMask reducible_ = 0;  // partial, and not so in the target
+  DimMask averaged_ = 0;   // those of them that are P(avg)
+  ReduceOp op_ = ReduceOp::kSum;
+};
+
+}  // namespace
+
+void ForEachTransition(const Problem& problem, const State& state, const TransitionRules& rules,
+                       const TransitionFn& emit) {
+  Enumerator(problem, state, rules, emit).Run();
+}
+
+bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims) {
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (!Has(dims, d) && state.IsReplicate(d)) return false;
+  }
+  return true;
+}
+
+DimMask MovingDims(const Problem& problem, const State& before, const State& after) {
+  const CutLists a = problem.Cuts(before);
+  const CutLists b = problem.Cuts(after);
+  DimMask moving = 0;
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    int common = 0;
+    while (common < a.of[k].size && common < b.of[k].size && a.of[k][common] == b.of[k][common]) {
+      ++common;
+    }
+    for (const CutLists::List* list : {&a.of[k], &b.of[k]}) {
+      for (int i = common; i < list->size; ++i) moving |= DimMask{1} << (*list)[i];
+    }
+  }
+  return moving;
+}
+
+bool IsPermutation(const Problem& problem, const State& before, const State& after) {
+  const CutLists a = problem.Cuts(before);
+  const CutLists b = problem.Cuts(after);
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    if (a.of[k].size != b.of[k].size) return false;
+    for (int i = 0; i < a.of[k].size; ++i) {
+      if (problem.size(a.of[k][i]) != problem.size(b.of[k][i])) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<State> NearTarget(const Problem& problem) {
+  const State& target = problem.target();
+  const CutLists cuts = problem.Cuts(target);
+  std::vector<State> near = {target};
+  absl::flat_hash_set<uint64_t> seen = {target.packed()};
+  const auto add = [&](const State& state) {
+    if (seen.insert(state.packed()).second) near.push_back(state);
+  };
+  DimMask replicated = 0;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (target.IsReplicate(d)) replicated |= DimMask{1} << d;
+  }
+  // Before an all_gather.
+  ForEachSubset(replicated, [&](DimMask dims) {
+    ForEachPlacing(problem, cuts, dims,
+                   [&](const CutLists& c) { add(problem.WithCuts(target, c)); });
+  });
+  // Before a slice, an all_to_all or a permutation.
+  ForEachSuffix(problem, cuts, [&](const CutLists& kept, DimMask dims) {
+    add(problem.WithCuts(target, kept));
+    ForEachPlacing(problem, kept, dims,
+                   [&](const CutLists& c) { add(problem.WithCuts(target, c)); });
+  });
+  // Before a reduction, whose result the target holds whole or scattered.
+  DimMask reduced = 0;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (problem.source().IsPartial(d) && !target.IsPartial(d)) reduced |= DimMask{1} << d;
+  }
+  const auto with_partials = [&](State state, DimMask dims) {
+    for (int d = 0; d < problem.num_dims(); ++d) {
+      if (Has(dims, d)) state.SetPartial(d, problem.source().op(d));
+    }
+    add(state);
+  };
+  ForEachSubset(reduced & replicated, [&](DimMask dims) { with_partials(target, dims); });
+  ForEachSuffix(problem, cuts, [&](const CutLists& kept, DimMask dims) {
+    if ((dims & ~reduced) != 0) return;
+    with_partials(problem.WithCuts(target, kept), dims);
+  });
+  // Before masks: any placement of the masked dims that a mask accepts.
+  DimMask masked = 0;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (target.IsPartial(d) && !problem.source().IsPartial(d)) masked |= DimMask{1} << d;
+  }
+  ForEachSubset(masked, [&](DimMask dims) {
+    State base = target;
+    for (int d = 0; d < problem.num_dims(); ++d) {
+      if (Has(dims, d)) base.SetReplicate(d);
+    }
+    add(base);
+    ForEachPlacing(problem, cuts, dims, [&](const CutLists& c) { add(problem.WithCuts(base, c)); });
+  });
+  return near;
+}
+
+}  // namespace meshift

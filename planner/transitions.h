@@ -1,0 +1,50 @@
+// Which steps lead from a state to which others: the edges of the search.
+//
+//   ForEachTransition(problem, state, rules, [&](StepOp op, DimMask dims, const State& next)
+//   {...});
+//
+// Each transition acts on a set of mesh dims at once; a set of two or more uses a flattened group,
+// whether its dims are adjacent or not, and may cut or gather several tensor dims at once.
+// Exchanges lead anywhere and are not listed here: the search offers them to the states that are
+// worth it (NearTarget).
+#ifndef MESHIFT_PLANNER_TRANSITIONS_H_
+#define MESHIFT_PLANNER_TRANSITIONS_H_
+
+#include <functional>
+#include <vector>
+
+#include "planner/plan.h"
+#include "planner/state.h"
+
+namespace meshift {
+
+struct TransitionRules {
+  // Only reductions that leave equal bits on replicas: each value comes from one group.
+  bool single_sourced = true;
+  // The reductions of this tensor are exact, so that any number of groups may compute them.
+  bool exact = false;
+};
+
+using TransitionFn = std::function<void(StepOp op, DimMask dims, const State& next)>;
+
+// Calls `emit` for every transition out of `state`, in a fixed order, each once.
+void ForEachTransition(const Problem& problem, const State& state, const TransitionRules& rules,
+                       const TransitionFn& emit);
+
+// Whether a reduction over `dims` in `state` is single-sourced: every other mesh dim is a shard or
+// partial, so that no two groups compute the same value.
+bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims);
+
+// The mesh dims behind the longest common beginning of any tensor dim's cuts, before or after.
+DimMask MovingDims(const Problem& problem, const State& before, const State& after);
+
+// Whether every rank can send its whole box to one rank and receive its new box whole from one: on
+// each tensor dim, the moving cuts before and after have equal sizes pairwise.
+bool IsPermutation(const Problem& problem, const State& before, const State& after);
+
+// The target, and the states from which one transition leads to it; in a fixed order.
+std::vector<State> NearTarget(const Problem& problem);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_TRANSITIONS_H_
