@@ -1,0 +1,49 @@
+// Copying boxes of strided tensors: dims that lie behind each other on both sides are merged, what
+// is then contiguous is copied by memcpy, and the rest element by element.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(StridedCopy copy, StridedCopy::Create(box_copy, DType::kBF16));
+//   copy.Run();
+#ifndef MESHIFT_COMM_KERNELS_COPY_H_
+#define MESHIFT_COMM_KERNELS_COPY_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "comm/engine.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+
+// A BoxCopy made ready to run. Does not own the memory. Immutable; parts of it may run at once.
+class StridedCopy {
+ public:
+  // INVALID_ARGUMENT where the ranks of shape and strides differ, a size is negative, a pointer is
+  // null although there are elements, or packed f4e2m1 elements would be cut inside a byte.
+  static absl::StatusOr<StridedCopy> Create(const BoxCopy& copy, DType dtype);
+
+  int64_t bytes() const { return bytes_; }
+  // The copy can be cut into this many units of equal bytes; 0 where there is nothing to do.
+  int64_t units() const { return units_; }
+  // Copies the units [begin, end).
+  void RunUnits(int64_t begin, int64_t end) const;
+  void Run() const { RunUnits(0, units_); }
+
+ private:
+  StridedCopy() = default;
+
+  const char* src_ = nullptr;
+  char* dst_ = nullptr;
+  int64_t run_bytes_ = 0;  // of the contiguous inner part
+  int64_t bytes_ = 0;
+  int64_t units_ = 0;
+  // The dims around the contiguous part, outermost first; strides in bytes. Without any, a unit is
+  // a byte of the run, else an index of the first of them.
+  Shape shape_;
+  Shape src_strides_;
+  Shape dst_strides_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_KERNELS_COPY_H_
