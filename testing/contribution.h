@@ -1,0 +1,409 @@
+// What each partial coordinate contributes to each element, as a pure function of a seed: nothing
+// is stored, so that a rank of any mesh can be filled and judged alone.
+//
+//   const Recipe recipe = MakeRecipe<BF16>({.op = ReduceOp::kSum, .partials = 40, .seed = 7});
+//   WithMode<BF16>(recipe.mode, [&](auto mode) {
+//     Contribution<BF16, mode()>(recipe, ElementHash(recipe, 3), Place(recipe, 5));  // 5's part of
+//     3
+//   });
+//
+// In sparse modes at most `active` coordinates per element contribute anything but `rest`; which,
+// depends on the element. They are numbered by slot, and slot s of an element contributes the same
+// whichever coordinate has it, so that the total needs no search for who has what.
+#ifndef MESHIFT_TESTING_CONTRIBUTION_H_
+#define MESHIFT_TESTING_CONTRIBUTION_H_
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <type_traits>
+
+#include "placement/placement.h"
+#include "testing/number.h"
+#include "testing/values.h"
+
+namespace meshift::testing {
+
+enum class Mode : uint8_t {
+  kPlain,         // any finite value of the type
+  kOdd,           // any odd integer
+  kSpecial,       // floats with zeros of both signs, infinities and NaN
+  kMultiple,      // sparse: small multiples of the divisor
+  kPair,          // sparse: x and -x
+  kFactor,        // sparse: factors whose products are exact
+  kClearBits,     // sparse: all ones but a few bits
+  kSetBits,       // sparse: a few bits
+  kMantissa,      // full mantissas in (-2, 2)
+  kRoughFactors,  // sparse: full mantissas of magnitude 1/2 to 2
+};
+
+constexpr bool IsSparse(Mode mode) {
+  return mode == Mode::kMultiple || mode == Mode::kPair || mode == Mode::kFactor ||
+         mode == Mode::kClearBits || mode == Mode::kSetBits || mode == Mode::kRoughFactors;
+}
+// Whether the definition's value has no error, so that results are compared bit for bit.
+constexpr bool IsExactMode(Mode mode) {
+  return mode != Mode::kMantissa && mode != Mode::kRoughFactors;
+}
+
+struct RecipeInput {
+  std::optional<ReduceOp> op;     // avg where any mesh dim is P(avg); nullopt: nothing is partial
+  int64_t partials = 1;           // number of partial coordinates
+  int64_t divisor = 1;            // product of the sizes of the P(avg) mesh dims
+  bool divided_in_parts = false;  // the target keeps some of the source's partial mesh dims
+  Values values = Values::kExact;
+  uint64_t seed = 0;
+};
+
+struct Recipe {
+  Mode mode = Mode::kPlain;
+  ReduceOp op = ReduceOp::kSum;
+  uint64_t key = 0;
+  uint64_t partials = 1;
+  uint64_t active = 1;          // contributions that count: slots 0 .. active-1
+  uint64_t step = 1, base = 0;  // Place()
+  int64_t divisor = 1;
+  uint64_t limit = 0;  // kMultiple: |value / divisor| is at most this
+  int scale = 0;       // kMantissa: values are divided by 2^scale, so that no sum overflows
+};
+
+inline uint64_t Mix(uint64_t x) {  // the finaliser of splitmix64
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+inline uint64_t ElementHash(const Recipe& recipe, int64_t element) {
+  return Mix(recipe.key + static_cast<uint64_t>(element) * 0x9e3779b97f4a7c15);
+}
+inline uint64_t ScaleTo(uint64_t hash, uint64_t n) {  // 0 .. n-1
+  return static_cast<uint64_t>(static_cast<Uint128>(hash) * n >> 64);
+}
+
+// Scatters the partial coordinates: active slots of an element are not neighbours.
+inline uint64_t Place(const Recipe& recipe, uint64_t partial) {
+  return static_cast<uint64_t>((static_cast<Uint128>(partial) * recipe.step + recipe.base) %
+                               recipe.partials);
+}
+
+// A finite value of any kind, not zero where T is a float. Of f64 the last 12 bits are 0 and the
+// exponent is moderate, so that small multiples are exact.
+template <typename T>
+typename T::Bits AnyValue(uint64_t w) {
+  using Bits = typename T::Bits;
+  if constexpr (T::kFamily == Family::kComplex) {
+    return {AnyValue<typename T::Part>(w), AnyValue<typename T::Part>(Mix(~w))};
+  } else if constexpr (T::kFamily == Family::kBool) {
+    return static_cast<Bits>(w >> 63);
+  } else if constexpr (T::kFamily == Family::kInteger) {
+    if constexpr (sizeof(Bits) == 16) return static_cast<Bits>(w) << 64 | Mix(~w);
+    return static_cast<Bits>(w >> (64 - 8 * sizeof(Bits) % 64) % 64);
+  } else if constexpr (sizeof(Bits) == 8) {
+    return ((w & ~(uint64_t{3} << 61)) + (uint64_t{1} << 61)) & ~uint64_t{0xfff};
+  } else {
+    Bits bits = static_cast<Bits>(w >> (64 - 8 * sizeof(Bits)));
+    const Bits magnitude = static_cast<Bits>(bits & ~T::kSign);
+    if (magnitude == 0) return static_cast<Bits>(bits | 1);
+    if (magnitude > T::kMaxBits) return static_cast<Bits>(bits ^ (Bits{1} << T::kMantissaBits));
+    return bits;
+  }
+}
+
+// Floats for min and max. A quarter of the elements have zeros of both signs only, a quarter one
+// NaN with a payload and some infinities, a quarter infinities, a quarter single zeros.
+template <typename T>
+typename T::Bits SpecialValue(const Recipe& recipe, uint64_t hash, uint64_t w, uint64_t place) {
+  using Bits = typename T::Bits;
+  const Bits sign = static_cast<Bits>((w & 1) != 0 ? T::kSign : Bits{0});
+  const bool rare = (w & 6) == 0;
+  switch (hash & 3) {
+    case 0:
+      return sign;
+    case 1:
+      if (ScaleTo(Mix(hash), recipe.partials) == place) {
+        const auto payload = static_cast<Bits>(w >> 8 & T::kMantissaMask);
+        return static_cast<Bits>(sign | T::kNan | payload);
+      }
+      [[fallthrough]];
+    case 2:
+      return rare ? static_cast<Bits>(sign | T::kInfinity) : AnyValue<T>(w);
+    default:
+      return rare ? sign : AnyValue<T>(w);
+  }
+}
+
+// What slot `s` (sparse modes; REQUIRES s < active) or place `s` contributes to the element of
+// `hash`.
+template <typename T, Mode kMode>
+typename T::Bits Active(const Recipe& recipe, uint64_t hash, uint64_t s) {
+  using Bits = typename T::Bits;
+  using Wide = typename T::Wide;
+  const uint64_t w = Mix(hash ^ (s + 1) * 0xd1342543de82ef95);
+  if constexpr (T::kFamily == Family::kComplex && kMode != Mode::kPlain && kMode != Mode::kFactor) {
+    using Part = typename T::Part;
+    return {Active<Part, kMode>(recipe, hash, s),
+            Active<Part, kMode>(recipe, ~hash * 0x9e3779b97f4a7c15, s)};
+  } else if constexpr (kMode == Mode::kPlain) {
+    return AnyValue<T>(w);
+  } else if constexpr (kMode == Mode::kOdd) {
+    return static_cast<Bits>(AnyValue<T>(w) | 1);
+  } else if constexpr (kMode == Mode::kSpecial) {
+    return SpecialValue<T>(recipe, hash, w, s);
+  } else if constexpr (kMode == Mode::kMultiple) {
+    if constexpr (!T::kSigned) {
+      return T::Encode(static_cast<Wide>(ScaleTo(w, recipe.limit + 1) * recipe.divisor));
+    } else {
+      const auto x = static_cast<int64_t>(ScaleTo(w, 2 * recipe.limit + 1)) -
+                     static_cast<int64_t>(recipe.limit);
+      return T::Encode(static_cast<Wide>(x * recipe.divisor));
+    }
+  } else if constexpr (kMode == Mode::kPair) {
+    const bool negative = (s ^ hash) & 1;
+    if constexpr (T::kFamily == Family::kFloat) {
+      return T::Encode(negative ? -1.0 : 1.0);
+    } else if constexpr (T::kSigned) {
+      return negative ? static_cast<Bits>(T::kMin + 1) : T::kMax;
+    } else {
+      return static_cast<Bits>(w & 1);
+    }
+  } else if constexpr (kMode == Mode::kFactor) {
+    if constexpr (T::kFamily == Family::kComplex) {
+      constexpr double kParts[][2] = {{1, 0}, {2, 0}, {0, 1}, {-1, 0}, {1, 1}};
+      const auto& [re, im] = kParts[ScaleTo(w, 5)];
+      return T::Encode({re, im});
+    } else if constexpr (T::kFamily == Family::kFloat) {
+      return T::Encode(w & 1 ? 1.0 : w & 2 ? 2.0 : -1.0);
+    } else {
+      return static_cast<Bits>(w & 1 ? 1 : w & 2 ? 2 : 3);
+    }
+  } else if constexpr (kMode == Mode::kSetBits || kMode == Mode::kClearBits) {
+    const auto set =
+        static_cast<Bits>(AnyValue<T>(w) & AnyValue<T>(Mix(w + 1)) & AnyValue<T>(Mix(w + 2)));
+    return kMode == Mode::kSetBits ? set : static_cast<Bits>(T::kAllOnes ^ set);
+  } else {
+    const int exponent = kMode == Mode::kRoughFactors
+                             ? T::kBias - static_cast<int>(w & 1)
+                             : std::max(0, T::kBias - recipe.scale - static_cast<int>(w & 3));
+    const auto sign = static_cast<Bits>((w & 4) != 0 ? T::kSign : Bits{0});
+    return static_cast<Bits>(sign | static_cast<Bits>(Bits(exponent) << T::kMantissaBits) |
+                             static_cast<Bits>(w >> 8 & T::kMantissaMask));
+  }
+}
+
+// What the partial coordinate at `place` contributes to the element of `hash`.
+template <typename T, Mode kMode>
+typename T::Bits Contribution(const Recipe& recipe, uint64_t hash, uint64_t place) {
+  if constexpr (!IsSparse(kMode)) {
+    return Active<T, kMode>(recipe, hash, place);
+  } else {
+    uint64_t slot = place + ScaleTo(hash, recipe.partials);
+    if (slot >= recipe.partials) slot -= recipe.partials;
+    if (slot < recipe.active) return Active<T, kMode>(recipe, hash, slot);
+    if constexpr (kMode == Mode::kFactor || kMode == Mode::kRoughFactors) {
+      return Identity<T>(ReduceOp::kProduct);
+    } else if constexpr (kMode == Mode::kClearBits) {
+      return T::kAllOnes;
+    } else {
+      return typename T::Bits{};
+    }
+  }
+}
+
+// The op that a mode is made for; `op` itself where it serves several.
+constexpr ReduceOp OpOf(Mode mode, ReduceOp op) {
+  switch (mode) {
+    case Mode::kMultiple:
+    case Mode::kPair:
+    case Mode::kMantissa:
+      return ReduceOp::kSum;
+    case Mode::kOdd:
+    case Mode::kFactor:
+    case Mode::kRoughFactors:
+      return ReduceOp::kProduct;
+    case Mode::kClearBits:
+      return ReduceOp::kAnd;
+    case Mode::kSetBits:
+      return ReduceOp::kOr;
+    default:
+      return op;
+  }
+}
+
+// The modes that T has.
+template <typename T>
+constexpr bool Has(Mode mode) {
+  if (mode == Mode::kPlain) return true;
+  if (sizeof(typename T::Bits) == 16 && T::kFamily == Family::kInteger) return false;
+  switch (mode) {
+    case Mode::kOdd:
+      return T::kFamily == Family::kInteger;
+    case Mode::kSpecial:
+      return T::kFamily == Family::kFloat;
+    case Mode::kMultiple:
+    case Mode::kPair:
+    case Mode::kFactor:
+      return T::kFamily != Family::kBool;
+    case Mode::kClearBits:
+    case Mode::kSetBits:
+      return T::kFamily == Family::kBool || T::kFamily == Family::kInteger;
+    default:
+      return T::kFamily == Family::kFloat || T::kFamily == Family::kComplex;
+  }
+}
+
+// visit(std::integral_constant<Mode, mode>). REQUIRES: Has<T>(mode).
+template <typename T, typename Visit>
+void WithMode(Mode mode, Visit visit) {
+  const auto one = [&](auto constant) {
+    if constexpr (Has<T>(constant())) visit(constant);
+  };
+  switch (mode) {
+    case Mode::kPlain:
+      return one(std::integral_constant<Mode, Mode::kPlain>());
+    case Mode::kOdd:
+      return one(std::integral_constant<Mode, Mode::kOdd>());
+    case Mode::kSpecial:
+      return one(std::integral_constant<Mode, Mode::kSpecial>());
+    case Mode::kMultiple:
+      return one(std::integral_constant<Mode, Mode::kMultiple>());
+    case Mode::kPair:
+      return one(std::integral_constant<Mode, Mode::kPair>());
+    case Mode::kFactor:
+      return one(std::integral_constant<Mode, Mode::kFactor>());
+    case Mode::kClearBits:
+      return one(std::integral_constant<Mode, Mode::kClearBits>());
+    case Mode::kSetBits:
+      return one(std::integral_constant<Mode, Mode::kSetBits>());
+    case Mode::kMantissa:
+      return one(std::integral_constant<Mode, Mode::kMantissa>());
+    case Mode::kRoughFactors:
+      return one(std::integral_constant<Mode, Mode::kRoughFactors>());
+  }
+}
+
+// The largest |sum of x| such that every sum of x * divisor is exact in T, also halfway through a
+// division in parts. 0: there is none.
+template <typename T>
+uint64_t ExactMultiples(int64_t divisor) {
+  constexpr uint64_t kMost = uint64_t{1} << 60;
+  const auto d = static_cast<uint64_t>(divisor);
+  if constexpr (T::kFamily == Family::kComplex) {
+    return ExactMultiples<typename T::Part>(divisor);
+  } else if constexpr (T::kFamily == Family::kFloat) {
+    // Every sum is a multiple of the divisor's power of two, and so needs fewer bits.
+    const uint64_t odd = d >> std::countr_zero(d);
+    const uint64_t significand = uint64_t{1} << std::min(T::kMantissaBits + 1, 40);
+    const double largest = T::Decode(T::kMaxBits);
+    const uint64_t finite = largest < 0x1p60 ? static_cast<uint64_t>(largest) : kMost;
+    return std::min(significand / odd, finite / d);
+  } else {
+    return std::min(static_cast<uint64_t>(T::kMax), kMost) / d;
+  }
+}
+
+// How many contributions count at most in sparse modes; as many products of 2 fit into e4m3.
+inline constexpr uint64_t kMaxActive = 8;
+// Four factors between 1/2 and 2 never leave the normal numbers of any float.
+inline constexpr uint64_t kMaxRoughFactors = 4;
+
+template <typename T>
+Mode ModeOf(const RecipeInput& input, ReduceOp op) {
+  constexpr bool kIsInteger = T::kFamily == Family::kInteger;
+  constexpr bool kIsBool = T::kFamily == Family::kBool;
+  const bool rounding = input.values == Values::kRounding;
+  if (!input.op.has_value()) return Mode::kPlain;
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+      if (rounding && !kIsInteger) return Mode::kMantissa;
+      // Truncating in parts is another value, unless every part is whole.
+      if (rounding && !(input.divisor > 1 && input.divided_in_parts)) return Mode::kPlain;
+      return Mode::kMultiple;
+    case ReduceOp::kProduct:
+      if (!rounding) return Mode::kFactor;
+      return kIsInteger ? Mode::kOdd : Mode::kRoughFactors;
+    case ReduceOp::kMin:
+      if (kIsBool) return Mode::kClearBits;
+      break;
+    case ReduceOp::kMax:
+      if (kIsBool) return Mode::kSetBits;
+      break;
+    case ReduceOp::kAnd:
+      return Mode::kClearBits;
+    case ReduceOp::kOr:
+      return Mode::kSetBits;
+    case ReduceOp::kXor:
+      return Mode::kPlain;
+  }
+  return input.values == Values::kSpecial && T::kFamily == Family::kFloat ? Mode::kSpecial
+                                                                          : Mode::kPlain;
+}
+
+// REQUIRES: T has the op; 1 <= partials < 2^31, 1 <= divisor <= partials.
+template <typename T>
+Recipe MakeRecipe(const RecipeInput& input) {
+  Recipe recipe;
+  recipe.op = input.op.value_or(ReduceOp::kSum);
+  recipe.mode = ModeOf<T>(input, recipe.op);
+  recipe.partials = static_cast<uint64_t>(input.partials);
+  recipe.divisor = input.divisor;
+  recipe.key = Mix(input.seed + 0x2545f4914f6cdd1d) ^ static_cast<uint64_t>(input.values);
+  recipe.base = ScaleTo(Mix(recipe.key + 1), recipe.partials);
+  recipe.step = recipe.partials * 5 / 13 + 1;
+  while (std::gcd(recipe.step, recipe.partials) != 1) ++recipe.step;
+  recipe.active = recipe.partials;
+  if constexpr (Has<T>(Mode::kMultiple)) {
+    if (recipe.mode == Mode::kMultiple) {
+      const uint64_t multiples = ExactMultiples<T>(input.divisor);
+      if (multiples == 0) recipe.mode = Mode::kPair;
+      recipe.active = std::min({recipe.partials, kMaxActive, std::max<uint64_t>(multiples, 2)});
+      recipe.limit = multiples / recipe.active;
+      if (multiples == 1) recipe.active = recipe.limit = 1;
+    }
+  }
+  if (IsSparse(recipe.mode)) {
+    const uint64_t most = recipe.mode == Mode::kPair           ? 2
+                          : recipe.mode == Mode::kRoughFactors ? kMaxRoughFactors
+                                                               : kMaxActive;
+    recipe.active = std::min(recipe.active, most);
+  }
+  if constexpr (T::kFamily == Family::kFloat) {
+    const double largest = T::Decode(T::kMaxBits);
+    while (std::ldexp(4.0 * static_cast<double>(input.partials), -recipe.scale) > largest) {
+      ++recipe.scale;
+    }
+  }
+  return recipe;
+}
+
+// Bounds the error of any order of evaluation in T of an element whose terms have the sum of
+// magnitudes m (for products the magnitude of the value): relative * m + absolute. Zero where the
+// mode is exact.
+struct Tolerance {
+  double relative = 0;
+  double absolute = 0;
+};
+
+// `operations`: additions, multiplications, divisions and conversions in a row.
+template <typename T>
+Tolerance ToleranceOf(const Recipe& recipe, int64_t operations) {
+  if constexpr (T::kFamily == Family::kFloat || T::kFamily == Family::kComplex) {
+    if (IsExactMode(recipe.mode)) return {};
+    // Each rounding is off by a relative half ulp, and below the normal numbers by half of Tiny().
+    // The reference rounds as f64 does, so f64 gets twice the bound; a complex multiplication
+    // takes a few real ones.
+    const double half_ulp = std::ldexp(1.0, -T::kMantissaBits - 1);
+    const double n = static_cast<double>(operations) *
+                     (T::kFamily == Family::kComplex ? 4.0 : 1.0) *
+                     (T::kMantissaBits == 52 ? 2.0 : 1.0);
+    return {std::expm1(n * std::log1p(half_ulp)), n * T::Tiny()};
+  } else {
+    return {};
+  }
+}
+
+}  // namespace meshift::testing
+
+#endif  // MESHIFT_TESTING_CONTRIBUTION_H_

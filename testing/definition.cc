@@ -1,0 +1,303 @@
+#include "testing/definition.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+#include "placement/sharding.h"
+#include "testing/contribution.h"
+#include "testing/geometry.h"
+#include "testing/typed.h"
+
+namespace meshift::testing {
+namespace {
+
+// How a sharding's partial coordinates combine.
+struct Partials {
+  std::optional<ReduceOp> op;  // avg where any mesh dim is P(avg)
+  int64_t count = 1;           // partial coordinates
+  int64_t divisor = 1;         // product of the sizes of the P(avg) mesh dims
+};
+
+Partials PartialsOf(const Sharding& sharding) {
+  Partials partials;
+  for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
+    const Placement& placement = sharding.placement(d);
+    if (!placement.IsPartial()) continue;
+    const int64_t size = sharding.mesh().dim(d).size;
+    partials.count *= size;
+    if (placement.op() == ReduceOp::kAvg) partials.divisor *= size;
+    if (partials.op != ReduceOp::kAvg) partials.op = placement.op();
+  }
+  return partials;
+}
+
+absl::Status CheckPair(const Sharding& source, const Sharding& target) {
+  if (!(source.tensor() == target.tensor())) {
+    return InvalidArgument("The source is {} and the target {}: they must be one tensor",
+                           source.tensor().ToString(), target.tensor().ToString());
+  }
+  if (!(source.mesh() == target.mesh())) return absl::OkStatus();
+  for (int d = 0; d < source.mesh().NumDims(); ++d) {
+    const Placement& from = source.placement(d);
+    const Placement& to = target.placement(d);
+    if (!to.IsPartial()) continue;
+    const bool changes_op = from.IsPartial() && from.op() != to.op();
+    const bool spreads_shard = from.IsShard() && to.op() == ReduceOp::kAvg;
+    if (changes_op || spreads_shard) {
+      return InvalidArgument("{} -> {} on mesh dim {} is refused", from.ToString(), to.ToString(),
+                             source.mesh().dim(d).name);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Bytes that hold two f4e2m1 are the elements, where every row of every box fills its bytes.
+absl::Status PackRows(Region* region) {
+  if (region->lo.empty() || region->lo.back() % 2 != 0 || region->hi.back() % 2 != 0) {
+    return Unimplemented("The oracle handles f4e2m1 only where rows fill their bytes");
+  }
+  region->lo.back() /= 2;
+  region->hi.back() /= 2;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct Oracle::Rep {
+  Sharding source;
+  Sharding target;
+  bool packed = false;  // f4e2m1: elements are bytes, and the last dim is halved
+  Shape shape;
+  Partials from, to;
+  std::vector<bool> kept;  // per mesh dim: partial in source and target
+  const TypedOps* ops = nullptr;
+  Positions positions;          // of the target
+  std::vector<Region> regions;  // per entry of positions.shards
+
+  Region RegionOf(const Sharding& sharding, int64_t position) const {
+    Region region = RegionAt(sharding, sharding.mesh().CoordinateAt(position));
+    if (packed) PackRows(&region).IgnoreError();  // Create has seen that it works
+    return region;
+  }
+  // The row-major index of the source's partial coordinate.
+  uint64_t PartialIndex(absl::Span<const int64_t> coordinate) const {
+    uint64_t index = 0;
+    for (int d = 0; d < source.mesh().NumDims(); ++d) {
+      if (!source.placement(d).IsPartial()) continue;
+      index = index * static_cast<uint64_t>(source.mesh().dim(d).size) +
+              static_cast<uint64_t>(coordinate[d]);
+    }
+    return index;
+  }
+  bool KeepsAny() const {
+    for (const bool keep : kept) {
+      if (keep) return true;
+    }
+    return false;
+  }
+  Recipe RecipeOf(const Fill& fill) const {
+    return ops->make_recipe({.op = from.op,
+                             .partials = from.count,
+                             .divisor = from.divisor,
+                             .divided_in_parts = KeepsAny(),
+                             .values = fill.values,
+                             .seed = fill.seed});
+  }
+  std::string IndexText(int64_t element) const {
+    std::vector<int64_t> index(shape.size());
+    for (size_t d = shape.size(); d-- > 0;) {
+      index[d] = element % shape[d];
+      element /= shape[d];
+    }
+    if (packed) index.back() *= 2;
+    return fmt::format("[{}]", fmt::join(index, ","));
+  }
+  std::string ValueText(const std::byte* value) const {
+    return packed ? ops->to_text(value) : OpsOf(source.dtype()).to_text(value);
+  }
+  std::string WrongText(const Fault& fault) const {
+    const int64_t rank = target.mesh().RankAt(fault.position);
+    const std::string got = ValueText(fault.got);
+    const std::string want = ValueText(fault.want);
+    const std::string index = IndexText(fault.element);
+    if (!to.op.has_value())
+      return fmt::format("rank {} holds {} at {}, not {}", rank, got, index, want);
+    return fmt::format("rank {} and its partial group hold together {} at {}, not {}", rank, got,
+                       index, want);
+  }
+  std::string DifferenceText(const Fault& fault) const {
+    return fmt::format("ranks {} and {} differ at {}: {} and {}",
+                       target.mesh().RankAt(fault.position), target.mesh().RankAt(fault.other),
+                       IndexText(fault.element), ValueText(fault.got), ValueText(fault.want));
+  }
+  absl::Status CheckBuffer(const Sharding& sharding, int64_t position, size_t size) const {
+    if (position < 0 || position >= sharding.mesh().NumRanks()) {
+      return InvalidArgument("Position {} is not in a mesh of {} ranks", position,
+                             sharding.mesh().NumRanks());
+    }
+    const int64_t bytes = RegionOf(sharding, position).NumElements() * ops->element_bytes;
+    if (static_cast<int64_t>(size) == bytes) return absl::OkStatus();
+    return InvalidArgument("The buffer of rank {} has {} bytes; its part of {} has {}",
+                           sharding.mesh().RankAt(position), size, sharding.ToString(), bytes);
+  }
+};
+
+std::string Verdict::ToString() const {
+  std::string text;
+  if (wrong > 0) text += fmt::format("{} wrong elements: {}", wrong, first_wrong);
+  if (wrong > 0 && replicas_differ > 0) text += "; ";
+  if (replicas_differ > 0) {
+    text += fmt::format("{} replicated elements differ: {}", replicas_differ, first_difference);
+  }
+  return text;
+}
+
+absl::StatusOr<Oracle> Oracle::Create(const Sharding& source, const Sharding& target) {
+  MESHIFT_RETURN_IF_ERROR(CheckPair(source, target));
+  auto rep = std::make_shared<Rep>(Rep{.source = source,
+                                       .target = target,
+                                       .packed = source.dtype() == DType::kF4E2M1,
+                                       .shape = source.shape(),
+                                       .from = PartialsOf(source),
+                                       .to = PartialsOf(target),
+                                       .kept = {},
+                                       .ops = nullptr,
+                                       .positions = PositionsOf(target),
+                                       .regions = {}});
+  rep->kept.resize(source.mesh().NumDims());
+  if (source.mesh() == target.mesh()) {
+    for (int d = 0; d < source.mesh().NumDims(); ++d) {
+      rep->kept[d] = source.placement(d).IsPartial() && target.placement(d).IsPartial();
+    }
+  }
+  if (rep->packed) {
+    for (const Sharding* sharding : {&source, &target}) {
+      for (int64_t p = 0; p < sharding->mesh().NumRanks(); ++p) {
+        Region region = RegionAt(*sharding, sharding->mesh().CoordinateAt(p));
+        MESHIFT_RETURN_IF_ERROR(PackRows(&region));
+      }
+    }
+    if (rep->shape.back() % 2 != 0) {
+      return Unimplemented("The oracle handles f4e2m1 only where rows fill their bytes");
+    }
+    rep->shape.back() /= 2;
+  }
+  const bool raw = rep->packed || (!rep->from.op.has_value() && !rep->to.op.has_value());
+  const bool is_bool = source.dtype() == DType::kBool;  // not every byte is one
+  rep->ops = raw && !is_bool ? &RawOps(rep->packed ? 1 : BitWidth(source.dtype()) / 8)
+                             : &OpsOf(source.dtype());
+  rep->regions.reserve(rep->positions.shards.size());
+  for (const int64_t position : rep->positions.shards) {
+    rep->regions.push_back(rep->RegionOf(target, position));
+  }
+  return Oracle(std::move(rep));
+}
+
+const Sharding& Oracle::source() const { return rep_->source; }
+const Sharding& Oracle::target() const { return rep_->target; }
+
+int64_t Oracle::SourceBytes(int64_t position) const {
+  return rep_->RegionOf(rep_->source, position).NumElements() * rep_->ops->element_bytes;
+}
+
+int64_t Oracle::TargetBytes(int64_t position) const {
+  return rep_->RegionOf(rep_->target, position).NumElements() * rep_->ops->element_bytes;
+}
+
+absl::Status Oracle::FillSource(const Fill& fill, int64_t position,
+                                absl::Span<std::byte> local) const {
+  const Rep& rep = *rep_;
+  MESHIFT_RETURN_IF_ERROR(rep.CheckBuffer(rep.source, position, local.size()));
+  const Recipe recipe = rep.RecipeOf(fill);
+  const uint64_t partial = rep.PartialIndex(rep.source.mesh().CoordinateAt(position));
+  rep.ops->fill(recipe, rep.shape, rep.RegionOf(rep.source, position), Place(recipe, partial),
+                local.data());
+  return absl::OkStatus();
+}
+
+absl::Status Oracle::MakeTarget(const Fill& fill, int64_t position,
+                                absl::Span<std::byte> local) const {
+  const Rep& rep = *rep_;
+  MESHIFT_RETURN_IF_ERROR(rep.CheckBuffer(rep.target, position, local.size()));
+  const Region region = rep.RegionOf(rep.target, position);
+  const Coordinate coordinate = rep.target.mesh().CoordinateAt(position);
+  for (int d = 0; d < rep.target.mesh().NumDims(); ++d) {
+    const Placement& placement = rep.target.placement(d);
+    const bool is_new =
+        placement.IsPartial() && !(d < static_cast<int>(rep.kept.size()) && rep.kept[d]);
+    if (is_new && placement.op() != ReduceOp::kAvg && coordinate[d] != 0) {
+      rep.ops->fill_identity(placement.op(), region.NumElements(), local.data());
+      return absl::OkStatus();
+    }
+  }
+  const Recipe recipe = rep.RecipeOf(fill);
+  std::vector<uint64_t> places;  // of the contributions that this rank's kept coordinates have
+  int64_t divisor = 1;           // of the reduced mesh dims
+  if (rep.KeepsAny()) {
+    std::vector<uint64_t> indices = {0};
+    for (int d = 0; d < rep.source.mesh().NumDims(); ++d) {
+      if (!rep.source.placement(d).IsPartial()) continue;
+      const auto size = static_cast<uint64_t>(rep.source.mesh().dim(d).size);
+      std::vector<uint64_t> longer;
+      for (const uint64_t index : indices) {
+        for (uint64_t i = 0; i < size; ++i) {
+          if (rep.kept[d] && i != static_cast<uint64_t>(coordinate[d])) continue;
+          longer.push_back(index * size + i);
+        }
+      }
+      indices = std::move(longer);
+      const bool divides = rep.source.placement(d).op() == ReduceOp::kAvg && !rep.kept[d];
+      if (divides) divisor *= static_cast<int64_t>(size);
+    }
+    for (const uint64_t index : indices) places.push_back(Place(recipe, index));
+  }
+  rep.ops->total(recipe, rep.shape, region, places, divisor, local.data());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Verdict> Oracle::Check(const Fill& fill,
+                                      absl::Span<const absl::Span<const std::byte>> targets) const {
+  const Rep& rep = *rep_;
+  if (static_cast<int64_t>(targets.size()) != rep.target.mesh().NumRanks()) {
+    return InvalidArgument("{} buffers were given for a mesh of {} ranks", targets.size(),
+                           rep.target.mesh().NumRanks());
+  }
+  for (size_t p = 0; p < targets.size(); ++p) {
+    MESHIFT_RETURN_IF_ERROR(
+        rep.CheckBuffer(rep.target, static_cast<int64_t>(p), targets[p].size()));
+  }
+  const Judgement judgement = rep.ops->judge(rep.RecipeOf(fill), {.shape = rep.shape,
+                                                                  .positions = &rep.positions,
+                                                                  .regions = rep.regions,
+                                                                  .op = rep.to.op,
+                                                                  .divisor = rep.to.divisor,
+                                                                  .buffers = targets});
+  Verdict verdict;
+  verdict.wrong = judgement.wrong;
+  verdict.replicas_differ = judgement.replicas_differ;
+  if (judgement.first_wrong.has_value()) {
+    verdict.first_wrong = rep.WrongText(*judgement.first_wrong);
+  }
+  if (judgement.first_difference.has_value()) {
+    verdict.first_difference = rep.DifferenceText(*judgement.first_difference);
+  }
+  return verdict;
+}
+
+}  // namespace meshift::testing

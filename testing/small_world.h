@@ -1,0 +1,60 @@
+// Every redistribution of a small world, and random ones of a larger.
+//
+//   INSTANTIATE_TEST_SUITE_P(SmallWorld, PlansTest, testing::Range(0, 8));   // shard_count = 8
+//   TEST_P(PlansTest, AreRight) {
+//     ForEachSmallWorldCase({.shard = GetParam(), .num_shards = 8, .fraction = TestFraction()},
+//                           [](const Sharding& from, const Sharding& to) { ... });
+//   }
+//   const RandomPair pair = RandomCase(seed);       // pair.from, pair.to
+#ifndef MESHIFT_TESTING_SMALL_WORLD_H_
+#define MESHIFT_TESTING_SMALL_WORLD_H_
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+#include "placement/sharding.h"
+
+namespace meshift::testing {
+
+// Which cases to visit, and what the tensors hold.
+struct SmallWorldOptions {
+  int64_t shard = 0;       // case i is visited where i % num_shards == shard
+  int64_t num_shards = 1;  //
+  int64_t fraction = 1;    // and (i / num_shards) % fraction == 0
+  DType dtype = DType::kF32;
+  ReduceOp op = ReduceOp::kSum;  // of everything partial. REQUIRES: the dtype has it.
+};
+
+// The environment variable MESHIFT_TEST_FRACTION, at least 1; 1 where it is not a number.
+int64_t TestFraction();
+
+using VisitPair = absl::FunctionRef<void(const Sharding& from, const Sharding& to)>;
+
+// Visits, in a fixed order, the pairs of
+// - meshes: 2 to 8 ranks in one dim, 2x2, 2x3, 3x2, 2x4, 4x2, 2x2x2;
+// - 25 shapes of rank 1 to 3 with even, uneven, tiny and empty dims;
+// - sources: per mesh dim R, S(k) or P, with every order of cuts;
+// - targets: per mesh dim R or S(k) with every order of cuts, or P where the source has it.
+// 235,853 cases, those with from = to included: 9,128 of rank 1, 63,450 of rank 2 and 163,275 of
+// rank 3. Returns how many it visited.
+int64_t ForEachSmallWorldCase(const SmallWorldOptions& options, VisitPair visit);
+
+// The same for rank 0: 93 cases.
+int64_t ForEachScalarCase(const SmallWorldOptions& options, VisitPair visit);
+
+struct RandomPair {
+  Sharding from;
+  Sharding to;
+};
+
+// A pair that depends on the arguments only: a mesh of 1 to 4 dims, some of size 1, with at most 48
+// ranks, half the time not in row-major order; a tensor of rank 0 to 5 with small dims, also 0 and
+// 1; any placements and orders of cuts. The target is P only where the source is. REQUIRES: the
+// dtype has the op and is not f4e2m1.
+RandomPair RandomCase(uint64_t seed, DType dtype = DType::kF32, ReduceOp op = ReduceOp::kSum);
+
+}  // namespace meshift::testing
+
+#endif  // MESHIFT_TESTING_SMALL_WORLD_H_

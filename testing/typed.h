@@ -1,0 +1,71 @@
+// The definition for one dtype: loops over elements behind a table of functions, so that only
+// typed_*.cc instantiate them. Private to //testing.
+#ifndef MESHIFT_TESTING_TYPED_H_
+#define MESHIFT_TESTING_TYPED_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+#include "testing/contribution.h"
+#include "testing/geometry.h"
+
+namespace meshift::testing {
+
+// Something wrong with one element.
+struct Fault {
+  int64_t position = -1;  // of the rank that holds `got`
+  int64_t other = -1;     // of the replica that holds `want`; -1: `want` is the definition's
+  int64_t element = 0;    // row-major index
+  std::byte got[16] = {};
+  std::byte want[16] = {};
+};
+
+struct Judgement {
+  int64_t wrong = 0;
+  int64_t replicas_differ = 0;
+  std::optional<Fault> first_wrong;
+  std::optional<Fault> first_difference;
+};
+
+struct JudgeInput {
+  absl::Span<const int64_t> shape;
+  const Positions* positions = nullptr;
+  absl::Span<const Region> regions;  // per entry of positions->shards
+  std::optional<ReduceOp> op;        // how the target's partial coordinates combine
+  int64_t divisor = 1;
+  absl::Span<const absl::Span<const std::byte>> buffers;  // by position, of the right sizes
+};
+
+struct TypedOps {
+  int element_bytes;
+  Recipe (*make_recipe)(const RecipeInput& input);
+  // What the partial coordinate at `place` holds of `region`.
+  void (*fill)(const Recipe& recipe, absl::Span<const int64_t> shape, const Region& region,
+               uint64_t place, std::byte* out);
+  // The contributions of `places` put together and divided by `divisor`, or the whole tensor's
+  // value where `places` is empty.
+  void (*total)(const Recipe& recipe, absl::Span<const int64_t> shape, const Region& region,
+                absl::Span<const uint64_t> places, int64_t divisor, std::byte* out);
+  void (*fill_identity)(ReduceOp op, int64_t count, std::byte* out);
+  Judgement (*judge)(const Recipe& recipe, const JudgeInput& input);
+  std::string (*to_text)(const std::byte* value);  // "1.5 (0x3fc0)"
+};
+
+// Of a dtype in which one computes. REQUIRES: not f4e2m1.
+const TypedOps& OpsOf(DType dtype);
+// Of elements of 1, 2, 4, 8 or 16 bytes that are only moved.
+const TypedOps& RawOps(int element_bytes);
+
+// The two halves of OpsOf, which compile apart.
+const TypedOps* IntegerOpsOf(DType dtype);
+const TypedOps* FloatOpsOf(DType dtype);
+
+}  // namespace meshift::testing
+
+#endif  // MESHIFT_TESTING_TYPED_H_
