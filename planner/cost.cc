@@ -295,177 +295,264 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
   return traffic;
 }
 
+namespace {
+
+// One tensor dim on which something moves, for one length of the parent box along it. Pieces are in
+// ascending order; a piece's index is the row-major index of its cuts' coordinates.
+class MovedDim {
+ public:
+  using Dims = absl::InlinedVector<int, kMaxStateDims>;
+
+  // `before`, `after`: the moving cuts. `spread`: the mesh dims whose coordinates a sender's
+  // receivers may differ in.
+  MovedDim(const Problem& problem, Dims before, Dims after, DimMask spread, int64_t extent)
+      : problem_(problem), before_(std::move(before)), after_(std::move(after)) {
+    for (int d : after_) {
+      if (!Has(spread, d)) fixed_.push_back(d);
+    }
+    const std::vector<Interval> old_pieces = Pieces(before_, extent);
+    const std::vector<Interval> new_pieces = Pieces(after_, extent);
+    const int64_t num_fixed = NumPieces(fixed_);
+    sent_.resize(old_pieces.size() * num_fixed);
+    sent_messages_.resize(old_pieces.size() * num_fixed);
+    received_messages_.resize(new_pieces.size());
+    for (size_t b = 0, a = 0; b < old_pieces.size() && a < new_pieces.size();) {
+      if (const int64_t overlap = Overlap(old_pieces[b], new_pieces[a]); overlap > 0) {
+        const size_t at = b * num_fixed + FixedIndex(static_cast<int64_t>(a));
+        sent_[at] += overlap;
+        ++sent_messages_[at];
+        ++received_messages_[a];
+      }
+      if (old_pieces[b].end < new_pieces[a].end) {
+        ++b;
+      } else if (old_pieces[b].end > new_pieces[a].end) {
+        ++a;
+      } else if (b + 1 < old_pieces.size()) {
+        ++b;  // what is left of either is empty
+      } else {
+        ++a;
+      }
+    }
+    old_pieces_ = old_pieces;
+    new_pieces_ = new_pieces;
+  }
+
+  const Dims& before() const { return before_; }
+  const Dims& after() const { return after_; }
+
+  // For the rank at these coordinates, along this dim: its piece before, its piece after, what both
+  // have in common, and how much of the former receivers take, in how many parts.
+  struct View {
+    int64_t before, after, own, sent, sent_messages, received_messages;
+  };
+  View At(const std::array<int64_t, kMaxStateDims>& at) const {
+    const size_t b = Index(before_, at);
+    const size_t a = Index(after_, at);
+    const size_t s = b * NumPieces(fixed_) + Index(fixed_, at);
+    return {old_pieces_[b].Length(),
+            new_pieces_[a].Length(),
+            Overlap(old_pieces_[b], new_pieces_[a]),
+            sent_[s],
+            sent_messages_[s],
+            received_messages_[a]};
+  }
+
+ private:
+  int64_t NumPieces(const Dims& dims) const {
+    int64_t count = 1;
+    for (int d : dims) count *= problem_.size(d);
+    return count;
+  }
+  size_t Index(const Dims& dims, const std::array<int64_t, kMaxStateDims>& at) const {
+    int64_t index = 0;
+    for (int d : dims) index = index * problem_.size(d) + at[d];
+    return static_cast<size_t>(index);
+  }
+  // Of the new piece `index`: the index over fixed_.
+  size_t FixedIndex(int64_t index) const {
+    std::array<int64_t, kMaxStateDims> at = {};
+    for (size_t i = after_.size(); i-- > 0;) {
+      at[after_[i]] = index % problem_.size(after_[i]);
+      index /= problem_.size(after_[i]);
+    }
+    return Index(fixed_, at);
+  }
+  std::vector<Interval> Pieces(const Dims& dims, int64_t extent) const {
+    std::vector<Interval> pieces = {{0, extent}};
+    for (int d : dims) {
+      std::vector<Interval> next;
+      next.reserve(pieces.size() * problem_.size(d));
+      for (const Interval& piece : pieces) {
+        for (int64_t i = 0; i < problem_.size(d); ++i) {
+          next.push_back(Cut(piece, problem_.size(d), i));
+        }
+      }
+      pieces = std::move(next);
+    }
+    return pieces;
+  }
+
+  const Problem& problem_;
+  Dims before_;
+  Dims after_;
+  Dims fixed_;  // of after_: where a sender's receivers share its coordinate
+  std::vector<Interval> old_pieces_;
+  std::vector<Interval> new_pieces_;
+  std::vector<int64_t> sent_;  // by old piece and fixed coordinates
+  std::vector<int64_t> sent_messages_;
+  std::vector<int64_t> received_messages_;  // by new piece
+};
+
+// Coordinates of a mesh dim that are looked at: of a large one the ends and the middle.
+absl::InlinedVector<int64_t, kMaxCoordinates> WorthALook(int64_t n) {
+  absl::InlinedVector<int64_t, kMaxCoordinates> list;
+  for (int64_t i = 0; i < n; ++i) {
+    if (n > kMaxCoordinates && i == 4) {
+      list.push_back(n / 2);
+      i = n - 4;
+    }
+    list.push_back(i);
+  }
+  return list;
+}
+
+// Calls fn() with every combination of those coordinates of `dims` in *at.
+template <typename Fn>
+void ForEachCoordinate(const Problem& problem, absl::Span<const int> dims,
+                       std::array<int64_t, kMaxStateDims>* at, const Fn& fn) {
+  absl::InlinedVector<absl::InlinedVector<int64_t, kMaxCoordinates>, 4> lists;
+  for (int d : dims) lists.push_back(WorthALook(problem.size(d)));
+  absl::InlinedVector<size_t, kMaxStateDims> index(dims.size(), 0);
+  for (size_t i = 0; i < dims.size(); ++i) (*at)[dims[i]] = lists[i][0];
+  while (true) {
+    fn();
+    size_t i = dims.size();
+    while (i > 0 && ++index[i - 1] == lists[i - 1].size()) {
+      --i;
+      index[i] = 0;
+      (*at)[dims[i]] = lists[i][0];
+    }
+    if (i == 0) return;
+    (*at)[dims[i - 1]] = lists[i - 1][index[i - 1]];
+  }
+}
+
+}  // namespace
+
 // The worst rank's messages of an all_to_all, a permute or an exchange.
 //
 // Along one tensor dim a rank's interval depends on the coordinates of that dim's cuts alone, so a
-// box's volume is a product over tensor dims, and so are sums over all receivers (or senders) whose
-// coordinates vary freely. Only the rank itself is enumerated: its coordinates on the moving dims,
-// and the lengths that the parent box can have.
+// box's volume is a product over tensor dims, and so is a sum over all receivers whose coordinates
+// vary freely. Only the rank itself is enumerated: its coordinates on the moving dims, and the
+// lengths that the parent box can have.
 void CostModel::MeasureMessages(StepOp op, const State& before, const State& after,
                                 Traffic* traffic) const {
   const CutLists cuts_before = problem_.Cuts(before);
   const CutLists cuts_after = problem_.Cuts(after);
   const CutLists parent = CommonBeginning(problem_, cuts_before, cuts_after);
-  const DimMask moving = MovingDims(problem_, before, after);
-  DimMask cut_before = 0;  // moving dims that are cuts before: holders of other coordinates send
+  DimMask cut_before = 0;  // moving cuts before the step: other coordinates are other holders
   DimMask cut_after = 0;
-  int64_t still = 1;  // elements along tensor dims that nothing moves
-  // Tensor dims on which something moves.
-  struct MovedDim {
-    absl::InlinedVector<int, kMaxStateDims> before;
-    absl::InlinedVector<int, kMaxStateDims> after;
-    Extents extents;
-    int64_t extent = 0;
-  };
-  absl::InlinedVector<MovedDim, 4> moved;
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     if (problem_.extent(k) == 0) return;
-    MovedDim dim;
     for (int i = parent.of[k].size; i < cuts_before.of[k].size; ++i) {
-      dim.before.push_back(cuts_before.of[k][i]);
       cut_before |= DimMask{1} << cuts_before.of[k][i];
     }
     for (int i = parent.of[k].size; i < cuts_after.of[k].size; ++i) {
-      dim.after.push_back(cuts_after.of[k][i]);
       cut_after |= DimMask{1} << cuts_after.of[k][i];
     }
-    dim.extents = ExtentsAfter(problem_, k, parent);
-    if (dim.before.empty() && dim.after.empty()) {
-      still *= dim.extents.front();
-    } else {
-      moved.push_back(std::move(dim));
+  }
+  int64_t still = problem_.item_bytes();  // times the elements along tensor dims that nothing moves
+  absl::InlinedVector<absl::InlinedVector<MovedDim, 2>, 4> moved;  // by tensor dim and extent
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    MovedDim::Dims dims_before;
+    MovedDim::Dims dims_after;
+    for (int i = parent.of[k].size; i < cuts_before.of[k].size; ++i) {
+      dims_before.push_back(cuts_before.of[k][i]);
+    }
+    for (int i = parent.of[k].size; i < cuts_after.of[k].size; ++i) {
+      dims_after.push_back(cuts_after.of[k][i]);
+    }
+    const Extents extents = ExtentsAfter(problem_, k, parent);
+    if (dims_before.empty() && dims_after.empty()) {
+      still *= extents.front();
+      continue;
+    }
+    moved.emplace_back();
+    for (int64_t extent : extents) {
+      moved.back().emplace_back(problem_, dims_before, dims_after, cut_before, extent);
     }
   }
-  int64_t copies = 1;  // receivers alike but for dims that cut nothing after
+  int64_t copies = 1;  // receivers alike but for coordinates that cut nothing after
+  MovedDim::Dims moving;
+  MovedDim::Dims only_before;  // sorted by size, then mesh order
+  MovedDim::Dims only_after;
   for (int d = 0; d < problem_.num_dims(); ++d) {
-    if (Has(cut_before & ~cut_after, d)) copies *= problem_.size(d);
+    if (Has(cut_before | cut_after, d)) moving.push_back(d);
+    if (Has(cut_before & ~cut_after, d)) {
+      copies *= problem_.size(d);
+      only_before.push_back(d);
+    }
+    if (Has(cut_after & ~cut_before, d)) only_after.push_back(d);
+  }
+  for (MovedDim::Dims* dims : {&only_before, &only_after}) {
+    std::stable_sort(dims->begin(), dims->end(),
+                     [&](int x, int y) { return problem_.size(x) < problem_.size(y); });
   }
 
-  std::array<int64_t, kMaxStateDims> at = {};  // the rank's coordinates
-  const auto piece = [&](const absl::InlinedVector<int, kMaxStateDims>& cuts, int64_t extent,
-                         const std::array<int64_t, kMaxStateDims>& coordinate) {
-    Interval interval{0, extent};
-    for (int d : cuts) interval = Cut(interval, problem_.size(d), coordinate[d]);
-    return interval;
-  };
-  // Sums over the coordinates of `free` dims among `cuts` of the overlap with `mine`.
-  const auto sum_overlaps = [&](const absl::InlinedVector<int, kMaxStateDims>& cuts, DimMask free,
-                                int64_t extent, const Interval& mine, int64_t* elements,
-                                int64_t* messages) {
-    absl::InlinedVector<int, kMaxStateDims> loop;
-    for (int d : cuts) {
-      if (Has(free, d)) loop.push_back(d);
-    }
-    std::array<int64_t, kMaxStateDims> other = at;
-    for (int d : loop) other[d] = 0;
-    *elements = 0;
-    *messages = 0;
-    while (true) {
-      const int64_t overlap = Overlap(mine, piece(cuts, extent, other));
-      *elements += overlap;
-      *messages += overlap > 0 ? 1 : 0;
-      size_t i = loop.size();
-      while (i > 0 && ++other[loop[i - 1]] == problem_.size(loop[i - 1])) other[loop[--i]] = 0;
-      if (i == 0) return;
-    }
-  };
-
-  const auto bytes = [&](__int128 elements) {
-    const __int128 product = elements * (still * problem_.item_bytes());
+  const auto bytes = [still](__int128 elements) {
+    const __int128 product = elements * still;
     return product > INT64_MAX ? INT64_MAX : static_cast<int64_t>(product);
   };
+  std::array<int64_t, kMaxStateDims> at = {};
+  absl::InlinedVector<const MovedDim*, 4> chosen(moved.size());
   const auto visit = [&] {
     __int128 sent = copies;  // elements; never more than 2^31 ranks times 2^63
-    int64_t sent_messages = copies;
     __int128 received = 1;
+    int64_t sent_messages = copies;
     int64_t received_messages = 1;
     int64_t own = 1;
     int64_t volume = 1;
-    for (const MovedDim& dim : moved) {
-      const Interval mine_before = piece(dim.before, dim.extent, at);
-      const Interval mine_after = piece(dim.after, dim.extent, at);
-      own *= Overlap(mine_before, mine_after);
-      volume *= mine_before.Length();
-      int64_t elements = 0;
-      int64_t messages = 0;
-      sum_overlaps(dim.after, cut_before, dim.extent, mine_before, &elements, &messages);
-      sent *= elements;
-      sent_messages *= messages;
-      sum_overlaps(dim.before, cut_before, dim.extent, mine_after, &elements, &messages);
-      received *= elements;
-      received_messages *= messages;
+    for (const MovedDim* dim : chosen) {
+      const MovedDim::View view = dim->At(at);
+      sent *= view.sent;
+      sent_messages *= view.sent_messages;
+      received *= view.after;
+      received_messages *= view.received_messages;
+      own *= view.own;
+      volume *= view.before;
     }
-    const int64_t self = own > 0 ? 1 : 0;
-    if (op == StepOp::kPermute) {
-      // One box out, one box in; nothing where the rank keeps its own.
-      bool stays = true;
-      const auto sorted = [&](DimMask mask) {
-        absl::InlinedVector<int, kMaxStateDims> dims;
-        for (int d = 0; d < problem_.num_dims(); ++d) {
-          if (Has(mask, d)) dims.push_back(d);
-        }
-        std::stable_sort(dims.begin(), dims.end(),
-                         [&](int a, int b) { return problem_.size(a) < problem_.size(b); });
-        return dims;
-      };
-      for (const MovedDim& dim : moved) {
-        for (size_t i = 0; i < dim.before.size(); ++i) {
-          stays &= at[dim.before[i]] == at[dim.after[i]];
-        }
-      }
-      const auto only_after = sorted(cut_after & ~cut_before);
-      const auto only_before = sorted(cut_before & ~cut_after);
-      for (size_t i = 0; i < only_after.size(); ++i) {
-        stays &= at[only_after[i]] == at[only_before[i]];
-      }
-      if (stays || volume == 0) return;
-      traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(volume));
-      traffic->bytes_received = traffic->bytes_sent;
-      traffic->messages = 1;
+    if (op != StepOp::kPermute) {
+      const int64_t self = own > 0 ? 1 : 0;
+      traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(sent - own));
+      traffic->bytes_received = std::max(traffic->bytes_received, bytes(received - own));
+      traffic->messages =
+          std::max({traffic->messages, sent_messages - self, received_messages - self});
       return;
     }
-    traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(sent - own));
-    traffic->bytes_received = std::max(traffic->bytes_received, bytes(received - own));
-    traffic->messages =
-        std::max({traffic->messages, sent_messages - self, received_messages - self});
-  };
-
-  // Coordinates of a large mesh dim that are worth a look: the ends and the middle.
-  const auto coordinates = [&](int d) {
-    const int64_t n = problem_.size(d);
-    absl::InlinedVector<int64_t, kMaxCoordinates> list;
-    for (int64_t i = 0; i < n; ++i) {
-      if (n <= kMaxCoordinates || i < 4 || i >= n - 4) list.push_back(i);
-      if (n > kMaxCoordinates && i == 4) {
-        list.push_back(n / 2);
-        i = n - 5;
+    // One box out, one box in; nothing where the rank keeps its own.
+    bool stays = true;
+    for (const MovedDim* dim : chosen) {
+      for (size_t i = 0; i < dim->before().size(); ++i) {
+        stays &= at[dim->before()[i]] == at[dim->after()[i]];
       }
     }
-    return list;
+    for (size_t i = 0; i < only_after.size(); ++i) {
+      stays &= at[only_after[i]] == at[only_before[i]];
+    }
+    if (stays || volume == 0) return;
+    traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(volume));
+    traffic->bytes_received = traffic->bytes_sent;
+    traffic->messages = 1;
   };
-  const std::function<void(int)> each_coordinate = [&](int d) {
-    while (d < problem_.num_dims() && !Has(moving, d)) ++d;
-    if (d == problem_.num_dims()) {
-      visit();
-      return;
-    }
-    for (int64_t i : coordinates(d)) {
-      at[d] = i;
-      each_coordinate(d + 1);
-    }
-    at[d] = 0;
-  };
-  const std::function<void(size_t)> each_extent = [&](size_t k) {
-    if (k == moved.size()) {
-      each_coordinate(0);
-      return;
-    }
-    for (int64_t extent : moved[k].extents) {
-      moved[k].extent = extent;
-      each_extent(k + 1);
-    }
-  };
-  each_extent(0);
+  // Every combination of the parent's lengths.
+  absl::InlinedVector<size_t, 4> index(moved.size(), 0);
+  while (true) {
+    for (size_t i = 0; i < moved.size(); ++i) chosen[i] = &moved[i][index[i]];
+    ForEachCoordinate(problem_, moving, &at, visit);
+    size_t i = moved.size();
+    while (i > 0 && ++index[i - 1] == moved[i - 1].size()) index[--i] = 0;
+    if (i == 0) return;
+  }
 }
 
 }  // namespace meshift

@@ -3,7 +3,8 @@
 //   std::optional<Path> path = FindCheapest(problem, model, rules);
 //   path->moves[0].op;       // kAllReduce
 //
-// Exact under the cost model over its edges: the transitions of ForEachTransition, and exchanges to
+// Exact under the cost model (for the many-dimensional problems that exceed a fixed count of edges:
+// the best of those seen) over its edges: the transitions of ForEachTransition, and exchanges to
 // the target and to the states one transition before it. No value on the way is larger than source
 // and target, and ties are broken by bytes sent, then number of steps, then the packed states, so
 // that the result is the same everywhere.

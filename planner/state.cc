@@ -82,6 +82,11 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
   }
   if (spare >= 0) problem.candidate_dims_.push_back(spare);
   std::sort(problem.candidate_dims_.begin(), problem.candidate_dims_.end());
+  for (int k : problem.candidate_dims_) {
+    if (problem.largest_dim_ < 0 || problem.extent(k) > problem.extent(problem.largest_dim_)) {
+      problem.largest_dim_ = k;
+    }
+  }
   return problem;
 }
 

@@ -93,6 +93,7 @@ class Problem {
 
   // Tensor dims that cuts may be added to: those that source or target cut, and the largest other.
   const absl::InlinedVector<int, 6>& candidate_dims() const { return candidate_dims_; }
+  int largest_dim() const { return largest_dim_; }  // of them; -1 for a rank-0 tensor
   // Partial in the source and in the target: never touched.
   bool StaysPartial(int d) const { return source_.IsPartial(d) && target_.IsPartial(d); }
   // The op that a replicated dim may be masked to, so that it joins a reduction.
@@ -116,6 +117,7 @@ class Problem {
   absl::InlinedVector<int64_t, kMaxStateDims> sizes_;
   absl::InlinedVector<int, kMaxStateDims> mesh_dims_;
   absl::InlinedVector<int, 6> candidate_dims_;
+  int largest_dim_ = -1;
   int64_t item_bytes_ = 1;
   State source_;
   State target_;

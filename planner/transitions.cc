@@ -11,13 +11,21 @@ bool Has(DimMask mask, int d) { return (mask >> d & 1) != 0; }
 
 // Calls fn(cuts) for every way to add all of `dims` to `cuts`, each dim as one of the innermost
 // cuts of any candidate tensor dim. Every arrangement comes once: dims are inserted in ascending
-// order, at any place behind the cuts that were there.
+// order, at any place behind the cuts that were there. `towards_target`: a dim goes only to the
+// tensor dim that it cuts in the target, or to the largest if it cuts none there.
 template <typename Fn>
-void ForEachPlacing(const Problem& problem, const CutLists& base, DimMask dims, const Fn& fn) {
+void ForEachPlacing(const Problem& problem, const CutLists& base, DimMask dims, bool towards_target,
+                    const Fn& fn) {
   struct Recursion {
     const Problem& problem;
     const CutLists& base;
+    const bool towards_target;
     const Fn& fn;
+    bool Allows(int d, int k) const {
+      if (!towards_target) return true;
+      const State& target = problem.target();
+      return k == (target.IsShard(d) ? target.tensor_dim(d) : problem.largest_dim());
+    }
     void Place(DimMask left, const CutLists& cuts) const {
       if (left == 0) {
         fn(cuts);
@@ -25,6 +33,7 @@ void ForEachPlacing(const Problem& problem, const CutLists& base, DimMask dims, 
       }
       const int d = __builtin_ctz(left);
       for (int k : problem.candidate_dims()) {
+        if (!Allows(d, k)) continue;
         for (int at = base.of[k].size; at <= cuts.of[k].size; ++at) {
           CutLists next = cuts;
           next.of[k].Insert(at, d);
@@ -33,7 +42,7 @@ void ForEachPlacing(const Problem& problem, const CutLists& base, DimMask dims, 
       }
     }
   };
-  Recursion{problem, base, fn}.Place(dims, base);
+  Recursion{problem, base, towards_target, fn}.Place(dims, base);
 }
 
 // Calls fn(kept, dims) for every choice of innermost cuts: `kept` is what remains, `dims` (not
@@ -89,9 +98,12 @@ class Enumerator {
     }
   }
 
-  void Run() {
+  void RunLocal() {
     Masks();
     Slices();
+  }
+  void Run() {
+    RunLocal();
     Reductions();
     Gathers();
     Regroupings();
@@ -116,7 +128,7 @@ class Enumerator {
         if (Has(dims, d)) reduced.SetReplicate(d);
       }
       Emit(StepOp::kAllReduce, dims, reduced);
-      ForEachPlacing(problem_, cuts_, dims, [&](const CutLists& cuts) {
+      ForEachPlacing(problem_, cuts_, dims, rules_.towards_target, [&](const CutLists& cuts) {
         Emit(StepOp::kReduceScatter, dims, problem_.WithCuts(reduced, cuts));
       });
     });
@@ -124,7 +136,7 @@ class Enumerator {
 
   void Slices() {
     ForEachSubset(replicated_, [&](DimMask dims) {
-      ForEachPlacing(problem_, cuts_, dims, [&](const CutLists& cuts) {
+      ForEachPlacing(problem_, cuts_, dims, rules_.towards_target, [&](const CutLists& cuts) {
         Emit(StepOp::kSlice, dims, problem_.WithCuts(state_, cuts));
       });
     });
@@ -139,7 +151,7 @@ class Enumerator {
   // all_to_all: the innermost cuts are placed otherwise.
   void Regroupings() {
     ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
-      ForEachPlacing(problem_, kept, dims, [&](const CutLists& cuts) {
+      ForEachPlacing(problem_, kept, dims, rules_.towards_target, [&](const CutLists& cuts) {
         const State next = problem_.WithCuts(state_, cuts);
         // The same states with fewer dims come from a smaller suffix.
         if (MovingDims(problem_, state_, next) != dims || IsPermutation(problem_, state_, next)) {
@@ -239,6 +251,11 @@ void ForEachTransition(const Problem& problem, const State& state, const Transit
   Enumerator(problem, state, rules, emit).Run();
 }
 
+void ForEachLocalTransition(const Problem& problem, const State& state,
+                            const TransitionRules& rules, const TransitionFn& emit) {
+  Enumerator(problem, state, rules, emit).RunLocal();
+}
+
 bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims) {
   for (int d = 0; d < problem.num_dims(); ++d) {
     if (!Has(dims, d) && state.IsReplicate(d)) return false;
@@ -274,7 +291,84 @@ bool IsPermutation(const Problem& problem, const State& before, const State& aft
   return true;
 }
 
-std::vector<State> NearTarget(const Problem& problem) {
+std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& before,
+                                        const State& after, const TransitionRules& rules) {
+  DimMask reduced = 0;
+  DimMask reducible = 0;
+  bool averages = false;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    const DimMask bit = DimMask{1} << d;
+    if (before.IsPartial(d) && !problem.target().IsPartial(d)) reducible |= bit;
+    if (before.IsPartial(d) == after.IsPartial(d)) {
+      if (before.IsPartial(d) && before.op(d) != after.op(d)) return std::nullopt;
+      continue;
+    }
+    if (after.IsPartial(d)) return std::nullopt;
+    reduced |= bit;
+    averages |= before.op(d) == ReduceOp::kAvg;
+  }
+  const CutLists a = problem.Cuts(before);
+  const CutLists b = problem.Cuts(after);
+  if (reduced == 0) {
+    DimMask from = 0;
+    DimMask to = 0;
+    for (int k = 0; k < problem.tensor_rank(); ++k) {
+      int common = 0;
+      while (common < a.of[k].size && common < b.of[k].size && a.of[k][common] == b.of[k][common]) {
+        ++common;
+      }
+      for (int i = common; i < a.of[k].size; ++i) from |= DimMask{1} << a.of[k][i];
+      for (int i = common; i < b.of[k].size; ++i) to |= DimMask{1} << b.of[k][i];
+    }
+    if (from == 0) return std::nullopt;  // a slice, or nothing
+    if (to == 0) return StepOp::kAllGather;
+    if (IsPermutation(problem, before, after)) return StepOp::kPermute;
+    return from == to ? StepOp::kAllToAll : StepOp::kExchange;
+  }
+  if (averages && reduced != reducible) return std::nullopt;
+  if (rules.single_sourced && !rules.exact && !IsSingleSourced(problem, before, reduced)) {
+    return std::nullopt;
+  }
+  // The cuts that were there stay outermost; those added are the reduced dims.
+  DimMask added = 0;
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    if (b.of[k].size < a.of[k].size) return std::nullopt;
+    for (int i = 0; i < b.of[k].size; ++i) {
+      if (i < a.of[k].size && a.of[k][i] != b.of[k][i]) return std::nullopt;
+      if (i >= a.of[k].size) added |= DimMask{1} << b.of[k][i];
+    }
+  }
+  if (added == 0) return StepOp::kAllReduce;
+  if (added == reduced) return StepOp::kReduceScatter;
+  return std::nullopt;
+}
+
+std::vector<State> LocallyFinished(const Problem& problem) {
+  std::vector<State> found = {problem.target()};
+  absl::flat_hash_set<uint64_t> seen = {problem.target().packed()};
+  const auto add = [&](const State& state) {
+    if (seen.insert(state.packed()).second) found.push_back(state);
+  };
+  for (size_t next = 0; next < found.size(); ++next) {
+    const State state = found[next];
+    const CutLists cuts = problem.Cuts(state);
+    // Before a slice.
+    ForEachSuffix(problem, cuts,
+                  [&](const CutLists& kept, DimMask) { add(problem.WithCuts(state, kept)); });
+    // Before a mask of one mesh dim, from R or from an innermost cut.
+    for (int d = 0; d < problem.num_dims(); ++d) {
+      if (!state.IsPartial(d) || problem.source().IsPartial(d)) continue;
+      State base = state;
+      base.SetReplicate(d);
+      add(base);
+      ForEachPlacing(problem, cuts, DimMask{1} << d, /*towards_target=*/false,
+                     [&](const CutLists& c) { add(problem.WithCuts(base, c)); });
+    }
+  }
+  return found;
+}
+
+std::vector<State> NearTarget(const Problem& problem, bool towards_target) {
   const State& target = problem.target();
   const CutLists cuts = problem.Cuts(target);
   std::vector<State> near = {target};
@@ -288,13 +382,13 @@ std::vector<State> NearTarget(const Problem& problem) {
   }
   // Before an all_gather.
   ForEachSubset(replicated, [&](DimMask dims) {
-    ForEachPlacing(problem, cuts, dims,
+    ForEachPlacing(problem, cuts, dims, towards_target,
                    [&](const CutLists& c) { add(problem.WithCuts(target, c)); });
   });
   // Before a slice, an all_to_all or a permutation.
   ForEachSuffix(problem, cuts, [&](const CutLists& kept, DimMask dims) {
     add(problem.WithCuts(target, kept));
-    ForEachPlacing(problem, kept, dims,
+    ForEachPlacing(problem, kept, dims, towards_target,
                    [&](const CutLists& c) { add(problem.WithCuts(target, c)); });
   });
   // Before a reduction, whose result the target holds whole or scattered.
@@ -324,7 +418,8 @@ std::vector<State> NearTarget(const Problem& problem) {
       if (Has(dims, d)) base.SetReplicate(d);
     }
     add(base);
-    ForEachPlacing(problem, cuts, dims, [&](const CutLists& c) { add(problem.WithCuts(base, c)); });
+    ForEachPlacing(problem, cuts, dims, towards_target,
+                   [&](const CutLists& c) { add(problem.WithCuts(base, c)); });
   });
   return near;
 }

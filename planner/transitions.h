@@ -11,6 +11,7 @@
 #define MESHIFT_PLANNER_TRANSITIONS_H_
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "planner/plan.h"
@@ -23,6 +24,9 @@ struct TransitionRules {
   bool single_sourced = true;
   // The reductions of this tensor are exact, so that any number of groups may compute them.
   bool exact = false;
+  // Cuts are added only where the target has them: a fraction of the edges, for a first upper
+  // bound.
+  bool towards_target = false;
 };
 
 using TransitionFn = std::function<void(StepOp op, DimMask dims, const State& next)>;
@@ -30,6 +34,10 @@ using TransitionFn = std::function<void(StepOp op, DimMask dims, const State& ne
 // Calls `emit` for every transition out of `state`, in a fixed order, each once.
 void ForEachTransition(const Problem& problem, const State& state, const TransitionRules& rules,
                        const TransitionFn& emit);
+
+// Only the slices and masks among them.
+void ForEachLocalTransition(const Problem& problem, const State& state,
+                            const TransitionRules& rules, const TransitionFn& emit);
 
 // Whether a reduction over `dims` in `state` is single-sourced: every other mesh dim is a shard or
 // partial, so that no two groups compute the same value.
@@ -42,8 +50,16 @@ DimMask MovingDims(const Problem& problem, const State& before, const State& aft
 // each tensor dim, the moving cuts before and after have equal sizes pairwise.
 bool IsPermutation(const Problem& problem, const State& before, const State& after);
 
+// The op of the one step that leads from `before` to `after`, if any; the cheapest kind that fits,
+// local ones left out.
+std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& before,
+                                        const State& after, const TransitionRules& rules);
+
+// The target, and the states from which local steps alone lead to it; in a fixed order.
+std::vector<State> LocallyFinished(const Problem& problem);
+
 // The target, and the states from which one transition leads to it; in a fixed order.
-std::vector<State> NearTarget(const Problem& problem);
+std::vector<State> NearTarget(const Problem& problem, bool towards_target);
 
 }  // namespace meshift
 

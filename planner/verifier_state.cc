@@ -1,0 +1,136 @@
+#include "planner/verifier_state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <string_view>
+
+namespace meshift::verifier_internal {
+namespace {
+
+int64_t CeilQuotient(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+// The distinct sizes > 0 of the pieces into which `cuts` cut `size`, descending.
+absl::InlinedVector<int64_t, 4> PieceSizes(const World& world, int64_t size,
+                                           absl::Span<const int> cuts) {
+  absl::InlinedVector<int64_t, 4> sizes;
+  if (size > 0) sizes.push_back(size);
+  for (const int d : cuts) {
+    absl::InlinedVector<int64_t, 4> pieces;
+    for (const int64_t whole : sizes) {
+      const int64_t chunk = CeilQuotient(whole, world.sizes[d]);
+      pieces.push_back(chunk);
+      if (whole % chunk != 0) pieces.push_back(whole % chunk);
+    }
+    std::sort(pieces.begin(), pieces.end(), std::greater<>());
+    pieces.erase(std::unique(pieces.begin(), pieces.end()), pieces.end());
+    sizes = pieces;
+  }
+  return sizes;
+}
+
+}  // namespace
+
+World::World(const Sharding& sharding)
+    : mesh(sharding.mesh()),
+      shape(sharding.shape()),
+      dtype(sharding.dtype()),
+      empty(std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+  for (const DeviceMesh::Dim& dim : mesh.dims()) sizes.push_back(dim.size);
+}
+
+int64_t World::GroupSize(absl::Span<const int> mesh_dims) const {
+  int64_t size = 1;
+  for (const int d : mesh_dims) size *= sizes[d];
+  return size;
+}
+
+Wide World::Bytes(Wide elements) const { return (elements * BitWidth(dtype) + 7) / 8; }
+
+std::string World::Names(absl::Span<const int> mesh_dims) const {
+  std::string text;
+  for (const int d : mesh_dims) {
+    if (!text.empty()) text += ",";
+    text += mesh.dim(d).name;
+  }
+  return text;
+}
+
+std::string DimState::ToString() const {
+  switch (kind) {
+    case Kind::kReplicated:
+      return "R";
+    case Kind::kCut:
+      return fmt::format("S({})", tensor_dim);
+    case Kind::kPartial:
+      break;
+  }
+  return op == ReduceOp::kSum ? "P" : fmt::format("P({})", Name(op));
+}
+
+State StateOf(const Sharding& sharding) {
+  const DeviceMesh& mesh = sharding.mesh();
+  State state;
+  state.dims.resize(mesh.NumDims());
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    if (mesh.dim(d).size == 1) continue;
+    const Placement& placement = sharding.placement(d);
+    if (placement.IsShard()) {
+      state.dims[d].kind = DimState::Kind::kCut;
+      state.dims[d].tensor_dim = placement.tensor_dim();
+    } else if (placement.IsPartial()) {
+      state.dims[d].kind = DimState::Kind::kPartial;
+      state.dims[d].op = placement.op();
+    }
+  }
+  state.cuts.resize(sharding.shape().size());
+  for (int t = 0; t < static_cast<int>(state.cuts.size()); ++t) {
+    for (const int d : sharding.CutsOf(t)) {
+      if (mesh.dim(d).size > 1) state.cuts[t].push_back(d);
+    }
+  }
+  return state;
+}
+
+Change ChangeOf(const World& world, const State& before, const State& after) {
+  Change change;
+  for (size_t t = 0; t < before.cuts.size(); ++t) {
+    const Cuts& b = before.cuts[t];
+    const Cuts& a = after.cuts[t];
+    if (b == a) continue;
+    const auto split = std::mismatch(b.begin(), b.end(), a.begin(), a.end());
+    CutChange& cut = change.cuts.emplace_back();
+    cut.tensor_dim = static_cast<int>(t);
+    cut.before.assign(split.first, b.end());
+    cut.after.assign(split.second, a.end());
+    cut.parents =
+        PieceSizes(world, world.shape[t], absl::MakeConstSpan(b.data(), split.first - b.begin()));
+    for (const Cuts* cuts : {&cut.before, &cut.after}) {
+      for (const int d : *cuts) {
+        if (!Contains(change.moving, d)) change.moving.push_back(d);
+      }
+    }
+  }
+  std::sort(change.moving.begin(), change.moving.end());
+  return change;
+}
+
+int64_t LargestPiece(const World& world, int64_t size, absl::Span<const int> cuts) {
+  for (const int d : cuts) size = CeilQuotient(size, world.sizes[d]);
+  return size;
+}
+
+int64_t LargestLocal(const World& world, const State& state) {
+  int64_t elements = 1;
+  for (size_t t = 0; t < state.cuts.size(); ++t) {
+    elements *= LargestPiece(world, world.shape[t], state.cuts[t]);
+  }
+  return elements;
+}
+
+bool Contains(absl::Span<const int> dims, int dim) {
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
+
+}  // namespace meshift::verifier_internal

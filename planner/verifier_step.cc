@@ -1,0 +1,380 @@
+#include "planner/verifier_step.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "planner/verifier_boxes.h"
+
+namespace meshift::verifier_internal {
+namespace {
+
+using Result = std::optional<Broken>;
+
+template <typename... Args>
+Broken Break(std::string_view rule, fmt::format_string<Args...> format, Args&&... args) {
+  return {std::string(rule), fmt::format(format, std::forward<Args>(args)...)};
+}
+
+template <typename T>
+std::string ValueOrNull(const std::optional<T>& value) {
+  return value ? fmt::format("{}", *value) : "null";
+}
+
+template <typename T>
+std::string NameOrNull(const std::optional<T>& value) {
+  return value ? std::string(Name(*value)) : "null";
+}
+
+template <typename T>
+std::optional<Broken> ExpectName(std::string_view rule, std::string_view field,
+                                 const std::optional<T>& stated, const std::optional<T>& right) {
+  if (stated == right) return std::nullopt;
+  return Break(rule, "{} is {}; it should be {}", field, NameOrNull(stated), NameOrNull(right));
+}
+
+Result ExpectNumber(std::string_view rule, std::string_view field,
+                    const std::optional<int64_t>& stated, const std::optional<int64_t>& right) {
+  if (stated == right) return std::nullopt;
+  return Break(rule, "{} is {}; it should be {}", field, ValueOrNull(stated), ValueOrNull(right));
+}
+
+// Ops that place exactly the mesh dims which are their moving dims.
+bool PlacesMovingDims(StepOp op) {
+  return op == StepOp::kAllToAll || op == StepOp::kPermute || op == StepOp::kExchange ||
+         op == StepOp::kSlice;
+}
+
+// What the op leaves on a mesh dim that it names; null where it may be several things.
+bool Leaves(StepOp op, const DimState& state) {
+  switch (op) {
+    case StepOp::kAllReduce:
+    case StepOp::kAllGather:
+      return state.IsReplicated();
+    case StepOp::kReduceScatter:
+    case StepOp::kAllToAll:
+    case StepOp::kSlice:
+      return state.IsCut();
+    case StepOp::kPermute:
+    case StepOp::kExchange:
+      return !state.IsPartial();
+    case StepOp::kMask:
+      return state.IsPartial();
+    case StepOp::kCast:
+    case StepOp::kRelabel:
+      break;
+  }
+  return false;
+}
+
+std::string_view LeavesText(StepOp op) {
+  switch (op) {
+    case StepOp::kAllReduce:
+    case StepOp::kAllGather:
+      return "R";
+    case StepOp::kMask:
+      return "a partial value";
+    case StepOp::kPermute:
+    case StepOp::kExchange:
+      return "R or a shard";
+    default:
+      return "a shard";
+  }
+}
+
+// The changes of the mesh dims, each by itself.
+Result CheckKinds(const StepView& view) {
+  const Step& step = view.step;
+  const bool moves = PlacesMovingDims(step.op);
+  for (int d = 0; d < static_cast<int>(view.before.dims.size()); ++d) {
+    const DimState& before = view.before.dims[d];
+    const DimState& after = view.after.dims[d];
+    if (Contains(step.mesh_dims, d)) {
+      if (Leaves(step.op, after)) continue;
+      return Break("after", "{} leaves {} on mesh dim {}, not {}", Name(step.op),
+                   LeavesText(step.op), view.Name(d), after.ToString());
+    }
+    if (before == after) continue;
+    return Break(moves ? "mesh_dims" : "after",
+                 "mesh dim {} changes from {} to {}, and the step's mesh_dims {} lack it",
+                 view.Name(d), before.ToString(), after.ToString(),
+                 view.world.Names(step.mesh_dims));
+  }
+  return std::nullopt;
+}
+
+// The changes of the orders of cuts.
+Result CheckCuts(const StepView& view) {
+  const Step& step = view.step;
+  if (PlacesMovingDims(step.op)) {
+    if (step.mesh_dims == view.change.moving) return std::nullopt;
+    return Break("mesh_dims", "mesh_dims are {}; the cuts that change are {}",
+                 view.world.Names(step.mesh_dims),
+                 view.change.moving.empty() ? "none" : view.world.Names(view.change.moving));
+  }
+  for (const CutChange& cut : view.change.cuts) {
+    const Cuts& before = view.before.cuts[cut.tensor_dim];
+    Cuts expected;
+    if (step.op == StepOp::kReduceScatter) {
+      if (cut.before.empty()) continue;  // new cuts stand last, in any order
+      expected = before;
+      expected.insert(expected.end(), cut.after.begin(), cut.after.end());
+    } else if (step.op == StepOp::kAllReduce) {
+      expected = before;
+    } else {
+      for (const int d : before) {
+        if (!Contains(step.mesh_dims, d)) expected.push_back(d);
+      }
+    }
+    if (view.after.cuts[cut.tensor_dim] == expected) continue;
+    return Break("after", "{} leaves tensor dim {} cut by [{}], not by [{}]", Name(step.op),
+                 cut.tensor_dim, view.world.Names(expected),
+                 view.world.Names(view.after.cuts[cut.tensor_dim]));
+  }
+  return std::nullopt;
+}
+
+Result CheckGroup(const StepView& view) {
+  const Step& step = view.step;
+  std::optional<int64_t> size;
+  std::optional<int64_t> groups;
+  if (IsCollective(step.op)) {
+    size = view.world.GroupSize(step.mesh_dims);
+    groups = view.world.mesh.NumRanks() / *size;
+  }
+  if (auto broken = ExpectNumber("group", "group_size", step.group_size, size)) return broken;
+  return ExpectNumber("group", "groups", step.groups, groups);
+}
+
+Result CheckTensorDims(const StepView& view) {
+  DimSet right;
+  for (const CutChange& cut : view.change.cuts) right.push_back(cut.tensor_dim);
+  if (view.step.tensor_dims == right) return std::nullopt;
+  return Break("tensor_dims", "tensor_dims are [{}]; the tensor dims whose cuts change are [{}]",
+               fmt::join(view.step.tensor_dims, ","), fmt::join(right, ","));
+}
+
+// The dtype in which sums of `wire` are formed.
+DType AccumulateDType(DType wire) {
+  switch (wire) {
+    case DType::kF16:
+    case DType::kBF16:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      return DType::kF32;
+    default:
+      return wire;
+  }
+}
+
+Result CheckReduction(const StepView& view) {
+  const Step& step = view.step;
+  std::optional<ReduceOp> op;
+  std::optional<int64_t> divisor;
+  if (IsReduction(step.op)) {
+    for (const int d : step.mesh_dims) {
+      const DimState& state = view.before.dims[d];
+      if (!state.IsPartial()) continue;
+      if (state.op == ReduceOp::kAvg) {
+        divisor = divisor.value_or(1) * view.world.sizes[d];
+        op = ReduceOp::kAvg;
+      } else if (op != ReduceOp::kAvg) {
+        op = state.op;
+      }
+    }
+    // Without a partial mesh dim there is nothing to compare with; CheckData refuses that.
+    if (!op && step.reduce_op) op = step.reduce_op;
+    if (!step.reduce_order) {
+      return Break("reduce_order", "reduce_order is null; {} reduces", Name(step.op));
+    }
+  } else if (step.reduce_order) {
+    return Break("reduce_order", "reduce_order is {}; {} reduces nothing", Name(*step.reduce_order),
+                 Name(step.op));
+  }
+  if (IsReduction(step.op) && !op) {
+    return Break("reduce_op", "reduce_op is null; {} reduces", Name(step.op));
+  }
+  if (auto broken = ExpectName("reduce_op", "reduce_op", step.reduce_op, op)) return broken;
+  return ExpectNumber("divisor", "divisor", step.divisor, divisor);
+}
+
+Result CheckSizes(const StepView& view) {
+  const Step& step = view.step;
+  std::optional<StepSizes> right;
+  if (IsCollective(step.op)) {
+    const bool pads = step.op == StepOp::kReduceScatter || step.op == StepOp::kAllGather;
+    right = IsEven(view) ? StepSizes::kEven : pads ? StepSizes::kPadded : StepSizes::kExact;
+  }
+  return ExpectName("sizes", "sizes", step.sizes, right);
+}
+
+Result CheckDTypes(const StepView& view) {
+  const Step& step = view.step;
+  std::optional<DType> wire;
+  std::optional<DType> accumulate;
+  if (IsCollective(step.op)) wire = view.world.dtype;
+  if (IsReduction(step.op)) accumulate = AccumulateDType(view.world.dtype);
+  if (auto broken = ExpectName("dtype", "wire_dtype", step.wire_dtype, wire)) return broken;
+  return ExpectName("dtype", "accumulate_dtype", step.accumulate_dtype, accumulate);
+}
+
+// What the op needs on the mesh dims that it names.
+Result CheckNeeds(const StepView& view) {
+  const Step& step = view.step;
+  for (const int d : step.mesh_dims) {
+    const DimState& before = view.before.dims[d];
+    const auto is = [&](std::string_view why) {
+      return Break("data", "mesh dim {} is {} before the step: {}", view.Name(d), before.ToString(),
+                   why);
+    };
+    if (IsReduction(step.op)) {
+      if (before.IsPartial()) continue;
+      if (before.IsCut()) return is("its ranks hold different elements, which would be mixed");
+      return is(fmt::format("what its ranks hold would be counted {} times", view.world.sizes[d]));
+    }
+    if (before.IsPartial()) return is("contributions would be lost");
+    const bool needs_cut = step.op == StepOp::kAllGather || step.op == StepOp::kAllToAll;
+    if (needs_cut && !before.IsCut()) return is("its ranks hold the same elements already");
+    if (step.op == StepOp::kMask && before.IsCut() && view.after.dims[d].op == ReduceOp::kAvg) {
+      return is("there is no identity of avg to fill the rest with");
+    }
+  }
+  return std::nullopt;
+}
+
+// Whether the boxes after are made of what the op brings together.
+Result CheckBoxes(const StepView& view) {
+  const Step& step = view.step;
+  const StepOp op = step.op;
+  // A local step and a reduction leave a rank parts of its own box.
+  const bool gathers = op != StepOp::kSlice && !IsReduction(op);
+  for (const CutChange& cut : view.change.cuts) {
+    const std::optional<Uncovered> uncovered = FindUncovered(
+        view.world, cut, gathers ? absl::Span<const int>(step.mesh_dims) : absl::Span<const int>());
+    if (!uncovered) continue;
+    const std::string rank =
+        uncovered->where.empty() ? "every rank" : fmt::format("the rank at {}", uncovered->where);
+    if (uncovered->twice) {
+      return Break("data", "{} would get indices of tensor dim {} twice", rank, cut.tensor_dim);
+    }
+    return Break("data", "{} can have {} of the {} indices of tensor dim {} that it should hold",
+                 rank, uncovered->found, uncovered->wanted, cut.tensor_dim);
+  }
+  return std::nullopt;
+}
+
+// What the op needs of the places in the orders of cuts, where data alone would not tell.
+Result CheckPlaces(const StepView& view) {
+  const Step& step = view.step;
+  if (step.op == StepOp::kPermute && !SourcesOfPermute(view.world, view.change)) {
+    return Break("data",
+                 "the cuts before and after are not of equal sizes pairwise: the box of a rank "
+                 "after is no member's box before");
+  }
+  for (const CutChange& cut : view.change.cuts) {
+    for (size_t i = 0; i < cut.before.size(); ++i) {
+      const int d = cut.before[i];
+      if (step.op == StepOp::kSlice) {
+        const auto place = std::find(cut.after.begin(), cut.after.end(), d) - cut.after.begin();
+        if (place > static_cast<int>(i) && place < static_cast<int>(cut.after.size())) continue;
+        return Break("op", "slice needs mesh dim {} replicated, or behind more cuts after the step",
+                     view.Name(d));
+      }
+      const bool gathers = step.op == StepOp::kAllGather || step.op == StepOp::kMask;
+      if (!gathers || Contains(step.mesh_dims, d)) continue;
+      return Break("op", "{} needs the last cuts of tensor dim {}; {} is behind them",
+                   Name(step.op), cut.tensor_dim, view.Name(d));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Broken> CheckOp(const Step& step, const Sharding& from, int mesh) {
+  if (step.op >= StepOp::kCast) {
+    if (static_cast<int>(step.op) >= kNumStepOps) {
+      return Break("op", "op {} is not known", static_cast<int>(step.op));
+    }
+    return Break("op", "op {} has no meaning in version 1 of the format", Name(step.op));
+  }
+  if (step.mesh != mesh) {
+    return Break("mesh", "the step is on mesh {}, the tensor on mesh {}", step.mesh, mesh);
+  }
+  if (step.after.mesh() != from.mesh() || step.after.tensor() != from.tensor()) {
+    return Break("after", "'{}' is not a sharding of {} on {}", step.after.ToString(),
+                 from.tensor().ToString(), from.mesh().ToString());
+  }
+  if (step.mesh_dims.empty()) return Break("mesh_dims", "mesh_dims are empty");
+  int last = -1;
+  for (const int d : step.mesh_dims) {
+    if (d <= last || d >= from.mesh().NumDims()) {
+      return Break("mesh_dims", "mesh dim {} is out of range, not in mesh order, or named twice",
+                   d);
+    }
+    last = d;
+    if (from.mesh().dim(d).size > 1) continue;
+    return Break("mesh_dims", "mesh dim {} has size 1: nothing happens over it",
+                 from.mesh().dim(d).name);
+  }
+  for (const Placement& placement : step.after.placements()) {
+    if (placement.IsShard() && placement.IsRagged()) {
+      return Break("after", "{} is ragged; version 1 of the format has no ragged shards",
+                   placement.ToString());
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Broken> CheckFields(const StepView& view) {
+  for (const auto check : {CheckKinds, CheckCuts, CheckGroup, CheckTensorDims, CheckReduction,
+                           CheckSizes, CheckDTypes}) {
+    if (auto broken = check(view)) return broken;
+  }
+  if (view.world.GroupSize(view.change.moving) > kMaxMoving) {
+    return Break("scale", "a step that moves data between {} ranks is beyond the {} that can be followed",
+                 view.world.GroupSize(view.change.moving), kMaxMoving);
+  }
+  return std::nullopt;
+}
+
+std::optional<Broken> CheckData(const StepView& view) {
+  for (const auto check : {CheckNeeds, CheckBoxes, CheckPlaces}) {
+    if (auto broken = check(view)) return broken;
+  }
+  return std::nullopt;
+}
+
+bool IsEven(const StepView& view) {
+  if (view.world.empty) return true;
+  // The pieces of a parent that is not empty make it up, so they are of one size where that size
+  // times their number is the parent's.
+  for (const CutChange& cut : view.change.cuts) {
+    for (const int64_t parent : cut.parents) {
+      if (parent % view.world.GroupSize(cut.before) != 0) return false;
+      if (parent % view.world.GroupSize(cut.after) != 0) return false;
+    }
+  }
+  return true;
+}
+
+bool IsExactReduction(const StepView& view) {
+  switch (*view.step.reduce_op) {
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+    case ReduceOp::kAnd:
+    case ReduceOp::kOr:
+    case ReduceOp::kXor:
+      return true;
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+    case ReduceOp::kProduct:
+      break;
+  }
+  const DType dtype = view.world.dtype;
+  return !IsFloat(dtype) && !IsComplex(dtype);
+}
+
+}  // namespace meshift::verifier_internal
