@@ -25,7 +25,7 @@
 #include "testing/number.h"
 #include "testing/values.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 enum class Mode : uint8_t {
   kPlain,         // any finite value of the type
@@ -404,6 +404,6 @@ Tolerance ToleranceOf(const Recipe& recipe, int64_t operations) {
   }
 }
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit
 
 #endif  // MESHIFT_TESTING_CONTRIBUTION_H_

@@ -24,7 +24,7 @@
 #include "testing/geometry.h"
 #include "testing/typed.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 namespace {
 
 // How a sharding's partial coordinates combine.
@@ -158,7 +158,7 @@ struct Oracle::Rep {
   }
 };
 
-std::string Verdict::ToString() const {
+std::string CheckResult::ToString() const {
   std::string text;
   if (wrong > 0) text += fmt::format("{} wrong elements: {}", wrong, first_wrong);
   if (wrong > 0 && replicas_differ > 0) text += "; ";
@@ -271,8 +271,8 @@ absl::Status Oracle::MakeTarget(const Fill& fill, int64_t position,
   return absl::OkStatus();
 }
 
-absl::StatusOr<Verdict> Oracle::Check(const Fill& fill,
-                                      absl::Span<const absl::Span<const std::byte>> targets) const {
+absl::StatusOr<CheckResult> Oracle::Check(
+    const Fill& fill, absl::Span<const absl::Span<const std::byte>> targets) const {
   const Rep& rep = *rep_;
   if (static_cast<int64_t>(targets.size()) != rep.target.mesh().NumRanks()) {
     return InvalidArgument("{} buffers were given for a mesh of {} ranks", targets.size(),
@@ -288,16 +288,16 @@ absl::StatusOr<Verdict> Oracle::Check(const Fill& fill,
                                                                   .op = rep.to.op,
                                                                   .divisor = rep.to.divisor,
                                                                   .buffers = targets});
-  Verdict verdict;
-  verdict.wrong = judgement.wrong;
-  verdict.replicas_differ = judgement.replicas_differ;
+  CheckResult result;
+  result.wrong = judgement.wrong;
+  result.replicas_differ = judgement.replicas_differ;
   if (judgement.first_wrong.has_value()) {
-    verdict.first_wrong = rep.WrongText(*judgement.first_wrong);
+    result.first_wrong = rep.WrongText(*judgement.first_wrong);
   }
   if (judgement.first_difference.has_value()) {
-    verdict.first_difference = rep.DifferenceText(*judgement.first_difference);
+    result.first_difference = rep.DifferenceText(*judgement.first_difference);
   }
-  return verdict;
+  return result;
 }
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit

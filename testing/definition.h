@@ -10,8 +10,8 @@
 //   }
 //   ...                                            // run what is to be tested: in -> out
 //   std::vector<absl::Span<const std::byte>> views(out.begin(), out.end());
-//   MESHIFT_ASSIGN_OR_RETURN(Verdict verdict, oracle.Check(fill, views));
-//   // verdict.ok(), or verdict.first_wrong: "rank 5 holds 3 (0x4040) at [1,2], not 2 (0x4000)"
+//   MESHIFT_ASSIGN_OR_RETURN(CheckResult result, oracle.Check(fill, views));
+//   // result.ok(), or result.first_wrong: "rank 5 holds 3 (0x4040) at [1,2], not 2 (0x4000)"
 //
 // Ranks are named by their position in the mesh (DeviceMesh::PositionOf); on a row-major mesh
 // that is the rank. A local tensor is the row-major content of the rank's box; buffers need no
@@ -35,14 +35,14 @@
 #include "placement/sharding.h"
 #include "testing/values.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 struct Fill {
   Values values = Values::kExact;
   uint64_t seed = 0;
 };
 
-struct Verdict {
+struct CheckResult {
   // Elements, over all ranks, whose value is not the definition's. Where the target is partial, the
   // op over the first replica of each partial coordinate must give the tensor; an element for which
   // it does not counts once.
@@ -78,8 +78,8 @@ class Oracle {
   absl::Status MakeTarget(const Fill& fill, int64_t position, absl::Span<std::byte> local) const;
 
   // Judges all ranks' targets, by position. INVALID_ARGUMENT: a wrong number or size of buffers.
-  absl::StatusOr<Verdict> Check(const Fill& fill,
-                                absl::Span<const absl::Span<const std::byte>> targets) const;
+  absl::StatusOr<CheckResult> Check(const Fill& fill,
+                                    absl::Span<const absl::Span<const std::byte>> targets) const;
 
   const Sharding& source() const;
   const Sharding& target() const;
@@ -90,6 +90,6 @@ class Oracle {
   std::shared_ptr<const Rep> rep_;
 };
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit
 
 #endif  // MESHIFT_TESTING_DEFINITION_H_

@@ -9,7 +9,7 @@
 #include "placement/placement.h"
 #include "placement/sharding.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 Region RegionAt(const Sharding& sharding, absl::Span<const int64_t> coordinate) {
   Region region;
@@ -65,4 +65,4 @@ Positions PositionsOf(const Sharding& sharding) {
   return positions;
 }
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit

@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "placement/sharding.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 // Per tensor dim the half-open interval [lo, hi).
 struct Region {
@@ -76,6 +76,6 @@ void ForEachRun(absl::Span<const int64_t> shape, const Region& region, Visit vis
   }
 }
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit
 
 #endif  // MESHIFT_TESTING_GEOMETRY_H_

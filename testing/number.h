@@ -20,7 +20,7 @@
 
 #include "placement/placement.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 using Int128 = __int128;
 using Uint128 = unsigned __int128;
@@ -258,6 +258,6 @@ typename T::Wide Quotient(typename T::Wide value, int64_t divisor) {
   }
 }
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit
 
 #endif  // MESHIFT_TESTING_NUMBER_H_

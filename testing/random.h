@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <utility>
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 class Random {
  public:
@@ -37,6 +37,6 @@ class Random {
   uint64_t state_;
 };
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit
 
 #endif  // MESHIFT_TESTING_RANDOM_H_

@@ -15,7 +15,7 @@
 #include "testing/random.h"
 #include "testing/synthetic_mesh.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 namespace {
 
 const std::vector<std::vector<int64_t>>& Meshes() {
@@ -187,4 +187,4 @@ RandomPair RandomCase(uint64_t seed, DType dtype, ReduceOp op) {
   return {std::move(from), std::move(to)};
 }
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit

@@ -1,6 +1,6 @@
 // Every redistribution of a small world, and random ones of a larger.
 //
-//   INSTANTIATE_TEST_SUITE_P(SmallWorld, PlansTest, testing::Range(0, 8));   // shard_count = 8
+//   INSTANTIATE_TEST_SUITE_P(SmallWorld, PlansTest, ::testing::Range(0, 8));   // shard_count = 8
 //   TEST_P(PlansTest, AreRight) {
 //     ForEachSmallWorldCase({.shard = GetParam(), .num_shards = 8, .fraction = TestFraction()},
 //                           [](const Sharding& from, const Sharding& to) { ... });
@@ -16,7 +16,7 @@
 #include "placement/placement.h"
 #include "placement/sharding.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 // Which cases to visit, and what the tensors hold.
 struct SmallWorldOptions {
@@ -55,6 +55,6 @@ struct RandomPair {
 // dtype has the op and is not f4e2m1.
 RandomPair RandomCase(uint64_t seed, DType dtype = DType::kF32, ReduceOp op = ReduceOp::kSum);
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit
 
 #endif  // MESHIFT_TESTING_SMALL_WORLD_H_

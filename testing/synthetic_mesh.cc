@@ -11,7 +11,7 @@
 #include "mesh/device_mesh.h"
 #include "testing/random.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 absl::StatusOr<DeviceMesh> SyntheticMesh(const std::vector<int64_t>& sizes) {
   std::vector<DeviceMesh::Dim> dims;
@@ -27,4 +27,4 @@ absl::StatusOr<DeviceMesh> ShuffledMesh(const std::vector<int64_t>& sizes, uint6
   return DeviceMesh::Create({mesh.dims().begin(), mesh.dims().end()}, std::move(ranks));
 }
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit

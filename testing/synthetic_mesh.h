@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "mesh/device_mesh.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 // A row-major mesh of ranks 0..n-1. INVALID_ARGUMENT where DeviceMesh::Create refuses the sizes.
 absl::StatusOr<DeviceMesh> SyntheticMesh(const std::vector<int64_t>& sizes);
@@ -20,6 +20,6 @@ absl::StatusOr<DeviceMesh> SyntheticMesh(const std::vector<int64_t>& sizes);
 // The same mesh with ranks 0..n-1 in an order that depends on `seed` only.
 absl::StatusOr<DeviceMesh> ShuffledMesh(const std::vector<int64_t>& sizes, uint64_t seed);
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit
 
 #endif  // MESHIFT_TESTING_SYNTHETIC_MESH_H_

@@ -15,7 +15,7 @@
 #include "testing/contribution.h"
 #include "testing/geometry.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 // Something wrong with one element.
 struct Fault {
@@ -66,6 +66,6 @@ const TypedOps& RawOps(int element_bytes);
 const TypedOps* IntegerOpsOf(DType dtype);
 const TypedOps* FloatOpsOf(DType dtype);
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit
 
 #endif  // MESHIFT_TESTING_TYPED_H_

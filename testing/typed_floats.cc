@@ -3,7 +3,7 @@
 #include "testing/typed.h"
 #include "testing/typed_impl.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 const TypedOps* FloatOpsOf(DType dtype) {
   switch (dtype) {
@@ -33,4 +33,4 @@ const TypedOps& OpsOf(DType dtype) {
   return integers != nullptr ? *integers : *FloatOpsOf(dtype);
 }
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit

@@ -19,7 +19,7 @@
 #include "testing/number.h"
 #include "testing/typed.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 template <typename Bits>
 Bits Load(const std::byte* from, int64_t index) {
@@ -114,7 +114,7 @@ class Typed {
   }
 
   static Judgement Judge(const Recipe& recipe, const JudgeInput& input) {
-    Judge_ judge(recipe, input);
+    JudgeRun judge(recipe, input);
     return judge.Run();
   }
 
@@ -171,9 +171,9 @@ class Typed {
   }
 
   // One judging of all buffers.
-  class Judge_ {
+  class JudgeRun {
    public:
-    Judge_(const Recipe& recipe, const JudgeInput& input)
+    JudgeRun(const Recipe& recipe, const JudgeInput& input)
         : recipe_(recipe),
           input_(input),
           positions_(*input.positions),
@@ -316,6 +316,6 @@ class Typed {
   };
 };
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit
 
 #endif  // MESHIFT_TESTING_TYPED_IMPL_H_

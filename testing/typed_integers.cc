@@ -3,7 +3,7 @@
 #include "testing/typed.h"
 #include "testing/typed_impl.h"
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 const TypedOps* IntegerOpsOf(DType dtype) {
   switch (dtype) {
@@ -45,4 +45,4 @@ const TypedOps& RawOps(int element_bytes) {
   }
 }
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace meshift::testing {
+namespace meshift::testkit {
 
 enum class Values : uint8_t {
   // Every result is exact in any order of evaluation, and compared bit for bit. Partial sums: small
@@ -21,6 +21,6 @@ enum class Values : uint8_t {
   kSpecial,
 };
 
-}  // namespace meshift::testing
+}  // namespace meshift::testkit
 
 #endif  // MESHIFT_TESTING_VALUES_H_
