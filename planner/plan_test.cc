@@ -1,0 +1,128 @@
+#include "planner/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "planner/plan_io.h"
+#include "planner/planner.h"
+
+namespace meshift {
+namespace {
+
+Plan PlanOf(const std::string& mesh, const std::string& tensor, const std::string& from,
+            const std::string& to, const PlannerOptions& options = {}) {
+  const Sharding source = *Sharding::Parse(tensor, *DeviceMesh::Parse(mesh), from);
+  return *MakePlan(source, *source.WithPlacements(to), options);
+}
+
+TEST(FingerprintTest, IsFnv1a128) {
+  // Test vectors of the hash's authors: of the empty text, "a" and "foobar".
+  EXPECT_EQ(Fingerprint::Of("").ToString(), "6c62272e07bb014262b821756295c58d");
+  EXPECT_EQ(Fingerprint::Of("a").ToString(), "d228cb696f1a8caf78912b704e4a8964");
+  EXPECT_EQ(Fingerprint::Of("foobar").ToString(), "343e1662793c64bf6f0d3597ba446f18");
+}
+
+TEST(FingerprintTest, ParsesWhatItPrints) {
+  const Fingerprint f = Fingerprint::Of("x");
+  EXPECT_EQ(*Fingerprint::Parse(f.ToString()), f);
+  EXPECT_FALSE(Fingerprint::Parse("12").ok());
+  EXPECT_FALSE(Fingerprint::Parse(std::string(32, 'G')).ok());
+  EXPECT_FALSE(Fingerprint::Parse(std::string(32, 'A')).ok());
+}
+
+TEST(PlanTest, CanonicalTextIsThatOfTheFormatsPage) {
+  EXPECT_EQ(PlanOf("ddp=8,fsdp=5,tp=1", "bf16[4096,512]", "P,P,R", "R,R,R",
+                   {.topology = *Topology::Parse("nvlink=8")})
+                .CanonicalText(),
+            "meshift.plan 1\n"
+            "mesh ddp=8,fsdp=5,tp=1\n"
+            "tensor bf16[4096,512]\n"
+            "from 0 P,P,R\n"
+            "to 0 R,R,R\n"
+            "step all_reduce mesh 0 dims ddp,fsdp group_size 40 groups 1 tensor_dims - reduce sum "
+            "any divisor - sizes even wire bf16 accumulate f32 after R,R,R\n");
+}
+
+TEST(PlanTest, FingerprintLeavesCostsOut) {
+  const Plan plan = PlanOf("a=2,b=2", "f32[8]", "P,S(0)", "R,R");
+  PlanFields fields = plan.fields();
+  fields.steps[0].est_ns += 1;
+  fields.total.est_ns += 1;
+  fields.inputs.topology = "other";
+  EXPECT_EQ(Plan::Seal(fields).fingerprint(), plan.fingerprint());
+  fields.steps[0].group_size = 3;
+  EXPECT_NE(Plan::Seal(fields).fingerprint(), plan.fingerprint());
+}
+
+TEST(PlanIoTest, ReadsWhatItWrites) {
+  for (const Plan& plan :
+       {PlanOf("a=2,b=3@5,4,3,2,1,0", "i8[7,5]", "S(1)[1],S(1)[0]", "S(0),S(1)"),
+        PlanOf("a=2", "f64[]", "P(max)", "R"), PlanOf("a=2", "bool[3]", "R", "R"),
+        PlanOf("a=3,b=2", "bf16[0,4]", "P(avg),P", "S(0),S(1)"),
+        PlanOf("a=2,b=2", "i32[4]", "S(0),R", "P(product),R")}) {
+    for (const int indent : {-1, 2}) {
+      const auto again = PlanFromJson(PlanToJson(plan, indent));
+      ASSERT_TRUE(again.ok()) << again.status();
+      EXPECT_EQ(*again, plan);
+    }
+  }
+}
+
+TEST(PlanIoTest, ReadsTheExamples) {
+  std::ifstream file("tests/data/plan_examples.json");
+  for (const auto& json : nlohmann::ordered_json::parse(file)["plans"]) {
+    const auto plan = PlanFromJson(json.dump());
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    nlohmann::ordered_json expected = json;  // with a key that readers ignore
+    expected.erase("id");
+    EXPECT_EQ(nlohmann::ordered_json::parse(PlanToJson(*plan)), expected);
+  }
+}
+
+TEST(PlanIoTest, BadTextNamesStepAndRule) {
+  const std::string good = PlanToJson(
+      PlanOf("a=2,b=2", "f32[8]", "P,R", "R,R", {.reproducibility = Reproducibility::kNone}), -1);
+  const auto with = [&good](const std::string& from, const std::string& to) {
+    std::string text = good;
+    const size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  struct Case {
+    std::string text;
+    std::string rule;
+    std::optional<int> step;
+    std::string message;
+  };
+  for (const Case& c : std::vector<Case>{
+           {"", "format", {}, "cut short"},
+           {good.substr(0, good.size() / 2), "format", {}, "cut short"},
+           {"[]", "format", {}, "one JSON object"},
+           {with("\"version\":1", "\"version\":2"), "format", {}, "version 2 is newer"},
+           {with("\"version\":1", "\"version\":0"), "format", {}, "version 0"},
+           {with("meshift.plan", "x.plan"), "format", {}, "'x.plan'"},
+           {with("\"tensor\"", "\"tensour\""), "format", {}, "'tensor' is missing"},
+           {with("\"bytes_in\":32", "\"bytes_in\":\"32\""), "format", 0, "'bytes_in'"},
+           {with("\"bytes_in\":32", "\"bytes_in\":1e3"), "format", 0, "'bytes_in'"},
+           {with("[\"a\",2]", "[\"a\",0]"), "mesh", {}, "0"},
+           {with("\"op\":\"all_reduce\"", "\"op\":\"broadcast\""), "op", 0, "'broadcast'"},
+           {with("\"mesh_dims\":[\"a\"]", "\"mesh_dims\":[\"z\"]"), "mesh_dims", 0, "'z'"},
+           {with("\"after\":\"R,R\"", "\"after\":\"R,S(3)\""), "after", 0, "Shard(3)"},
+           {with("\"sizes\":\"even\"", "\"sizes\":\"odd\""), "sizes", 0, "'odd'"},
+           {with("\"reduce_op\":\"sum\"", "\"reduce_op\":\"add\""), "reduce_op", 0, "add"},
+           {with("\"wire_dtype\":\"f32\"", "\"wire_dtype\":\"f33\""), "dtype", 0, "f33"},
+       }) {
+    PlanFault fault;
+    const auto plan = PlanFromJson(c.text, &fault);
+    ASSERT_FALSE(plan.ok()) << c.text;
+    EXPECT_EQ(fault.rule, c.rule) << plan.status();
+    EXPECT_EQ(fault.step, c.step) << plan.status();
+    EXPECT_NE(fault.message.find(c.message), std::string::npos) << plan.status();
+  }
+}
+
+}  // namespace
+}  // namespace meshift

@@ -1,0 +1,202 @@
+#include "planner/planner.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace meshift {
+namespace {
+
+absl::StatusOr<Plan> TryPlan(const std::string& mesh, const std::string& tensor,
+                             const std::string& from, const std::string& to,
+                             const PlannerOptions& options = {}) {
+  auto source = Sharding::Parse(tensor, *DeviceMesh::Parse(mesh), from);
+  if (!source.ok()) return source.status();
+  auto target = source->WithPlacements(to);
+  if (!target.ok()) return target.status();
+  return MakePlan(*source, *target, options);
+}
+
+std::string Steps(const absl::StatusOr<Plan>& plan) {
+  if (!plan.ok()) return plan.status().ToString();
+  std::string text;
+  for (const Step& step : plan->steps()) text += (text.empty() ? "" : "; ") + step.ToString();
+  return text;
+}
+
+struct Golden {
+  std::string mesh, tensor, from, to, steps;
+};
+
+// These only pin what a reader would expect; that plans are right is shown by the verifier and by
+// running them (tests/small_world_test.cc).
+TEST(PlannerTest, GoldenPlans) {
+  for (const Golden& g : std::vector<Golden>{
+           // The case that started it: one flattened group.
+           {"ddp=8,fsdp=5,tp=1", "bf16[8192,8192]", "P,P,R", "R,R,R",
+            "all_reduce{ddp,fsdp} -> R,R,R"},
+           // Dims that are not adjacent are merged; the reduction runs on the shard.
+           {"a=2,b=2,c=2", "f32[8,8]", "P,S(0),P", "R,R,R",
+            "all_reduce{a,c} -> R,S(0),R; all_gather{b} -> R,R,R"},
+           // A replicated dim beside a partial one: slice, reduce, gather, one source per value.
+           {"dp=64,tp=16", "f32[1024,512]", "P,R", "R,R",
+            "slice{tp} -> P,S(0); all_reduce{dp} -> R,S(0); all_gather{tp} -> R,R"},
+           // Too small to slice: masked, and summed once over the larger group.
+           {"a=2,b=2", "f32[]", "P,R", "R,R", "mask{b} -> P,P; all_reduce{a,b} -> R,R"},
+           // Integers are exact in any order.
+           {"a=2,b=2", "i32[4]", "P,R", "R,R", "all_reduce{a} -> R,R"},
+           {"a=2,b=2", "f32[4]", "P(max),R", "R,R", "all_reduce{a} -> R,R"},
+           // Two tensor dims cut by one reduce-scatter, gathered by one all-gather.
+           {"a=2,b=2", "f32[8,6]", "P,P", "S(0),S(1)", "reduce_scatter{a,b} -> S(0),S(1)"},
+           {"a=2,b=2", "f32[8,6]", "S(0),S(1)", "R,R", "all_gather{a,b} -> R,R"},
+           {"a=2,b=2", "f32[5,3]", "S(0),S(0)", "R,R", "all_gather{a,b} -> R,R"},
+           // Shards that move.
+           {"a=4", "f32[8,8]", "S(0)", "S(1)", "all_to_all{a} -> S(1)"},
+           {"a=2,b=2", "f32[8]", "S(0),S(0)", "S(0)[1],S(0)[0]", "permute{a,b} -> S(0)[1],S(0)[0]"},
+           {"a=2,b=2", "f32[8]", "S(0),R", "R,S(0)", "permute{a,b} -> R,S(0)"},
+           {"a=2,b=4", "f32[8]", "S(0),R", "R,S(0)", "exchange{a,b} -> R,S(0)"},
+           // Local.
+           {"a=2,b=2", "f32[8,8]", "R,R", "S(0),S(1)", "slice{a,b} -> S(0),S(1)"},
+           {"a=2,b=2", "f32[8]", "R,S(0)", "P,S(0)", "mask{a} -> P,S(0)"},
+           {"a=2", "f32[8]", "S(0)", "P", "mask{a} -> P"},
+           {"a=2", "f32[8]", "S(0)", "S(0)", ""},
+           {"a=1,b=1", "f32[8]", "S(0),P", "R,R", ""},
+           // Averages are divided once.
+           {"a=2,b=3", "f32[6]", "P(avg),P", "R,R", "all_reduce{a,b} -> R,R"},
+           {"a=2,b=3", "i32[6]", "P(avg),P(avg)", "R,R", "all_reduce{a,b} -> R,R"},
+       }) {
+    EXPECT_EQ(Steps(TryPlan(g.mesh, g.tensor, g.from, g.to)), g.steps)
+        << g.mesh << " " << g.tensor << " " << g.from << " -> " << g.to;
+  }
+}
+
+TEST(PlannerTest, PerDimIsDTensorsGreedyPlanner) {
+  for (const Golden& g : std::vector<Golden>{
+           {"ddp=8,fsdp=5,tp=1", "bf16[8192,8192]", "P,P,R", "R,R,R",
+            "all_reduce{ddp} -> R,P,R; all_reduce{fsdp} -> R,R,R"},
+           {"a=2,b=2,c=2", "f32[8,8]", "P,S(0),P", "R,R,R",
+            "all_reduce{c} -> P,S(0),R; all_gather{b} -> P,R,R; all_reduce{a} -> R,R,R"},
+           {"a=2,b=2,c=2", "f32[8]", "P,P,S(0)", "S(0),S(0),S(0)",
+            "all_gather{c} -> P,P,R; all_reduce{b} -> P,R,R; reduce_scatter{a} -> S(0),R,R; "
+            "slice{b} -> S(0),S(0),R; slice{c} -> S(0),S(0),S(0)"},
+           {"a=2,b=2", "f32[8,8]", "S(0),S(1)", "S(1),S(0)",
+            "all_gather{b} -> S(0),R; all_to_all{a} -> S(1),R; slice{b} -> S(1),S(0)"},
+           {"a=2,b=2,c=2", "f32[8,8,8]", "S(0),S(0),S(0)", "S(1),S(1),S(1)",
+            "all_gather{c} -> S(0),S(0),R; all_gather{b} -> S(0),R,R; all_to_all{a} -> S(1),R,R; "
+            "slice{b} -> S(1),S(1),R; slice{c} -> S(1),S(1),S(1)"},
+       }) {
+    EXPECT_EQ(Steps(TryPlan(g.mesh, g.tensor, g.from, g.to, {.planner = PlannerKind::kPerDim})),
+              g.steps)
+        << g.mesh << " " << g.tensor << " " << g.from << " -> " << g.to;
+  }
+}
+
+TEST(PlannerTest, ExchangeDoesNotSwallowTheGather) {
+  const auto plan =
+      TryPlan("a=40", "f32[268435456]", "S(0)", "R", {.topology = *Topology::Parse("nvlink=8")});
+  EXPECT_EQ(Steps(plan), "all_gather{a} -> R");
+}
+
+TEST(PlannerTest, NoneMayComputeASumTwice) {
+  const auto plan = TryPlan("dp=64,tp=16", "f32[1024,512]", "P,R", "R,R",
+                            {.reproducibility = Reproducibility::kNone});
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->asked(), Reproducibility::kNone);
+  EXPECT_LE(plan->total().est_ns,
+            TryPlan("dp=64,tp=16", "f32[1024,512]", "P,R", "R,R")->total().est_ns);
+}
+
+TEST(PlannerTest, PlansOfManyDimsEnd) {
+  const auto plan = TryPlan("a=2,b=2,c=2,d=2,e=2", "f32[64,64,64,64]", "S(0),S(1),P,S(2),S(3)",
+                            "S(2),S(0),S(3),R,S(1)", {.topology = *Topology::Parse("nvlink=4")});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->steps().back().after, plan->to());
+}
+
+TEST(PlannerTest, AMillionRanksAreNotListed) {
+  const auto plan = TryPlan("a=1024,b=1024", "f32[4096,4096]", "P,S(0)", "R,S(1)",
+                            {.topology = *Topology::Parse("nvlink=8")});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+}
+
+TEST(PlannerTest, RefusalsNameTheValueAndTheRule) {
+  struct Case {
+    std::string mesh, tensor, from, to;
+    PlannerOptions options;
+    absl::StatusCode code;
+    std::string message;
+  };
+  EngineCapabilities weak("weak");
+  weak.Allow(ReduceOp::kSum, DType::kF32);
+  for (const Case& c : std::vector<Case>{
+           {"a=2",
+            "f32[4]",
+            "P(sum)",
+            "P(max)",
+            {},
+            absl::StatusCode::kInvalidArgument,
+            "P -> P(max) on mesh dim 'a'"},
+           {"a=2",
+            "f32[4]",
+            "P(sum)",
+            "P(avg)",
+            {},
+            absl::StatusCode::kInvalidArgument,
+            "P -> P(avg) on mesh dim 'a'"},
+           {"a=2",
+            "f32[4]",
+            "S(0)",
+            "P(avg)",
+            {},
+            absl::StatusCode::kInvalidArgument,
+            "S(0) -> P(avg) on mesh dim 'a'"},
+           {"a=2",
+            "bf16[4]",
+            "P",
+            "R",
+            {.engine = weak},
+            absl::StatusCode::kUnimplemented,
+            "engine 'weak' cannot reduce bf16 by sum"},
+           {"a=2",
+            "f32[4]",
+            "P",
+            "R",
+            {.reproducibility = Reproducibility::kOrdered},
+            absl::StatusCode::kUnimplemented,
+            "'ordered'"},
+           {"a=2", "f32[4]", "S(0){1,3}", "R", {}, absl::StatusCode::kUnimplemented, "{1,3}"},
+           {"a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2,i=2",
+            "f32[4]",
+            "P,P,P,P,P,P,P,P,P",
+            "R,R,R,R,R,R,R,R,R",
+            {},
+            absl::StatusCode::kUnimplemented,
+            "9 dims of size > 1"},
+           {"a=2,b=2",
+            "i32[4]",
+            "P(avg),P(avg)",
+            "R,R",
+            {.planner = PlannerKind::kPerDim},
+            absl::StatusCode::kUnimplemented,
+            "average i32 over 2 mesh dims"},
+       }) {
+    const auto plan = TryPlan(c.mesh, c.tensor, c.from, c.to, c.options);
+    EXPECT_EQ(plan.status().code(), c.code) << plan.status();
+    EXPECT_NE(plan.status().ToString().find(c.message), std::string::npos) << plan.status();
+  }
+}
+
+TEST(PlannerTest, RefusesAnotherTensorOrMesh) {
+  const Sharding a = *Sharding::Parse("f32[4]", *DeviceMesh::Parse("x=2"), "R");
+  EXPECT_EQ(MakePlan(a, *Sharding::Parse("f32[5]", a.mesh(), "R")).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(MakePlan(a, *Sharding::Parse("f16[4]", a.mesh(), "R")).status().code(),
+            absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(MakePlan(a, *Sharding::Parse("f32[4]", *DeviceMesh::Parse("y=2"), "R")).status().code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace meshift
