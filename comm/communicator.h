@@ -31,7 +31,7 @@ struct Reduction {
 };
 
 // One message of a grouped send/recv; `peer` is a member's number.
-struct Message {
+struct PeerMessage {
   int peer = 0;
   void* data = nullptr;
   int64_t count = 0;
@@ -51,10 +51,11 @@ class Communicator {
   virtual absl::Status AllReduce(const void* send, void* recv, int64_t count, DType dtype,
                                  const Reduction& reduction, Stream& stream) = 0;
   // `send` holds size() blocks of `recv_count` elements; member i gets the reduction of all blocks
-  // i.
+  // i. In place if recv is its own block of send.
   virtual absl::Status ReduceScatter(const void* send, void* recv, int64_t recv_count, DType dtype,
                                      const Reduction& reduction, Stream& stream) = 0;
-  // Block i of `recv` (size() blocks of `send_count` elements) is member i's `send`.
+  // Block i of `recv` (size() blocks of `send_count` elements) is member i's `send`. In place if
+  // send is its own block of recv.
   virtual absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
                                  Stream& stream) = 0;
   // Block i of `recv` is block rank() of member i's `send`; blocks of `count` elements.
@@ -63,8 +64,9 @@ class Communicator {
   // All sends and receives as one operation, free of deadlock. At most one message per pair and
   // direction; what a member sends, the peer receives with the same count. Not to itself. A member
   // without messages still calls.
-  virtual absl::Status SendRecv(absl::Span<const Message> sends, absl::Span<const Message> recvs,
-                                DType dtype, Stream& stream) = 0;
+  virtual absl::Status SendRecv(absl::Span<const PeerMessage> sends,
+                                absl::Span<const PeerMessage> recvs, DType dtype,
+                                Stream& stream) = 0;
   // `data` of member `root` is copied to all.
   virtual absl::Status Broadcast(void* data, int64_t count, DType dtype, int root,
                                  Stream& stream) = 0;
