@@ -8,33 +8,39 @@
 // reached it. So one thread may put work on the streams of 1,024 ranks and then wait, or one thread
 // per rank may.
 //
-// Engines belong to the world and must not outlive it. Safe for concurrent use.
+// Errors travel with the work. A stream keeps its first error for good (make a new one): what is
+// behind it on the stream is skipped, events behind it carry it to the streams that wait for them,
+// and a collective that it reaches ends its group with it. Any error of a call ends the group of
+// its communicator: arguments that are refused, calls of members that do not match, an abort, a
+// member that does not arrive in time. All members learn it from Synchronize() and Health(); what
+// already has all its members still finishes.
+//
+// Reductions have the arithmetic of comm/kernels/reduce.h. In place also works where `recv` is the
+// member's own block of `send` (reduce-scatter) or `send` its own block of `recv` (all-gather).
+//
+// Engines belong to the world and must not outlive it; what they made may be destroyed after it,
+// but not used. Safe for concurrent use.
 #ifndef MESHIFT_COMM_LOCAL_LOCAL_WORLD_H_
 #define MESHIFT_COMM_LOCAL_LOCAL_WORLD_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "comm/engine.h"
+#include "comm/local/reduction_order.h"
 
 namespace meshift {
-
-// In which order a collective combines contributions of order-dependent reductions (sums, averages
-// and products of floats).
-enum class ReductionOrder : uint8_t {
-  kRanks,        // ascending ranks
-  kTopology,     // inside each domain of LocalWorldOptions::domain_size first, each domain's result
-                 // rounded to the wire dtype, then across domains
-  kAdversarial,  // ascending ranks, then moved by a few units in the last place, a distance of its
-                 // own for each group of the partition: only values from one group have equal bits
-};
 
 struct LocalWorldOptions {
   int64_t num_ranks = 1;
   int num_workers = 2;  // 0: work runs inside Synchronize, on the caller's thread
   ReductionOrder reduction_order = ReductionOrder::kRanks;
   int64_t domain_size = 8;  // kTopology: ranks r with equal r / domain_size share a domain
+  // Where nothing in the world moves for so long while a thread waits for a stream, the collective
+  // that this stream waits for ends with DEADLINE_EXCEEDED, which names the missing members.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
 };
 
 // Bytes that were ever allocated and not yet freed, now and at most, for one rank.

@@ -1,0 +1,112 @@
+// A group of ranks of a LocalWorld and its collectives in progress. The k-th calls of all members
+// make one collective.
+#ifndef MESHIFT_COMM_LOCAL_GROUP_H_
+#define MESHIFT_COMM_LOCAL_GROUP_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/communicator.h"
+#include "comm/local/collective.h"
+#include "comm/local/reduction_order.h"
+#include "comm/local/scheduler.h"
+
+namespace meshift {
+
+class Group;
+
+// "0-7,9"
+std::string RanksToString(absl::Span<const int64_t> ranks);
+
+// One call of one member.
+struct MemberCall {
+  int member = 0;
+  CollectiveCall call;
+  CollectiveBuffers buffers;
+  absl::Span<const PeerMessage> sends;
+  absl::Span<const PeerMessage> recvs;
+  LocalStream* stream = nullptr;
+};
+
+// A collective in progress.
+class Collective final : public Rendezvous, public std::enable_shared_from_this<Collective> {
+ public:
+  Collective(std::shared_ptr<Group> group, int64_t number, const MemberCall& first,
+             const ReductionSettings& settings);
+
+  void Run(int part) override { work_.RunPart(part, num_parts()); }
+  void Done(Scheduler& scheduler) override;
+  absl::Status Arrive(Scheduler& scheduler, int member, const absl::Status& status) override;
+  void TimeOut(Scheduler& scheduler) override;
+
+ private:
+  friend class Group;
+  struct Member {
+    LocalStream* stream = nullptr;  // null until it has called
+    bool arrived = false;
+  };
+
+  // Adds a member's call; fails where it does not match.
+  absl::Status Add(const MemberCall& call);
+  // Lets the streams of the members that have arrived go on with `status`.
+  void End(Scheduler& scheduler, const absl::Status& status);
+  // "call 3 of group 0-7"
+  std::string Name() const;
+
+  const std::shared_ptr<Group> group_;
+  const int64_t number_;
+  int first_member_;  // the one that called first
+  CollectiveWork work_;
+  std::vector<Member> members_;
+  std::vector<Transfer> sends_;
+  std::vector<Transfer> recvs_;
+  int called_ = 0;
+  int arrived_ = 0;
+  bool done_ = false;
+};
+
+// Everything but the constructor and ranks() is for those who hold the scheduler's lock.
+class Group : public std::enable_shared_from_this<Group> {
+ public:
+  // `number`: its place in the partition; `id`: distinct in the world.
+  Group(std::vector<int64_t> ranks, int64_t number, int64_t id);
+
+  const std::vector<int64_t>& ranks() const { return ranks_; }
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int64_t number() const { return number_; }
+  int64_t id() const { return id_; }
+  std::string ToString() const;  // "group 0-7"
+
+  // Puts a member's next call on its stream. An error ends the group, and the stream has it too.
+  absl::Status Call(Scheduler& scheduler, const MemberCall& call,
+                    const ReductionSettings& settings);
+  // Ends all collectives that still wait for members with `status`; the first call counts.
+  void Fail(Scheduler& scheduler, const absl::Status& status);
+  void Abort(Scheduler& scheduler, int64_t by_rank);
+  // OK, or why the group has ended.
+  const absl::Status& status() const { return status_; }
+  void OnDone();
+
+ private:
+  absl::StatusOr<std::shared_ptr<Collective>> Add(const MemberCall& call,
+                                                  const ReductionSettings& settings);
+
+  const std::vector<int64_t> ranks_;
+  const int64_t number_;
+  const int64_t id_;
+  absl::Status status_;
+  absl::Status aborted_;
+  std::vector<int64_t> calls_;  // of each member
+  int64_t first_number_ = 0;    // of in_progress_
+  std::deque<std::shared_ptr<Collective>> in_progress_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_LOCAL_GROUP_H_

@@ -1,0 +1,63 @@
+// One member's handle of a group of a LocalWorld.
+#ifndef MESHIFT_COMM_LOCAL_LOCAL_COMMUNICATOR_H_
+#define MESHIFT_COMM_LOCAL_LOCAL_COMMUNICATOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/communicator.h"
+#include "comm/local/collective.h"
+#include "comm/local/group.h"
+#include "comm/local/reduction_order.h"
+#include "comm/local/scheduler.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+
+class LocalCommunicator final : public Communicator {
+ public:
+  // `settings` belongs to the world, is guarded by the scheduler's lock, and lives as long as it.
+  LocalCommunicator(std::shared_ptr<Scheduler> scheduler, const ReductionSettings* settings,
+                    std::shared_ptr<Group> group, int member);
+
+  const Scheduler* scheduler() const { return scheduler_.get(); }
+  const Group& group() const { return *group_; }
+
+  int rank() const override { return member_; }
+  int size() const override { return group_->size(); }
+  absl::Status AllReduce(const void* send, void* recv, int64_t count, DType dtype,
+                         const Reduction& reduction, Stream& stream) override;
+  absl::Status ReduceScatter(const void* send, void* recv, int64_t recv_count, DType dtype,
+                             const Reduction& reduction, Stream& stream) override;
+  absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
+                         Stream& stream) override;
+  absl::Status AllToAll(const void* send, void* recv, int64_t count, DType dtype,
+                        Stream& stream) override;
+  absl::Status SendRecv(absl::Span<const PeerMessage> sends, absl::Span<const PeerMessage> recvs,
+                        DType dtype, Stream& stream) override;
+  absl::Status Broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override;
+  absl::Status Barrier(Stream& stream) override;
+  void Abort() override;
+  absl::Status Health() const override;
+  std::string ToString() const override;
+
+ private:
+  absl::Status Post(MemberCall call, Stream& stream);
+
+  const std::shared_ptr<Scheduler> scheduler_;
+  const ReductionSettings* const settings_;
+  const std::shared_ptr<Group> group_;
+  const int member_;
+};
+
+// `stream` as a stream of rank `rank` of `scheduler`'s world; INVALID_ARGUMENT where it is none.
+absl::StatusOr<LocalStream*> AsLocalStream(Stream& stream, const Scheduler& scheduler,
+                                           int64_t rank);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_LOCAL_LOCAL_COMMUNICATOR_H_

@@ -1,0 +1,81 @@
+#include "comm/local/local_kernels.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/memory/memory.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/checked_math.h"
+#include "base/status_macros.h"
+#include "comm/engine.h"
+#include "comm/kernels/copy.h"
+#include "comm/kernels/identity.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+namespace {
+
+constexpr int64_t kPartBytes = int64_t{1} << 20;
+constexpr int64_t kMaxParts = 64;
+
+int PartsFor(int64_t bytes) {
+  return static_cast<int>(std::clamp<int64_t>(bytes / kPartBytes, 1, kMaxParts));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CopyKernel>> CopyKernel::Create(absl::Span<const BoxCopy> copies,
+                                                               DType dtype) {
+  std::vector<StridedCopy> ready;
+  ready.reserve(copies.size());
+  for (const BoxCopy& copy : copies) {
+    MESHIFT_ASSIGN_OR_RETURN(StridedCopy one, StridedCopy::Create(copy, dtype));
+    if (one.units() > 0) ready.push_back(std::move(one));
+  }
+  return absl::WrapUnique(new CopyKernel(std::move(ready)));
+}
+
+CopyKernel::CopyKernel(std::vector<StridedCopy> copies) : copies_(std::move(copies)) {
+  int64_t bytes = 0;
+  for (const StridedCopy& copy : copies_) bytes += copy.bytes();
+  set_num_parts(PartsFor(bytes));
+}
+
+void CopyKernel::Run(int part) {
+  if (num_parts() == 1) {
+    for (const StridedCopy& copy : copies_) copy.Run();
+    return;
+  }
+  // All units of all copies in one row, of which each part takes a range. Units of different copies
+  // differ in size; parts need not be equal.
+  int64_t units = 0;
+  for (const StridedCopy& copy : copies_) units += copy.units();
+  const int64_t step = CeilDiv(units, num_parts());
+  const int64_t begin = part * step;
+  int64_t first = 0;
+  for (const StridedCopy& copy : copies_) {
+    copy.RunUnits(std::clamp<int64_t>(begin - first, 0, copy.units()),
+                  std::clamp<int64_t>(begin + step - first, 0, copy.units()));
+    first += copy.units();
+  }
+}
+
+FillKernel::FillKernel(const std::array<uint8_t, 16>& element, int64_t bytes, void* data,
+                       int64_t count)
+    : element_(element), bytes_(bytes), data_(static_cast<char*>(data)), count_(count) {
+  set_num_parts(PartsFor(bytes * count));
+}
+
+void FillKernel::Run(int part) {
+  const int64_t step = CeilDiv(count_, num_parts());
+  const int64_t begin = std::min(count_, part * step);
+  const int64_t end = std::min(count_, begin + step);
+  FillElements(element_, bytes_, data_ + begin * bytes_, end - begin);
+}
+
+}  // namespace meshift

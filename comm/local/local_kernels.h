@@ -1,0 +1,45 @@
+// The local kernels of the in-process engine, as jobs that may be cut into parts.
+#ifndef MESHIFT_COMM_LOCAL_LOCAL_KERNELS_H_
+#define MESHIFT_COMM_LOCAL_LOCAL_KERNELS_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/engine.h"
+#include "comm/kernels/copy.h"
+#include "comm/local/scheduler.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+
+class CopyKernel final : public Kernel {
+ public:
+  static absl::StatusOr<std::unique_ptr<CopyKernel>> Create(absl::Span<const BoxCopy> copies,
+                                                            DType dtype);
+  void Run(int part) override;
+
+ private:
+  explicit CopyKernel(std::vector<StridedCopy> copies);
+  std::vector<StridedCopy> copies_;
+};
+
+class FillKernel final : public Kernel {
+ public:
+  // `count` times the first `bytes` bytes of `element`.
+  FillKernel(const std::array<uint8_t, 16>& element, int64_t bytes, void* data, int64_t count);
+  void Run(int part) override;
+
+ private:
+  const std::array<uint8_t, 16> element_;
+  const int64_t bytes_;
+  char* const data_;
+  const int64_t count_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_LOCAL_LOCAL_KERNELS_H_

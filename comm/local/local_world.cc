@@ -1,0 +1,331 @@
+#include "comm/local/local_world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/checked_math.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/communicator.h"
+#include "comm/engine.h"
+#include "comm/kernels/identity.h"
+#include "comm/local/group.h"
+#include "comm/local/local_communicator.h"
+#include "comm/local/local_kernels.h"
+#include "comm/local/reduction_order.h"
+#include "comm/local/scheduler.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+
+namespace meshift {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+// Far beyond any machine; keeps sanitizers' allocators from ending the process.
+constexpr int64_t kMaxAllocation = int64_t{1} << 38;
+constexpr std::chrono::nanoseconds kMaxTimeout = std::chrono::hours(24 * 365);
+
+// What one rank has allocated.
+class Memory {
+ public:
+  void Add(int64_t bytes) {
+    const MutexLock lock(mutex_);
+    stats_.bytes_in_use += bytes;
+    stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.bytes_in_use);
+  }
+  MemoryStats stats() const {
+    const MutexLock lock(mutex_);
+    return stats_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  MemoryStats stats_ MESHIFT_GUARDED_BY(mutex_);
+};
+
+// The groups that Split() calls have made, until all their members have asked for them. Members
+// that make the same call for the n-th time mean the same group.
+class Splits {
+ public:
+  explicit Splits(int64_t first_id) : next_id_(first_id) {}
+
+  std::shared_ptr<Group> Get(int64_t parent, std::vector<int64_t> ranks, int64_t number,
+                             const GroupOptions& options, int member) {
+    const MutexLock lock(mutex_);
+    const auto [it, is_new] = made_.try_emplace(Key(parent, ranks, number, options.ToString()));
+    Made& made = it->second;
+    if (is_new) made.asked.resize(ranks.size());
+    const auto index = static_cast<size_t>(made.asked[member]++ - made.first);
+    if (index == made.groups.size()) {
+      made.groups.push_back({std::make_shared<Group>(std::move(ranks), number, next_id_++), 0});
+    }
+    std::shared_ptr<Group> group = made.groups[index].group;
+    if (++made.groups[index].members == group->size()) {
+      // A member asks for the groups of a key in order, so the first is complete first.
+      made.groups.pop_front();
+      ++made.first;
+    }
+    if (made.groups.empty()) made_.erase(it);
+    return group;
+  }
+
+ private:
+  // The parent's id, ranks, group number, options.
+  using Key = std::tuple<int64_t, std::vector<int64_t>, int64_t, std::string>;
+  struct Entry {
+    std::shared_ptr<Group> group;
+    int members = 0;
+  };
+  struct Made {
+    std::vector<int64_t> asked;  // how often each member has asked
+    int64_t first = 0;           // the number of groups[0]
+    std::deque<Entry> groups;
+  };
+
+  Mutex mutex_;
+  int64_t next_id_ MESHIFT_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Key, Made> made_ MESHIFT_GUARDED_BY(mutex_);
+};
+
+class LocalBuffer final : public Buffer {
+ public:
+  // Takes `data`, from std::aligned_alloc.
+  LocalBuffer(void* data, int64_t size_bytes, std::shared_ptr<Memory> memory)
+      : data_(data), size_bytes_(size_bytes), memory_(std::move(memory)) {
+    memory_->Add(size_bytes_);
+  }
+  ~LocalBuffer() override {
+    std::free(data_);
+    memory_->Add(-size_bytes_);
+  }
+  void* data() const override { return data_; }
+  int64_t size_bytes() const override { return size_bytes_; }
+
+ private:
+  void* const data_;
+  const int64_t size_bytes_;
+  const std::shared_ptr<Memory> memory_;
+};
+
+// What the engines of a world share.
+struct World {
+  explicit World(const LocalWorldOptions& options)
+      : settings{options.reduction_order, options.domain_size},
+        scheduler(std::make_shared<Scheduler>(options.num_workers,
+                                              std::min(options.timeout, kMaxTimeout))) {}
+  ReductionSettings settings;
+  std::shared_ptr<Scheduler> scheduler;
+  Splits splits{1};
+};
+
+class LocalEngine final : public Engine {
+ public:
+  LocalEngine(World* world, std::shared_ptr<Group> everyone, int64_t rank)
+      : world_(world),
+        rank_(rank),
+        communicator_(world->scheduler, &world->settings, std::move(everyone),
+                      static_cast<int>(rank)) {}
+
+  const std::string& name() const override { return name_; }
+  int64_t rank() const override { return rank_; }
+  int64_t world_size() const override { return communicator_.size(); }
+  Communicator* world() override { return &communicator_; }
+  MemoryStats memory() const { return memory_->stats(); }
+
+  absl::StatusOr<std::shared_ptr<Communicator>> Split(Communicator& parent,
+                                                      absl::Span<const int64_t> ranks,
+                                                      int64_t group,
+                                                      const GroupOptions& options) override;
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
+  absl::StatusOr<std::shared_ptr<Event>> Record(Stream& stream) override;
+  absl::Status WaitFor(Stream& stream, std::shared_ptr<Event> event) override;
+  absl::Status Synchronize(Stream& stream) override;
+  absl::Status CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream& stream) override;
+  absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
+                            Stream& stream) override;
+  absl::Status FillZero(void* data, int64_t bytes, Stream& stream) override;
+
+ private:
+  absl::StatusOr<LocalStream*> AsLocal(Stream& stream) const {
+    return AsLocalStream(stream, *world_->scheduler, rank_);
+  }
+  absl::Status Fill(const std::array<uint8_t, 16>& element, int64_t element_bytes, void* data,
+                    int64_t count, Stream& stream);
+
+  const std::string name_ = "local";
+  World* const world_;
+  const int64_t rank_;
+  const std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
+  LocalCommunicator communicator_;
+};
+
+absl::StatusOr<std::shared_ptr<Communicator>> LocalEngine::Split(Communicator& parent,
+                                                                 absl::Span<const int64_t> ranks,
+                                                                 int64_t group,
+                                                                 const GroupOptions& options) {
+  auto* local = dynamic_cast<LocalCommunicator*>(&parent);
+  if (local == nullptr || local->scheduler() != world_->scheduler.get() ||
+      local->group().ranks()[local->rank()] != rank_) {
+    return InvalidArgument("rank {} splits a communicator that is not its own: {}", rank_,
+                           parent.ToString());
+  }
+  const std::vector<int64_t>& all = local->group().ranks();
+  const std::string text = RanksToString(ranks);
+  if (ranks.size() < 2) return InvalidArgument("group {{{}}} has fewer than two ranks", text);
+  if (group < 0) return InvalidArgument("group number {} is negative", group);
+  // Strictly ascending, so that includes() sees what is not in the parent, and duplicates.
+  if (std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
+    return InvalidArgument("the ranks of group {{{}}} do not ascend", text);
+  }
+  if (!std::includes(all.begin(), all.end(), ranks.begin(), ranks.end())) {
+    return InvalidArgument("group {{{}}} is not part of {}", text, local->group().ToString());
+  }
+  const auto self = std::lower_bound(ranks.begin(), ranks.end(), rank_);
+  if (self == ranks.end() || *self != rank_) {
+    return InvalidArgument("rank {} is not in its group {{{}}}", rank_, text);
+  }
+  MESHIFT_RETURN_IF_ERROR(local->Health());
+  const auto member = static_cast<int>(self - ranks.begin());
+  std::shared_ptr<Group> made =
+      world_->splits.Get(local->group().id(), std::vector<int64_t>(ranks.begin(), ranks.end()),
+                         group, options, member);
+  return std::make_shared<LocalCommunicator>(world_->scheduler, &world_->settings, std::move(made),
+                                             member);
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> LocalEngine::Allocate(int64_t bytes) {
+  if (bytes < 0) return InvalidArgument("{} bytes to allocate are negative", bytes);
+  void* data = nullptr;
+  if (bytes <= kMaxAllocation) {
+    data = std::aligned_alloc(kAlignment, RoundUp(std::max<int64_t>(bytes, 1), kAlignment));
+  }
+  if (data == nullptr) {
+    return absl::ResourceExhaustedError(
+        fmt::format("rank {} cannot allocate {} bytes", rank_, bytes));
+  }
+  return std::make_unique<LocalBuffer>(data, bytes, memory_);
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> LocalEngine::CreateStream() {
+  return std::make_unique<LocalStream>(world_->scheduler, rank_);
+}
+
+absl::StatusOr<std::shared_ptr<Event>> LocalEngine::Record(Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
+  auto event = std::make_shared<LocalEvent>();
+  Task task;
+  task.record = event;
+  world_->scheduler->Enqueue(*local, std::move(task));
+  return event;
+}
+
+absl::Status LocalEngine::WaitFor(Stream& stream, std::shared_ptr<Event> event) {
+  MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
+  Task task;
+  task.wait = std::dynamic_pointer_cast<LocalEvent>(std::move(event));
+  if (task.wait == nullptr) return InvalidArgument("the event is null or of another engine");
+  world_->scheduler->Enqueue(*local, std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status LocalEngine::Synchronize(Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
+  return world_->scheduler->Synchronize(*local);
+}
+
+absl::Status LocalEngine::CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
+  Task task;
+  MESHIFT_ASSIGN_OR_RETURN(task.kernel, CopyKernel::Create(copies, dtype));
+  world_->scheduler->Enqueue(*local, std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status LocalEngine::FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
+                                       Stream& stream) {
+  using Element = std::array<uint8_t, 16>;
+  MESHIFT_ASSIGN_OR_RETURN(const Element element, IdentityOf(dtype, op));
+  return Fill(element, BitWidth(dtype) / 8, data, count, stream);
+}
+
+absl::Status LocalEngine::FillZero(void* data, int64_t bytes, Stream& stream) {
+  return Fill({}, 1, data, bytes, stream);
+}
+
+absl::Status LocalEngine::Fill(const std::array<uint8_t, 16>& element, int64_t element_bytes,
+                               void* data, int64_t count, Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
+  if (count < 0) return InvalidArgument("a count of {} to fill is negative", count);
+  if (count > 0 && data == nullptr) return InvalidArgument("{} elements to fill are null", count);
+  Task task;
+  task.kernel = std::make_unique<FillKernel>(element, element_bytes, data, count);
+  world_->scheduler->Enqueue(*local, std::move(task));
+  return absl::OkStatus();
+}
+
+class LocalWorldImpl final : public LocalWorld {
+ public:
+  explicit LocalWorldImpl(const LocalWorldOptions& options) : world_(options) {
+    std::vector<int64_t> ranks(options.num_ranks);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const auto everyone = std::make_shared<Group>(std::move(ranks), 0, 0);
+    engines_.reserve(options.num_ranks);
+    for (int64_t r = 0; r < options.num_ranks; ++r) {
+      engines_.push_back(std::make_unique<LocalEngine>(&world_, everyone, r));
+    }
+  }
+  ~LocalWorldImpl() override { world_.scheduler->Stop(); }
+
+  Engine* engine(int64_t rank) override { return engines_[rank].get(); }
+  MemoryStats memory(int64_t rank) const override { return engines_[rank]->memory(); }
+  void SetReductionOrder(ReductionOrder order, int64_t domain_size) override {
+    const MutexLock lock(world_.scheduler->mutex());
+    world_.settings = {order, std::max<int64_t>(domain_size, 1)};
+  }
+
+ private:
+  World world_;
+  std::vector<std::unique_ptr<LocalEngine>> engines_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LocalWorld>> LocalWorld::Create(const LocalWorldOptions& options) {
+  constexpr int64_t kMaxRanks = int64_t{1} << 20;
+  constexpr int kMaxWorkers = 256;
+  if (options.num_ranks < 1 || options.num_ranks > kMaxRanks) {
+    return InvalidArgument("num_ranks {} is not between 1 and {}", options.num_ranks, kMaxRanks);
+  }
+  if (options.num_workers < 0 || options.num_workers > kMaxWorkers) {
+    return InvalidArgument("num_workers {} is not between 0 and {}", options.num_workers,
+                           kMaxWorkers);
+  }
+  if (options.domain_size < 1) {
+    return InvalidArgument("domain_size {} is not positive", options.domain_size);
+  }
+  if (options.timeout <= std::chrono::nanoseconds::zero()) {
+    return InvalidArgument("a timeout of {} ns is not positive", options.timeout.count());
+  }
+  return std::make_unique<LocalWorldImpl>(options);
+}
+
+}  // namespace meshift
