@@ -114,9 +114,9 @@ StepBytes BytesOf(const StepView& view) {
       break;
     }
     case StepOp::kPermute:
-      bytes.sent = TrafficOfPermute(world, view.before, view.change,
-                                    *SourcesOfPermute(world, view.change))
-                       .sent;
+      bytes.sent =
+          TrafficOfPermute(world, view.before, view.change, *SourcesOfPermute(world, view.change))
+              .sent;
       break;
     default:
       break;

@@ -334,7 +334,8 @@ std::optional<Broken> CheckFields(const StepView& view) {
     if (auto broken = check(view)) return broken;
   }
   if (view.world.GroupSize(view.change.moving) > kMaxMoving) {
-    return Break("scale", "a step that moves data between {} ranks is beyond the {} that can be followed",
+    return Break("scale",
+                 "a step that moves data between {} ranks is beyond the {} that can be followed",
                  view.world.GroupSize(view.change.moving), kMaxMoving);
   }
   return std::nullopt;

@@ -1,0 +1,335 @@
+// Plans that are right.
+#include "planner/verifier.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/plan.h"
+#include "planner/verifier_cases.h"
+
+namespace meshift {
+namespace {
+
+void ExpectRight(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    EXPECT_EQ(Judge(c), "") << c.tensor << " on " << c.mesh << ": " << c.from << " -> " << c.to;
+  }
+}
+
+TEST(VerifierTest, ExamplesOfTheFormat) {
+  ExpectRight({
+      {"ddp=8,fsdp=5,tp=1",
+       "f32[64,40]",
+       "P,P,R",
+       "R,R,R",
+       {{kAllReduce, "ddp,fsdp", "R,R,R", 10240, 10240, 19968}},
+       0},
+      {"dp=4,tp=2",
+       "f32[64,40]",
+       "P,R",
+       "R,R",
+       {{kSlice, "tp", "P,S(0)", 10240, 5120, 0},
+        {kAllReduce, "dp", "R,S(0)", 5120, 5120, 7680},
+        {kAllGather, "tp", "R,R", 5120, 10240, 5120}},
+       10240},
+      {"a=2,b=2",
+       "f32[8,6]",
+       "P,P",
+       "S(0),S(1)",
+       {{kReduceScatter, "a,b", "S(0),S(1)", 192, 48, 144}},
+       192},
+      {"a=2,b=2",
+       "f32[8]",
+       "S(0),S(0)",
+       "S(0)[1],S(0)[0]",
+       {{kPermute, "a,b", "S(0)[1],S(0)[0]", 8, 8, 8}},
+       0},
+  });
+}
+
+TEST(VerifierTest, UnevenBoxes) {
+  ExpectRight({
+      // Boxes of 2, 2 and 1 rows.
+      {"a=3", "f32[5]", "S(0)", "R", {{kAllGather, "a", "R", 8, 20, 16, kPadded}}, 48},
+      {"a=3", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 16, kPadded}}, 48},
+      // Rank 0 sends 2 of 3 columns of 2 rows, rank 2 receives 4 rows.
+      {"a=3", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}}, 32},
+      // Rows 0-1 | 2-3, cut again: 2 and 0, 2 and 0. Evenly cut by a; by b into pieces of 1, 1.
+      {"a=2,b=3",
+       "f32[4]",
+       "S(0),S(0)",
+       "S(0),R",
+       {{kAllGather, "b", "S(0),R", 4, 8, 8, kPadded}},
+       32},
+      // More ranks than rows: ranks 0 and 1 hold a row, the others nothing.
+      {"a=4", "f32[2]", "S(0)", "R", {{kAllGather, "a", "R", 4, 8, 12, kPadded}}, 32},
+      {"a=2,b=2",
+       "bf16[3,2]",
+       "S(0),R",
+       "S(1),S(0)",
+       {{kSlice, "b", "S(0),S(1)", 8, 4, 0}, {kPermute, "a,b", "S(1),S(0)", 4, 4, 4, kExact}},
+       16},
+  });
+}
+
+TEST(VerifierTest, TensorsWithoutElementsOrDims) {
+  ExpectRight({
+      {"a=2", "f32[0]", "R", "S(0)", {{kSlice, "a", "S(0)", 0, 0, 0}}, 0},
+      {"a=2", "f32[0]", "S(0)", "R", {}, 0},
+      {"a=2,b=2", "f32[0,4]", "P,S(1)", "R,R", {}, 0},
+      {"a=2", "f32[]", "P", "R", {{kAllReduce, "a", "R", 4, 4, 4}}, 0},
+      {"a=2,b=2",
+       "f32[]",
+       "P,R",
+       "R,R",
+       {{kMask, "b", "P,P", 4, 4, 0}, {kAllReduce, "a,b", "R,R", 4, 4, 6}},
+       16},
+      {"a=2", "f32[]", "R", "R", {}, 0},
+      // No rank has anything to send: each holds what the target gives it.
+      {"a=2,b=2", "f32[1]", "S(0),S(0)", "S(0)[1],S(0)[0]", {}, 0},
+      {"a=4", "f32[2,1,1]", "S(2)", "S(1)", {}, 0},
+  });
+}
+
+TEST(VerifierTest, MeshDimsOfSizeOneDoNotCount) {
+  ExpectRight({
+      {"a=1,b=2,c=1",
+       "f32[4]",
+       "P,P,S(0)",
+       "S(0),R,P",
+       {{kAllReduce, "b", "S(0),R,P", 16, 16, 16}},
+       0},
+      {"a=1,b=2,c=1",
+       "f32[4]",
+       "P,P,S(0)",
+       "S(0),R,P",
+       {{kAllReduce, "b", "R,R,R", 16, 16, 16}},
+       0},
+      {"a=1", "f32[4]", "P", "S(0)", {}, 0},
+      // tp is no replica, so the promise holds.
+      {"a=2,tp=1", "f32[4]", "P,R", "S(0),R", {{kReduceScatter, "a", "S(0),R", 16, 8, 8}}, 0},
+  });
+}
+
+// A gather is packed where boxes do not lie in the order of the ranks.
+TEST(VerifierTest, ListedRanks) {
+  const std::vector<Row> gather = {{kAllGather, "a", "R", 8, 32, 24}};
+  ExpectRight({
+      {"a=4", "f32[8]", "S(0)", "R", gather, 0},
+      {"a=4@4-7", "f32[8]", "S(0)", "R", gather, 0},
+      {"a=4@1,3,5,9", "f32[8]", "S(0)", "R", gather, 0},
+      {"a=4@2,0,1,3", "f32[8]", "S(0)", "R", gather, 32},
+      {"a=2,b=2@0,2,1,3", "f32[8]", "S(0),R", "R,R", {{kAllGather, "a", "R,R", 16, 32, 16}}, 0},
+      {"a=2,b=2@0,2,3,1", "f32[8]", "S(0),R", "R,R", {{kAllGather, "a", "R,R", 16, 32, 16}}, 32},
+      // Only the group of the empty half is out of order.
+      {"a=2,b=2@0,1,3,2",
+       "f32[2,1]",
+       "S(1),S(0)",
+       "S(1),R",
+       {{kAllGather, "b", "S(1),R", 4, 8, 4}},
+       0},
+      {"a=2,b=2@3,2,1,0",
+       "f32[8]",
+       "P,P",
+       "S(0),S(0)",
+       {{kReduceScatter, "a,b", "S(0),S(0)", 32, 8, 24}},
+       32},
+  });
+}
+
+TEST(VerifierTest, GathersOfSeveralTensorDims) {
+  ExpectRight({
+      {"a=2,b=2", "f32[8,6]", "S(0),S(1)", "R,R", {{kAllGather, "a,b", "R,R", 48, 192, 144}}, 192},
+      // One row a box: each is one run, in order.
+      {"a=2,b=2", "f32[2,6]", "S(0),S(1)", "R,R", {{kAllGather, "a,b", "R,R", 12, 48, 36}}, 0},
+      // The same boxes in another order.
+      {"a=2,b=2", "f32[2,6]", "S(1),S(0)", "R,R", {{kAllGather, "a,b", "R,R", 12, 48, 36}}, 48},
+      {"a=2,b=2", "f32[8]", "S(0)[1],S(0)[0]", "R,R", {{kAllGather, "a,b", "R,R", 8, 32, 24}}, 32},
+      {"a=2,b=2", "f32[8]", "S(0),S(0)", "S(0),R", {{kAllGather, "b", "S(0),R", 8, 16, 8}}, 0},
+      {"a=2,b=2", "f32[2,4]", "S(0),S(1)", "S(0),R", {{kAllGather, "b", "S(0),R", 8, 16, 8}}, 0},
+      {"a=2,b=2", "f32[4,4]", "S(0),S(1)", "S(0),R", {{kAllGather, "b", "S(0),R", 16, 32, 16}}, 32},
+  });
+}
+
+TEST(VerifierTest, Averages) {
+  const ReduceOp avg = ReduceOp::kAvg;
+  ExpectRight({
+      {"a=2,b=3",
+       "bf16[6]",
+       "P(avg),P",
+       "R,R",
+       {{kAllReduce, "a,b", "R,R", 12, 12, 20, StepSizes::kEven, avg, 2}},
+       0},
+      {"a=2,b=3",
+       "i32[6]",
+       "P(avg),P(avg)",
+       "R,R",
+       {{kAllReduce, "a,b", "R,R", 24, 24, 40, StepSizes::kEven, avg, 6}},
+       0},
+      {"a=2,b=3",
+       "i32[6]",
+       "P(avg),P",
+       "R,R",
+       {{kAllReduce, "b", "P(avg),R", 24, 24, 32},
+        {kAllReduce, "a", "R,R", 24, 24, 24, StepSizes::kEven, avg, 2}},
+       32},
+      // Truncated last, then copied.
+      {"a=2",
+       "i32[6]",
+       "P(avg)",
+       "R",
+       {{kReduceScatter, "a", "S(0)", 24, 12, 12, StepSizes::kEven, avg, 2},
+        {kAllGather, "a", "R", 12, 24, 12}},
+       16},
+      {"a=2", "f32[6]", "R", "P(avg)", {{kMask, "a", "P(avg)", 24, 24, 0}}, 0},
+  });
+}
+
+TEST(VerifierTest, Masks) {
+  ExpectRight({
+      {"a=2", "f32[8]", "S(0)", "P", {{kMask, "a", "P", 16, 32, 0}}, 0},
+      {"a=2", "f32[8]", "R", "P(max)", {{kMask, "a", "P(max)", 32, 32, 0}}, 0},
+      {"a=2,b=2", "f32[8]", "R,S(0)", "P,P", {{kMask, "a,b", "P,P", 16, 32, 0}}, 0},
+      {"a=2,b=2", "f32[8]", "S(0)[1],S(0)[0]", "P,S(0)", {{kMask, "a", "P,S(0)", 8, 16, 0}}, 0},
+      {"a=2,b=2", "f32[8]", "S(0),S(0)", "P,P", {{kMask, "a,b", "P,P", 8, 32, 0}}, 0},
+  });
+}
+
+TEST(VerifierTest, ExchangesAndPermutes) {
+  ExpectRight({
+      // (0,1) needs what (0,0) holds, and (1,0) what (1,1) holds.
+      {"a=2,b=2", "f32[8]", "R,S(0)", "S(0),R", {{kExchange, "a,b", "S(0),R", 16, 16, 16}}, 32},
+      {"a=2,b=2", "f32[8]", "R,S(0)", "S(0),R", {{kPermute, "a,b", "S(0),R", 16, 16, 16}}, 0},
+      {"a=2,b=2,c=2",
+       "f32[8]",
+       "S(0),S(0),R",
+       "R,S(0),S(0)",
+       {{kPermute, "a,b,c", "R,S(0),S(0)", 8, 8, 8}},
+       0},
+      // Between the ranks of one c only: c is partial and stays so.
+      {"a=2,b=2,c=2",
+       "f32[4]",
+       "R,S(0),P",
+       "S(0),R,P",
+       {{kExchange, "a,b", "S(0),R,P", 8, 8, 8}},
+       32},
+      // An exchange gathers too: a holder sends its half to the other.
+      {"a=2", "f32[8]", "S(0)", "R", {{kExchange, "a", "R", 16, 32, 16}}, 32},
+      {"a=2,b=3",
+       "f32[6,2]",
+       "S(0),S(0)",
+       "S(1),S(0)",
+       {{kAllToAll, "a,b", "S(1),S(0)", 8, 8, 8}},
+       32},
+      {"a=4", "f32[8,8]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 64, 64, 48}}, 96},
+      // On 3 ranks the piece of the first is cut behind it.
+      {"a=2,b=2", "f32[1]", "R,S(0)", "S(0),S(0)", {{kSlice, "a,b", "S(0),S(0)", 4, 4, 0}}, 0},
+  });
+}
+
+TEST(VerifierTest, Promises) {
+  const Case twice = {
+      "dp=2,tp=2", "f32[4]", "P,R", "R,R", {{kAllReduce, "dp", "R,R", 16, 16, 16}}, 0};
+  EXPECT_EQ(Judge(twice),
+            "0 promise: mesh dim tp is replicated: 2 groups form each sum, and their bits may "
+            "differ");
+  PlanFields plan = MakeFields(twice);
+  plan.kept = Reproducibility::kNone;
+  EXPECT_EQ(Judge(plan), "");  // less than asked, and says so
+
+  Case exact = twice;
+  exact.tensor = "i32[4]";
+  EXPECT_EQ(Judge(exact), "");
+  plan = MakeFields(exact);
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "");
+  exact.tensor = "f32[4]";
+  exact.from = "P(max),R";
+  exact.rows[0].reduce_op = ReduceOp::kMax;
+  EXPECT_EQ(Judge(exact), "");
+  exact.from = "P(product),R";
+  exact.rows[0].reduce_op = ReduceOp::kProduct;
+  EXPECT_EQ(Judge(exact).substr(0, 10), "0 promise:");
+
+  plan = MakeFields({"a=2", "f32[4]", "P", "R", {{kAllReduce, "a", "R", 16, 16, 16}}, 0});
+  plan.kept = Reproducibility::kBatchInvariant;
+  EXPECT_EQ(Judge(plan),
+            "0 promise: nothing in the plan shows that its sum of f32 is batch-invariant");
+  plan = MakeFields({"a=2", "f32[4]", "S(0)", "R", {{kAllGather, "a", "R", 8, 16, 8}}, 0});
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "");
+}
+
+TEST(VerifierTest, FingerprintIsTheLastRule) {
+  const PlanFields fields =
+      MakeFields({"a=2", "f32[4]", "P", "R", {{kAllReduce, "a", "R", 16, 16, 16}}, 0});
+  const Plan plan = Plan::FromParts(fields, Fingerprint{1, 2});
+  const Verdict verdict = Verify(plan);
+  ASSERT_FALSE(verdict.ok());
+  EXPECT_EQ(verdict.fault->rule, "fingerprint");
+  EXPECT_EQ(verdict.fault->step, std::nullopt);
+  EXPECT_EQ(verdict.fault->message,
+            fmt::format("fingerprint is 00000000000000010000000000000002; it should be {}",
+                        Plan::Seal(fields).fingerprint().ToString()));
+  EXPECT_TRUE(Verify(plan, {.check_fingerprint = false}).ok());
+}
+
+// Numbers beyond 2^63 - 1 are stated as that.
+TEST(VerifierTest, LargeTensors) {
+  const int64_t bytes = INT64_MAX - 3;
+  PlanFields plan = MakeFields({"a=4",
+                                "f32[2305843009213693951]",
+                                "P",
+                                "R",
+                                {{kAllReduce, "a", "R", bytes, bytes, INT64_MAX}},
+                                0});
+  plan.total.peak_bytes = INT64_MAX;
+  EXPECT_EQ(Judge(plan), "");
+  plan.steps[0].bytes_sent = INT64_MAX - 1;
+  EXPECT_EQ(Judge(plan),
+            "0 bytes: bytes_sent is 9223372036854775806; it should be 9223372036854775807");
+}
+
+// A step costs what its group and its parents' sizes cost, not what the mesh does.
+TEST(VerifierTest, LargeMeshes) {
+  ExpectRight({
+      {"a=1024,b=1024",
+       "f32[4096,4096]",
+       "P,P",
+       "R,R",
+       {{kAllReduce, "a,b", "R,R", 67108864, 67108864, 134217600}},
+       0},
+      {"a=1024,b=1024",
+       "f32[1048576]",
+       "S(0),S(0)",
+       "R,R",
+       {{kAllGather, "a,b", "R,R", 4, 4194304, 4194300}},
+       0},
+      {"a=1024,b=1024",
+       "f32[1048576]",
+       "S(0),S(0)",
+       "S(0)[1],S(0)[0]",
+       {{kExchange, "a,b", "S(0)[1],S(0)[0]", 4, 4, 4}},
+       32},
+      {"a=1024,b=1024",
+       "f32[1024,1024]",
+       "S(0),S(1)",
+       "S(1),S(0)",
+       {{kAllToAll, "a,b", "S(1),S(0)", 4, 4, 4}},
+       32},
+      {"a=65536,b=16384",
+       "f32[16384,16384]",
+       "S(0),R",
+       "S(0),S(1)",
+       {{kSlice, "b", "S(0),S(1)", 65536, 4, 0}},
+       0},
+  });
+}
+
+}  // namespace
+}  // namespace meshift
