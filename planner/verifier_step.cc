@@ -120,7 +120,9 @@ Result CheckCuts(const StepView& view) {
     if (step.op == StepOp::kReduceScatter) {
       if (cut.before.empty()) continue;  // new cuts stand last, in any order
       expected = before;
-      expected.insert(expected.end(), cut.after.begin(), cut.after.end());
+      for (const int d : cut.after) {
+        if (!Contains(before, d)) expected.push_back(d);
+      }
     } else if (step.op == StepOp::kAllReduce) {
       expected = before;
     } else {

@@ -277,6 +277,7 @@ TEST(VerifierTest, FingerprintIsTheLastRule) {
             fmt::format("fingerprint is 00000000000000010000000000000002; it should be {}",
                         Plan::Seal(fields).fingerprint().ToString()));
   EXPECT_TRUE(Verify(plan, {.check_fingerprint = false}).ok());
+  EXPECT_TRUE(Verify(Plan::Seal(fields)).ok());
 }
 
 // Numbers beyond 2^63 - 1 are stated as that.

@@ -1,0 +1,60 @@
+// Plans written by hand, for the tests of the verifier.
+//
+//   Case c = {"a=2", "f32[4]", "P", "R", {{kAllReduce, "a", "R", 16, 16, 16}}, 0};
+//   Judge(c);              // "": the verifier accepts it
+//   Judge(MakeFields(c));  // likewise, of a plan that may have been changed
+#ifndef MESHIFT_PLANNER_VERIFIER_CASES_H_
+#define MESHIFT_PLANNER_VERIFIER_CASES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "planner/plan.h"
+
+namespace meshift {
+
+// A step of a table; what is not written here follows from the shardings.
+struct Row {
+  StepOp op;
+  std::string dims;  // "a,b"
+  std::string after;
+  int64_t bytes_in;
+  int64_t bytes_out;
+  int64_t bytes_sent;
+  StepSizes sizes = StepSizes::kEven;
+  ReduceOp reduce_op = ReduceOp::kSum;
+  int64_t divisor = 0;  // 0: null
+};
+
+struct Case {
+  std::string mesh;
+  std::string tensor;
+  std::string from;
+  std::string to;
+  std::vector<Row> rows;
+  int64_t workspace;
+};
+
+inline constexpr auto kAllReduce = StepOp::kAllReduce;
+inline constexpr auto kReduceScatter = StepOp::kReduceScatter;
+inline constexpr auto kAllGather = StepOp::kAllGather;
+inline constexpr auto kAllToAll = StepOp::kAllToAll;
+inline constexpr auto kPermute = StepOp::kPermute;
+inline constexpr auto kExchange = StepOp::kExchange;
+inline constexpr auto kSlice = StepOp::kSlice;
+inline constexpr auto kMask = StepOp::kMask;
+inline constexpr auto kPadded = StepSizes::kPadded;
+inline constexpr auto kExact = StepSizes::kExact;
+
+// The plan of `c`, with group, tensor dims, dtypes and totals filled in.
+PlanFields MakeFields(const Case& c);
+
+// The verdict on all but the fingerprint: "" where the plan is right, else "0 data: ..." or
+// "- total: ...".
+std::string Judge(const PlanFields& plan);
+inline std::string Judge(const Case& c) { return Judge(MakeFields(c)); }
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_VERIFIER_CASES_H_
