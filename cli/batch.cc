@@ -1,0 +1,175 @@
+#include "cli/batch.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/io.h"
+#include "cli/json.h"
+#include "cli/problem.h"
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "placement/sharding.h"
+#include "placement/tensor_type.h"
+#include "planner/plan.h"
+#include "planner/plan_io.h"
+#include "planner/planner.h"
+#include "planner/verifier.h"
+
+namespace meshift::cli {
+namespace {
+
+// The line's "id", null where it has none.
+Json IdOf(const absl::StatusOr<Json>& line) {
+  if (!line.ok() || !line->is_object()) return nullptr;
+  const auto id = line->find("id");
+  return id == line->end() ? Json(nullptr) : *id;
+}
+
+absl::StatusOr<DeviceMesh> ReadMesh(const Json& json, std::string_view key) {
+  if (!json.is_object())
+    return InvalidArgument("{} is {}; it must be an object", key, JsonQuote(json));
+  MESHIFT_ASSIGN_OR_RETURN(const Json* dims_json, JsonMember(json, "dims"));
+  if (!dims_json->is_array()) {
+    return InvalidArgument("dims is {}; it must be a list of [name, size]", JsonQuote(*dims_json));
+  }
+  std::vector<DeviceMesh::Dim> dims;
+  for (const Json& dim : *dims_json) {
+    if (!dim.is_array() || dim.size() != 2) {
+      return InvalidArgument("mesh dim {} is not [name, size]", JsonQuote(dim));
+    }
+    MESHIFT_ASSIGN_OR_RETURN(std::string name, JsonString(dim[0], "the name of a mesh dim"));
+    MESHIFT_ASSIGN_OR_RETURN(const int64_t size, JsonInt(dim[1], "the size of a mesh dim"));
+    dims.push_back({std::move(name), size});
+  }
+  std::vector<int64_t> ranks;
+  const auto ranks_json = json.find("ranks");
+  if (ranks_json != json.end() && !ranks_json->is_null()) {
+    if (!ranks_json->is_array() || ranks_json->empty()) {
+      return InvalidArgument("ranks is {}; it must be null or a list of ranks",
+                             JsonQuote(*ranks_json));
+    }
+    for (const Json& rank : *ranks_json) {
+      MESHIFT_ASSIGN_OR_RETURN(const int64_t value, JsonInt(rank, "a rank"));
+      ranks.push_back(value);
+    }
+  }
+  return DeviceMesh::Create(std::move(dims), std::move(ranks));
+}
+
+absl::StatusOr<std::string> ReadString(const Json& object, std::string_view key) {
+  MESHIFT_ASSIGN_OR_RETURN(const Json* value, JsonMember(object, key));
+  return JsonString(*value, key);
+}
+
+// The string at `key`, or nullopt where there is none, or null.
+absl::StatusOr<std::optional<std::string>> ReadOptional(const Json& object, std::string_view key) {
+  const auto value = object.find(key);
+  if (value == object.end() || value->is_null()) return std::nullopt;
+  MESHIFT_ASSIGN_OR_RETURN(std::string text, JsonString(*value, key));
+  return std::optional<std::string>(std::move(text));
+}
+
+absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
+  MESHIFT_ASSIGN_OR_RETURN(const auto promise, ReadOptional(line, "reproducibility"));
+  if (promise) {
+    MESHIFT_ASSIGN_OR_RETURN(options->reproducibility, ParsePromise(*promise));
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const auto planner, ReadOptional(line, "planner"));
+  if (planner) {
+    MESHIFT_ASSIGN_OR_RETURN(options->planner, ParsePlannerKind(*planner));
+  }
+  const auto topology = line.find("topology");
+  if (topology == line.end() || topology->is_null()) return absl::OkStatus();
+  const std::string text =
+      topology->is_string() ? topology->get<std::string>() : JsonText(*topology);
+  MESHIFT_ASSIGN_OR_RETURN(options->topology, Topology::Parse(text));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& line, PlannerOptions options) {
+  if (!line.ok()) return line.status();
+  if (!line->is_object()) return InvalidArgument("{} is no object", JsonQuote(*line));
+  MESHIFT_ASSIGN_OR_RETURN(const Json* mesh_json, JsonMember(*line, "mesh"));
+  MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, ReadMesh(*mesh_json, "mesh"));
+  DeviceMesh to_mesh = mesh;
+  if (const auto other = line->find("to_mesh"); other != line->end() && !other->is_null()) {
+    MESHIFT_ASSIGN_OR_RETURN(to_mesh, ReadMesh(*other, "to_mesh"));
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const std::string tensor, ReadString(*line, "tensor"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string from_text, ReadString(*line, "from"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string to_text, ReadString(*line, "to"));
+  MESHIFT_RETURN_IF_ERROR(ReadOptions(*line, &options));
+  const absl::StatusOr<TensorType> type = TensorType::Parse(tensor);
+  if (!type.ok()) return Annotate(type.status(), fmt::format("tensor '{}'", tensor));
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding from, Sharding::Parse(*type, mesh, from_text));
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding to, Sharding::Parse(*type, to_mesh, to_text));
+  if (!(to_mesh == mesh)) {
+    return Unimplemented("to_mesh {} is another mesh than {}; this version plans within one mesh",
+                         to_mesh.ToString(), mesh.ToString());
+  }
+  return MakePlan(from, to, options);
+}
+
+}  // namespace
+
+std::string PlanLine(std::string_view text, const PlannerOptions& defaults) {
+  const absl::StatusOr<Json> line = ParseJson(text);
+  const std::string id = JsonText(IdOf(line));
+  const absl::StatusOr<Plan> plan = PlanOf(line, defaults);
+  if (plan.ok()) {
+    // The plan is an object on one line; the id goes before its first key.
+    return "{\"id\":" + id + "," + PlanToJson(*plan, /*indent=*/-1).substr(1);
+  }
+  const Json error = {{"code", absl::StatusCodeToString(plan.status().code())},
+                      {"message", Message(plan.status())}};
+  return "{\"id\":" + id + ",\"error\":" + JsonText(error) + "}";
+}
+
+std::string CheckLine(std::string_view text, bool* ok) {
+  const absl::StatusOr<Json> line = ParseJson(text);
+  std::optional<PlanFault> fault;
+  if (!line.ok()) {
+    fault = PlanFault{std::nullopt, "format", Message(line.status())};
+  } else {
+    PlanFault unread;
+    const absl::StatusOr<Plan> plan = PlanFromJson(text, &unread);
+    fault = plan.ok() ? Verify(*plan).fault : unread;
+  }
+  *ok = !fault.has_value();
+  Json answer = {
+      {"id", IdOf(line)}, {"ok", *ok}, {"step", nullptr}, {"rule", nullptr}, {"message", nullptr}};
+  if (fault) {
+    if (fault->step) answer["step"] = *fault->step;
+    answer["rule"] = fault->rule;
+    answer["message"] = fault->message;
+  }
+  return JsonText(answer);
+}
+
+absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults, Io& io) {
+  return ForEachLine(path, io, [&](const std::string& line) {
+    io.out << PlanLine(line, defaults) << "\n" << std::flush;
+  });
+}
+
+absl::Status CheckBatch(const std::string& path, Io& io, bool* ok) {
+  *ok = true;
+  return ForEachLine(path, io, [&](const std::string& line) {
+    bool line_ok = false;
+    io.out << CheckLine(line, &line_ok) << "\n" << std::flush;
+    *ok = *ok && line_ok;
+  });
+}
+
+}  // namespace meshift::cli

@@ -1,0 +1,34 @@
+// Many problems or plans in one process: one JSON object per line in, one per line out, in order. A
+// line that is bad is answered with an error, and the rest goes on.
+//
+//   {"id": 7, "mesh": {"dims": [["a", 2], ["b", 2]], "ranks": null}, "tensor": "f32[48,24]",
+//    "from": "S(0),R", "to": "R,S(0)"}
+//   {"id": 7, "format": "meshift.plan", ...}
+//   {"id": 7, "error": {"code": "INVALID_ARGUMENT", "message": "..."}}
+#ifndef MESHIFT_CLI_BATCH_H_
+#define MESHIFT_CLI_BATCH_H_
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "cli/io.h"
+#include "planner/planner.h"
+
+namespace meshift::cli {
+
+// The answer to one line of `plan --batch`, without a newline. Optional keys of the line
+// (reproducibility, topology, planner) go before `defaults`; unknown keys are ignored.
+std::string PlanLine(std::string_view line, const PlannerOptions& defaults);
+
+// The answer to one line of `check --batch`: {id, ok, step, rule, message}. *ok says which.
+std::string CheckLine(std::string_view line, bool* ok);
+
+// Answer a whole file, or io.in for "-", line by line, each as soon as it has come. An error only
+// where the file cannot be read. CheckBatch says in *ok whether all plans are right.
+absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults, Io& io);
+absl::Status CheckBatch(const std::string& path, Io& io, bool* ok);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_BATCH_H_

@@ -1,0 +1,64 @@
+#include "cli/check_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/batch.h"
+#include "cli/io.h"
+#include "planner/plan.h"
+#include "planner/plan_io.h"
+#include "planner/verifier.h"
+
+namespace meshift::cli {
+namespace {
+
+// Judges one file; the exit code, or an error for Fail.
+absl::StatusOr<int> CheckFile(const std::string& path, bool name_file, Io& io) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, io));
+  PlanFault unread;
+  const absl::StatusOr<Plan> plan = PlanFromJson(text, &unread);
+  if (!plan.ok() && unread.rule == "format") return BadFile(path, plan.status());
+  const std::string prefix = name_file ? path + ": " : "";
+  const auto fault = plan.ok() ? Verify(*plan).fault : unread;
+  if (fault) {
+    io.out << prefix << "wrong: " << FaultText(*fault) << "\n";
+    return kExitCheckFailed;
+  }
+  io.out << prefix << "ok " << plan->fingerprint().ToString() << "\n";
+  return kExitOk;
+}
+
+}  // namespace
+
+std::string FaultText(const PlanFault& fault) {
+  const std::string step = fault.step ? fmt::format("step {}: ", *fault.step) : "";
+  return fmt::format("{}{}: {}", step, fault.rule, fault.message);
+}
+
+int CheckCommand(const CheckFlags& flags, Io& io) {
+  if (flags.batch) {
+    if (!flags.files.empty()) {
+      return Fail(io, InvalidArgument("{} and --batch exclude each other", flags.files[0]));
+    }
+    bool ok = false;
+    const absl::Status status = CheckBatch(*flags.batch, io, &ok);
+    if (!status.ok()) return Fail(io, status);
+    return ok ? kExitOk : kExitCheckFailed;
+  }
+  if (flags.files.empty()) return Fail(io, InvalidArgument("the plan file is missing"));
+  int worst = kExitOk;
+  for (const std::string& file : flags.files) {
+    const absl::StatusOr<int> code = CheckFile(file, flags.files.size() > 1, io);
+    worst = std::max(worst, code.ok() ? *code : Fail(io, code.status()));
+  }
+  return worst;
+}
+
+}  // namespace meshift::cli

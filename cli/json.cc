@@ -1,0 +1,85 @@
+#include "cli/json.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "base/status.h"
+
+namespace meshift::cli {
+namespace {
+
+constexpr int kMaxDepth = 100;
+
+// Whether brackets outside strings nest deeper than kMaxDepth. Writing and freeing a value recurse.
+bool IsTooDeep(std::string_view text) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') {
+        ++i;
+      } else if (c == '"') {
+        in_string = false;
+      }
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxDepth) return true;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseJson(std::string_view text) {
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    return InvalidArgument("the text is empty; one JSON object is expected");
+  }
+  if (IsTooDeep(text)) return InvalidArgument("JSON is nested deeper than {}", kMaxDepth);
+  Json json = Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) {
+    return InvalidArgument("not one JSON value, or truncated: {}{}", text.substr(0, 40),
+                           text.size() > 40 ? "..." : "");
+  }
+  return json;
+}
+
+std::string JsonText(const Json& json) {
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+std::string JsonQuote(const Json& json) {
+  std::string text = JsonText(json);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+absl::StatusOr<int64_t> JsonInt(const Json& json, std::string_view what) {
+  const bool fits = json.is_number_unsigned()
+                        ? json.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}
+                        : json.is_number_integer();
+  if (fits) return json.get<int64_t>();
+  return InvalidArgument("{} is {}; it must be an integer below 2^63", what, JsonQuote(json));
+}
+
+absl::StatusOr<std::string> JsonString(const Json& json, std::string_view what) {
+  if (json.is_string()) return json.get<std::string>();
+  return InvalidArgument("{} is {}; it must be a string", what, JsonQuote(json));
+}
+
+absl::StatusOr<const Json*> JsonMember(const Json& object, std::string_view key) {
+  const auto member = object.find(key);
+  if (member == object.end()) return InvalidArgument("key '{}' is missing", key);
+  return &*member;
+}
+
+}  // namespace meshift::cli

@@ -1,0 +1,129 @@
+#include "cli/messages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+
+namespace meshift::cli {
+namespace {
+
+// The mesh dims of size > 1 that cut `tensor_dim`, outermost first.
+std::vector<int> RealCuts(const Sharding& sharding, int tensor_dim) {
+  std::vector<int> cuts;
+  for (const int d : sharding.CutsOf(tensor_dim)) {
+    if (sharding.mesh().dim(d).size > 1) cuts.push_back(d);
+  }
+  return cuts;
+}
+
+// What a permute moves: per tensor dim the cuts behind the longest common beginning, paired.
+struct MovingCuts {
+  std::vector<int> before;
+  std::vector<int> after;
+};
+
+MovingCuts MovingCutsOf(const Sharding& before, const Sharding& after) {
+  MovingCuts moving;
+  for (int t = 0; t < static_cast<int>(before.shape().size()); ++t) {
+    const std::vector<int> old_cuts = RealCuts(before, t);
+    const std::vector<int> new_cuts = RealCuts(after, t);
+    size_t common = 0;
+    while (common < std::min(old_cuts.size(), new_cuts.size()) &&
+           old_cuts[common] == new_cuts[common]) {
+      ++common;
+    }
+    moving.before.insert(moving.before.end(), old_cuts.begin() + common, old_cuts.end());
+    moving.after.insert(moving.after.end(), new_cuts.begin() + common, new_cuts.end());
+  }
+  return moving;
+}
+
+// The dims of `a` that are not in `b`, by size, then mesh order.
+std::vector<int> OnlyIn(const std::vector<int>& a, const std::vector<int>& b,
+                        const DeviceMesh& mesh) {
+  std::vector<int> dims;
+  for (const int d : a) {
+    if (std::find(b.begin(), b.end(), d) == b.end()) dims.push_back(d);
+  }
+  std::sort(dims.begin(), dims.end(), [&](int x, int y) {
+    return mesh.dim(x).size != mesh.dim(y).size ? mesh.dim(x).size < mesh.dim(y).size : x < y;
+  });
+  return dims;
+}
+
+// The position that the rank at `coordinate` takes its box from.
+int64_t PermuteSource(const MovingCuts& moving, const Coordinate& coordinate,
+                      const DeviceMesh& mesh) {
+  Coordinate source = coordinate;
+  const size_t pairs = std::min(moving.before.size(), moving.after.size());
+  for (size_t i = 0; i < pairs; ++i) source[moving.before[i]] = coordinate[moving.after[i]];
+  const std::vector<int> gone = OnlyIn(moving.before, moving.after, mesh);
+  const std::vector<int> come = OnlyIn(moving.after, moving.before, mesh);
+  for (size_t i = 0; i < std::min(gone.size(), come.size()); ++i) {
+    source[come[i]] = coordinate[gone[i]];
+  }
+  return mesh.PositionAt(source);
+}
+
+}  // namespace
+
+std::string RankMessage::ContributionText() const {
+  std::string text;
+  for (const auto& [name, index] : contribution) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", name, index);
+  }
+  return text.empty() ? "-" : text;
+}
+
+std::vector<RankMessage> MessagesOf(const Plan& plan, int number) {
+  const Step& step = plan.steps()[number];
+  if (!IsCollective(step.op) || IsReduction(step.op)) return {};
+  const Sharding& before = number == 0 ? plan.from() : plan.steps()[number - 1].after;
+  const Sharding& after = step.after;
+  const DeviceMesh& mesh = after.mesh();
+
+  // Receivers take from members that differ from them only in dims of the group that are cuts.
+  std::vector<int> source_dims;
+  for (const int d : step.mesh_dims) {
+    if (before.placement(d).IsShard()) source_dims.push_back(d);
+  }
+  const bool is_permute = step.op == StepOp::kPermute;
+  const MovingCuts moving = is_permute ? MovingCutsOf(before, after) : MovingCuts();
+
+  std::vector<RankMessage> messages;
+  const auto add = [&](int64_t source, int64_t target) {
+    if (source == target) return;
+    const Coordinate from = mesh.CoordinateAt(source);
+    const Box box = Intersect(before.BoxAt(from), after.BoxAt(mesh.CoordinateAt(target)));
+    if (box.IsEmpty()) return;
+    RankMessage message{mesh.RankAt(source), mesh.RankAt(target), box, {}};
+    for (int d = 0; d < mesh.NumDims(); ++d) {
+      if (before.placement(d).IsPartial() && mesh.dim(d).size > 1) {
+        message.contribution.emplace_back(mesh.dim(d).name, from[d]);
+      }
+    }
+    messages.push_back(message);
+  };
+  for (int64_t target = 0; target < mesh.NumRanks(); ++target) {
+    if (is_permute) {
+      add(PermuteSource(moving, mesh.CoordinateAt(target), mesh), target);
+      continue;
+    }
+    for (const int64_t rank : mesh.GroupOf(source_dims, mesh.RankAt(target))) {
+      add(*mesh.PositionOf(rank), target);
+    }
+  }
+  return messages;
+}
+
+}  // namespace meshift::cli

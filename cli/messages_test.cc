@@ -1,0 +1,122 @@
+#include "cli/messages.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+
+namespace meshift::cli {
+namespace {
+
+// A plan of the one step `op` over `mesh_dims`.
+Plan OneStep(StepOp op, const std::string& mesh_text, const std::string& tensor,
+             const std::string& from_text, const std::string& to_text, DimSet mesh_dims) {
+  const DeviceMesh mesh = DeviceMesh::Parse(mesh_text).value();
+  const Sharding from = Sharding::Parse(tensor, mesh, from_text).value();
+  const Sharding to = from.WithPlacements(to_text).value();
+  Step step{op, 0, std::move(mesh_dims), {}, {}, {}, {}, {}, {}, {}, {}, {}, to};
+  PlanFields fields{{mesh}, 0, 0, from, to, {}, {}, "", {step}, {}, {}, {}};
+  return Plan::Seal(std::move(fields));
+}
+
+// "source->target box contribution", one line per message.
+std::string Lines(const Plan& plan) {
+  std::string text;
+  for (const RankMessage& m : MessagesOf(plan, 0)) {
+    text +=
+        fmt::format("{}->{} {} {}\n", m.source, m.target, m.box.ToString(), m.ContributionText());
+  }
+  return text;
+}
+
+TEST(Messages, AllGatherTakesEachShardFromItsHolder) {
+  EXPECT_EQ(Lines(OneStep(StepOp::kAllGather, "a=3", "f32[4]", "S(0)", "R", {0})),
+            "1->0 [2:4] -\n"
+            "0->1 [0:2] -\n"
+            "0->2 [0:2] -\n"
+            "1->2 [2:4] -\n");
+}
+
+TEST(Messages, AllToAllSendsIntersections) {
+  EXPECT_EQ(Lines(OneStep(StepOp::kAllToAll, "a=2", "f32[3,4]", "S(0)", "S(1)", {0})),
+            "1->0 [2:3, 0:2] -\n"
+            "0->1 [0:2, 2:4] -\n");
+}
+
+TEST(Messages, PermuteFollowsThePairedCuts) {
+  EXPECT_EQ(
+      Lines(OneStep(StepOp::kPermute, "a=2,b=2", "f32[8]", "S(0),S(0)", "S(0)[1],S(0)[0]", {0, 1})),
+      "2->1 [4:6] -\n"
+      "1->2 [2:4] -\n");
+  // From a cut by a to a cut by b: the rank at (a, b) takes the box from (b, a).
+  EXPECT_EQ(Lines(OneStep(StepOp::kPermute, "a=2,b=2", "f32[8]", "S(0),R", "R,S(0)", {0, 1})),
+            "2->1 [4:8] -\n"
+            "1->2 [0:4] -\n");
+}
+
+TEST(Messages, ExchangeTakesFromTheReplicaWithTheReceiversCoordinates) {
+  EXPECT_EQ(Lines(OneStep(StepOp::kExchange, "a=2,b=2", "f32[4]", "S(0),R", "R,R", {0})),
+            "2->0 [2:4] -\n"
+            "3->1 [2:4] -\n"
+            "0->2 [0:2] -\n"
+            "1->3 [0:2] -\n");
+}
+
+TEST(Messages, PartialDimsStayAndNameTheContribution) {
+  EXPECT_EQ(Lines(OneStep(StepOp::kAllGather, "dp=2,one=1,tp=2@3,2,1,0", "f32[2]", "P,P,S(0)",
+                          "P,P,R", {2})),
+            "2->3 [1:2] dp=0\n"
+            "3->2 [0:1] dp=0\n"
+            "0->1 [1:2] dp=1\n"
+            "1->0 [0:1] dp=1\n");
+}
+
+TEST(Messages, LocalStepsAndReductionsHaveNone) {
+  EXPECT_EQ(Lines(OneStep(StepOp::kSlice, "a=2", "f32[4]", "R", "S(0)", {0})), "");
+  EXPECT_EQ(Lines(OneStep(StepOp::kAllReduce, "a=2", "f32[4]", "P", "R", {0})), "");
+}
+
+// In every exchange of a small world, what a rank held and what it receives make its new box, each
+// element once.
+TEST(Messages, ExchangesCoverEveryBoxOnce) {
+  const std::vector<std::string> lists = {
+      "R,R",       "S(0),R",    "R,S(0)",          "S(1),R",    "R,S(1)",         "S(0),S(1)",
+      "S(1),S(0)", "S(0),S(0)", "S(0)[1],S(0)[0]", "S(1),S(1)", "S(1)[1],S(1)[0]"};
+  for (const char* mesh : {"a=2,b=2", "a=2,b=3", "a=3,b=2@5,4,3,2,1,0"}) {
+    for (const char* tensor : {"f32[5,3]", "f32[4,4]", "f32[1,8]", "f32[0,3]"}) {
+      for (const std::string& from : lists) {
+        for (const std::string& to : lists) {
+          const Plan plan = OneStep(StepOp::kExchange, mesh, tensor, from, to, {0, 1});
+          for (int64_t position = 0; position < plan.from().mesh().NumRanks(); ++position) {
+            const int64_t rank = plan.from().mesh().RankAt(position);
+            const Box after = plan.to().LocalBox(rank);
+            std::vector<Box> parts = {Intersect(after, plan.from().LocalBox(rank))};
+            for (const RankMessage& message : MessagesOf(plan, 0)) {
+              EXPECT_TRUE(Contains(plan.from().LocalBox(message.source), message.box));
+              if (message.target == rank) parts.push_back(message.box);
+            }
+            int64_t elements = 0;
+            for (size_t i = 0; i < parts.size(); ++i) {
+              EXPECT_TRUE(Contains(after, parts[i]));
+              elements += parts[i].NumElements();
+              for (size_t j = 0; j < i; ++j) EXPECT_TRUE(Intersect(parts[i], parts[j]).IsEmpty());
+            }
+            EXPECT_EQ(elements, after.NumElements())
+                << mesh << " " << tensor << " " << from << " -> " << to << " rank " << rank;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace meshift::cli

@@ -1,0 +1,128 @@
+#include "cli/model.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/io.h"
+#include "cli/json.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/tensor_type.h"
+
+namespace meshift::cli {
+namespace {
+
+absl::StatusOr<Parameter> ReadParameter(const Json& json, DType dtype) {
+  if (!json.is_object()) return InvalidArgument("{} is no object", JsonQuote(json));
+  Parameter parameter;
+  MESHIFT_ASSIGN_OR_RETURN(const Json* name, JsonMember(json, "name"));
+  MESHIFT_ASSIGN_OR_RETURN(parameter.name, JsonString(*name, "name"));
+
+  MESHIFT_ASSIGN_OR_RETURN(const Json* sizes, JsonMember(json, "shape"));
+  if (!sizes->is_array()) {
+    return InvalidArgument("shape of '{}' is {}; it must be a list", parameter.name,
+                           JsonQuote(*sizes));
+  }
+  Shape shape;
+  for (const Json& size : *sizes) {
+    MESHIFT_ASSIGN_OR_RETURN(
+        const int64_t value,
+        JsonInt(size, fmt::format("a size in the shape of '{}'", parameter.name)));
+    shape.push_back(value);
+  }
+  absl::StatusOr<TensorType> type = TensorType::Create(dtype, std::move(shape));
+  if (!type.ok()) return Annotate(type.status(), fmt::format("'{}'", parameter.name));
+  parameter.type = *std::move(type);
+
+  MESHIFT_ASSIGN_OR_RETURN(const Json* tp_dim, JsonMember(json, "tp_dim"));
+  if (!tp_dim->is_null()) {
+    MESHIFT_ASSIGN_OR_RETURN(const int64_t dim,
+                             JsonInt(*tp_dim, fmt::format("tp_dim of '{}'", parameter.name)));
+    const auto rank = static_cast<int64_t>(parameter.type.shape.size());
+    if (dim < 0 || dim >= rank) {
+      return InvalidArgument("tp_dim {} of '{}' is out of range for a rank-{} tensor", dim,
+                             parameter.name, rank);
+    }
+    parameter.tp_dim = static_cast<int>(dim);
+  }
+  return parameter;
+}
+
+bool IsWord(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+}  // namespace
+
+absl::StatusOr<Model> ParseModel(std::string_view text) {
+  MESHIFT_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  if (!json.is_object()) return InvalidArgument("a model is an object, not {}", JsonQuote(json));
+  Model model;
+  MESHIFT_ASSIGN_OR_RETURN(const Json* name, JsonMember(json, "model"));
+  MESHIFT_ASSIGN_OR_RETURN(model.name, JsonString(*name, "model"));
+  MESHIFT_ASSIGN_OR_RETURN(const Json* dtype_json, JsonMember(json, "dtype"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string dtype_text, JsonString(*dtype_json, "dtype"));
+  MESHIFT_ASSIGN_OR_RETURN(const DType dtype, ParseDType(dtype_text));
+  MESHIFT_ASSIGN_OR_RETURN(const Json* parameters, JsonMember(json, "parameters"));
+  if (!parameters->is_array()) {
+    return InvalidArgument("parameters is {}; it must be a list", JsonQuote(*parameters));
+  }
+  for (const Json& item : *parameters) {
+    absl::StatusOr<Parameter> parameter = ReadParameter(item, dtype);
+    if (!parameter.ok()) {
+      return Annotate(parameter.status(), fmt::format("parameter {}", model.parameters.size()));
+    }
+    model.parameters.push_back(*std::move(parameter));
+  }
+  if (model.parameters.empty()) return InvalidArgument("model '{}' has no parameters", model.name);
+  return model;
+}
+
+absl::StatusOr<Model> ReadModel(const std::string& path, Io& io) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, io));
+  absl::StatusOr<Model> model = ParseModel(text);
+  if (!model.ok()) return BadFile(path, model.status());
+  return model;
+}
+
+absl::StatusOr<Model> Filter(Model model, const std::string& glob) {
+  Model kept{model.name, {}};
+  for (Parameter& parameter : model.parameters) {
+    if (fnmatch(glob.c_str(), parameter.name.c_str(), /*flags=*/0) == 0) {
+      kept.parameters.push_back(std::move(parameter));
+    }
+  }
+  if (kept.parameters.empty()) {
+    return InvalidArgument("'{}' matches none of the {} parameters of {}", glob,
+                           model.parameters.size(), model.name);
+  }
+  return kept;
+}
+
+std::string PlacementsFor(std::string_view placements, const Parameter& parameter) {
+  const std::string tp = parameter.tp_dim ? fmt::format("S({})", *parameter.tp_dim) : "R";
+  std::string result;
+  for (size_t i = 0; i < placements.size();) {
+    const bool is_tp = placements.substr(i, 2) == "TP" && (i == 0 || !IsWord(placements[i - 1])) &&
+                       (i + 2 == placements.size() || !IsWord(placements[i + 2]));
+    if (is_tp) {
+      result += tp;
+      i += 2;
+    } else {
+      result += placements[i++];
+    }
+  }
+  return result;
+}
+
+}  // namespace meshift::cli

@@ -1,0 +1,55 @@
+// Planning all parameters of a model.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(ModelPlan model, PlanModel(flags, io));
+//   io.out << RenderModelPlan(model);
+#ifndef MESHIFT_CLI_MODEL_PLAN_H_
+#define MESHIFT_CLI_MODEL_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/io.h"
+#include "cli/problem.h"
+#include "planner/plan.h"
+
+namespace meshift::cli {
+
+// Parameters that have one shape and one plan.
+struct ModelRow {
+  int64_t count = 0;
+  std::string first;  // the name of the first of them
+  Plan plan;
+};
+
+struct ModelPlan {
+  std::string name;
+  std::vector<ModelRow> rows;  // in order of their first parameters
+
+  int64_t NumParameters() const;
+  // Over all parameters; peak and workspace are the largest.
+  PlanTotals Total() const;
+  LowerBound Bound() const;
+};
+
+// Each shape is planned once. Takes --model, --filter, --mesh, --from, --to; --tensor is an error.
+absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io);
+
+// Preamble, one row per distinct (shape, plan), totals, promise.
+std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags);
+// The promise line: of all plans, or of the first that does not keep it.
+std::string RenderModelPromise(const ModelPlan& model);
+// {"format": "meshift.model_plan", "version", "model", "rows": [{"count", "first", "plan"}],
+//  "total", "lower_bound"}
+std::string ModelPlanToJson(const ModelPlan& model);
+
+// "slice{tp}; all_reduce{dp}", or "nothing to do".
+std::string StepsText(const Plan& plan);
+// The "#" lines above a table of parameters.
+std::string RenderModelPreamble(const ModelPlan& model, const ProblemFlags& flags,
+                                const std::string& verb);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_MODEL_PLAN_H_

@@ -1,0 +1,78 @@
+#include "cli/model.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/status.h"
+
+namespace meshift::cli {
+namespace {
+
+std::string ErrorOf(const std::string& json) { return Message(ParseModel(json).status()); }
+
+std::string WithParameter(const std::string& parameter) {
+  return R"({"model": "m", "dtype": "bf16", "parameters": [)" + parameter + "]}";
+}
+
+TEST(Model, ReadsThePublishedModels) {
+  const auto count = [](const std::string& name) {
+    std::ifstream file("examples/models/" + name);
+    const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    const absl::StatusOr<Model> model = ParseModel(text);
+    EXPECT_TRUE(model.ok()) << name << ": " << model.status();
+    return model.ok() ? model->parameters.size() : 0;
+  };
+  EXPECT_EQ(count("llama3-8b.json"), 291);
+  EXPECT_EQ(count("llama3.1-405b.json"), 1137);
+  EXPECT_EQ(count("deepseek-v3.json"), 45395);
+}
+
+TEST(Model, ErrorsNameTheParameterTheValueAndTheRule) {
+  EXPECT_EQ(ErrorOf(""), "the text is empty; one JSON object is expected");
+  EXPECT_EQ(ErrorOf("{\"model\": "), "not one JSON value, or truncated: {\"model\": ");
+  EXPECT_EQ(ErrorOf("[1]"), "a model is an object, not [1]");
+  EXPECT_EQ(ErrorOf(R"({"dtype": "bf16"})"), "key 'model' is missing");
+  EXPECT_EQ(ErrorOf(R"({"model": 3})"), "model is 3; it must be a string");
+  EXPECT_EQ(ErrorOf(R"({"model": "m", "dtype": "bf17", "parameters": []})").substr(0, 18),
+            "\"bf17\" is no dtype");
+  EXPECT_EQ(ErrorOf(R"({"model": "m", "dtype": "bf16", "parameters": {}})"),
+            "parameters is {}; it must be a list");
+  EXPECT_EQ(ErrorOf(WithParameter("")), "model 'm' has no parameters");
+  EXPECT_EQ(ErrorOf(WithParameter("7")), "parameter 0: 7 is no object");
+  EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w"})")), "parameter 0: key 'shape' is missing");
+  EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": 4})")),
+            "parameter 0: shape of 'w' is 4; it must be a list");
+  EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [1.5]})")),
+            "parameter 0: a size in the shape of 'w' is 1.5; it must be an integer below 2^63");
+  EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [-4], "tp_dim": 0})")),
+            "parameter 0: 'w': bf16[-4]: size -4 is negative");
+  EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [4]})")),
+            "parameter 0: key 'tp_dim' is missing");
+  EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [4], "tp_dim": 1})")),
+            "parameter 0: tp_dim 1 of 'w' is out of range for a rank-1 tensor");
+}
+
+TEST(Model, FilterMatchesWholeNames) {
+  const Model model{"m", {{"a.0.w", {}, {}}, {"a.1.w", {}, {}}, {"a.10.w", {}, {}}}};
+  EXPECT_EQ(Filter(model, "a.1.*")->parameters.size(), 1);
+  EXPECT_EQ(Filter(model, "a.[01].w")->parameters.size(), 2);
+  EXPECT_EQ(Filter(model, "*")->parameters.size(), 3);
+  EXPECT_EQ(Message(Filter(model, "a").status()), "'a' matches none of the 3 parameters of m");
+}
+
+TEST(Model, TpStandsForTheParametersOwnDim) {
+  const Parameter cut{"w", {}, 1};
+  const Parameter whole{"b", {}, std::nullopt};
+  EXPECT_EQ(PlacementsFor("S(0),TP", cut), "S(0),S(1)");
+  EXPECT_EQ(PlacementsFor("S(0), TP", whole), "S(0), R");
+  EXPECT_EQ(PlacementsFor("TP,R,TP", cut), "S(1),R,S(1)");
+  EXPECT_EQ(PlacementsFor("TPX,_TP", cut), "TPX,_TP");
+}
+
+}  // namespace
+}  // namespace meshift::cli

@@ -1,0 +1,87 @@
+#include "cli/plan_command.h"
+
+#include <ostream>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/batch.h"
+#include "cli/io.h"
+#include "cli/json.h"
+#include "cli/messages.h"
+#include "cli/model_plan.h"
+#include "cli/problem.h"
+#include "cli/render_text.h"
+#include "planner/plan.h"
+#include "planner/plan_io.h"
+#include "planner/planner.h"
+
+namespace meshift::cli {
+namespace {
+
+absl::Status RunBatch(const PlanFlags& flags, Io& io) {
+  MESHIFT_RETURN_IF_ERROR(ExcludeProblem(flags.problem, "--batch"));
+  if (flags.messages) return InvalidArgument("--messages and --batch exclude each other");
+  MESHIFT_ASSIGN_OR_RETURN(const PlannerOptions defaults, ParsePlannerOptions(flags.problem, io));
+  return PlanBatch(*flags.batch, defaults, io);
+}
+
+absl::Status RunModel(const PlanFlags& flags, Io& io) {
+  if (flags.messages) return InvalidArgument("--messages and --model exclude each other");
+  MESHIFT_ASSIGN_OR_RETURN(const ModelPlan model, PlanModel(flags.problem, io));
+  if (flags.format == "json") {
+    io.out << ModelPlanToJson(model) << "\n";
+  } else {
+    io.out << RenderModelPlan(model, flags.problem);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RunOne(const PlanFlags& flags, Io& io) {
+  if (flags.problem.filter) return InvalidArgument("--filter needs --model");
+  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.problem, io));
+  MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakePlan(problem.from, problem.to, problem.options));
+  if (flags.format == "json") {
+    io.out << (flags.messages ? PlanWithMessagesToJson(plan) : PlanToJson(plan)) << "\n";
+    return absl::OkStatus();
+  }
+  io.out << RenderPlan(plan);
+  if (flags.messages) io.out << RenderMessages(plan);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string PlanWithMessagesToJson(const Plan& plan) {
+  std::string messages;  // one line each: there may be many
+  for (int step = 0; step < static_cast<int>(plan.steps().size()); ++step) {
+    for (const RankMessage& message : MessagesOf(plan, step)) {
+      Json contribution = Json::object();
+      for (const auto& [name, index] : message.contribution) contribution[name] = index;
+      const Json json = {{"step", step},
+                         {"source", message.source},
+                         {"target", message.target},
+                         {"box", {{"offset", message.box.offset}, {"size", message.box.size}}},
+                         {"contribution", std::move(contribution)}};
+      messages += (messages.empty() ? "\n    " : ",\n    ") + JsonText(json);
+    }
+  }
+  // The plan's text ends in "\n}"; its last key is followed by ours.
+  const std::string text = PlanToJson(plan, /*indent=*/2);
+  return text.substr(0, text.rfind('\n')) + ",\n  \"messages\": [" + messages + "\n  ]\n}";
+}
+
+int PlanCommand(const PlanFlags& flags, Io& io) {
+  if (flags.format != "text" && flags.format != "json") {
+    return Fail(io, InvalidArgument("--format: \"{}\" is no format (text json)", flags.format));
+  }
+  const absl::Status status = flags.batch           ? RunBatch(flags, io)
+                              : flags.problem.model ? RunModel(flags, io)
+                                                    : RunOne(flags, io);
+  return status.ok() ? kExitOk : Fail(io, status);
+}
+
+}  // namespace meshift::cli

@@ -1,0 +1,105 @@
+#include "cli/problem.h"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/io.h"
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "placement/sharding.h"
+#include "placement/tensor_type.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
+
+namespace meshift::cli {
+namespace {
+
+absl::StatusOr<Topology> ReadTopology(const std::string& text, Io& io) {
+  if (!std::string_view(text).ends_with(".json")) {
+    absl::StatusOr<Topology> topology = Topology::Parse(text);
+    if (!topology.ok()) return Annotate(topology.status(), "--topology");
+    return topology;
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const std::string json, ReadFile(text, io));
+  absl::StatusOr<Topology> topology = Topology::FromJson(json);
+  if (!topology.ok()) return BadFile(text, topology.status());
+  return topology;
+}
+
+}  // namespace
+
+absl::StatusOr<Reproducibility> ParsePromise(std::string_view text) {
+  MESHIFT_ASSIGN_OR_RETURN(const Reproducibility promise, ParseReproducibility(text));
+  if (promise != Reproducibility::kNone && promise != Reproducibility::kReplicas) {
+    return Unimplemented("reproducibility {} is not in this version (none, replicas)", text);
+  }
+  return promise;
+}
+
+absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io& io) {
+  PlannerOptions options;
+  if (flags.reproducibility) {
+    const absl::StatusOr<Reproducibility> promise = ParsePromise(*flags.reproducibility);
+    if (!promise.ok()) return Annotate(promise.status(), "--reproducibility");
+    options.reproducibility = *promise;
+  }
+  if (flags.topology) {
+    MESHIFT_ASSIGN_OR_RETURN(options.topology, ReadTopology(*flags.topology, io));
+  }
+  if (flags.planner) {
+    const absl::StatusOr<PlannerKind> planner = ParsePlannerKind(*flags.planner);
+    if (!planner.ok()) return Annotate(planner.status(), "--planner");
+    options.planner = *planner;
+  }
+  return options;
+}
+
+absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::string mesh_text, Require(flags.mesh, "--mesh"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string tensor_text, Require(flags.tensor, "--tensor"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string from_text, Require(flags.from, "--from"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string to_text, Require(flags.to, "--to"));
+  MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(flags, io));
+
+  const absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Parse(mesh_text);
+  if (!mesh.ok()) return Annotate(mesh.status(), "--mesh");
+  const absl::StatusOr<TensorType> tensor = TensorType::Parse(tensor_text);
+  if (!tensor.ok()) {
+    return Annotate(tensor.status(), fmt::format("--tensor '{}'", tensor_text));
+  }
+  absl::StatusOr<Sharding> from = Sharding::Parse(*tensor, *mesh, from_text);
+  if (!from.ok()) return Annotate(from.status(), "--from");
+  absl::StatusOr<Sharding> to = Sharding::Parse(*tensor, *mesh, to_text);
+  if (!to.ok()) return Annotate(to.status(), "--to");
+  return Problem{*std::move(from), *std::move(to), std::move(options)};
+}
+
+absl::StatusOr<std::string> Require(const std::optional<std::string>& value, const char* option) {
+  if (!value) return InvalidArgument("{} is missing", option);
+  return *value;
+}
+
+absl::Status Exclude(const std::optional<std::string>& value, const char* option,
+                     const char* other) {
+  if (!value) return absl::OkStatus();
+  return InvalidArgument("{} and {} exclude each other", option, other);
+}
+
+absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other) {
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.mesh, "--mesh", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.tensor, "--tensor", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.from, "--from", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.to, "--to", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.model, "--model", other));
+  return Exclude(flags.filter, "--filter", other);
+}
+
+}  // namespace meshift::cli

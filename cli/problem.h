@@ -1,0 +1,60 @@
+// The problem options that the verbs share: which tensor goes from where to where, and how to plan.
+//
+//   ProblemFlags flags{.mesh = "ddp=8,fsdp=5,tp=1", .tensor = "bf16[4096,512]",
+//                      .from = "P,P,R", .to = "R,R,R", .topology = "nvlink=8"};
+//   MESHIFT_ASSIGN_OR_RETURN(Problem problem, ParseProblem(flags, io));
+#ifndef MESHIFT_CLI_PROBLEM_H_
+#define MESHIFT_CLI_PROBLEM_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/io.h"
+#include "placement/sharding.h"
+#include "planner/planner.h"
+
+namespace meshift::cli {
+
+// As typed; nullopt where an option was not given.
+struct ProblemFlags {
+  std::optional<std::string> mesh;
+  std::optional<std::string> tensor;
+  std::optional<std::string> from;
+  std::optional<std::string> to;
+  std::optional<std::string> topology;
+  std::optional<std::string> reproducibility;
+  std::optional<std::string> planner;
+  std::optional<std::string> model;
+  std::optional<std::string> filter;
+};
+
+struct Problem {
+  Sharding from;
+  Sharding to;
+  PlannerOptions options;
+};
+
+// Errors name the option: "--tensor: ...".
+absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io);
+
+// The part of the flags that says how to plan. A topology is text, or the name of a file that ends
+// in ".json".
+absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io& io);
+
+// The promises that this version plans; UNIMPLEMENTED for the others.
+absl::StatusOr<Reproducibility> ParsePromise(std::string_view text);
+
+// The value of an option that must be there; INVALID_ARGUMENT "--mesh is missing" where it is not.
+absl::StatusOr<std::string> Require(const std::optional<std::string>& value, const char* option);
+// INVALID_ARGUMENT where `value` was given although `other` excludes it.
+absl::Status Exclude(const std::optional<std::string>& value, const char* option,
+                     const char* other);
+// Excludes the options that state a problem: mesh, tensor, from, to, model, filter.
+absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_PROBLEM_H_

@@ -1,0 +1,156 @@
+#include "cli/render_shards.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/text.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+#include "placement/sharding.h"
+
+namespace meshift::cli {
+namespace {
+
+constexpr int kMaxGridWidth = 160;
+constexpr size_t kMaxCell = 40;
+
+// Offset and end of a part of one tensor dim.
+using Interval = std::pair<int64_t, int64_t>;
+
+std::string IntervalText(const Interval& interval) {
+  return fmt::format("[{}:{}]", interval.first, interval.second);
+}
+
+// The box as a grid of one or two dims sees it; the one row of a 1-D tensor is {0, 0}.
+std::pair<Interval, Interval> CellOf(const Box& box) {
+  const auto interval = [&](size_t t) {
+    return Interval{box.offset[t], box.offset[t] + box.size[t]};
+  };
+  if (box.size.size() == 1) return {{0, 0}, interval(0)};
+  return {interval(0), interval(1)};
+}
+
+// Ranks that fill no cell, as "# empty: ranks 3,7".
+std::string EmptyText(std::vector<int64_t> ranks) {
+  if (ranks.empty()) return "";
+  std::sort(ranks.begin(), ranks.end());
+  return fmt::format("# hold nothing: ranks {}\n", RanksText(ranks));
+}
+
+std::string CellText(std::vector<int64_t> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text = RanksText(ranks);
+  if (text.size() <= kMaxCell) return text;
+  const size_t cut = text.rfind(',', kMaxCell - 14);
+  return fmt::format("{},.. ({} ranks)", text.substr(0, cut), ranks.size());
+}
+
+std::string PartialText(const Sharding& sharding) {
+  std::string dims;
+  for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
+    const Placement& placement = sharding.placement(d);
+    if (!placement.IsPartial()) continue;
+    dims += fmt::format("{}{} over {}", dims.empty() ? "" : ", ", Name(placement.op()),
+                        sharding.mesh().dim(d).name);
+  }
+  if (dims.empty()) return "";
+  return fmt::format("# partial: {}; each rank holds a contribution, not the value\n", dims);
+}
+
+std::string RanksTable(const Sharding& sharding) {
+  constexpr auto kLeft = TextTable::Align::kLeft;
+  constexpr auto kRight = TextTable::Align::kRight;
+  TextTable table({{"rank", kLeft},
+                   {"coordinate", kLeft},
+                   {"box", kLeft},
+                   {"local shape", kLeft},
+                   {"bytes", kRight}});
+  const DeviceMesh& mesh = sharding.mesh();
+  for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
+    const Coordinate coordinate = mesh.CoordinateAt(position);
+    const Box box = sharding.BoxAt(coordinate);
+    std::string coordinate_text;
+    for (int d = 0; d < mesh.NumDims(); ++d) {
+      coordinate_text += fmt::format("{}{}={}", d == 0 ? "" : ",", mesh.dim(d).name, coordinate[d]);
+    }
+    table.AddRow({fmt::format("{}", mesh.RankAt(position)), coordinate_text, box.ToString(),
+                  fmt::format("[{}]", fmt::join(box.size.begin(), box.size.end(), ",")),
+                  fmt::format("{}", Bytes(sharding.dtype(), box.NumElements()))});
+  }
+  return table.ToString();
+}
+
+}  // namespace
+
+std::string RenderGrid(const Sharding& sharding, int max_width) {
+  if (sharding.shape().empty() || sharding.shape().size() > 2) return "";
+  const DeviceMesh& mesh = sharding.mesh();
+  std::map<std::pair<Interval, Interval>, std::vector<int64_t>> cells;
+  std::map<Interval, size_t> columns;  // to the width of each
+  std::map<Interval, bool> rows;
+  std::vector<int64_t> empty;
+  for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
+    const Box box = sharding.BoxAt(mesh.CoordinateAt(position));
+    if (box.IsEmpty()) {
+      empty.push_back(mesh.RankAt(position));
+      continue;
+    }
+    const auto cell = CellOf(box);
+    cells[cell].push_back(mesh.RankAt(position));
+    rows[cell.first] = true;
+    columns[cell.second] = 0;
+  }
+  if (cells.empty()) return EmptyText(std::move(empty));
+
+  std::map<std::pair<Interval, Interval>, std::string> texts;
+  for (auto& [cell, ranks] : cells) texts[cell] = CellText(std::move(ranks));
+  size_t margin = 0;
+  if (sharding.shape().size() == 2) {
+    for (const auto& [row, unused] : rows) margin = std::max(margin, IntervalText(row).size() + 1);
+  }
+  size_t total = margin + 1;
+  for (auto& [column, width] : columns) {
+    width = IntervalText(column).size();
+    for (const auto& [row, unused] : rows) width = std::max(width, texts[{row, column}].size());
+    total += width + 3;
+  }
+  if (total > static_cast<size_t>(max_width)) return "";
+
+  std::string header(margin, ' ');
+  std::string rule = std::string(margin, ' ') + "+";
+  for (const auto& [column, width] : columns) {
+    header += fmt::format("  {:<{}} ", IntervalText(column), width);
+    rule += std::string(width + 2, '-') + "+";
+  }
+  header.erase(header.find_last_not_of(' ') + 1);
+  std::string grid = header + "\n" + rule + "\n";
+  for (const auto& [row, unused] : rows) {
+    grid += fmt::format("{:<{}}|", margin == 0 ? "" : IntervalText(row), margin);
+    for (const auto& [column, width] : columns) {
+      grid += fmt::format(" {:<{}} |", texts[{row, column}], width);
+    }
+    grid += "\n" + rule + "\n";
+  }
+  return grid + EmptyText(std::move(empty));
+}
+
+std::string RenderShards(const Sharding& sharding) {
+  std::string text =
+      fmt::format("# meshift shards: {} on {} ({}) as {}\n", sharding.tensor().ToString(),
+                  sharding.mesh().ToString(), CountText(sharding.mesh().NumRanks(), "rank"),
+                  sharding.PlacementsText());
+  text += PartialText(sharding);
+  text += RenderGrid(sharding, kMaxGridWidth);
+  return text + RanksTable(sharding);
+}
+
+}  // namespace meshift::cli

@@ -1,0 +1,29 @@
+// Who holds what of a tensor: a grid for one and two dims, and a table of all ranks.
+//
+//   io.out << RenderShards(sharding);
+//
+//   # meshift shards: f32[5,4] on a=2,b=2 (4 ranks) as S(0),S(1)
+//                [0:2]  [2:4]
+//          +------+------+
+//   [0:3]  | 0    | 1    |
+//   ...
+#ifndef MESHIFT_CLI_RENDER_SHARDS_H_
+#define MESHIFT_CLI_RENDER_SHARDS_H_
+
+#include <string>
+
+#include "placement/sharding.h"
+
+namespace meshift::cli {
+
+// Preamble, grid (where there is one), table.
+std::string RenderShards(const Sharding& sharding);
+
+// The grid alone: rows and columns are the intervals into which the tensor dims are cut, a cell
+// lists the ranks that hold it. Empty for tensors of other ranks, and where it would be wider than
+// `max_width` characters.
+std::string RenderGrid(const Sharding& sharding, int max_width);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_RENDER_SHARDS_H_

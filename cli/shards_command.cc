@@ -1,0 +1,45 @@
+#include "cli/shards_command.h"
+
+#include <fmt/format.h>
+
+#include <ostream>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/io.h"
+#include "cli/problem.h"
+#include "cli/render_shards.h"
+#include "mesh/device_mesh.h"
+#include "placement/sharding.h"
+#include "placement/tensor_type.h"
+
+namespace meshift::cli {
+namespace {
+
+absl::StatusOr<Sharding> ParseSharding(const ShardsFlags& flags) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::string mesh_text, Require(flags.mesh, "--mesh"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string tensor_text, Require(flags.tensor, "--tensor"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string placements, Require(flags.placements, "--placements"));
+  const absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Parse(mesh_text);
+  if (!mesh.ok()) return Annotate(mesh.status(), "--mesh");
+  const absl::StatusOr<TensorType> tensor = TensorType::Parse(tensor_text);
+  if (!tensor.ok()) {
+    return Annotate(tensor.status(), fmt::format("--tensor '{}'", tensor_text));
+  }
+  absl::StatusOr<Sharding> sharding = Sharding::Parse(*tensor, *mesh, placements);
+  if (!sharding.ok()) return Annotate(sharding.status(), "--placements");
+  return sharding;
+}
+
+}  // namespace
+
+int ShardsCommand(const ShardsFlags& flags, Io& io) {
+  const absl::StatusOr<Sharding> sharding = ParseSharding(flags);
+  if (!sharding.ok()) return Fail(io, sharding.status());
+  io.out << RenderShards(*sharding);
+  return kExitOk;
+}
+
+}  // namespace meshift::cli
