@@ -1,0 +1,74 @@
+// Runs programs on an engine: puts the work on a stream, and counts the bytes that its calls send
+// from their actual arguments. Knows nothing of the planner's estimates.
+//
+//   Executor executor(engine);
+//   RunRecord record;
+//   MESHIFT_RETURN_IF_ERROR(executor.Enqueue(program, communicators,
+//                                            {.source = in, .target = out, .workspace = w},
+//                                            {}, *stream, &record));
+//   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*stream));
+//   record.bytes_sent[0];               // by this rank, in step 0
+//
+// For one thread at a time.
+#ifndef MESHIFT_COMM_EXECUTOR_H_
+#define MESHIFT_COMM_EXECUTOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "comm/communicator.h"
+#include "comm/engine.h"
+#include "comm/program.h"
+
+namespace meshift {
+
+// Memory that a program runs on; null where it has no bytes. The source is only read.
+struct ProgramBuffers {
+  const void* source = nullptr;
+  void* target = nullptr;
+  void* workspace = nullptr;
+};
+
+struct ExecutorOptions {
+  bool time_steps = false;  // put an event before the first step and behind each
+};
+
+// What a run did. Reused by the next run, it keeps its memory.
+struct RunRecord {
+  std::vector<int64_t> bytes_sent;             // by this rank, per step
+  std::vector<int64_t> calls;                  // collective calls of this rank, per step
+  std::vector<std::shared_ptr<Event>> events;  // if timed: one more than steps
+
+  // The time that step `i` took on this rank; -1 if it was not timed or is not done.
+  int64_t StepNs(int i) const;
+};
+
+class Executor {
+ public:
+  // `engine` must outlive this.
+  explicit Executor(Engine* engine) : engine_(engine) {}
+
+  // Puts the program on `stream`; returns without waiting. `communicators`: one per group of the
+  // program. After an error the stream may hold part of the work. Allocates nothing once the
+  // program has run before, as far as the engine does not.
+  absl::Status Enqueue(const Program& program, absl::Span<Communicator* const> communicators,
+                       const ProgramBuffers& buffers, const ExecutorOptions& options,
+                       Stream& stream, RunRecord* record);
+
+ private:
+  absl::Status Run(const Program& program, const Instruction& instruction,
+                   Communicator* communicator, const ProgramBuffers& buffers, Stream& stream,
+                   RunRecord* record);
+
+  Engine* const engine_;
+  std::vector<BoxCopy> copies_;  // of the call that is being made
+  std::vector<PeerMessage> sends_;
+  std::vector<PeerMessage> recvs_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_EXECUTOR_H_

@@ -1,0 +1,23 @@
+// A name for a partition of a mesh's ranks into groups: equal exactly where the groups are the same
+// sets of ranks, whatever the mesh calls its dims and however it is factored.
+//
+//   PartitionKey(*DeviceMesh::Parse("a=2,b=4"), {1});        // "4:1"
+//   PartitionKey(*DeviceMesh::Parse("a=2,b=2,c=2"), {1, 2}); // "4:1"
+//   PartitionKey(*DeviceMesh::Parse("a=2,b=2@0,2,1,3"), {0});  // "2:1": {0,1}, {2,3}
+#ifndef MESHIFT_COMM_PARTITION_H_
+#define MESHIFT_COMM_PARTITION_H_
+
+#include <string>
+
+#include "absl/types/span.h"
+#include "mesh/device_mesh.h"
+
+namespace meshift {
+
+// The key of the partition over `mesh_dims` (ascending) among those of the same set of ranks.
+// O(dims) on a row-major mesh, else O(ranks).
+std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_PARTITION_H_

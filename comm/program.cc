@@ -1,0 +1,95 @@
+#include "comm/program.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <cstddef>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+namespace meshift {
+namespace {
+
+std::string ShapeText(DType dtype, const Shape& shape) {
+  return fmt::format("{}[{}]", Name(dtype), fmt::join(shape, ","));
+}
+
+std::string MessagesText(const Program& program, const ListRange& range) {
+  std::string text;
+  for (int i = range.first; i < range.first + range.size; ++i) {
+    const ProgramMessage& message = program.messages[i];
+    fmt::format_to(std::back_inserter(text), "{}{}: {} {}", text.empty() ? "" : ", ", message.peer,
+                   message.at.ToString(), message.count);
+  }
+  return "[" + text + "]";
+}
+
+std::string InstructionText(const Program& program, const Instruction& i) {
+  using Kind = Instruction::Kind;
+  std::string text = fmt::format("{} {}", i.step, Name(i.kind));
+  if (i.group >= 0) text += fmt::format(" group {}", i.group);
+  text += i.group >= 0 ? ": " : " ";
+  switch (i.kind) {
+    case Kind::kCopy:
+      for (int c = i.copies.first; c < i.copies.first + i.copies.size; ++c) {
+        if (c > i.copies.first) text += "; ";
+        text += program.copies[c].ToString();
+      }
+      return text;
+    case Kind::kFillIdentity:
+      return text + fmt::format("{}, {} {} {}", i.dst.ToString(), i.count, Name(program.dtype),
+                                Name(i.reduction.op));
+    case Kind::kFillZero:
+      return text + fmt::format("{}, {} bytes", i.dst.ToString(), i.count);
+    case Kind::kAllReduce:
+    case Kind::kReduceScatter:
+    case Kind::kAllGather:
+      text += fmt::format("{} -> {}, {} {}", i.src.ToString(), i.dst.ToString(), i.count,
+                          Name(program.dtype));
+      if (i.kind != Kind::kAllGather) text += fmt::format(" {}", Name(i.reduction.op));
+      if (i.reduction.op == ReduceOp::kAvg) text += fmt::format(" / {}", i.reduction.divisor);
+      return text;
+    case Kind::kSendRecv:
+      return text + fmt::format("send {} recv {} {}", MessagesText(program, i.sends),
+                                MessagesText(program, i.recvs), Name(program.dtype));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string_view Name(Instruction::Kind kind) {
+  constexpr std::array<std::string_view, 7> kNames = {"copy",       "fill_identity",  "fill_zero",
+                                                      "all_reduce", "reduce_scatter", "all_gather",
+                                                      "send_recv"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string Location::ToString() const {
+  constexpr std::array<std::string_view, 3> kNames = {"source", "target", "workspace"};
+  return fmt::format("{}+{}", kNames[static_cast<size_t>(space)], offset);
+}
+
+std::string ProgramCopy::ToString() const {
+  return fmt::format("{} ({}):({}) -> {} :({})", src.ToString(), fmt::join(shape, ","),
+                     fmt::join(src_strides, ","), dst.ToString(), fmt::join(dst_strides, ","));
+}
+
+std::string Program::ToString() const {
+  std::string text =
+      fmt::format("rank {}: source {}, target {}, workspace {}\n", rank,
+                  ShapeText(dtype, source_shape), ShapeText(dtype, target_shape), workspace_bytes);
+  for (size_t g = 0; g < groups.size(); ++g) {
+    text += fmt::format("group {} over {}: number {} of {{{}}}\n", g,
+                        fmt::join(groups[g].mesh_dims, ","), groups[g].number,
+                        fmt::join(groups[g].ranks, ","));
+  }
+  for (const Instruction& instruction : instructions) {
+    text += InstructionText(*this, instruction) + "\n";
+  }
+  return text;
+}
+
+}  // namespace meshift

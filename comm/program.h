@@ -1,0 +1,118 @@
+// A plan lowered for one rank: buffers, copies, collective calls with counts. Comes from Lower()
+// (comm/lowering.h), runs on an engine (comm/executor.h).
+//
+//   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, 1));
+//   fmt::print("{}", program.ToString());
+//     // rank 1: source f32[2,4], target f32[4,4], workspace 0
+//     // group 0 over 0: number 0 of {0,1}
+//     // 0 all_gather group 0: source+0 -> target+0, 8 f32
+//
+// A Program is a value; nothing in it points to memory.
+#ifndef MESHIFT_COMM_PROGRAM_H_
+#define MESHIFT_COMM_PROGRAM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+#include "planner/plan.h"
+
+namespace meshift {
+
+// Where the workspace is cut into pieces: at multiples of this.
+inline constexpr int64_t kWorkspaceAlignment = 16;
+
+// A place in one of the three buffers that a program runs on.
+struct Location {
+  enum class Space : uint8_t { kSource, kTarget, kWorkspace };
+  Space space = Space::kSource;
+  int64_t offset = 0;            // bytes
+  std::string ToString() const;  // "workspace+32"
+  friend bool operator==(const Location&, const Location&) = default;
+};
+
+// A BoxCopy (comm/engine.h). Dims of size 1 are left out, dims that lie behind each other on both
+// sides merged.
+struct ProgramCopy {
+  Location src;
+  Location dst;
+  Shape shape;
+  Shape src_strides;
+  Shape dst_strides;
+  std::string ToString() const;  // "source+0 (2,4):(8,1) -> workspace+0 :(4,1)"
+  friend bool operator==(const ProgramCopy&, const ProgramCopy&) = default;
+};
+
+struct ProgramMessage {
+  int peer = 0;  // the member's number in the communicator
+  Location at;
+  int64_t count = 0;  // elements, > 0
+  friend bool operator==(const ProgramMessage&, const ProgramMessage&) = default;
+};
+
+// This rank's group of the partition over some mesh dims.
+struct ProgramGroup {
+  DimSet mesh_dims;
+  int64_t number = 0;          // among the partition's groups, by the coordinates of the other dims
+  std::vector<int64_t> ranks;  // ascending
+  friend bool operator==(const ProgramGroup&, const ProgramGroup&) = default;
+};
+
+// Part of a list: elements [first, first + size).
+struct ListRange {
+  int32_t first = 0;
+  int32_t size = 0;
+  friend bool operator==(const ListRange&, const ListRange&) = default;
+};
+
+struct Instruction {
+  enum class Kind : uint8_t {
+    kCopy,           // `copies`, in any order
+    kFillIdentity,   // `count` elements at dst become reduction.op's identity
+    kFillZero,       // `count` bytes at dst
+    kAllReduce,      // `count` elements
+    kReduceScatter,  // `count` elements per member
+    kAllGather,      // likewise
+    kSendRecv,       // `sends` and `recvs`, possibly none
+  };
+  Kind kind = Kind::kCopy;
+  int step = 0;    // index into the plan's steps; 0 in a plan without steps
+  int group = -1;  // index into Program::groups; -1: local
+  Location src;
+  Location dst;
+  int64_t count = 0;
+  Reduction reduction;
+  ListRange copies;  // of Program::copies
+  ListRange sends;   // of Program::messages, ascending peers, as `recvs`
+  ListRange recvs;
+  friend bool operator==(const Instruction&, const Instruction&) = default;
+};
+std::string_view Name(Instruction::Kind kind);
+
+struct Program {
+  int64_t rank = 0;
+  int num_steps = 0;
+  DType dtype = DType::kF32;
+  Shape source_shape;  // the local boxes
+  Shape target_shape;
+  int64_t workspace_bytes = 0;  // the plan's: equal on all ranks
+  // The partitions that the plan needs, in order of first use: the same on every rank, also where
+  // this rank's group has nothing to do.
+  std::vector<ProgramGroup> groups;
+  std::vector<Instruction> instructions;  // in order
+  std::vector<ProgramCopy> copies;
+  std::vector<ProgramMessage> messages;
+
+  // One line per group and per instruction, each ending in a newline.
+  std::string ToString() const;
+  friend bool operator==(const Program&, const Program&) = default;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_PROGRAM_H_
