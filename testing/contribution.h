@@ -29,6 +29,7 @@ namespace meshift::testkit {
 
 enum class Mode : uint8_t {
   kPlain,         // any finite value of the type
+  kModerate,      // full mantissas in (-2, 2), as kMantissa, for what is not summed
   kOdd,           // any odd integer
   kSpecial,       // floats with zeros of both signs, infinities and NaN
   kMultiple,      // sparse: small multiples of the divisor
@@ -187,8 +188,13 @@ typename T::Bits Active(const Recipe& recipe, uint64_t hash, uint64_t s) {
                              ? T::kBias - static_cast<int>(w & 1)
                              : std::max(0, T::kBias - recipe.scale - static_cast<int>(w & 3));
     const auto sign = static_cast<Bits>((w & 4) != 0 ? T::kSign : Bits{0});
-    return static_cast<Bits>(sign | static_cast<Bits>(Bits(exponent) << T::kMantissaBits) |
-                             static_cast<Bits>(w >> 8 & T::kMantissaMask));
+    const auto bits =
+        static_cast<Bits>(sign | static_cast<Bits>(Bits(exponent) << T::kMantissaBits) |
+                          static_cast<Bits>(w >> 8 & T::kMantissaMask));
+    // What is not summed may be averaged with itself.
+    return kMode == Mode::kModerate && sizeof(Bits) == 8
+               ? static_cast<Bits>(bits & ~uint64_t{0xfff})
+               : bits;
   }
 }
 
@@ -262,6 +268,8 @@ void WithMode(Mode mode, Visit visit) {
   switch (mode) {
     case Mode::kPlain:
       return one(std::integral_constant<Mode, Mode::kPlain>());
+    case Mode::kModerate:
+      return one(std::integral_constant<Mode, Mode::kModerate>());
     case Mode::kOdd:
       return one(std::integral_constant<Mode, Mode::kOdd>());
     case Mode::kSpecial:
@@ -313,7 +321,8 @@ Mode ModeOf(const RecipeInput& input, ReduceOp op) {
   constexpr bool kIsInteger = T::kFamily == Family::kInteger;
   constexpr bool kIsBool = T::kFamily == Family::kBool;
   const bool rounding = input.values == Values::kRounding;
-  if (!input.op.has_value()) return Mode::kPlain;
+  // A float that only the target makes partial: a sum of values of all magnitudes would hide some.
+  if (!input.op.has_value()) return Has<T>(Mode::kModerate) ? Mode::kModerate : Mode::kPlain;
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
@@ -337,8 +346,9 @@ Mode ModeOf(const RecipeInput& input, ReduceOp op) {
     case ReduceOp::kXor:
       return Mode::kPlain;
   }
-  return input.values == Values::kSpecial && T::kFamily == Family::kFloat ? Mode::kSpecial
-                                                                          : Mode::kPlain;
+  // One partial coordinate reduces nothing, so that a NaN keeps or loses its payload.
+  const bool special = input.values == Values::kSpecial && input.partials > 1;
+  return special && T::kFamily == Family::kFloat ? Mode::kSpecial : Mode::kPlain;
 }
 
 // REQUIRES: T has the op; 1 <= partials < 2^31, 1 <= divisor <= partials.

@@ -67,14 +67,10 @@ absl::Status CheckPair(const Sharding& source, const Sharding& target) {
   return absl::OkStatus();
 }
 
-// Bytes that hold two f4e2m1 are the elements, where every row of every box fills its bytes.
-absl::Status PackRows(Region* region) {
-  if (region->lo.empty() || region->lo.back() % 2 != 0 || region->hi.back() % 2 != 0) {
-    return Unimplemented("The oracle handles f4e2m1 only where rows fill their bytes");
-  }
+// Makes the region one of bytes that hold two f4e2m1. A Sharding has none that cuts inside a byte.
+void PackRows(Region* region) {
   region->lo.back() /= 2;
   region->hi.back() /= 2;
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -92,7 +88,7 @@ struct Oracle::Rep {
 
   Region RegionOf(const Sharding& sharding, int64_t position) const {
     Region region = RegionAt(sharding, sharding.mesh().CoordinateAt(position));
-    if (packed) PackRows(&region).IgnoreError();  // Create has seen that it works
+    if (packed) PackRows(&region);
     return region;
   }
   // The row-major index of the source's partial coordinate.
@@ -186,18 +182,7 @@ absl::StatusOr<Oracle> Oracle::Create(const Sharding& source, const Sharding& ta
       rep->kept[d] = source.placement(d).IsPartial() && target.placement(d).IsPartial();
     }
   }
-  if (rep->packed) {
-    for (const Sharding* sharding : {&source, &target}) {
-      for (int64_t p = 0; p < sharding->mesh().NumRanks(); ++p) {
-        Region region = RegionAt(*sharding, sharding->mesh().CoordinateAt(p));
-        MESHIFT_RETURN_IF_ERROR(PackRows(&region));
-      }
-    }
-    if (rep->shape.back() % 2 != 0) {
-      return Unimplemented("The oracle handles f4e2m1 only where rows fill their bytes");
-    }
-    rep->shape.back() /= 2;
-  }
+  if (rep->packed) rep->shape.back() /= 2;
   const bool raw = rep->packed || (!rep->from.op.has_value() && !rep->to.op.has_value());
   const bool is_bool = source.dtype() == DType::kBool;  // not every byte is one
   rep->ops = raw && !is_bool ? &RawOps(rep->packed ? 1 : BitWidth(source.dtype()) / 8)

@@ -15,7 +15,7 @@
 //
 // Ranks are named by their position in the mesh (DeviceMesh::PositionOf); on a row-major mesh
 // that is the rank. A local tensor is the row-major content of the rank's box; buffers need no
-// alignment.
+// alignment. Of f4e2m1, pairs are moved, and counted, as one.
 //
 // Values are a function of (seed, element, partial coordinate), so ranks may be filled one by one,
 // also in different processes. Filling takes O(1) per element of the rank, checking O(1) per
@@ -61,7 +61,7 @@ struct CheckResult {
 class Oracle {
  public:
   // The meshes may be two. INVALID_ARGUMENT: another tensor, a mesh dim whose partial op changes,
-  // S -> P(avg). UNIMPLEMENTED: f4e2m1 whose rows do not fill bytes.
+  // S -> P(avg). O(ranks of the target).
   static absl::StatusOr<Oracle> Create(const Sharding& source, const Sharding& target);
 
   // REQUIRES: a position of the source's mesh, of the target's.

@@ -1,0 +1,35 @@
+// A redistribution the slow and plain way: every element of every target is fetched from a rank
+// that has it and reduced in the tensor's own dtype, each step rounded, in an order that a seed
+// chooses. What the oracle's tests hold against the oracle; it places boxes with
+// Sharding::LocalBox, which the oracle does not use.
+//
+//   Buffers out = RunNaively(from, to, in, {.seed = 3});
+//   Buffers bad = RunNaively(from, to, in, {.seed = 3, .lost = 1});   // without coordinate 1's
+//   part
+#ifndef MESHIFT_TESTING_NAIVE_ENGINE_H_
+#define MESHIFT_TESTING_NAIVE_ENGINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "placement/sharding.h"
+
+namespace meshift::testkit {
+
+using Buffers = std::vector<std::vector<std::byte>>;  // by position
+
+struct NaiveOptions {
+  uint64_t seed = 0;
+  std::optional<int64_t> lost =
+      std::nullopt;  // a partial coordinate of the source, flattened: taken as identity
+};
+
+// REQUIRES: what Oracle::Create requires, one mesh, a dtype other than f4e2m1.
+Buffers RunNaively(const Sharding& from, const Sharding& to, const Buffers& in,
+                   const NaiveOptions& options);
+
+}  // namespace meshift::testkit
+
+#endif  // MESHIFT_TESTING_NAIVE_ENGINE_H_

@@ -1,0 +1,155 @@
+#include "testing/small_world.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+#include "placement/sharding.h"
+
+namespace meshift::testkit {
+namespace {
+
+std::string TextOf(const Sharding& from, const Sharding& to) {
+  return from.ToString() + " -> " + to.PlacementsText();
+}
+
+TEST(SmallWorldTest, Has235853Cases) {
+  std::map<size_t, int64_t> by_rank;
+  const int64_t visited = ForEachSmallWorldCase(
+      {}, [&](const Sharding& from, const Sharding& /*to*/) { ++by_rank[from.shape().size()]; });
+  EXPECT_EQ(visited, 235853);
+  EXPECT_EQ(by_rank, (std::map<size_t, int64_t>{{1, 9128}, {2, 63450}, {3, 163275}}));
+}
+
+TEST(SmallWorldTest, Has93ScalarCases) {
+  int64_t count = 0;
+  EXPECT_EQ(
+      ForEachScalarCase({}, [&](const Sharding& /*from*/, const Sharding& /*to*/) { ++count; }),
+      93);
+  EXPECT_EQ(count, 93);
+}
+
+TEST(SmallWorldTest, CasesAreDistinct) {
+  std::set<std::string> texts;
+  const auto add = [&](const Sharding& from, const Sharding& to) {
+    texts.insert(TextOf(from, to));
+  };
+  int64_t visited = ForEachScalarCase({}, add);
+  visited += ForEachSmallWorldCase({.fraction = 5}, add);
+  EXPECT_EQ(static_cast<int64_t>(texts.size()), visited);
+}
+
+TEST(SmallWorldTest, TargetsAreNewlyPartialNowhere) {
+  ForEachSmallWorldCase({.fraction = 7}, [](const Sharding& from, const Sharding& to) {
+    for (int d = 0; d < from.mesh().NumDims(); ++d) {
+      if (to.placement(d).IsPartial()) {
+        ASSERT_TRUE(from.placement(d).IsPartial());
+      }
+    }
+  });
+}
+
+TEST(SmallWorldTest, ShardsAndFractionsPartTheWorld) {
+  std::vector<std::string> all;
+  ForEachScalarCase(
+      {}, [&](const Sharding& from, const Sharding& to) { all.push_back(TextOf(from, to)); });
+  for (int64_t shard = 0; shard < 4; ++shard) {
+    std::vector<std::string> want;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (static_cast<int64_t>(i) % 4 == shard && i / 4 % 3 == 0) want.push_back(all[i]);
+    }
+    std::vector<std::string> got;
+    const int64_t visited = ForEachScalarCase(
+        {.shard = shard, .num_shards = 4, .fraction = 3},
+        [&](const Sharding& from, const Sharding& to) { got.push_back(TextOf(from, to)); });
+    EXPECT_EQ(got, want);
+    EXPECT_EQ(visited, static_cast<int64_t>(want.size()));
+  }
+}
+
+TEST(SmallWorldTest, TakesDtypeAndOp) {
+  ForEachScalarCase({.dtype = DType::kI8, .op = ReduceOp::kMax},
+                    [](const Sharding& from, const Sharding& /*to*/) {
+                      ASSERT_EQ(from.dtype(), DType::kI8);
+                      for (const Placement& placement : from.placements()) {
+                        if (placement.IsPartial()) {
+                          ASSERT_EQ(placement.op(), ReduceOp::kMax);
+                        }
+                      }
+                    });
+}
+
+TEST(TestFractionTest, ReadsTheEnvironment) {
+  const char* before = std::getenv("MESHIFT_TEST_FRACTION");
+  const std::string kept = before == nullptr ? "" : before;
+  setenv("MESHIFT_TEST_FRACTION", "20", 1);
+  EXPECT_EQ(TestFraction(), 20);
+  setenv("MESHIFT_TEST_FRACTION", "none", 1);
+  EXPECT_EQ(TestFraction(), 1);
+  unsetenv("MESHIFT_TEST_FRACTION");
+  EXPECT_EQ(TestFraction(), 1);
+  if (before != nullptr) setenv("MESHIFT_TEST_FRACTION", kept.c_str(), 1);
+}
+
+TEST(RandomCaseTest, DependsOnTheSeedOnly) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const RandomPair one = RandomCase(seed);
+    const RandomPair two = RandomCase(seed);
+    EXPECT_EQ(TextOf(one.from, one.to), TextOf(two.from, two.to));
+  }
+  EXPECT_NE(RandomCase(1).from.ToString(), RandomCase(2).from.ToString());
+}
+
+TEST(RandomCaseTest, MeetsEveryKindOfCase) {
+  constexpr int kCases = 2000;
+  int shuffled = 0, with_one = 0, partial = 0, kept = 0, empty = 0, reordered = 0;
+  std::set<int> mesh_dims;
+  std::set<size_t> tensor_ranks;
+  int64_t most_ranks = 0;
+  for (uint64_t seed = 0; seed < kCases; ++seed) {
+    const auto [from, to] = RandomCase(seed);
+    const DeviceMesh& mesh = from.mesh();
+    mesh_dims.insert(mesh.NumDims());
+    tensor_ranks.insert(from.shape().size());
+    most_ranks = std::max(most_ranks, mesh.NumRanks());
+    shuffled += mesh.IsRowMajor() ? 0 : 1;
+    partial += from.HasPartial() ? 1 : 0;
+    kept += to.HasPartial() ? 1 : 0;
+    empty += NumElements(from.shape()) == 0 ? 1 : 0;
+    with_one += std::any_of(mesh.dims().begin(), mesh.dims().end(),
+                            [](const DeviceMesh::Dim& dim) { return dim.size == 1; })
+                    ? 1
+                    : 0;
+    for (size_t d = 0; d < to.shape().size(); ++d) {
+      const auto cuts = to.CutsOf(static_cast<int>(d));
+      reordered += std::is_sorted(cuts.begin(), cuts.end()) ? 0 : 1;
+    }
+    for (int d = 0; d < mesh.NumDims(); ++d) {
+      if (to.placement(d).IsPartial()) {
+        ASSERT_TRUE(from.placement(d).IsPartial());
+      }
+    }
+  }
+  EXPECT_EQ(mesh_dims, (std::set<int>{1, 2, 3, 4}));
+  EXPECT_EQ(tensor_ranks, (std::set<size_t>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(most_ranks, 48);
+  EXPECT_GT(shuffled, kCases / 4);
+  EXPECT_GT(with_one, kCases / 4);
+  EXPECT_GT(partial, kCases / 4);
+  EXPECT_GT(kept, kCases / 20);
+  EXPECT_GT(empty, kCases / 20);
+  EXPECT_GT(reordered, kCases / 20);
+}
+
+}  // namespace
+}  // namespace meshift::testkit
