@@ -24,16 +24,17 @@ using Inputs = absl::Span<const void* const>;
 constexpr int64_t kBlock = 1024;
 
 // Memory is read and written through memcpy, as buffers have no type and need no alignment.
+// (Signed arithmetic: else gcc does not see that addresses advance evenly, and vectorises nothing.)
 template <typename T>
-T Load(const void* base, int64_t i) {
+T Load(const char* base, int64_t i) {
   T value;
-  std::memcpy(&value, static_cast<const char*>(base) + i * sizeof(T), sizeof(T));
+  std::memcpy(&value, base + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
   return value;
 }
 
 template <typename T>
-void Store(void* base, int64_t i, T value) {
-  std::memcpy(static_cast<char*>(base) + i * sizeof(T), &value, sizeof(T));
+const char* At(const void* base, int64_t i) {
+  return static_cast<const char*>(base) + i * static_cast<int64_t>(sizeof(T));
 }
 
 // A codec: the stored type, the type that is computed in, and the ways between.
@@ -89,16 +90,27 @@ void ShiftBlock(int64_t shift, int64_t count, typename C::Stored* block) {
   }
 }
 
-// acc = the combination of `inputs`, in order. (Out of place, so that loops see no aliases.)
+// acc[i] = combine(acc[i], decode(in[i])). Not inlined: gcc would join two of these loops into one,
+// which it then does not vectorise.
+template <typename Stored, typename Acc, typename Decode, typename Combine>
+[[gnu::noinline]] void CombineWith(const char* in, int64_t count, Acc* __restrict acc,
+                                   Decode decode, Combine combine) {
+  for (int64_t i = 0; i < count; ++i) {
+    acc[i] = static_cast<Acc>(combine(acc[i], decode(Load<Stored>(in, i))));
+  }
+}
+
+// acc = the combination of `inputs`, in order.
 template <typename C, typename Op>
 void Accumulate(Inputs inputs, int64_t first, int64_t count, typename C::Acc* __restrict acc) {
+  using Acc = typename C::Acc;
   using Stored = typename C::Stored;
-  const void* a = inputs[0];
-  for (int64_t i = 0; i < count; ++i) acc[i] = C::Decode(Load<Stored>(a, first + i));
-  for (const void* in : inputs.subspan(1)) {
-    for (int64_t i = 0; i < count; ++i) {
-      acc[i] = Op::Combine(acc[i], C::Decode(Load<Stored>(in, first + i)));
-    }
+  const char* in = At<Stored>(inputs[0], first);
+  for (int64_t i = 0; i < count; ++i) acc[i] = C::Decode(Load<Stored>(in, i));
+  for (size_t k = 1; k < inputs.size(); ++k) {
+    CombineWith<Stored>(
+        At<Stored>(inputs[k], first), count, acc, [](Stored bits) { return C::Decode(bits); },
+        [](Acc a, Acc b) { return Op::Combine(a, b); });
   }
 }
 
@@ -156,9 +168,9 @@ void MultiplyComplex(const ReduceSpec& spec, Inputs inputs, int64_t first, int64
     Number total = {1, 0};
     int64_t done = 0;
     for (const int run : runs) {
-      Number part = Load<Number>(inputs[done], first + i);
-      for (const void* in : inputs.subspan(done + 1, run - 1)) {
-        part = times(part, Load<Number>(in, first + i));
+      Number part = Load<Number>(At<Number>(inputs[done], first), i);
+      for (int64_t k = done + 1; k < done + run; ++k) {
+        part = times(part, Load<Number>(At<Number>(inputs[k], first), i));
       }
       total = done == 0 ? part : times(total, part);
       done += run;
@@ -175,17 +187,16 @@ void ReduceExact(Inputs inputs, int64_t first, int64_t count, void* out, Decode 
                  Combine combine, Encode encode) {
   using Acc = decltype(decode(Stored{}));
   alignas(64) Acc total[kBlock];
+  alignas(64) Stored block[kBlock];
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t n = std::min(kBlock, count - begin);
-    const int64_t at = first + begin;
-    const void* in0 = inputs[0];
-    for (int64_t i = 0; i < n; ++i) total[i] = decode(Load<Stored>(in0, at + i));
-    for (const void* in : inputs.subspan(1)) {
-      for (int64_t i = 0; i < n; ++i) {
-        total[i] = static_cast<Acc>(combine(total[i], decode(Load<Stored>(in, at + i))));
-      }
+    const char* in = At<Stored>(inputs[0], first + begin);
+    for (int64_t i = 0; i < n; ++i) total[i] = decode(Load<Stored>(in, i));
+    for (size_t k = 1; k < inputs.size(); ++k) {
+      CombineWith<Stored>(At<Stored>(inputs[k], first + begin), n, total, decode, combine);
     }
-    for (int64_t i = 0; i < n; ++i) Store<Stored>(out, begin + i, encode(total[i]));
+    for (int64_t i = 0; i < n; ++i) block[i] = encode(total[i]);
+    std::memcpy(static_cast<char*>(out) + begin * sizeof(Stored), block, n * sizeof(Stored));
   }
 }
 
