@@ -216,32 +216,6 @@ std::optional<Uncovered> FindUncovered(const World& world, const CutChange& cut,
   return std::nullopt;
 }
 
-bool SameBoxes(const World& world, const Change& change) {
-  const std::vector<std::vector<Tables>> tables = MakeTables(world, change);
-  const size_t n = change.cuts.size();
-  bool same = true;
-  ForEachParent(change, [&](absl::Span<const size_t> parents) {
-    std::vector<absl::Span<const int>> channels;
-    for (const CutChange& cut : change.cuts) channels.push_back(cut.before);
-    for (const CutChange& cut : change.cuts) channels.push_back(cut.after);
-    Walk walk(world, change.moving, channels);
-    do {
-      bool equal = true;
-      bool empty_before = false;
-      bool empty_after = false;
-      for (size_t c = 0; c < n; ++c) {
-        const Interval& before = tables[c][parents[c]].before[walk.index(c)];
-        const Interval& after = tables[c][parents[c]].after[walk.index(n + c)];
-        equal = equal && before == after;
-        empty_before = empty_before || before.size() == 0;
-        empty_after = empty_after || after.size() == 0;
-      }
-      same = same && (equal || (empty_before && empty_after));
-    } while (same && walk.Next());
-  });
-  return same;
-}
-
 Traffic TrafficOfExchange(const World& world, const State& before, const State& after,
                           const Change& change) {
   const size_t n = change.cuts.size();

@@ -91,9 +91,6 @@ struct Uncovered {
 std::optional<Uncovered> FindUncovered(const World& world, const CutChange& cut,
                                        absl::Span<const int> sources);
 
-// Whether each rank's box is the same before and after, or empty both times.
-bool SameBoxes(const World& world, const Change& change);
-
 struct Traffic {
   Wide sent = 0;      // bytes that the worst rank sends
   Wide received = 0;  // bytes that the worst rank receives

@@ -191,6 +191,10 @@ Result CheckReduction(const StepView& view) {
     if (!step.reduce_order) {
       return Break("reduce_order", "reduce_order is null; {} reduces", Name(step.op));
     }
+    if (*step.reduce_order != ReduceOrder::kAny) {
+      return Break("reduce_order", "reduce_order is {}; no {} of version 1 adds in a fixed order",
+                   Name(*step.reduce_order), Name(step.op));
+    }
   } else if (step.reduce_order) {
     return Break("reduce_order", "reduce_order is {}; {} reduces nothing", Name(*step.reduce_order),
                  Name(step.op));
@@ -236,9 +240,16 @@ Result CheckNeeds(const StepView& view) {
       if (before.IsCut()) return is("its ranks hold different elements, which would be mixed");
       return is(fmt::format("what its ranks hold would be counted {} times", view.world.sizes[d]));
     }
-    if (before.IsPartial()) return is("contributions would be lost");
     const bool needs_cut = step.op == StepOp::kAllGather || step.op == StepOp::kAllToAll;
-    if (needs_cut && !before.IsCut()) return is("its ranks hold the same elements already");
+    if (before.IsReplicated() && needs_cut) {
+      return Break("op", "{} needs a shard on mesh dim {}, which is R before the step",
+                   Name(step.op), view.Name(d));
+    }
+    if (before.IsPartial() && step.op == StepOp::kMask) {
+      return Break("op", "mask needs R or a shard on mesh dim {}, which is {} before the step",
+                   view.Name(d), before.ToString());
+    }
+    if (before.IsPartial()) return is("contributions would be lost");
     if (step.op == StepOp::kMask && before.IsCut() && view.after.dims[d].op == ReduceOp::kAvg) {
       return is("there is no identity of avg to fill the rest with");
     }

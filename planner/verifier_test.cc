@@ -80,8 +80,15 @@ TEST(VerifierTest, UnevenBoxes) {
 TEST(VerifierTest, TensorsWithoutElementsOrDims) {
   ExpectRight({
       {"a=2", "f32[0]", "R", "S(0)", {{kSlice, "a", "S(0)", 0, 0, 0}}, 0},
-      {"a=2", "f32[0]", "S(0)", "R", {}, 0},
-      {"a=2,b=2", "f32[0,4]", "P,S(1)", "R,R", {}, 0},
+      // A step over an empty tensor is a step like any other.
+      {"a=2", "f32[0]", "S(0)", "R", {{kAllGather, "a", "R", 0, 0, 0}}, 0},
+      {"a=2,b=2",
+       "f32[0,5]",
+       "P,S(1)",
+       "R,R",
+       {{kAllReduce, "a", "R,S(1)", 0, 0, 0}, {kAllGather, "b", "R,R", 0, 0, 0}},
+       0},
+      {"a=2", "f32[0,5]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 0, 0, 0}}, 0},
       {"a=2", "f32[]", "P", "R", {{kAllReduce, "a", "R", 4, 4, 4}}, 0},
       {"a=2,b=2",
        "f32[]",
@@ -90,9 +97,14 @@ TEST(VerifierTest, TensorsWithoutElementsOrDims) {
        {{kMask, "b", "P,P", 4, 4, 0}, {kAllReduce, "a,b", "R,R", 4, 4, 6}},
        16},
       {"a=2", "f32[]", "R", "R", {}, 0},
-      // No rank has anything to send: each holds what the target gives it.
-      {"a=2,b=2", "f32[1]", "S(0),S(0)", "S(0)[1],S(0)[0]", {}, 0},
-      {"a=4", "f32[2,1,1]", "S(2)", "S(1)", {}, 0},
+      // Likewise where each rank holds already what it shall have.
+      {"a=2,b=2",
+       "f32[1]",
+       "S(0),S(0)",
+       "S(0)[1],S(0)[0]",
+       {{kPermute, "a,b", "S(0)[1],S(0)[0]", 4, 4, 0, kExact}},
+       0},
+      {"a=4", "f32[2,1,1]", "S(2)", "S(1)", {{kAllToAll, "a", "S(1)", 8, 8, 0, kExact}}, 0},
   });
 }
 
