@@ -1,0 +1,169 @@
+#include "tests/mutation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+namespace meshift {
+namespace {
+
+int64_t Random(std::mt19937_64& rng, int64_t bound) {
+  return static_cast<int64_t>(rng() % static_cast<uint64_t>(bound));
+}
+
+// Any placements of the same tensor on the same mesh.
+Sharding RandomPlacements(std::mt19937_64& rng, const Sharding& like) {
+  const int rank = static_cast<int>(like.shape().size());
+  while (true) {
+    std::vector<Placement> placements;
+    std::vector<Cuts> cuts(rank);
+    for (int d = 0; d < like.mesh().NumDims(); ++d) {
+      const int64_t kind = Random(rng, 4);
+      if (kind == 0) {
+        placements.push_back(Placement::Partial(static_cast<ReduceOp>(Random(rng, 3))));
+      } else if (kind == 1 || rank == 0) {
+        placements.push_back(Placement::Replicate());
+      } else {
+        const int k = static_cast<int>(Random(rng, rank));
+        placements.push_back(Placement::Shard(k));
+        Cuts& list = cuts[k];
+        list.insert(list.begin() + Random(rng, static_cast<int64_t>(list.size()) + 1), d);
+      }
+    }
+    auto sharding = Sharding::Create(like.mesh(), like.tensor(), placements, cuts);
+    if (sharding.ok()) return *std::move(sharding);
+  }
+}
+
+void Toggle(DimSet* set, int dim) {
+  const auto it = std::find(set->begin(), set->end(), dim);
+  if (it != set->end()) {
+    set->erase(it);
+  } else {
+    set->insert(std::upper_bound(set->begin(), set->end(), dim), dim);
+  }
+}
+
+int64_t Nudge(std::mt19937_64& rng, int64_t value) {
+  constexpr std::array<int64_t, 5> kSteps = {1, -1, 4, -16, 1024};
+  return value + kSteps[Random(rng, kSteps.size())];
+}
+
+}  // namespace
+
+std::string Mutate(int kind, std::mt19937_64& rng, PlanFields* fields) {
+  std::vector<Step>& steps = fields->steps;
+  const auto num_steps = static_cast<int64_t>(steps.size());
+  // Mutations of the whole plan.
+  switch (kind) {
+    case 0:
+      fields->kept = static_cast<Reproducibility>(Random(rng, 4));
+      return fmt::format("kept = {}", Name(fields->kept));
+    case 1: {
+      const std::array<std::pair<const char*, int64_t*>, 5> totals = {
+          {{"collectives", &fields->total.collectives},
+           {"bytes_sent", &fields->total.bytes_sent},
+           {"est_ns", &fields->total.est_ns},
+           {"peak_bytes", &fields->total.peak_bytes},
+           {"workspace_bytes", &fields->total.workspace_bytes}}};
+      const auto& [name, total] = totals[Random(rng, 5)];
+      *total = Nudge(rng, *total);
+      return fmt::format("total {} = {}", name, *total);
+    }
+    case 2:
+      fields->lower_bound.bytes_sent = fields->total.bytes_sent + Random(rng, 3);
+      return fmt::format("lower bound {}", fields->lower_bound.bytes_sent);
+    case 3:
+      fields->to = RandomPlacements(rng, fields->to);
+      return "to " + fields->to.PlacementsText();
+    case 4:
+      fields->from = RandomPlacements(rng, fields->from);
+      return "from " + fields->from.PlacementsText();
+    default:
+      break;
+  }
+  if (num_steps == 0) return "";
+  const int64_t i = Random(rng, num_steps);
+  Step& step = steps[i];
+  const int mesh_dims = step.after.mesh().NumDims();
+  const int tensor_rank = static_cast<int>(step.after.shape().size());
+  const std::string at = fmt::format("step {}: ", i);
+  switch (kind) {
+    case 5:
+      steps.erase(steps.begin() + i);
+      return at + "removed";
+    case 6: {
+      const int64_t j = Random(rng, num_steps);
+      std::swap(steps[i], steps[j]);
+      return at + fmt::format("swapped with {}", j);
+    }
+    case 7: {
+      const int64_t j = Random(rng, num_steps);
+      const Sharding after = step.after;
+      step.after = steps[j].after;
+      steps[j].after = after;
+      return at + fmt::format("after swapped with {}", j);
+    }
+    case 8:
+      steps.insert(steps.begin() + i, Step(step));
+      return at + "doubled";
+    case 9:
+      step.op = static_cast<StepOp>(Random(rng, kNumStepOps));
+      return at + fmt::format("op = {}", Name(step.op));
+    case 10:
+      Toggle(&step.mesh_dims, static_cast<int>(Random(rng, mesh_dims)));
+      return at + fmt::format("another mesh dim: {}", step.ToString());
+    case 11:
+      step.after = RandomPlacements(rng, step.after);
+      return at + "after = " + step.after.PlacementsText();
+    case 12:
+      if (tensor_rank == 0) return "";
+      Toggle(&step.tensor_dims, static_cast<int>(Random(rng, tensor_rank)));
+      return at + "another tensor dim";
+    case 13:
+      if (!step.reduce_op) return "";
+      step.reduce_op = static_cast<ReduceOp>(Random(rng, kNumReduceOps));
+      return at + fmt::format("reduce_op = {}", Name(*step.reduce_op));
+    case 14:
+      step.reduce_order = Random(rng, 2) == 0 ? std::optional(ReduceOrder::kAscending)
+                          : step.reduce_order ? std::nullopt
+                                              : std::optional(ReduceOrder::kAny);
+      return at + "another reduce_order";
+    case 15:
+      if (!step.groups) return "";
+      (Random(rng, 2) == 0 ? *step.groups : *step.group_size) += Random(rng, 2) == 0 ? 1 : -1;
+      return at + "another group";
+    case 16:
+      step.divisor =
+          step.divisor && Random(rng, 2) == 0 ? std::nullopt : std::optional(1 + Random(rng, 6));
+      return at + "another divisor";
+    case 17:
+      step.sizes = static_cast<StepSizes>(Random(rng, 3));
+      return at + fmt::format("sizes = {}", Name(*step.sizes));
+    case 18: {
+      int64_t* const bytes[] = {&step.bytes_in, &step.bytes_out, &step.bytes_sent, &step.est_ns};
+      int64_t* const one = bytes[Random(rng, 4)];
+      *one = Nudge(rng, *one);
+      return at + "other bytes";
+    }
+    case 19:
+      (Random(rng, 2) == 0 ? step.wire_dtype : step.accumulate_dtype) =
+          static_cast<DType>(Random(rng, kNumDTypes));
+      return at + "another dtype";
+    case 20: {
+      // A step of its own, between two others or at an end.
+      Step extra = step;
+      extra.op = static_cast<StepOp>(Random(rng, kNumStepOps));
+      extra.after = RandomPlacements(rng, step.after);
+      steps.insert(steps.begin() + Random(rng, num_steps + 1), extra);
+      return at + "a step more: " + extra.ToString();
+    }
+    default:
+      return "";
+  }
+}
+
+}  // namespace meshift
