@@ -34,6 +34,19 @@ CutLists CommonBeginning(const Problem& problem, const CutLists& a, const CutLis
   return common;
 }
 
+// Whether the box that `cuts` leave at a coordinate of the mesh is empty.
+bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate& coordinate) {
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    Interval interval{0, problem.extent(k)};
+    for (int i = 0; i < cuts.of[k].size; ++i) {
+      const int d = cuts.of[k][i];
+      interval = Cut(interval, problem.size(d), coordinate[problem.mesh_dim(d)]);
+    }
+    if (interval.Length() == 0) return true;
+  }
+  return false;
+}
+
 // The least over the groups of a partition, for one level: members that share a domain.
 int64_t FewestSharing(const std::vector<int64_t>& ranks, int64_t domain_size, bool* crosses) {
   int64_t fewest = static_cast<int64_t>(ranks.size());
@@ -177,10 +190,10 @@ bool CostModel::IsEven(const CutLists& before, const CutLists& after) const {
   return true;
 }
 
-bool CostModel::RanksAscend(absl::Span<const int> order) const {
+bool CostModel::RanksAscend(absl::Span<const int> order, const CutLists& parent) const {
   const DeviceMesh& mesh = problem_.mesh();
   if (mesh.IsRowMajor()) return std::is_sorted(order.begin(), order.end());
-  // Every group, its members in the order of the cuts.
+  // Every group that has something, its members in the order of the cuts.
   absl::InlinedVector<int, kMaxStateDims> mesh_dims;
   for (int d : order) mesh_dims.push_back(problem_.mesh_dim(d));
   std::sort(mesh_dims.begin(), mesh_dims.end());
@@ -190,7 +203,7 @@ bool CostModel::RanksAscend(absl::Span<const int> order) const {
     Coordinate coordinate = mesh.CoordinateAt(position);
     bool first = true;
     for (int d : order) first &= coordinate[problem_.mesh_dim(d)] == 0;
-    if (!first) continue;
+    if (!first || HoldsNothing(problem_, parent, coordinate)) continue;
     int64_t last = -1;
     for (int64_t member = 0; member < members; ++member) {
       int64_t left = member;
@@ -223,7 +236,7 @@ bool CostModel::IsConsecutive(const CutLists& parent, const CutLists& cut) const
       if (extent != pieces) open = false;
     }
   }
-  return RanksAscend(order);
+  return RanksAscend(order, parent);
 }
 
 Traffic CostModel::Measure(StepOp op, const State& before, const State& after) const {

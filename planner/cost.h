@@ -68,7 +68,7 @@ class CostModel {
 
   bool IsEven(const CutLists& before, const CutLists& after) const;
   bool IsConsecutive(const CutLists& parent, const CutLists& cut) const;
-  bool RanksAscend(absl::Span<const int> order) const;
+  bool RanksAscend(absl::Span<const int> order, const CutLists& parent) const;
   void MeasureMessages(StepOp op, const State& before, const State& after, Traffic* traffic) const;
 
   const Problem& problem_;
