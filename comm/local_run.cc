@@ -1,0 +1,100 @@
+#include "comm/local_run.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "base/status.h"
+#include "base/status_macros.h"
+
+namespace meshift {
+
+absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
+    LocalWorld* world, const DeviceMesh& mesh, const RedistributorOptions& options) {
+  auto runner = std::unique_ptr<LocalRunner>(new LocalRunner(mesh));
+  const int64_t world_size = world->engine(0)->world_size();
+  RedistributorOptions of_rank = options;
+  for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+    const int64_t rank = mesh.RankAt(p);
+    if (rank >= world_size) {
+      return InvalidArgument("rank {} of mesh {} is not in a world of {}", rank, mesh.ToString(),
+                             world_size);
+    }
+    MESHIFT_ASSIGN_OR_RETURN(Redistributor redistributor,
+                             Redistributor::Create(mesh, world->engine(rank), of_rank));
+    runner->redistributors_.push_back(std::move(redistributor));
+    of_rank.verify_plans = false;  // the first rank does
+  }
+  return runner;
+}
+
+absl::StatusOr<LocalRun> LocalRunner::Run(const Plan& plan, absl::Span<void* const> sources,
+                                          absl::Span<void* const> targets) {
+  return RunAll(plan.from(), plan.to(), sources, targets,
+                [&](Redistributor& redistributor, const TensorView& source,
+                    const TensorView& target) { return redistributor.Run(plan, source, target); });
+}
+
+absl::StatusOr<LocalRun> LocalRunner::Run(const Sharding& from, const Sharding& to,
+                                          absl::Span<void* const> sources,
+                                          absl::Span<void* const> targets) {
+  return RunAll(
+      from, to, sources, targets,
+      [&](Redistributor& redistributor, const TensorView& source, const TensorView& target) {
+        return redistributor({.from = from, .to = to, .source = source, .target = target});
+      });
+}
+
+absl::StatusOr<LocalRun> LocalRunner::RunAll(const Sharding& from, const Sharding& to,
+                                             absl::Span<void* const> sources,
+                                             absl::Span<void* const> targets, CallFn call) {
+  const auto ranks = static_cast<size_t>(mesh_.NumRanks());
+  for (const Sharding* sharding : {&from, &to}) {
+    if (sharding->mesh() == mesh_) continue;
+    return InvalidArgument("{} is not on mesh {}", sharding->ToString(), mesh_.ToString());
+  }
+  if (sources.size() != ranks || targets.size() != ranks) {
+    return InvalidArgument("{} sources and {} targets for {} ranks", sources.size(), targets.size(),
+                           ranks);
+  }
+  std::vector<RunHandle> handles;
+  handles.reserve(ranks);
+  absl::Status status;
+  for (size_t p = 0; p < ranks && status.ok(); ++p) {
+    const Coordinate at = mesh_.CoordinateAt(static_cast<int64_t>(p));
+    absl::StatusOr<RunHandle> handle = call(
+        redistributors_[p], TensorView::Contiguous(sources[p], from.dtype(), from.BoxAt(at).size),
+        TensorView::Contiguous(targets[p], to.dtype(), to.BoxAt(at).size));
+    if (handle.ok()) {
+      handles.push_back(*std::move(handle));
+    } else {
+      status = handle.status();
+    }
+  }
+  // Ranks that have called would wait for those that have not.
+  if (!status.ok() && !handles.empty()) {
+    for (Redistributor& redistributor : redistributors_) redistributor.Abort();
+  }
+  for (const RunHandle& handle : handles) {
+    const absl::Status waited = handle.Wait();
+    if (status.ok()) status = waited;
+  }
+  MESHIFT_RETURN_IF_ERROR(status);
+
+  LocalRun run;
+  run.steps.resize(redistributors_[0].last_run().bytes_sent.size());
+  for (const Redistributor& redistributor : redistributors_) {
+    const RunRecord& record = redistributor.last_run();
+    for (size_t i = 0; i < run.steps.size(); ++i) {
+      LocalRun::StepRun& step = run.steps[i];
+      step.bytes_sent = std::max(step.bytes_sent, record.bytes_sent[i]);
+      step.bytes_total += record.bytes_sent[i];
+      step.calls = std::max(step.calls, record.calls[i]);
+      step.ns = std::max(step.ns, record.StepNs(static_cast<int>(i)));
+    }
+  }
+  return run;
+}
+
+}  // namespace meshift
