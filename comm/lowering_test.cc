@@ -1,0 +1,380 @@
+#include "comm/lowering.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "comm/program.h"
+#include "comm/program_check.h"
+#include "mesh/device_mesh.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+#include "placement/sharding.h"
+#include "placement/tensor_type.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
+#include "planner/verifier_cases.h"
+
+namespace meshift {
+namespace {
+
+Plan MakeCase(const Case& c) {
+  EXPECT_EQ(Judge(c), "") << "the case itself is wrong";
+  return Plan::Seal(MakeFields(c));
+}
+
+std::string Text(const Case& c, int64_t rank) {
+  const absl::StatusOr<Program> program = Lower(MakeCase(c), rank);
+  return program.ok() ? program->ToString() : program.status().ToString();
+}
+
+TEST(LoweringTest, PlanWithoutStepsCopies) {
+  EXPECT_EQ(Text({"a=2", "f32[4,3]", "S(0)", "S(0)", {}, 0}, 1),
+            "rank 1: source f32[2,3], target f32[2,3], workspace 0\n"
+            "0 copy source+0 (6):(1) -> target+0 :(1)\n");
+}
+
+TEST(LoweringTest, AllReduceGoesFromSourceToTarget) {
+  EXPECT_EQ(Text({"ddp=8,fsdp=5,tp=1",
+                  "f32[64,40]",
+                  "P,P,R",
+                  "R,R,R",
+                  {{kAllReduce, "ddp,fsdp", "R,R,R", 10240, 10240, 19968}},
+                  0},
+                 7)
+                .substr(0, 90),
+            "rank 7: source f32[64,40], target f32[64,40], workspace 0\n"
+            "group 0 over 0,1: number 0 of {0");
+}
+
+TEST(LoweringTest, AverageCarriesItsDivisor) {
+  EXPECT_EQ(Text({"a=2,b=2",
+                  "f32[4]",
+                  "P(avg),P",
+                  "R,R",
+                  {{kAllReduce, "a,b", "R,R", 16, 16, 24, StepSizes::kEven, ReduceOp::kAvg, 2}},
+                  0},
+                 0),
+            "rank 0: source f32[4], target f32[4], workspace 0\n"
+            "group 0 over 0,1: number 0 of {0,1,2,3}\n"
+            "0 all_reduce group 0: source+0 -> target+0, 4 f32 avg / 2\n");
+}
+
+TEST(LoweringTest, SliceReduceGather) {
+  EXPECT_EQ(Text({"dp=2,tp=2",
+                  "f32[4,2]",
+                  "P,R",
+                  "R,R",
+                  {{kSlice, "tp", "P,S(0)", 32, 16, 0},
+                   {kAllReduce, "dp", "R,S(0)", 16, 16, 16},
+                   {kAllGather, "tp", "R,R", 16, 32, 16}},
+                  32},
+                 3),
+            "rank 3: source f32[4,2], target f32[4,2], workspace 32\n"
+            "group 0 over 0: number 1 of {1,3}\n"
+            "group 1 over 1: number 1 of {2,3}\n"
+            "0 copy source+16 (4):(1) -> workspace+0 :(1)\n"
+            "1 all_reduce group 0: workspace+0 -> workspace+16, 4 f32 sum\n"
+            "2 all_gather group 1: workspace+16 -> target+0, 4 f32\n");
+}
+
+TEST(LoweringTest, PaddedGather) {
+  const Case c = {"a=3", "f32[5]", "S(0)", "R", {{kAllGather, "a", "R", 8, 20, 16, kPadded}}, 48};
+  EXPECT_EQ(Text(c, 0),
+            "rank 0: source f32[2], target f32[5], workspace 48\n"
+            "group 0 over 0: number 0 of {0,1,2}\n"
+            "0 all_gather group 0: source+0 -> workspace+0, 2 f32\n"
+            "0 copy workspace+0 (2):(1) -> target+0 :(1); workspace+8 (2):(1) -> target+8 :(1); "
+            "workspace+16 (1):(1) -> target+16 :(1)\n");
+  EXPECT_EQ(Text(c, 2),
+            "rank 2: source f32[1], target f32[5], workspace 48\n"
+            "group 0 over 0: number 0 of {0,1,2}\n"
+            "0 copy source+0 (1):(1) -> workspace+0 :(1)\n"
+            "0 fill_zero workspace+4, 4 bytes\n"
+            "0 all_gather group 0: workspace+0 -> workspace+16, 2 f32\n"
+            "0 copy workspace+16 (2):(1) -> target+0 :(1); workspace+24 (2):(1) -> target+8 :(1); "
+            "workspace+32 (1):(1) -> target+16 :(1)\n");
+}
+
+TEST(LoweringTest, PaddedScatter) {
+  const Case c = {"a=3", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 16, kPadded}},
+                  48};
+  EXPECT_EQ(Text(c, 1),
+            "rank 1: source f32[5], target f32[2], workspace 48\n"
+            "group 0 over 0: number 0 of {0,1,2}\n"
+            "0 copy source+0 (2):(1) -> workspace+0 :(1); source+8 (2):(1) -> workspace+8 :(1); "
+            "source+16 (1):(1) -> workspace+16 :(1)\n"
+            "0 fill_zero workspace+20, 4 bytes\n"
+            "0 reduce_scatter group 0: workspace+0 -> target+0, 2 f32 sum\n");
+  EXPECT_EQ(Text(c, 2),
+            "rank 2: source f32[5], target f32[1], workspace 48\n"
+            "group 0 over 0: number 0 of {0,1,2}\n"
+            "0 copy source+0 (2):(1) -> workspace+0 :(1); source+8 (2):(1) -> workspace+8 :(1); "
+            "source+16 (1):(1) -> workspace+16 :(1)\n"
+            "0 fill_zero workspace+20, 4 bytes\n"
+            "0 reduce_scatter group 0: workspace+0 -> workspace+32, 2 f32 sum\n"
+            "0 copy workspace+32 (1):(1) -> target+0 :(1)\n");
+}
+
+TEST(LoweringTest, PaddingRunsOverEmptyBlocks) {
+  EXPECT_EQ(
+      Text({"a=4", "f32[2]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 8, 4, 12, kPadded}}, 32},
+           3),
+      "rank 3: source f32[2], target f32[0], workspace 32\n"
+      "group 0 over 0: number 0 of {0,1,2,3}\n"
+      "0 copy source+0 (1):(1) -> workspace+0 :(1); source+4 (1):(1) -> workspace+4 :(1)\n"
+      "0 fill_zero workspace+8, 8 bytes\n"
+      "0 reduce_scatter group 0: workspace+0 -> workspace+16, 1 f32 sum\n");
+}
+
+// The communicator counts ranks in ascending order, so blocks change places.
+TEST(LoweringTest, ListedRanksPackByRank) {
+  const Case c = {"a=4@2,0,1,3", "f32[8]", "S(0)", "R", {{kAllGather, "a", "R", 8, 32, 24}}, 32};
+  EXPECT_EQ(Text(c, 2),
+            "rank 2: source f32[2], target f32[8], workspace 32\n"
+            "group 0 over 0: number 0 of {0,1,2,3}\n"
+            "0 all_gather group 0: source+0 -> workspace+0, 2 f32\n"
+            "0 copy workspace+0 (2):(1) -> target+8 :(1); workspace+8 (2):(1) -> target+16 :(1); "
+            "workspace+16 (2):(1) -> target+0 :(1); workspace+24 (2):(1) -> target+24 :(1)\n");
+}
+
+TEST(LoweringTest, AllToAllPacksAndKeepsItsOwn) {
+  const Case c = {"a=3", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}},
+                  32};
+  EXPECT_EQ(
+      Text(c, 0),
+      "rank 0: source f32[2,3], target f32[5,1], workspace 32\n"
+      "group 0 over 0: number 0 of {0,1,2}\n"
+      "0 copy source+4 (2):(3) -> workspace+0 :(1); source+8 (2):(3) -> workspace+8 :(1); source+0 "
+      "(2):(3) -> target+0 :(1)\n"
+      "0 send_recv group 0: send [1: workspace+0 2, 2: workspace+8 2] recv [1: workspace+16 2, 2: "
+      "workspace+24 1] f32\n"
+      "0 copy workspace+16 (2):(1) -> target+8 :(1); workspace+24 (1):(1) -> target+16 :(1)\n");
+  EXPECT_EQ(
+      Text(c, 2),
+      "rank 2: source f32[1,3], target f32[5,1], workspace 32\n"
+      "group 0 over 0: number 0 of {0,1,2}\n"
+      "0 copy source+0 (1):(1) -> workspace+0 :(1); source+4 (1):(1) -> workspace+4 :(1); source+8 "
+      "(1):(1) -> target+16 :(1)\n"
+      "0 send_recv group 0: send [0: workspace+0 1, 1: workspace+4 1] recv [0: workspace+16 2, 1: "
+      "workspace+24 2] f32\n"
+      "0 copy workspace+16 (2):(1) -> target+0 :(1); workspace+24 (2):(1) -> target+8 :(1)\n");
+}
+
+TEST(LoweringTest, PermuteSendsWholeBoxes) {
+  const Case c = {"a=2,b=2",
+                  "f32[8]",
+                  "S(0),S(0)",
+                  "S(0)[1],S(0)[0]",
+                  {{kPermute, "a,b", "S(0)[1],S(0)[0]", 8, 8, 8}},
+                  0};
+  EXPECT_EQ(Text(c, 0),
+            "rank 0: source f32[2], target f32[2], workspace 0\n"
+            "group 0 over 0,1: number 0 of {0,1,2,3}\n"
+            "0 copy source+0 (2):(1) -> target+0 :(1)\n"
+            "0 send_recv group 0: send [] recv [] f32\n");
+  EXPECT_EQ(Text(c, 1),
+            "rank 1: source f32[2], target f32[2], workspace 0\n"
+            "group 0 over 0,1: number 0 of {0,1,2,3}\n"
+            "0 send_recv group 0: send [2: source+0 2] recv [2: target+0 2] f32\n");
+}
+
+TEST(LoweringTest, ExchangeSendsCopiesToReplicas) {
+  const Case c = {"a=2,b=2", "f32[4]", "S(0),R", "R,S(0)", {{kExchange, "a,b", "R,S(0)", 8, 8, 8}},
+                  32};
+  EXPECT_EQ(Text(c, 0),
+            "rank 0: source f32[2], target f32[2], workspace 32\n"
+            "group 0 over 0,1: number 0 of {0,1,2,3}\n"
+            "0 copy source+0 (2):(1) -> workspace+0 :(1); source+0 (2):(1) -> target+0 :(1)\n"
+            "0 send_recv group 0: send [2: workspace+0 2] recv [] f32\n");
+  EXPECT_EQ(Text(c, 1),
+            "rank 1: source f32[2], target f32[2], workspace 32\n"
+            "group 0 over 0,1: number 0 of {0,1,2,3}\n"
+            "0 send_recv group 0: send [] recv [3: workspace+0 2] f32\n"
+            "0 copy workspace+0 (2):(1) -> target+0 :(1)\n");
+}
+
+TEST(LoweringTest, MasksFillAndKeep) {
+  const Case c = {"a=2,b=2", "f32[]", "P,R", "P,P", {{kMask, "b", "P,P", 4, 4, 0}}, 0};
+  EXPECT_EQ(Text(c, 0),
+            "rank 0: source f32[], target f32[], workspace 0\n"
+            "0 copy source+0 (1):(1) -> target+0 :(1)\n");
+  EXPECT_EQ(Text(c, 1),
+            "rank 1: source f32[], target f32[], workspace 0\n"
+            "0 fill_identity target+0, 1 f32 sum\n");
+  EXPECT_EQ(Text({"a=2", "f32[3]", "S(0)", "P", {{kMask, "a", "P", 8, 12, 0}}, 0}, 1),
+            "rank 1: source f32[1], target f32[3], workspace 0\n"
+            "0 fill_identity target+0, 3 f32 sum\n"
+            "0 copy source+0 (1):(1) -> target+8 :(1)\n");
+  EXPECT_EQ(Text({"a=2", "f32[2]", "R", "P(avg)", {{kMask, "a", "P(avg)", 8, 8, 0}}, 0}, 1),
+            "rank 1: source f32[2], target f32[2], workspace 0\n"
+            "0 copy source+0 (2):(1) -> target+0 :(1)\n");
+}
+
+TEST(LoweringTest, TensorWithoutElementsNeedsNoGroup) {
+  EXPECT_EQ(Text({"a=2", "f32[0]", "S(0)", "R", {{kAllGather, "a", "R", 0, 0, 0}}, 0}, 1),
+            "rank 1: source f32[0], target f32[0], workspace 0\n");
+}
+
+// One rank's group has nothing to do, but every rank names the partition.
+TEST(LoweringTest, IdleGroupMakesNoCall) {
+  const Case c = {
+      "a=4,b=2", "f32[3]", "S(0),S(0)", "S(0),R", {{kAllGather, "b", "S(0),R", 4, 4, 4, kPadded}},
+      32};
+  EXPECT_EQ(Text(c, 7),
+            "rank 7: source f32[0], target f32[0], workspace 32\n"
+            "group 0 over 1: number 3 of {6,7}\n");
+}
+
+TEST(LoweringTest, SeveralPartitionsInPlanOrder) {
+  const Case c = {"a=2,b=2,c=2",
+                  "f32[4]",
+                  "P,P,S(0)",
+                  "R,R,R",
+                  {{kReduceScatter, "a", "S(0)[1],P,S(0)[0]", 8, 4, 4},
+                   {kAllReduce, "b", "S(0)[1],R,S(0)[0]", 4, 4, 4},
+                   {kAllGather, "a", "R,R,S(0)", 4, 8, 4},
+                   {kAllGather, "c", "R,R,R", 8, 16, 8}},
+                  32};
+  const Program program = Lower(MakeCase(c), 5).value();
+  ASSERT_EQ(program.groups.size(), 3);
+  EXPECT_EQ(program.groups[0].ranks, (std::vector<int64_t>{1, 5}));
+  EXPECT_EQ(program.groups[0].number, 1);
+  EXPECT_EQ(program.groups[1].ranks, (std::vector<int64_t>{5, 7}));
+  EXPECT_EQ(program.groups[1].number, 3);
+  EXPECT_EQ(program.groups[2].ranks, (std::vector<int64_t>{4, 5}));
+  EXPECT_EQ(program.groups[2].number, 2);
+  EXPECT_EQ(program.instructions.back().group, 2);
+}
+
+std::string Refusal(PlanFields fields, int64_t rank = 0) {
+  const absl::StatusOr<Program> program = Lower(Plan::FromParts(std::move(fields), {}), rank);
+  return program.ok() ? "lowered" : program.status().ToString();
+}
+
+TEST(LoweringTest, RefusesWhatItCannotRun) {
+  const Case gather = {"a=2", "f32[4]", "S(0)", "R", {{kAllGather, "a", "R", 8, 16, 8}}, 0};
+  EXPECT_EQ(Refusal(MakeFields(gather), 2), "INVALID_ARGUMENT: rank 2 is not in mesh a=2");
+
+  PlanFields cast = MakeFields(gather);
+  cast.steps[0].op = StepOp::kCast;
+  EXPECT_EQ(Refusal(cast), "UNIMPLEMENTED: a cast cannot be run yet");
+
+  PlanFields wire = MakeFields(gather);
+  wire.steps[0].wire_dtype = DType::kBF16;
+  EXPECT_EQ(Refusal(wire), "UNIMPLEMENTED: all_gather{a} -> R: f32 cannot travel as bf16 yet");
+
+  PlanFields meshes = MakeFields(gather);
+  meshes.meshes.push_back(DeviceMesh::Parse("b=2").value());
+  EXPECT_EQ(Refusal(meshes), "UNIMPLEMENTED: plans over 2 meshes cannot be run yet: a=2 to a=2");
+
+  const Case reduce = {"a=2", "f32[4]", "P", "R", {{kAllReduce, "a", "R", 16, 16, 16}}, 0};
+  PlanFields ordered = MakeFields(reduce);
+  ordered.steps[0].reduce_order = ReduceOrder::kAscending;
+  EXPECT_EQ(Refusal(ordered),
+            "UNIMPLEMENTED: all_reduce{a} -> R: a fixed order of reduction cannot be run yet");
+
+  PlanFields ragged = MakeFields({"a=2", "f32[4]", "S(0){1,3}", "S(0){1,3}", {}, 0});
+  EXPECT_EQ(Refusal(ragged), "UNIMPLEMENTED: S(0){1,3}: ragged shards cannot be run yet");
+}
+
+TEST(LoweringTest, RefusesStepsThatCannotBe) {
+  const Case gather = {"a=2", "f32[5]", "S(0)", "R", {{kAllGather, "a", "R", 12, 20, 12}}, 48};
+  PlanFields small = MakeFields(gather);
+  small.total.workspace_bytes = 32;
+  EXPECT_EQ(Refusal(small, 1),
+            "INVALID_ARGUMENT: step 0 needs 8 bytes beyond the workspace's 32 on rank 1");
+
+  PlanFields wrong_op = MakeFields(gather);
+  wrong_op.steps[0].op = StepOp::kReduceScatter;
+  wrong_op.steps[0].reduce_op = ReduceOp::kSum;
+  EXPECT_EQ(Refusal(wrong_op), "INVALID_ARGUMENT: reduce_scatter{a} -> R removes cuts");
+  wrong_op.steps[0].op = StepOp::kSlice;
+  EXPECT_EQ(Refusal(wrong_op),
+            "INVALID_ARGUMENT: slice{a} -> R: rank 0 holds [0:3], which lacks part of [0:5]");
+  wrong_op.steps[0].op = StepOp::kPermute;
+  EXPECT_EQ(Refusal(wrong_op),
+            "INVALID_ARGUMENT: permute{a} -> R is no permutation: tensor dim 0 has 1 cuts before "
+            "and 0 after");
+  wrong_op.steps[0].op = StepOp::kMask;
+  EXPECT_EQ(Refusal(wrong_op),
+            "INVALID_ARGUMENT: mask{a} -> R: mesh dim a does not become partial");
+  wrong_op.steps[0].op = StepOp::kAllReduce;
+  EXPECT_EQ(Refusal(wrong_op), "INVALID_ARGUMENT: all_reduce{a} -> R changes boxes");
+
+  PlanFields elsewhere = MakeFields(gather);
+  elsewhere.to = elsewhere.from;
+  EXPECT_EQ(Refusal(elsewhere),
+            "INVALID_ARGUMENT: the plan ends with [0:5] on rank 0, not with [0:3]");
+
+  PlanFields dims =
+      MakeFields({"a=2,b=2", "f32[4]", "S(0),R", "R,R", {{kAllGather, "b", "R,R", 8, 16, 8}}, 0});
+  EXPECT_EQ(Refusal(dims),
+            "INVALID_ARGUMENT: mesh dim a moves and is not among the mesh dims of all_gather{b} -> "
+            "R,R");
+}
+
+// Every byte that is read was written, every byte of the target is, and nothing leaves its buffer:
+// on each rank of plans over random shardings.
+TEST(LoweringTest, ProgramsOfRandomPlansStayInBounds) {
+  std::mt19937_64 random(7);
+  const auto pick = [&](int n) { return static_cast<int>(random() % n); };
+  int steps = 0;
+  for (int round = 0; round < 1500; ++round) {
+    const std::vector<std::string> meshes = {
+        "a=4", "a=2,b=3", "a=3,b=1,c=2", "a=2,b=2,c=2", "a=2,b=2@3,0,2,1", "a=2,b=3@9,4,1,0,2,5"};
+    const DeviceMesh mesh = DeviceMesh::Parse(meshes[pick(6)]).value();
+    TensorType type{DType::kBF16, {}};
+    for (int t = pick(4); t > 0; --t) type.shape.push_back(pick(6));
+    const auto sharding = [&](bool partial) {
+      std::vector<Placement> placements;
+      for (int d = 0; d < mesh.NumDims(); ++d) {
+        const int choice = pick(partial ? 3 : 2);
+        if (choice == 2) {
+          placements.push_back(Placement::Partial());
+        } else if (choice == 1 && !type.shape.empty()) {
+          placements.push_back(Placement::Shard(pick(static_cast<int>(type.shape.size()))));
+        } else {
+          placements.push_back(Placement::Replicate());
+        }
+      }
+      return Sharding::Create(mesh, type, std::move(placements)).value();
+    };
+    const PlannerKind planner = pick(2) == 0 ? PlannerKind::kBest : PlannerKind::kPerDim;
+    const Plan plan = MakePlan(sharding(true), sharding(false), {.planner = planner}).value();
+    steps += static_cast<int>(plan.steps().size());
+    for (const int64_t rank : mesh.Ranks()) {
+      const absl::StatusOr<Program> program = Lower(plan, rank);
+      ASSERT_TRUE(program.ok()) << program.status().ToString() << "\n" << plan.CanonicalText();
+      ASSERT_EQ(CheckProgram(*program), "") << plan.CanonicalText() << program->ToString();
+    }
+  }
+  EXPECT_GT(steps, 1500);
+}
+
+TEST(LoweringTest, CheckProgramFindsFaults) {
+  Program program =
+      Lower(MakeCase(
+                {"a=3", "f32[5]", "S(0)", "R", {{kAllGather, "a", "R", 8, 20, 16, kPadded}}, 48}),
+            2)
+          .value();
+  ASSERT_EQ(CheckProgram(program), "");
+  Program unpadded = program;
+  unpadded.instructions.erase(unpadded.instructions.begin() + 1);
+  EXPECT_EQ(CheckProgram(unpadded), "workspace+4 is not written");
+  Program short_copy = program;
+  short_copy.copies.back().shape[0] = 0;
+  short_copy.instructions.back().copies.size -= 1;
+  EXPECT_EQ(CheckProgram(short_copy), "target+16 is never written");
+  Program beyond = program;
+  beyond.copies.back().dst.offset = 20;
+  EXPECT_EQ(CheckProgram(beyond), "target+20 with 4 bytes is out of bounds");
+}
+
+}  // namespace
+}  // namespace meshift
