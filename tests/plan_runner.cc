@@ -30,6 +30,12 @@ PlanRunner::PlanRunner(const DeviceMesh& mesh) : mesh_(mesh), ranks_(mesh.NumRan
   }
 }
 
+PlanRunner::~PlanRunner() {
+  // A run that failed may have left work on streams: it ends before the buffers do.
+  for (Rank& rank : ranks_) rank.groups->AbortAll();
+  for (Rank& rank : ranks_) rank.stream.reset();
+}
+
 absl::StatusOr<RunOutcome> PlanRunner::Run(const Plan& plan) {
   MESHIFT_ASSIGN_OR_RETURN(const testkit::Oracle oracle,
                            testkit::Oracle::Create(plan.from(), plan.to()));

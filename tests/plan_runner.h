@@ -33,6 +33,7 @@ struct RunOutcome {
 class PlanRunner {
  public:
   explicit PlanRunner(const DeviceMesh& mesh);
+  ~PlanRunner();
 
   // Two exact passes with different fills, in rank order, and one rounding pass under adversarial
   // reduction. The plan is not verified. An error where it cannot be lowered or run.
