@@ -1,0 +1,143 @@
+#include "comm/group_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/communicator.h"
+#include "comm/program.h"
+#include "comm/testing_fake_engine.h"
+#include "mesh/device_mesh.h"
+
+namespace meshift {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+DeviceMesh Mesh(const std::string& text) { return DeviceMesh::Parse(text).value(); }
+
+ProgramGroup GroupOf(const DeviceMesh& mesh, const DimSet& mesh_dims, int64_t rank) {
+  ProgramGroup group{.mesh_dims = mesh_dims, .number = 0, .ranks = mesh.GroupOf(mesh_dims, rank)};
+  std::sort(group.ranks.begin(), group.ranks.end());
+  return group;
+}
+
+TEST(GroupCacheTest, MakesEachGroupOnceWhenItIsFirstNeeded) {
+  FakeEngine engine(5, 8);
+  const DeviceMesh mesh = Mesh("a=2,b=4");
+  const auto cache = GroupCache::Create(&engine, mesh).value();
+  EXPECT_EQ(engine.log(), Lines{});
+  Communicator* const row = cache->Get(mesh, GroupOf(mesh, {1}, 5)).value();
+  EXPECT_EQ(cache->Get(mesh, GroupOf(mesh, {1}, 5)).value(), row);
+  EXPECT_EQ(row->size(), 4);
+  EXPECT_EQ(row->rank(), 1);
+  cache->Get(mesh, GroupOf(mesh, {0}, 5)).value();
+  EXPECT_EQ(engine.log(), (Lines{"split 0 of {0,1,2,3,4,5,6,7}: {4,5,6,7}",
+                                 "split 0 of {0,1,2,3,4,5,6,7}: {1,5}"}));
+  const GroupCacheStats stats = cache->stats();
+  EXPECT_EQ(stats.created, 2);
+  EXPECT_EQ(stats.reused, 1);
+  EXPECT_EQ(stats.dropped, 0);
+  EXPECT_EQ(stats.size, 2);
+}
+
+TEST(GroupCacheTest, TheWholeMeshIsTheRoot) {
+  FakeEngine engine(3, 4);
+  const DeviceMesh mesh = Mesh("a=2,b=2@3,1,0,2");
+  const auto cache = GroupCache::Create(&engine, mesh).value();
+  EXPECT_EQ(cache->Get(mesh, GroupOf(mesh, {0, 1}, 3)).value(), engine.world());
+  EXPECT_EQ(engine.log(), Lines{});
+  EXPECT_EQ(cache->stats().created, 0);
+  EXPECT_EQ(cache->stats().reused, 1);
+}
+
+TEST(GroupCacheTest, PartOfTheWorldHasARootOfItsOwn) {
+  FakeEngine engine(2, 8);
+  const DeviceMesh mesh = Mesh("a=2,b=2@6,7,2,3");
+  const auto cache = GroupCache::Create(&engine, mesh).value();
+  cache->Get(mesh, GroupOf(mesh, {1}, 2)).value();
+  EXPECT_EQ(engine.log(),
+            (Lines{"split 0 of {0,1,2,3,4,5,6,7}: {2,3,6,7}", "split 0 of {2,3,6,7}: {2,3}"}));
+}
+
+TEST(GroupCacheTest, MeshOfOneRankHasNoRoot) {
+  FakeEngine engine(2, 8);
+  ASSERT_TRUE(GroupCache::Create(&engine, Mesh("a=1@2")).ok());
+  EXPECT_EQ(engine.log(), Lines{});
+}
+
+TEST(GroupCacheTest, OtherNamesForAPartitionFindIt) {
+  FakeEngine engine(5, 8);
+  const DeviceMesh mesh = Mesh("a=2,b=4");
+  const DeviceMesh other = Mesh("x=2,y=2,z=2");
+  const DeviceMesh listed = Mesh("u=4,v=2@0,4,1,5,2,6,3,7");
+  const auto cache = GroupCache::Create(&engine, mesh).value();
+  Communicator* const row = cache->Get(mesh, GroupOf(mesh, {1}, 5)).value();
+  EXPECT_EQ(cache->Get(other, GroupOf(other, {1, 2}, 5)).value(), row);
+  EXPECT_EQ(cache->Get(listed, GroupOf(listed, {0}, 5)).value(), row);
+  EXPECT_EQ(engine.log().size(), 1);
+}
+
+// {0,1} {2,3} {4,5}, then {0,1} {2,4} {3,5}: ranks 0 and 1 know their group, but the others cannot
+// split without them.
+TEST(GroupCacheTest, KnownGroupIsSplitAgainWithItsPartition) {
+  const DeviceMesh mesh = Mesh("a=3,b=2");
+  const DeviceMesh listed = Mesh("a=3,b=2@0,1,2,4,3,5");
+  for (const int64_t rank : {0, 1, 2, 3, 4, 5}) {
+    FakeEngine engine(rank, 6);
+    const auto cache = GroupCache::Create(&engine, mesh).value();
+    Communicator* const first = cache->Get(mesh, GroupOf(mesh, {1}, rank)).value();
+    Communicator* const second = cache->Get(listed, GroupOf(listed, {1}, rank)).value();
+    EXPECT_EQ(engine.log().size(), 2);
+    EXPECT_EQ(first == second, rank < 2);
+    EXPECT_EQ(cache->stats().dropped, rank < 2 ? 1 : 0);
+    EXPECT_EQ(cache->stats().size, rank < 2 ? 1 : 2);
+  }
+}
+
+TEST(GroupCacheTest, Refusals) {
+  FakeEngine engine(5, 8);
+  EXPECT_EQ(GroupCache::Create(&engine, Mesh("a=4")).status().ToString(),
+            "INVALID_ARGUMENT: rank 5 is not in mesh a=4");
+  EXPECT_EQ(GroupCache::Create(&engine, Mesh("a=16")).status().ToString(),
+            "INVALID_ARGUMENT: rank 15 of mesh a=16 is not in the engine's world of 8");
+  const DeviceMesh mesh = Mesh("a=2,b=4");
+  const auto cache = GroupCache::Create(&engine, mesh).value();
+  EXPECT_EQ(cache->Get(mesh, {.mesh_dims = {}, .number = 0, .ranks = {5}}).status().ToString(),
+            "INVALID_ARGUMENT: a group of 1 ranks needs no communicator");
+  const DeviceMesh part = Mesh("a=2,b=2@4-7");
+  EXPECT_EQ(
+      cache->Get(part, GroupOf(part, {1}, 5)).status().ToString(),
+      "INVALID_ARGUMENT: mesh a=2,b=2@4-7 has other ranks than mesh a=2,b=4, for which groups "
+      "are made");
+}
+
+TEST(GroupCacheTest, FailedSplitIsNotKept) {
+  FakeEngine engine(5, 8);
+  const DeviceMesh mesh = Mesh("a=2,b=4");
+  const auto cache = GroupCache::Create(&engine, mesh).value();
+  engine.FailOn("split", absl::InternalError("no more"));
+  EXPECT_EQ(cache->Get(mesh, GroupOf(mesh, {1}, 5)).status().ToString(), "INTERNAL: no more");
+  EXPECT_EQ(cache->stats().size, 0);
+}
+
+TEST(GroupCacheTest, AbortsWhatItHandedOut) {
+  FakeEngine engine(5, 8);
+  const DeviceMesh mesh = Mesh("a=2,b=4");
+  const auto cache = GroupCache::Create(&engine, mesh).value();
+  cache->AbortAll();
+  EXPECT_EQ(engine.aborts(), 0);  // the world is the engine's
+  cache->Get(mesh, GroupOf(mesh, {1}, 5)).value();
+  cache->Get(mesh, GroupOf(mesh, {0, 1}, 5)).value();
+  cache->AbortAll();
+  EXPECT_EQ(engine.aborts(), 2);
+}
+
+}  // namespace
+}  // namespace meshift
