@@ -56,7 +56,8 @@ absl::Status CheckPair(const Sharding& source, const Sharding& target) {
   for (int d = 0; d < source.mesh().NumDims(); ++d) {
     const Placement& from = source.placement(d);
     const Placement& to = target.placement(d);
-    if (!to.IsPartial()) continue;
+    // Over a mesh dim of size 1 every op is the identity.
+    if (!to.IsPartial() || source.mesh().dim(d).size == 1) continue;
     const bool changes_op = from.IsPartial() && from.op() != to.op();
     const bool spreads_shard = from.IsShard() && to.op() == ReduceOp::kAvg;
     if (changes_op || spreads_shard) {

@@ -233,6 +233,23 @@ TEST(OracleTest, PartialKept) {
   EXPECT_EQ(result.replicas_differ, 1);
 }
 
+// A sum of 1 and -1 is +0 in any order.
+TEST(OracleTest, TheSignOfAPartialZeroCounts) {
+  const Oracle oracle = OracleOf("f8e5m2[400]", "a=2", "P", "P");
+  const Fill fill{.seed = 1};
+  auto x = SourceOf<uint8_t>(oracle, fill, 0);
+  auto y = SourceOf<uint8_t>(oracle, fill, 1);
+  EXPECT_TRUE(Check<uint8_t>(oracle, fill, {x, y}).ok());
+  int64_t zeros = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if ((x[i] ^ 0x80) != y[i] && (x[i] != 0 || y[i] != 0)) continue;
+    x[i] = y[i] = 0x80;  // -0.0
+    ++zeros;
+  }
+  EXPECT_GT(zeros, 10);
+  EXPECT_EQ(Check<uint8_t>(oracle, fill, {x, y}).wrong, zeros);
+}
+
 TEST(OracleTest, TwoMeshes) {
   const Oracle oracle =
       Oracle::Create(Of("i32[3]", "a=2", "P"), Of("i32[3]", "x=3@5,4,3", "S(0)")).value();
