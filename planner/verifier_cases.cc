@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/checked_math.h"
 #include "planner/verifier.h"
 
 namespace meshift {
@@ -85,7 +86,8 @@ PlanFields MakeFields(const Case& c) {
   plan.total.workspace_bytes = c.workspace;
   plan.total.peak_bytes = c.workspace;
   for (const Sharding* sharding : {&plan.from, &plan.to}) {
-    plan.total.peak_bytes += Bytes(from.dtype(), sharding->MaxLocalElements());
+    plan.total.peak_bytes =
+        SaturatingAdd(plan.total.peak_bytes, Bytes(from.dtype(), sharding->MaxLocalElements()));
   }
   return plan;
 }
