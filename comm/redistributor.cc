@@ -71,6 +71,10 @@ absl::Status CheckView(std::string_view name, const TensorView& view, DType dtyp
   return absl::OkStatus();
 }
 
+std::string DeviceText(const Device& device) {
+  return fmt::format("{}:{}", device.kind == Device::Kind::kHost ? "host" : "cuda", device.index);
+}
+
 struct Memory {
   std::string_view name;
   const void* data;
@@ -214,7 +218,7 @@ absl::StatusOr<RunHandle> RunHandle::Rep::Enqueue(const Prepared& prepared,
       CheckView("target", target, program.dtype, program.target_shape, program.rank));
   if (!(source.device == target.device)) {
     return InvalidArgument("the source is on device {}, the target on device {}",
-                           source.device.index, target.device.index);
+                           DeviceText(source.device), DeviceText(target.device));
   }
   const Memory in{"source", source.data, source.NumBytes()};
   const Memory out{"target", target.data, target.NumBytes()};

@@ -1,0 +1,239 @@
+#include "comm/local_run.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "comm/local/local_world.h"
+#include "mesh/device_mesh.h"
+#include "placement/placement.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+#include "planner/verifier_cases.h"
+
+namespace meshift {
+namespace {
+
+// The element at a global index has the value index + 1; a partial sum's (average's) contribution
+// at coordinate c of a mesh dim is 1 + c times that.
+float ValueOf(const Sharding& sharding, const Coordinate& at, int64_t index) {
+  auto value = static_cast<float>(index + 1);
+  for (size_t d = 0; d < at.size(); ++d) {
+    if (sharding.placement(static_cast<int>(d)).IsPartial()) value *= static_cast<float>(1 + at[d]);
+  }
+  return value;
+}
+
+// What the whole tensor is, by the same rule.
+float WholeValue(const Sharding& from, int64_t index) {
+  auto value = static_cast<float>(index + 1);
+  for (int d = 0; d < from.mesh().NumDims(); ++d) {
+    if (!from.placement(d).IsPartial()) continue;
+    const auto n = static_cast<float>(from.mesh().dim(d).size);
+    value *= from.placement(d).op() == ReduceOp::kAvg ? (n + 1) / 2 : n * (n + 1) / 2;
+  }
+  return value;
+}
+
+std::vector<int64_t> GlobalIndices(const Sharding& sharding, const Coordinate& at) {
+  const Box box = sharding.BoxAt(at);
+  std::vector<int64_t> indices = {0};
+  for (size_t t = 0; t < box.size.size(); ++t) {
+    std::vector<int64_t> next;
+    for (const int64_t index : indices) {
+      for (int64_t i = 0; i < box.size[t]; ++i) {
+        next.push_back(index * sharding.shape()[t] + box.offset[t] + i);
+      }
+    }
+    indices = next;
+  }
+  return indices;
+}
+
+// Runs the plan twice on a world of its own. "", or what is wrong.
+std::string RunCase(const Case& c) {
+  if (const std::string verdict = Judge(c); !verdict.empty()) return verdict;
+  const Plan plan = Plan::Seal(MakeFields(c));
+  const DeviceMesh& mesh = plan.from().mesh();
+  const int64_t n = mesh.NumRanks();
+  const std::vector<int64_t> ranks = mesh.Ranks();
+  const auto world =
+      LocalWorld::Create(
+          {.num_ranks = *std::max_element(ranks.begin(), ranks.end()) + 1, .num_workers = 0})
+          .value();
+  const auto runner = LocalRunner::Create(world.get(), mesh).value();
+  std::vector<std::vector<float>> in(n);
+  std::vector<std::vector<float>> out(n);
+  std::vector<void*> sources(n);
+  std::vector<void*> targets(n);
+  for (int64_t p = 0; p < n; ++p) {
+    const Coordinate at = mesh.CoordinateAt(p);
+    for (const int64_t index : GlobalIndices(plan.from(), at)) {
+      in[p].push_back(ValueOf(plan.from(), at, index));
+    }
+    out[p].assign(GlobalIndices(plan.to(), at).size(), -1);
+    sources[p] = in[p].data();
+    targets[p] = out[p].data();
+  }
+  const std::vector<std::vector<float>> before = in;
+  absl::StatusOr<LocalRun> run = runner->Run(plan, sources, targets);
+  if (run.ok()) run = runner->Run(plan, sources, targets);
+  if (!run.ok()) return run.status().ToString();
+  if (in != before) return "the source has changed";
+  for (size_t i = 0; i < plan.steps().size(); ++i) {
+    if (run->steps[i].bytes_sent == plan.steps()[i].bytes_sent) continue;
+    return "step " + std::to_string(i) + " sent " + std::to_string(run->steps[i].bytes_sent);
+  }
+  // Partial targets are reduced, then every replica is compared.
+  std::map<std::pair<Coordinate, int64_t>, std::pair<float, float>> sums;  // with the divisor
+  for (int64_t p = 0; p < n; ++p) {
+    Coordinate at = mesh.CoordinateAt(p);
+    const std::vector<int64_t> indices = GlobalIndices(plan.to(), at);
+    float divisor = 1;
+    for (int d = 0; d < mesh.NumDims(); ++d) {
+      if (!plan.to().placement(d).IsPartial()) continue;
+      if (plan.to().placement(d).op() == ReduceOp::kAvg) {
+        divisor *= static_cast<float>(mesh.dim(d).size);
+      }
+      at[d] = 0;
+    }
+    for (size_t i = 0; i < indices.size(); ++i) {
+      auto& sum = sums[{at, indices[i]}];
+      sum.first += out[p][i];
+      sum.second = divisor;
+    }
+  }
+  for (const auto& [where, sum] : sums) {
+    const float wanted = WholeValue(plan.from(), where.second);
+    if (sum.first / sum.second == wanted) continue;
+    return "element " + std::to_string(where.second) + " is " +
+           std::to_string(sum.first / sum.second) + ", not " + std::to_string(wanted);
+  }
+  return "";
+}
+
+TEST(LocalRunTest, PlansByHandAreRight) {
+  const std::vector<Row> gather = {{kAllGather, "a", "R", 8, 32, 24}};
+  const std::vector<Case> cases = {
+      {"a=2", "f32[4,3]", "S(0)", "S(0)", {}, 0},
+      {"a=2,b=3", "f32[4]", "P,P", "R,R", {{kAllReduce, "a,b", "R,R", 16, 16, 27}}, 0},
+      {"a=2,b=2",
+       "f32[4]",
+       "P(avg),P",
+       "R,R",
+       {{kAllReduce, "a,b", "R,R", 16, 16, 24, StepSizes::kEven, ReduceOp::kAvg, 2}},
+       0},
+      {"dp=2,tp=2",
+       "f32[4,2]",
+       "P,R",
+       "R,R",
+       {{kSlice, "tp", "P,S(0)", 32, 16, 0},
+        {kAllReduce, "dp", "R,S(0)", 16, 16, 16},
+        {kAllGather, "tp", "R,R", 16, 32, 16}},
+       32},
+      {"a=2,b=2",
+       "f32[8,6]",
+       "P,P",
+       "S(0),S(1)",
+       {{kReduceScatter, "a,b", "S(0),S(1)", 192, 48, 144}},
+       192},
+      {"a=3", "f32[5]", "S(0)", "R", {{kAllGather, "a", "R", 8, 20, 16, kPadded}}, 48},
+      {"a=3", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 16, kPadded}}, 48},
+      {"a=3", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}}, 32},
+      {"a=4", "f32[2]", "S(0)", "R", {{kAllGather, "a", "R", 4, 8, 12, kPadded}}, 32},
+      {"a=2,b=2",
+       "f32[8]",
+       "S(0),S(0)",
+       "S(0)[1],S(0)[0]",
+       {{kPermute, "a,b", "S(0)[1],S(0)[0]", 8, 8, 8}},
+       0},
+      {"a=2,b=2", "f32[4]", "S(0),R", "R,S(0)", {{kExchange, "a,b", "R,S(0)", 8, 8, 8}}, 32},
+      {"a=2,b=2", "f32[4]", "S(0),R", "R,S(0)", {{kPermute, "a,b", "R,S(0)", 8, 8, 8}}, 0},
+      {"a=4", "f32[8]", "S(0)", "R", gather, 0},
+      {"a=4@1,3,5,9", "f32[8]", "S(0)", "R", gather, 0},
+      {"a=4@2,0,1,3", "f32[8]", "S(0)", "R", gather, 32},
+      {"a=4@2,0,1,3", "f32[8]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 32, 8, 24}}, 32},
+      {"a=3@5,0,2", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}}, 32},
+      {"a=2,b=2@3,0,2,1",
+       "f32[8]",
+       "S(0),S(0)",
+       "S(0)[1],S(0)[0]",
+       {{kPermute, "a,b", "S(0)[1],S(0)[0]", 8, 8, 8}},
+       0},
+      {"a=2,b=2",
+       "f32[]",
+       "P,R",
+       "R,R",
+       {{kMask, "b", "P,P", 4, 4, 0}, {kAllReduce, "a,b", "R,R", 4, 4, 6}},
+       16},
+      {"a=2", "f32[3]", "S(0)", "P", {{kMask, "a", "P", 8, 12, 0}}, 0},
+      {"a=2", "f32[2]", "R", "P(avg)", {{kMask, "a", "P(avg)", 8, 8, 0}}, 0},
+      {"a=2", "f32[0]", "S(0)", "R", {{kAllGather, "a", "R", 0, 0, 0}}, 0},
+      {"a=1,b=2,c=1",
+       "f32[4]",
+       "R,P,S(0)",
+       "S(0),R,R",
+       {{kAllReduce, "b", "S(0),R,R", 16, 16, 16}},
+       0},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(RunCase(c), "") << c.tensor << " on " << c.mesh << ": " << c.from << " -> " << c.to;
+  }
+}
+
+TEST(LocalRunTest, CountsAndTimesPerStep) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
+  const auto world = LocalWorld::Create({.num_ranks = 4}).value();
+  const auto runner = LocalRunner::Create(world.get(), mesh, {.time_steps = true}).value();
+  const Sharding from = Sharding::Parse("f32[3]", mesh, "S(0),P").value();
+  const Sharding to = from.WithPlacements("R,R").value();
+  // Rows 0-1 on a=0, row 2 on a=1.
+  std::vector<std::vector<float>> in = {{1, 2}, {3, 4}, {5}, {6}};
+  std::vector<std::vector<float>> out(4, std::vector<float>(3));
+  std::vector<void*> sources;
+  std::vector<void*> targets;
+  for (int p = 0; p < 4; ++p) {
+    sources.push_back(in[p].data());
+    targets.push_back(out[p].data());
+  }
+  const LocalRun run = runner->Run(from, to, sources, targets).value();
+  for (const auto& target : out) EXPECT_EQ(target, (std::vector<float>{4, 6, 11}));
+  ASSERT_EQ(run.steps.size(), 2);
+  EXPECT_EQ(run.steps[0].bytes_sent, 8);
+  EXPECT_EQ(run.steps[0].bytes_total, 2 * 8 + 2 * 4);
+  EXPECT_EQ(run.steps[0].calls, 1);
+  EXPECT_EQ(run.steps[1].bytes_sent, 8);
+  EXPECT_GE(run.steps[1].ns, 0);
+  EXPECT_EQ(runner->at(2).stats().groups.created, 2);
+}
+
+TEST(LocalRunTest, Refusals) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
+  const auto world = LocalWorld::Create({.num_ranks = 2}).value();
+  EXPECT_EQ(
+      LocalRunner::Create(world.get(), DeviceMesh::Parse("a=2@5,0").value()).status().ToString(),
+      "INVALID_ARGUMENT: rank 5 of mesh a=2@5,0 is not in a world of 2");
+  const auto runner = LocalRunner::Create(world.get(), mesh).value();
+  const Sharding whole = Sharding::Parse("f32[2]", mesh, "R").value();
+  const Sharding cut = Sharding::Parse("f32[2]", mesh, "S(0)").value();
+  std::vector<float> data(8);
+  EXPECT_EQ(runner->Run(whole, cut, {data.data()}, {}).status().ToString(),
+            "INVALID_ARGUMENT: 1 sources and 0 targets for 2 ranks");
+  // Rank 1 cannot run, so rank 0 is not left waiting.
+  const absl::StatusOr<LocalRun> run =
+      runner->Run(cut, whole, {data.data(), nullptr}, {data.data() + 1, data.data() + 4});
+  EXPECT_EQ(run.status().ToString(), "INVALID_ARGUMENT: the source f32[1] is null");
+  EXPECT_EQ(runner->Run(cut, whole, {data.data(), data.data()}, {data.data() + 1, data.data() + 4})
+                .status()
+                .code(),
+            absl::StatusCode::kAborted);
+}
+
+}  // namespace
+}  // namespace meshift

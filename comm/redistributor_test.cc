@@ -1,0 +1,324 @@
+#include "comm/redistributor.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/local/local_world.h"
+#include "comm/tensor_view.h"
+#include "comm/testing_fake_engine.h"
+#include "mesh/device_mesh.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
+#include "planner/verifier_cases.h"
+
+namespace meshift {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+// One rank of a mesh, alone with an engine that does nothing.
+class RedistributorTest : public testing::Test {
+ protected:
+  RedistributorTest() : from_(Parse("P,R")), to_(Parse("R,S(0)")) {}
+
+  Sharding Parse(const std::string& placements) const {
+    return Sharding::Parse("f32[4,2]", mesh_, placements).value();
+  }
+  TensorView View(std::vector<float>* data, Shape shape) const {
+    data->resize(NumElements(shape));
+    return TensorView::Contiguous(data->data(), DType::kF32, std::move(shape));
+  }
+  Redistribution Args() {
+    return {.from = from_, .to = to_, .source = View(&in_, {4, 2}), .target = View(&out_, {2, 2})};
+  }
+  Redistributor Make(const RedistributorOptions& options = {}) {
+    return Redistributor::Create(mesh_, &engine_, options).value();
+  }
+  std::string Refusal(Redistributor& redistribute, const Redistribution& args) {
+    return redistribute(args).status().ToString();
+  }
+
+  const DeviceMesh mesh_ = DeviceMesh::Parse("a=2,b=2").value();
+  const Sharding from_;
+  const Sharding to_;
+  FakeEngine engine_{3, 4};
+  std::vector<float> in_;
+  std::vector<float> out_;
+};
+
+TEST_F(RedistributorTest, PlansLowersAndSplitsOnce) {
+  Redistributor redistribute = Make();
+  ASSERT_TRUE(redistribute(Args()).ok());
+  EXPECT_EQ(engine_.log(),
+            (Lines{"split 1 of {0,1,2,3}: {1,3}", "copy 1 f32", "all_reduce 4 f32 sum"}));
+  const int allocations = engine_.allocations();
+  engine_.ClearLog();
+  ASSERT_TRUE(redistribute(Args()).ok());
+  EXPECT_EQ(engine_.log(), (Lines{"copy 1 f32", "all_reduce 4 f32 sum"}));
+  EXPECT_EQ(engine_.allocations(), allocations);
+  const RedistributorStats stats = redistribute.stats();
+  EXPECT_EQ(stats.calls, 2);
+  EXPECT_EQ(stats.plans_made, 1);
+  EXPECT_EQ(stats.plans_reused, 1);
+  EXPECT_EQ(stats.plans_cached, 1);
+  EXPECT_EQ(stats.groups.created, 1);
+  EXPECT_EQ(redistribute.last_run().bytes_sent, (std::vector<int64_t>{0, 16}));
+}
+
+TEST_F(RedistributorTest, OtherPlansReuseGroups) {
+  Redistributor redistribute = Make();
+  ASSERT_TRUE(redistribute(Args()).ok());
+  std::vector<float> whole;
+  ASSERT_TRUE(redistribute({.from = from_,
+                            .to = Parse("R,R"),
+                            .source = View(&in_, {4, 2}),
+                            .target = View(&whole, {4, 2})})
+                  .ok());
+  EXPECT_EQ(redistribute.stats().plans_made, 2);
+  EXPECT_GE(redistribute.stats().groups.reused, 1);
+}
+
+TEST_F(RedistributorTest, CacheIsBounded) {
+  Redistributor redistribute = Make({.max_cached_plans = 1});
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(redistribute.Prepare(from_, to_).ok());
+    ASSERT_TRUE(redistribute.Prepare(from_, Parse("R,R")).ok());
+  }
+  EXPECT_EQ(redistribute.stats().plans_made, 4);
+  EXPECT_EQ(redistribute.stats().plans_cached, 1);
+  EXPECT_EQ(Redistributor::Create(mesh_, &engine_, {.max_cached_plans = 0}).status().ToString(),
+            "INVALID_ARGUMENT: max_cached_plans 0 is not positive");
+}
+
+TEST_F(RedistributorTest, PrepareLeavesNothingForTheFirstCall) {
+  Redistributor redistribute = Make();
+  const Plan plan = redistribute.Prepare(from_, to_).value();
+  EXPECT_EQ(plan.steps().size(), 2);
+  EXPECT_EQ(engine_.log(), Lines{"split 1 of {0,1,2,3}: {1,3}"});
+  EXPECT_EQ(engine_.allocations(), 1);
+  ASSERT_TRUE(redistribute(Args()).ok());
+  EXPECT_EQ(engine_.allocations(), 1);
+  EXPECT_EQ(redistribute.stats().plans_reused, 1);
+
+  ASSERT_TRUE(redistribute.Prepare({plan}).ok());
+  const RedistributorStats before = redistribute.stats();
+  ASSERT_TRUE(redistribute.Run(plan, View(&in_, {4, 2}), View(&out_, {2, 2})).ok());
+  EXPECT_EQ(redistribute.stats().plans_made, before.plans_made);
+}
+
+TEST_F(RedistributorTest, WrongViewsAreRefused) {
+  Redistributor redistribute = Make();
+  Redistribution args = Args();
+  std::vector<float> other;
+  args.source = View(&other, {2, 2});
+  EXPECT_EQ(Refusal(redistribute, args),
+            "INVALID_ARGUMENT: the source is f32[2,2]; rank 3 holds f32[4,2]");
+  Redistribution integers = Args();
+  integers.target.dtype = DType::kI32;
+  EXPECT_EQ(Refusal(redistribute, integers),
+            "INVALID_ARGUMENT: the target is i32[2,2]; rank 3 holds f32[2,2]");
+}
+
+TEST_F(RedistributorTest, StridesAndDevicesAreChecked) {
+  Redistributor redistribute = Make();
+  Redistribution strided = Args();
+  strided.source.strides = {1, 4};
+  EXPECT_EQ(Refusal(redistribute, strided),
+            "UNIMPLEMENTED: the source f32[4,2] has strides (1,4); only contiguous tensors can be "
+            "run yet");
+  Redistribution short_strides = Args();
+  short_strides.target.strides = {1};
+  EXPECT_EQ(Refusal(redistribute, short_strides),
+            "INVALID_ARGUMENT: the target f32[2,2] has 1 strides for 2 dims");
+  Redistribution device = Args();
+  device.target.device = {.kind = Device::Kind::kCuda, .index = 1};
+  EXPECT_EQ(Refusal(redistribute, device),
+            "INVALID_ARGUMENT: the source is on device host:0, the target on device cuda:1");
+}
+
+TEST_F(RedistributorTest, NullAndOverlapAreRefused) {
+  Redistributor redistribute = Make();
+  Redistribution null = Args();
+  null.source.data = nullptr;
+  EXPECT_EQ(Refusal(redistribute, null), "INVALID_ARGUMENT: the source f32[4,2] is null");
+  Redistribution overlap = Args();
+  overlap.target.data = in_.data() + 4;
+  EXPECT_EQ(Refusal(redistribute, overlap), "INVALID_ARGUMENT: the source and the target overlap");
+  // None of these errors is for good.
+  EXPECT_TRUE(redistribute(Args()).ok());
+}
+
+TEST_F(RedistributorTest, CallersWorkspaceIsChecked) {
+  Redistributor redistribute = Make();
+  alignas(16) char memory[64];
+  Redistribution args = Args();
+  args.workspace = {memory, 8};
+  EXPECT_EQ(Refusal(redistribute, args),
+            "INVALID_ARGUMENT: the workspace has 8 bytes; the plan needs 16");
+  args.workspace = {memory + 4, 32};
+  EXPECT_EQ(Refusal(redistribute, args),
+            "INVALID_ARGUMENT: the workspace is not aligned to 16 bytes");
+  args.workspace = {memory, 32};
+  args.target.data = memory;
+  EXPECT_EQ(Refusal(redistribute, args), "INVALID_ARGUMENT: the target and the workspace overlap");
+  Redistribution right = Args();
+  right.workspace = {memory, 32};
+  EXPECT_TRUE(redistribute(right).ok());
+  EXPECT_EQ(engine_.allocations(), 0);
+}
+
+TEST_F(RedistributorTest, BroughtPlansAreVerified) {
+  Redistributor redistribute = Make();
+  const Case right = {"a=2,b=2",
+                      "f32[4,2]",
+                      "P,R",
+                      "R,S(0)",
+                      {{kSlice, "b", "P,S(0)", 32, 16, 0}, {kAllReduce, "a", "R,S(0)", 16, 16, 16}},
+                      16};
+  PlanFields fields = MakeFields(right);
+  const TensorView in = View(&in_, {4, 2});
+  const TensorView out = View(&out_, {2, 2});
+  EXPECT_TRUE(redistribute.Run(Plan::Seal(fields), in, out).ok());
+  fields.steps[1].bytes_sent = 8;
+  const Plan wrong = Plan::Seal(fields);
+  const absl::Status status = redistribute.Run(wrong, in, out).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.ToString().find("INVALID_ARGUMENT: plan " + wrong.fingerprint().ToString() +
+                                   " breaks rule bytes: step 1: "),
+            0)
+      << status;
+  // Costs are not part of the fingerprint: the cached right plan does not excuse the wrong one.
+  EXPECT_EQ(wrong.fingerprint(), Plan::Seal(MakeFields(right)).fingerprint());
+}
+
+TEST_F(RedistributorTest, MeshOfOtherRanksIsRefused) {
+  Redistributor redistribute = Make();
+  const DeviceMesh other = DeviceMesh::Parse("a=2").value();
+  const Sharding from = Sharding::Parse("f32[4]", other, "R").value();
+  EXPECT_EQ(redistribute.Prepare(from, from).status().ToString(),
+            "INVALID_ARGUMENT: mesh a=2 has other ranks than mesh a=2,b=2, for which groups are "
+            "made");
+}
+
+TEST_F(RedistributorTest, FirstEngineErrorStays) {
+  Redistributor redistribute = Make();
+  const RunHandle run = redistribute(Args()).value();
+  EXPECT_TRUE(run.Wait().ok());
+  engine_.FailOn("all_reduce", absl::InternalError("cable"));
+  EXPECT_EQ(Refusal(redistribute, Args()), "INTERNAL: cable");
+  EXPECT_EQ(engine_.aborts(), 1);  // so that no peer waits
+  engine_.FailOn("all_reduce", absl::InternalError("another"));
+  EXPECT_EQ(Refusal(redistribute, Args()), "INTERNAL: cable");
+  EXPECT_EQ(redistribute.Prepare(from_, to_).status().ToString(), "INTERNAL: cable");
+  EXPECT_EQ(run.Wait().ToString(), "INTERNAL: cable");
+  redistribute.Abort();
+  EXPECT_EQ(Refusal(redistribute, Args()), "INTERNAL: cable");
+}
+
+TEST_F(RedistributorTest, ErrorsOfWaitingAndSplittingStayToo) {
+  Redistributor redistribute = Make();
+  const RunHandle run = redistribute(Args()).value();
+  engine_.FailOn("synchronize", absl::UnavailableError("peer gone"));
+  EXPECT_EQ(run.Wait().ToString(), "UNAVAILABLE: peer gone");
+  EXPECT_EQ(Refusal(redistribute, Args()), "UNAVAILABLE: peer gone");
+
+  Redistributor other = Make();
+  engine_.FailOn("split", absl::InternalError("no more"));
+  EXPECT_EQ(Refusal(other, Args()), "INTERNAL: no more");
+  EXPECT_EQ(Refusal(other, Args()), "INTERNAL: no more");
+}
+
+TEST_F(RedistributorTest, AbortTwice) {
+  Redistributor redistribute = Make();
+  ASSERT_TRUE(redistribute(Args()).ok());
+  redistribute.Abort();
+  redistribute.Abort();
+  EXPECT_EQ(Refusal(redistribute, Args()), "ABORTED: the redistributor was aborted");
+}
+
+TEST_F(RedistributorTest, RanksOutsideTheMeshDoNothing) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
+  const Sharding from = Sharding::Parse("f32[4]", mesh, "S(0)").value();
+  Redistributor redistribute = Redistributor::Create(mesh, &engine_).value();
+  const absl::StatusOr<RunHandle> run =
+      redistribute({.from = from, .to = from, .source = {}, .target = {}});
+  ASSERT_TRUE(run.ok());
+  EXPECT_TRUE(run->Wait().ok());
+  EXPECT_EQ(engine_.log(), Lines{});
+  EXPECT_EQ(redistribute.Prepare(from, from).status().ToString(),
+            "FAILED_PRECONDITION: rank 3 is not in mesh a=2 and has no plans");
+}
+
+// All ranks of a local world, driven by one thread; many calls are in flight.
+TEST(RedistributorWorldTest, OneThreadDrivesAllRanks) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=3@6,1,2,0,4,5").value();
+  const auto world = LocalWorld::Create({.num_ranks = 7}).value();
+  const Sharding partial = Sharding::Parse("f32[5]", mesh, "P,P").value();
+  const Sharding cut = Sharding::Parse("f32[5]", mesh, "R,S(0)").value();
+  std::vector<Redistributor> redistributors;
+  std::vector<std::vector<float>> in(6), middle(6), out(6);
+  for (int p = 0; p < 6; ++p) {
+    redistributors.push_back(
+        Redistributor::Create(mesh, world->engine(mesh.RankAt(p)), {.time_steps = true}).value());
+    in[p] = {1, 2, 3, 4, static_cast<float>(p)};
+    middle[p].resize(cut.BoxAt(mesh.CoordinateAt(p)).NumElements());
+    out[p].resize(5);
+  }
+  const Sharding whole = partial.WithPlacements("R,R").value();
+  std::vector<RunHandle> last(6);
+  for (int round = 0; round < 3; ++round) {
+    for (int p = 0; p < 6; ++p) {
+      const auto view = [](std::vector<float>& data) {
+        return TensorView::Contiguous(data.data(), DType::kF32,
+                                      {static_cast<int64_t>(data.size())});
+      };
+      Redistributor& redistribute = redistributors[p];
+      ASSERT_TRUE(
+          redistribute(
+              {.from = partial, .to = cut, .source = view(in[p]), .target = view(middle[p])})
+              .ok());
+      last[p] = redistribute(
+                    {.from = cut, .to = whole, .source = view(middle[p]), .target = view(out[p])})
+                    .value();
+    }
+  }
+  for (int p = 0; p < 6; ++p) {
+    const absl::Status status = last[p].Wait();
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(out[p], (std::vector<float>{6, 12, 18, 24, 15}));
+    EXPECT_EQ(redistributors[p].stats().plans_made, 2);
+    EXPECT_EQ(redistributors[p].stats().calls, 6);
+    EXPECT_GE(redistributors[p].last_run().StepNs(0), 0);
+  }
+}
+
+TEST(RedistributorWorldTest, AbortOfOneRankEndsAll) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
+  const auto world = LocalWorld::Create({.num_ranks = 2}).value();
+  const Sharding from = Sharding::Parse("f32[4]", mesh, "P").value();
+  const Sharding to = from.WithPlacements("R").value();
+  std::vector<float> in(4), out(4);
+  Redistributor first = Redistributor::Create(mesh, world->engine(0)).value();
+  Redistributor second = Redistributor::Create(mesh, world->engine(1)).value();
+  const RunHandle run = first({.from = from,
+                               .to = to,
+                               .source = TensorView::Contiguous(in.data(), DType::kF32, {4}),
+                               .target = TensorView::Contiguous(out.data(), DType::kF32, {4})})
+                            .value();
+  second.Prepare(from, to).value();
+  second.Abort();
+  EXPECT_EQ(run.Wait().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(first.Prepare(from, to).status().code(), absl::StatusCode::kAborted);
+}
+
+}  // namespace
+}  // namespace meshift
