@@ -1,0 +1,313 @@
+// Bad input ends with one message that names the value and the rule, and with the right exit code.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cli/test_util.h"
+
+namespace meshift::cli {
+namespace {
+
+using Args = std::vector<std::string>;
+
+// `meshift ARGS` prints nothing but the one line "meshift: MESSAGE", on stderr.
+void ExpectError(const Args& args, int code, const std::string& message,
+                 const std::string& in = "") {
+  EXPECT_EQ(Meshift(args, in), (Outcome{code, "", "meshift: " + message + "\n"}))
+      << "meshift " << ::testing::PrintToString(args);
+}
+
+Args PlanArgs(const std::string& mesh, const std::string& tensor, const std::string& from,
+              const std::string& to) {
+  return {"plan", "--mesh", mesh, "--tensor", tensor, "--from", from, "--to", to};
+}
+
+TEST(BadInput, Tensors) {
+  const struct {
+    const char* tensor;
+    const char* message;
+  } kCases[] = {
+      {"f33[4]",
+       "\"f33\" is no dtype (bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 "
+       "f4e2m1 c64 c128)"},
+      {"f32[-4]", "f32[-4]: size -4 is negative"},
+      {"f32[9223372036854775808]", "9223372036854775808 does not fit 64 bits"},
+      {"f32[4294967296,4294967296]", "f32[4294967296,4294967296] has more than 2^63 - 1 elements"},
+      {"f32[4611686018427387904]", "f32[4611686018427387904] has more than 2^63 - 1 bytes"},
+      {"f32[4", "expected \"]\" at \"\""},
+      {"f32", "expected \"[\" at \"\""},
+      {"f32[4]x", "expected the end at \"x\""},
+      {"f32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+       "f32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1] has 17 dims; at most 16 are allowed"},
+  };
+  for (const auto& [tensor, message] : kCases) {
+    const std::string text = std::string("--tensor '") + tensor + "': " + message;
+    ExpectError(PlanArgs("a=2", tensor, "R", "R"), 2, text);
+    ExpectError({"run", "--mesh", "a=2", "--tensor", tensor, "--from", "R", "--to", "R"}, 2, text);
+    ExpectError({"shards", "--mesh", "a=2", "--tensor", tensor, "--placements", "R"}, 2, text);
+  }
+}
+
+TEST(BadInput, Meshes) {
+  const struct {
+    const char* mesh;
+    const char* message;
+  } kCases[] = {
+      {"", "mesh '': mesh dim '' is not name=size"},
+      {"a", "mesh 'a': mesh dim 'a' is not name=size"},
+      {"a=2,", "mesh 'a=2,': mesh dim '' is not name=size"},
+      {"a=0", "mesh 'a=0': mesh dim 'a' has size 0; sizes are 1 or more"},
+      {"a=-1", "mesh 'a=-1': size '-1' of mesh dim 'a' is not a number in 1..2147483647"},
+      {"a=2,a=3", "mesh 'a=2,a=3': mesh dim 'a' is named twice"},
+      {"2a=2", "mesh '2a=2': mesh dim name '2a' is not of the form [A-Za-z_][A-Za-z0-9_]*"},
+      {"a=100000,b=100000",
+       "mesh 'a=100000,b=100000': mesh dim 'b' of size 100000 takes the mesh beyond 2147483647 "
+       "ranks"},
+      {"a=2@1,1", "mesh 'a=2@1,1': rank 1 stands in the mesh twice"},
+      {"a=2@1,2,3", "mesh 'a=2@1,2,3': a mesh of 2 places lists 3 ranks"},
+      {"a=2@3-1", "mesh 'a=2@3-1': rank range '3-1' runs downwards"},
+      {"a=2@", "mesh 'a=2@': '' is not a rank or a range of ranks such as 4-7"},
+  };
+  for (const auto& [mesh, message] : kCases) {
+    const std::string text = std::string("--mesh: ") + message;
+    ExpectError(PlanArgs(mesh, "f32[4]", "R", "R"), 2, text);
+    ExpectError({"shards", "--mesh", mesh, "--tensor", "f32[4]", "--placements", "R"}, 2, text);
+  }
+}
+
+TEST(BadInput, Placements) {
+  const struct {
+    const char* tensor;
+    const char* placements;
+    const char* message;
+  } kCases[] = {
+      {"f32[4]", "R", "1 placements for the 2 dims of mesh a=2,b=2"},
+      {"f32[4]", "R,R,R", "3 placements for the 2 dims of mesh a=2,b=2"},
+      {"f32[4]", "S(1),R", "Shard(1) is out of range for a rank-1 tensor"},
+      {"f32[4]", "S(-2),R", "Shard(-2) is out of range for a rank-1 tensor"},
+      {"f32[4]", "S(0", "placements \"S(0\": expected \")\" at \"\""},
+      {"f32[4]", "R,", "placements \"R,\": expected R, S(dim), P or P(op) at \"\""},
+      {"f32[4]", "", "placements \"\": expected R, S(dim), P or P(op) at \"\""},
+      {"f32[4]", "X,R", "placements \"X,R\": expected R, S(dim), P or P(op) at \"X,R\""},
+      {"f32[4]", "TP,R", "placements \"TP,R\": expected R, S(dim), P or P(op) at \"TP,R\""},
+      {"f32[4]", "P(median),R",
+       "placements \"P(median),R\": \"median\" is no reduce op (sum avg min max product and or "
+       "xor)"},
+      {"f32[4]", "P,P(max)",
+       "Partial(sum) and Partial(max) in one tensor: only sum and avg may mix"},
+      {"bool[4]", "P,R", "sum of bool is refused: bool takes and, or, xor, min, max"},
+      {"f32[8]", "S(0)[0],S(0)[0]",
+       "S(0)[0]: the places in the cut order of tensor dim 0 must be 0 to 1, each once"},
+      {"f32[8]", "S(0){3,4},R", "S(0){3,4}: the sizes add up to 7, tensor dim 0 has 8"},
+      {"f4e2m1[6]", "S(0),R", "f4e2m1[6]: mesh dim a cuts tensor dim 0 inside a byte"},
+  };
+  for (const auto& [tensor, placements, message] : kCases) {
+    ExpectError(PlanArgs("a=2,b=2", tensor, placements, "R,R"), 2,
+                std::string("--from: ") + message);
+    ExpectError(PlanArgs("a=2,b=2", tensor, "R,R", placements), 2, std::string("--to: ") + message);
+    ExpectError({"shards", "--mesh", "a=2,b=2", "--tensor", tensor, "--placements", placements}, 2,
+                std::string("--placements: ") + message);
+  }
+}
+
+TEST(BadInput, TargetsThatCannotBeReached) {
+  const struct {
+    const char* from;
+    const char* to;
+    const char* message;
+  } kCases[] = {
+      {"P(max)", "P",
+       "P(max) -> P on mesh dim 'a': a partial value cannot change its op without being reduced"},
+      {"S(0)", "P(avg)", "S(0) -> P(avg) on mesh dim 'a': a shard cannot become a partial average"},
+      {"S(0){4,4}", "R", "ragged shard S(0){4,4} on mesh dim 'a' is not planned by this version"},
+  };
+  for (const auto& [from, to, message] : kCases) {
+    ExpectError(PlanArgs("a=2", "f32[8]", from, to), 2, message);
+    ExpectError({"run", "--mesh", "a=2", "--tensor", "f32[8]", "--from", from, "--to", to}, 2,
+                message);
+  }
+}
+
+TEST(BadInput, OtherOptions) {
+  const struct {
+    Args more;
+    const char* message;
+  } kCases[] = {
+      {{"--topology", "nope"},
+       "--topology: topology 'nope': 'nope' is neither a preset (flat, a100, h100, h200, gb200) "
+       "nor name=size"},
+      {{"--topology", "nvlink=0"},
+       "--topology: topology 'nvlink=0': level 'nvlink' has domain size 0; all but the last have "
+       "1 or more"},
+      {{"--reproducibility", "maybe"},
+       "--reproducibility: 'maybe' is no reproducibility; known are none, replicas, "
+       "batch-invariant, ordered"},
+      {{"--reproducibility", "batch-invariant"},
+       "--reproducibility: reproducibility batch-invariant is not in this version (none, "
+       "replicas)"},
+      {{"--reproducibility", "ordered"},
+       "--reproducibility: reproducibility ordered is not in this version (none, replicas)"},
+      {{"--planner", "magic"}, "--planner: 'magic' is no planner; known are best, per-dim"},
+      {{"--format", "yaml"}, "--format: \"yaml\" is no format (text json)"},
+      {{"--filter", "*"}, "--filter needs --model"},
+      {{"--model", "m.json"}, "--tensor and --model exclude each other"},
+      {{"--batch", "-"}, "--mesh and --batch exclude each other"},
+      {{"--bogus"}, "The following argument was not expected: --bogus; --help lists the options"},
+      {{"extra"}, "The following argument was not expected: extra; --help lists the options"},
+      {{"--mesh", "a=2"}, "--mesh: At Most 1 required but received 2; --help lists the options"},
+  };
+  for (const auto& [more, message] : kCases) {
+    Args args = PlanArgs("a=2", "f32[8]", "S(0)", "R");
+    args.insert(args.end(), more.begin(), more.end());
+    ExpectError(args, 2, message);
+  }
+  ExpectError({}, 2, "A subcommand is required; --help lists the options");
+  ExpectError({"fly"}, 2, "\"fly\" is no verb (plan run check shards)");
+  ExpectError({"plan", "--mesh"}, 2, "--mesh: 1 required MESH missing; --help lists the options");
+}
+
+TEST(BadInput, MissingOptions) {
+  const Args full = PlanArgs("a=2", "f32[8]", "S(0)", "R");
+  for (size_t i = 1; i < full.size(); i += 2) {
+    for (const char* verb : {"plan", "run"}) {
+      Args args = full;
+      args[0] = verb;
+      args.erase(args.begin() + i, args.begin() + i + 2);
+      ExpectError(args, 2, full[i] + " is missing");
+    }
+  }
+  ExpectError({"shards", "--mesh", "a=2", "--tensor", "f32[8]"}, 2, "--placements is missing");
+  ExpectError({"check"}, 2, "the plan file is missing");
+  ExpectError({"check", "a.json", "--batch", "b.json"}, 2, "a.json and --batch exclude each other");
+}
+
+TEST(BadInput, OptionsOfRun) {
+  const struct {
+    Args more;
+    const char* message;
+  } kCases[] = {
+      {{"--engine", "mpi"}, "--engine: mpi is not in this version (local)"},
+      {{"--engine", "nccl"}, "--engine: nccl is not in this version (local)"},
+      {{"--engine", "abacus"}, "--engine: \"abacus\" is no engine (local)"},
+      {{"--reduction-order", "random"},
+       "--reduction-order: \"random\" is no order (ranks topology adversarial)"},
+      {{"--repeat", "0"}, "--repeat: 0 is below 1"},
+      {{"--repeat", "-1"}, "--repeat: -1 is below 1"},
+      {{"--plan", "plan.json"}, "--mesh and --plan exclude each other"},
+  };
+  for (const auto& [more, message] : kCases) {
+    Args args = PlanArgs("a=2", "f32[8]", "S(0)", "R");
+    args[0] = "run";
+    args.insert(args.end(), more.begin(), more.end());
+    ExpectError(args, 2, message);
+  }
+  ExpectError({"run", "--plan", "plan.json", "--topology", "flat"}, 2,
+              "--topology and --plan exclude each other");
+}
+
+TEST(BadInput, FilesThatCannotBeRead) {
+  const std::string missing = WriteFile("x", "") + ".gone";
+  for (const Args& args : std::vector<Args>{{"check", missing},
+                                            {"check", "--batch", missing},
+                                            {"plan", "--batch", missing},
+                                            {"run", "--plan", missing}}) {
+    ExpectError(args, 3, missing + ": cannot be read: No such file or directory");
+  }
+  ExpectError({"check", "/tmp"}, 3, "/tmp: cannot be read: it is a folder");
+  Args args = PlanArgs("a=2", "f32[8]", "S(0)", "R");
+  args.insert(args.end(), {"--topology", missing + ".json"});
+  ExpectError(args, 3, missing + ".json: cannot be read: No such file or directory");
+}
+
+TEST(BadInput, TopologyFiles) {
+  Args args = PlanArgs("a=2", "f32[8]", "S(0)", "R");
+  const std::string path = WriteFile("topology.json", "{\"levels\": 3}");
+  args.insert(args.end(), {"--topology", path});
+  ExpectError(args, 3, path + ": topology: 'levels' is 3; it must be an array");
+}
+
+TEST(BadInput, ModelFiles) {
+  const auto args = [](const std::string& model) {
+    return Args{"plan",   "--model", model,  "--mesh", "fsdp=2,tp=2",
+                "--from", "S(0),TP", "--to", "R,TP"};
+  };
+  const std::string broken = WriteFile("broken.json", R"({"model": "m", "dty)");
+  ExpectError(args(broken), 3,
+              broken + ": not one JSON value, or truncated: {\"model\": \"m\", \"dty");
+  const std::string far = WriteFile("far.json", R"({"model": "m", "dtype": "bf16", "parameters":
+      [{"name": "w", "shape": [4], "tp_dim": 3}]})");
+  ExpectError(args(far), 3,
+              far + ": parameter 0: tp_dim 3 of 'w' is out of range for a rank-1 tensor");
+  const std::string good = WriteFile("good.json", R"({"model": "m", "dtype": "bf16", "parameters":
+      [{"name": "w", "shape": [4], "tp_dim": 0}]})");
+  Args filtered = args(good);
+  filtered.insert(filtered.end(), {"--filter", "layers.*"});
+  ExpectError(filtered, 2, "--filter: 'layers.*' matches none of the 1 parameters of m");
+  Args listed = args(good);
+  listed.emplace_back("--messages");
+  ExpectError(listed, 2, "--messages and --model exclude each other");
+  Args deep = args(good);
+  deep[6] = "S(1),TP";
+  ExpectError(deep, 2, "parameter 'w': --from: Shard(1) is out of range for a rank-1 tensor");
+}
+
+// A plan file for these tests, as `plan` prints it.
+std::string PlanJson() {
+  Args args = PlanArgs("a=2", "f32[8]", "S(0)", "R");
+  args.insert(args.end(), {"--format", "json"});
+  return Meshift(args).out;
+}
+
+std::string Replace(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(BadInput, PlanFiles) {
+  const std::string plan = PlanJson();
+  const std::string newer = Replace(plan, "\"version\": 1", "\"version\": 2");
+  const std::string cut = plan.substr(0, plan.size() / 2);
+  for (const Args& args : std::vector<Args>{{"check", "-"}, {"run", "--plan", "-"}}) {
+    for (const std::string& text :
+         {std::string(), std::string("junk"), std::string("[1]"), cut, newer,
+          Replace(plan, "meshift.plan", "other.plan"), Replace(plan, "\"to\":", "\"two\":")}) {
+      const Outcome outcome = Meshift(args, text);
+      EXPECT_EQ(outcome.code, 3) << outcome << "\n" << text;
+      EXPECT_EQ(outcome.out, "");
+      EXPECT_EQ(outcome.err.find("meshift: stdin: "), 0) << outcome;
+      EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome;
+    }
+    EXPECT_NE(Meshift(args, newer).err.find("version 2"), std::string::npos)
+        << Meshift(args, newer);
+  }
+}
+
+// A plan that can be read and is wrong is judged, not refused: exit code 1.
+TEST(BadInput, WrongPlans) {
+  const std::string wrong = Replace(PlanJson(), "\"all_gather\"", "\"all_to_all\"");
+  const Outcome checked = Meshift({"check", "-"}, wrong);
+  EXPECT_EQ(checked.code, 1) << checked;
+  EXPECT_EQ(checked.out.find("wrong: step 0: "), 0) << checked;
+  const Outcome ran = Meshift({"run", "--plan", "-"}, wrong);
+  EXPECT_EQ(ran.code, 1) << ran;
+  EXPECT_EQ(ran.out.find("wrong: step 0: "), 0) << ran;
+}
+
+TEST(Help, GoesToStdoutAndIsFine) {
+  for (const Args& args : std::vector<Args>{{"--help"},
+                                            {"plan", "--help"},
+                                            {"run", "--help"},
+                                            {"check", "-h"},
+                                            {"shards", "--help"}}) {
+    const Outcome outcome = Meshift(args);
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_NE(outcome.out.find("Usage: meshift"), std::string::npos) << outcome;
+    EXPECT_EQ(outcome.err, "");
+  }
+}
+
+}  // namespace
+}  // namespace meshift::cli

@@ -1,0 +1,151 @@
+#include "cli/batch.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "cli/test_util.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
+
+namespace meshift::cli {
+namespace {
+
+constexpr const char* kMesh = R"("mesh": {"dims": [["a", 2], ["b", 2]], "ranks": null})";
+
+std::string Line(const std::string& rest) { return std::string("{") + kMesh + ", " + rest + "}"; }
+
+const char* const kGather = R"("tensor": "f32[8]", "from": "S(0),R", "to": "R,R")";
+
+TEST(PlanLine, AnswersWithThePlanAndTheId) {
+  const std::string answer = PlanLine(Line(std::string(R"("id": 7, )") + kGather), {});
+  EXPECT_EQ(answer.substr(0, 55), R"({"id":7,"format":"meshift.plan","version":1,"fingerprin)");
+  EXPECT_EQ(answer.find('\n'), std::string::npos);
+  EXPECT_NE(answer.find(R"("reproducibility":{"asked":"replicas","kept":"replicas")"),
+            std::string::npos)
+      << answer;
+}
+
+TEST(PlanLine, EchoesAnyId) {
+  for (const char* id : {"null", "\"x\\\"y\"", "[1,{\"a\":null}]", "1.5", "18446744073709551615"}) {
+    const std::string prefix = std::string("{\"id\":") + id + ",";
+    EXPECT_EQ(PlanLine(std::string("{\"id\": ") + id + "}", {}).substr(0, prefix.size()), prefix);
+  }
+  EXPECT_EQ(PlanLine("{}", {}).substr(0, 11), "{\"id\":null,");
+}
+
+TEST(PlanLine, TheLineGoesBeforeTheDefaults) {
+  const PlannerOptions defaults{.reproducibility = Reproducibility::kNone};
+  EXPECT_NE(PlanLine(Line(kGather), defaults).find(R"("asked":"none")"), std::string::npos);
+  const std::string line = Line(std::string(kGather) + R"(, "reproducibility": "replicas",
+      "topology": "nvlink=4", "planner": "per-dim", "comment": "unknown keys are ignored")");
+  const std::string answer = PlanLine(line, defaults);
+  EXPECT_NE(answer.find(R"("asked":"replicas")"), std::string::npos) << answer;
+  EXPECT_NE(answer.find(R"("topology":"nvlink=4")"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("per-dim"), std::string::npos) << answer;
+}
+
+TEST(PlanLine, TakesListedRanksAndATargetOnTheSameMesh) {
+  const std::string mesh = R"({"dims": [["a", 2]], "ranks": [5, 3]})";
+  const std::string answer = PlanLine(R"({"mesh": )" + mesh + R"(, "to_mesh": )" + mesh +
+                                          R"_(, "tensor": "f32[4]", "from": "S(0)", "to": "R"})_",
+                                      {});
+  EXPECT_NE(answer.find(R"("meshes":[{"dims":[["a",2]],"ranks":[5,3]}])"), std::string::npos)
+      << answer;
+}
+
+// `line` is answered with an error of `code`; `message` is JSON text without its quotes.
+void ExpectError(const std::string& line, const std::string& code, const std::string& message) {
+  EXPECT_EQ(PlanLine(line, {}),
+            R"({"id":null,"error":{"code":")" + code + R"(","message":")" + message + "\"}}");
+}
+
+TEST(PlanLine, TextThatIsNoObjectIsAnsweredWithAnError) {
+  const std::string code = "INVALID_ARGUMENT";
+  ExpectError("", code, "the text is empty; one JSON object is expected");
+  ExpectError("junk", code, "not one JSON value, or truncated: junk");
+  ExpectError("{\"id\": 1", code, R"(not one JSON value, or truncated: {\"id\": 1)");
+  ExpectError("[1]", code, "[1] is no object");
+  ExpectError(std::string(200, '['), code, "JSON is nested deeper than 100");
+}
+
+TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
+  const std::string code = "INVALID_ARGUMENT";
+  ExpectError("{}", code, "key 'mesh' is missing");
+  ExpectError(R"({"mesh": "a=2"})", code, R"(mesh is \"a=2\"; it must be an object)");
+  ExpectError(R"({"mesh": {"dims": [["a"]]}})", code, R"(mesh dim [\"a\"] is not [name, size])");
+  ExpectError(R"({"mesh": {"dims": [["a", 2.5]]}})", code,
+              "the size of a mesh dim is 2.5; it must be an integer below 2^63");
+  ExpectError(R"({"mesh": {"dims": [["a", 0]]}})", code,
+              "mesh dim 'a' has size 0; sizes are 1 or more");
+  ExpectError(R"({"mesh": {"dims": [["a", 2]], "ranks": []}})", code,
+              "ranks is []; it must be null or a list of ranks");
+  ExpectError(Line(R"("tensor": 3)"), code, "tensor is 3; it must be a string");
+  ExpectError(Line(R"("tensor": "f32[8]", "from": "R,R")"), code, "key 'to' is missing");
+  ExpectError(Line(R"("tensor": "f32[8", "from": "R,R", "to": "R,R")"), code,
+              R"(tensor 'f32[8': expected \"]\" at \"\")");
+  ExpectError(Line(R"("tensor": "f32[8]", "from": "S(1),R", "to": "R,R")"), code,
+              "Shard(1) is out of range for a rank-1 tensor");
+  ExpectError(Line(std::string(kGather) + R"(, "planner": "fast")"), code,
+              "'fast' is no planner; known are best, per-dim");
+  ExpectError(Line(std::string(kGather) + R"(, "topology": {"levels": []})"), code,
+              "topology: a topology needs at least one level");
+}
+
+TEST(PlanLine, WhatThisVersionLacksIsUnimplemented) {
+  ExpectError(R"_({"mesh": {"dims": [["a", 2]]}, "to_mesh": {"dims": [["a", 4]]},
+                   "tensor": "f32[8]", "from": "S(0)", "to": "R"})_",
+              "UNIMPLEMENTED",
+              "to_mesh a=4 is another mesh than a=2; this version plans within one mesh");
+  ExpectError(Line(std::string(kGather) + R"(, "reproducibility": "ordered")"), "UNIMPLEMENTED",
+              "reproducibility ordered is not in this version (none, replicas)");
+}
+
+TEST(PlanBatch, GoesOnAfterABadLine) {
+  const std::string good = Line(std::string(R"("id": 1, )") + kGather);
+  const Outcome outcome = Meshift({"plan", "--batch", "-"}, good + "\nbad\n" + good + "\n");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err, "");
+  const std::string plan = PlanLine(good, {});
+  EXPECT_EQ(outcome.out, plan + "\n" + PlanLine("bad", {}) + "\n" + plan + "\n");
+}
+
+TEST(PlanBatch, ReadsAFile) {
+  const std::string good = Line(kGather);
+  EXPECT_EQ(Meshift({"plan", "--batch", WriteFile("batch.jsonl", good)}).out,
+            PlanLine(good, {}) + "\n");
+}
+
+TEST(CheckBatch, AcceptsWhatPlanPrints) {
+  const std::string plans =
+      Meshift({"plan", "--batch", "-"},
+              Line(std::string(R"("id": "x", )") + kGather) + "\n" + Line(kGather) + "\n")
+          .out;
+  EXPECT_EQ(Meshift({"check", "--batch", "-"}, plans),
+            (Outcome{0,
+                     R"({"id":"x","ok":true,"step":null,"rule":null,"message":null})"
+                     "\n"
+                     R"({"id":null,"ok":true,"step":null,"rule":null,"message":null})"
+                     "\n",
+                     ""}));
+}
+
+TEST(CheckBatch, NamesTheRuleOfABadLine) {
+  std::string plan = PlanLine(Line(std::string(R"("id": 3, )") + kGather), {});
+  const size_t digit = plan.find("fingerprint\":\"") + 14;
+  plan[digit] = plan[digit] == '0' ? '1' : '0';
+  const Outcome outcome =
+      Meshift({"check", "--batch", "-"}, "{\"id\": 1\n{\"id\": 2}\n" + plan + "\n");
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.out.find(R"({"id":null,"ok":false,"step":null,"rule":"format","message":")"), 0)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find(R"({"id":2,"ok":false,"step":null,"rule":"format","message":")"),
+            std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find(R"({"id":3,"ok":false,"step":null,"rule":"fingerprint","message":")"),
+            std::string::npos)
+      << outcome.out;
+}
+
+}  // namespace
+}  // namespace meshift::cli

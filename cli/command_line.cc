@@ -1,0 +1,134 @@
+#include "cli/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "cli/check_command.h"
+#include "cli/io.h"
+#include "cli/plan_command.h"
+#include "cli/problem.h"
+#include "cli/run_command.h"
+#include "cli/shards_command.h"
+
+namespace meshift::cli {
+namespace {
+
+constexpr const char* kFooter =
+    "A mesh is name=size,... (ranks in another order: a=2,b=2@4,5,0-1); a placement R, S(k), P or\n"
+    "P(op) per mesh dim. Exit codes: 0 fine; 1 the check failed; 2 bad usage; 3 bad input file.";
+
+void AddProblem(CLI::App* app, ProblemFlags* flags) {
+  app->add_option("--mesh", flags->mesh, "the mesh: ddp=8,fsdp=5,tp=1")->type_name("MESH");
+  app->add_option("--tensor", flags->tensor, "dtype and global shape: bf16[4096,512]")
+      ->type_name("TENSOR");
+  app->add_option("--from", flags->from, "source placements: P,P,R")->type_name("PLACEMENTS");
+  app->add_option("--to", flags->to, "target placements: R,R,R")->type_name("PLACEMENTS");
+  app->add_option("--topology", flags->topology,
+                  "links: a preset (flat a100 h100 h200 gb200), nvlink=8, or FILE.json")
+      ->type_name("TOPOLOGY");
+  app->add_option("--reproducibility", flags->reproducibility,
+                  "the promise about bits: none, replicas (default)")
+      ->type_name("PROMISE");
+  app->add_option("--planner", flags->planner, "best (default), per-dim")->type_name("PLANNER");
+  app->add_option("--model", flags->model,
+                  "all parameters of a model file; TP in a placement list stands for S(tp_dim)")
+      ->type_name("FILE");
+  app->add_option("--filter", flags->filter, "only parameters whose names match")
+      ->type_name("GLOB");
+}
+
+CLI::App* AddPlan(CLI::App* app, PlanFlags* flags) {
+  CLI::App* plan = app->add_subcommand("plan", "The cheapest plan from one sharding to another");
+  AddProblem(plan, &flags->problem);
+  plan->add_option("--format", flags->format, "text (default), json")->type_name("FORMAT");
+  plan->add_flag("--messages", flags->messages, "also list who sends what to whom");
+  plan->add_option("--batch", flags->batch,
+                   "one JSON object per line in, one per line out; - is stdin")
+      ->type_name("FILE");
+  return plan;
+}
+
+CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
+  CLI::App* run =
+      app->add_subcommand("run", "Plan, execute, and check every element of every rank");
+  AddProblem(run, &flags->problem);
+  run->add_option("--plan", flags->plan, "run this plan; - is stdin")->type_name("FILE");
+  run->add_option("--engine", flags->engine, "local (default)")->type_name("ENGINE");
+  run->add_option("--reduction-order", flags->reduction_order,
+                  "how the local engine sums: ranks (default), topology, adversarial")
+      ->type_name("ORDER");
+  run->add_option("--repeat", flags->repeat, "run so many times in one process")->type_name("N");
+  run->add_option("--seed", flags->seed, "of the contributions")->type_name("N");
+  return run;
+}
+
+CLI::App* AddCheck(CLI::App* app, CheckFlags* flags) {
+  CLI::App* check = app->add_subcommand("check", "Prove that plans do what they say");
+  check->add_option("files", flags->files, "plan files; - is stdin")->type_name("FILE");
+  check->add_option("--batch", flags->batch, "one plan per line in, one verdict per line out")
+      ->type_name("FILE");
+  return check;
+}
+
+CLI::App* AddShards(CLI::App* app, ShardsFlags* flags) {
+  CLI::App* shards = app->add_subcommand("shards", "Who holds what of a tensor");
+  shards->add_option("--mesh", flags->mesh, "the mesh: a=2,b=2")->type_name("MESH");
+  shards->add_option("--tensor", flags->tensor, "dtype and global shape: f32[8,6]")
+      ->type_name("TENSOR");
+  shards->add_option("--placements,--from", flags->placements, "one per mesh dim: S(0),R")
+      ->type_name("PLACEMENTS");
+  return shards;
+}
+
+// CLI11 spreads some messages over lines.
+std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+int RunMeshift(std::vector<std::string> args, Io& io) {
+  CLI::App app("Plans, proves and runs redistributions of tensors over device meshes.", "meshift");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  PlanFlags plan_flags;
+  RunFlags run_flags;
+  CheckFlags check_flags;
+  ShardsFlags shards_flags;
+  const CLI::App* plan = AddPlan(&app, &plan_flags);
+  const CLI::App* run = AddRun(&app, &run_flags);
+  const CLI::App* check = AddCheck(&app, &check_flags);
+  AddShards(&app, &shards_flags);
+  // CLI11 would not name it.
+  constexpr std::array<std::string_view, 4> kVerbs = {"plan", "run", "check", "shards"};
+  if (!args.empty() && args[0].substr(0, 1) != "-" &&
+      std::find(kVerbs.begin(), kVerbs.end(), args[0]) == kVerbs.end()) {
+    return Fail(io, InvalidArgument("\"{}\" is no verb ({})", args[0], fmt::join(kVerbs, " ")));
+  }
+  try {
+    std::reverse(args.begin(), args.end());  // as CLI11 takes them
+    app.parse(std::move(args));
+  } catch (const CLI::Success& help) {
+    app.exit(help, io.out, io.err);
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    return Fail(io, InvalidArgument("{}; --help lists the options", FirstLine(error.what())));
+  }
+  const int code = plan->parsed()    ? PlanCommand(plan_flags, io)
+                   : run->parsed()   ? RunCommand(run_flags, io)
+                   : check->parsed() ? CheckCommand(check_flags, io)
+                                     : ShardsCommand(shards_flags, io);
+  io.out.flush();
+  if (!io.out) return Fail(io, absl::InternalError("the output cannot be written"));
+  return code;
+}
+
+}  // namespace meshift::cli

@@ -1,0 +1,57 @@
+// Runs a plan on the local engine and judges every element of every rank against the definition of
+// the placements: what the ranks must hold, not what the plan says.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(RunReport report, Execute(plan, {.repeat = 2}));
+//   if (report.wrong > 0) ...
+//
+// Two passes. The exact one has contributions whose sums are exact in any order, by several fills,
+// compared bit for bit: a lost contribution cannot hide in rounding. The rounding one has full
+// mantissas: replicas are compared with each other, values within a sound bound. The passes have
+// an engine each; steps are measured, and groups counted, in the second.
+#ifndef MESHIFT_CLI_EXECUTE_H_
+#define MESHIFT_CLI_EXECUTE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "comm/local/reduction_order.h"
+#include "planner/plan.h"
+
+namespace meshift::cli {
+
+struct ExecuteOptions {
+  // Of the rounding pass. The exact pass takes rank order where this one distorts (adversarial).
+  ReductionOrder reduction_order = ReductionOrder::kRanks;
+  int64_t repeat = 1;  // runs of the rounding pass, by one redistributor
+  uint64_t seed = 1;
+};
+
+struct StepRun {
+  int64_t bytes_sent = 0;  // counted from the calls that were made; of the worst rank, per run
+  int64_t time_ns = 0;     // of the slowest rank; the least over the runs
+};
+
+struct RunReport {
+  std::vector<StepRun> steps;   // one per step of the plan
+  int64_t wrong = 0;            // elements, over all ranks, in the worst run of either pass
+  int64_t replicas_differ = 0;  // replicated elements with different bits, in the worst run
+  std::string first_wrong;      // "rank 5 holds 3 (0x4040) at [1,2], not 2 (0x4000)"
+  std::string first_difference;
+  // Of the rank that is in the most groups, in the rounding pass. A group is reused by each step of
+  // each run that finds it there.
+  int64_t groups_created = 0;
+  int64_t groups_reused = 0;
+};
+
+// RESOURCE_EXHAUSTED where the run would not fit into memory; else the engine's error.
+absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options);
+
+// Ranks of one domain when the engine reduces in the topology's order: the domain size of its
+// innermost level, 8 where it has none.
+int64_t DomainSize(const Plan& plan);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_EXECUTE_H_

@@ -1,0 +1,143 @@
+#include "cli/plan_command.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "cli/test_util.h"
+
+namespace meshift::cli {
+namespace {
+
+std::vector<std::string> FlattenedArgs(const std::vector<std::string>& more = {}) {
+  std::vector<std::string> args = {
+      "plan", "--mesh", "ddp=8,fsdp=5,tp=1", "--tensor", "bf16[4096,512]", "--from", "P,P,R",
+      "--to", "R,R,R",  "--topology",        "nvlink=8"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+// The line of `text` that starts with `start`.
+std::string Line(const std::string& text, const std::string& start) {
+  const size_t at = ("\n" + text).find("\n" + start);
+  if (at == std::string::npos) return "no line '" + start + "' in:\n" + text;
+  return text.substr(at, text.find('\n', at) - at);
+}
+
+TEST(Plan, TwoPartialDimsAreOneAllReduceOverTheFlattenedGroup) {
+  const Outcome outcome = Meshift(FlattenedArgs());
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(Line(outcome.out, "# meshift"), "# meshift plan: bf16[4096,512], P,P,R -> R,R,R");
+  EXPECT_EQ(Line(outcome.out, "# mesh ddp"), "# mesh ddp=8,fsdp=5,tp=1 (40 ranks)");
+  EXPECT_EQ(Line(outcome.out, "0 ").substr(0, 55),
+            "0       all_reduce  ddp,fsdp   1 x 40  R,R,R  4 MiB  4 ");
+  EXPECT_EQ(Line(outcome.out, "1 ").substr(0, 7), "no line");
+  EXPECT_EQ(Line(outcome.out, "promise").substr(0, 23), "promise replicas: kept ");
+}
+
+TEST(Plan, ThePerDimPlannerSaysThatItDoesNotKeepThePromise) {
+  const Outcome outcome = Meshift(FlattenedArgs({"--planner", "per-dim"}));
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(Line(outcome.out, "promise").substr(0, 27), "promise replicas: NOT kept ");
+}
+
+TEST(Plan, TheSameInputPrintsTheSameBytes) {
+  for (const char* format : {"text", "json"}) {
+    EXPECT_EQ(Meshift(FlattenedArgs({"--format", format})),
+              Meshift(FlattenedArgs({"--format", format})));
+  }
+}
+
+TEST(Plan, WhatItPrintsChecks) {
+  const Outcome plan = Meshift(FlattenedArgs({"--format", "json", "--messages"}));
+  ASSERT_EQ(plan.code, 0) << plan;
+  const size_t at = plan.out.find("\"fingerprint\": \"") + 16;
+  EXPECT_EQ(Meshift({"check", "-"}, plan.out),
+            (Outcome{0, "ok " + plan.out.substr(at, 32) + "\n", ""}));
+  const std::string file = WriteFile("plan.json", plan.out);
+  EXPECT_EQ(Meshift({"check", file, file}).out, file + ": ok " + plan.out.substr(at, 32) + "\n" +
+                                                    file + ": ok " + plan.out.substr(at, 32) +
+                                                    "\n");
+}
+
+TEST(Plan, RelativePathsAreThoseOfTheCaller) {
+  const std::string file =
+      WriteFile("relative.json", Meshift(FlattenedArgs({"--format", "json"})).out);
+  const size_t slash = file.rfind('/');
+  setenv("BUILD_WORKING_DIRECTORY", file.substr(0, slash).c_str(), /*overwrite=*/1);
+  EXPECT_EQ(Meshift({"check", file.substr(slash + 1)}).code, 0);
+  EXPECT_EQ(Meshift({"check", file}).code, 0);
+  unsetenv("BUILD_WORKING_DIRECTORY");
+  EXPECT_EQ(Meshift({"check", file.substr(slash + 1)}).code, 3);
+}
+
+TEST(Plan, MessagesFollowThePlan) {
+  const std::string out = Meshift({"plan", "--mesh", "a=2,b=2", "--tensor", "f32[4,6]", "--from",
+                                   "S(0),P", "--to", "S(1),P", "--messages"})
+                              .out;
+  EXPECT_EQ(out.substr(out.find("# step  source")), R"(
+# step  source  target  box         contribution  bytes
+0            2       0  [2:4, 0:3]  b=0              24
+0            3       1  [2:4, 0:3]  b=1              24
+0            0       2  [0:2, 3:6]  b=0              24
+0            1       3  [0:2, 3:6]  b=1              24
+)" + 1);
+}
+
+TEST(Plan, MessagesAreAKeyOfTheJsonForm) {
+  const auto messages = [](const std::string& from) {
+    const Outcome outcome = Meshift({"plan", "--mesh", "a=2,b=2", "--tensor", "f32[4,6]", "--from",
+                                     from, "--to", "S(1),P", "--messages", "--format", "json"});
+    EXPECT_EQ(Meshift({"check", "-"}, outcome.out).code, 0) << outcome;
+    return outcome.out.substr(outcome.out.find("  \"messages\""));
+  };
+  EXPECT_EQ(messages("S(0),P"), R"(
+  "messages": [
+    {"step":0,"source":2,"target":0,"box":{"offset":[2,0],"size":[2,3]},"contribution":{"b":0}},
+    {"step":0,"source":3,"target":1,"box":{"offset":[2,0],"size":[2,3]},"contribution":{"b":1}},
+    {"step":0,"source":0,"target":2,"box":{"offset":[0,3],"size":[2,3]},"contribution":{"b":0}},
+    {"step":0,"source":1,"target":3,"box":{"offset":[0,3],"size":[2,3]},"contribution":{"b":1}}
+  ]
+}
+)" + 1);
+  EXPECT_EQ(messages("S(1),P"), "  \"messages\": [\n  ]\n}\n");
+}
+
+TEST(Plan, ATopologyFileIsTheSameAsItsText) {
+  const std::string file = WriteFile("nvlink.json", R"({"levels": [
+      {"name": "nvlink", "domain_size": 4, "bandwidth_bytes_per_us": 360000, "latency_ns": 1000},
+      {"name": "net", "domain_size": 0, "bandwidth_bytes_per_us": 40000, "latency_ns": 5000}]})");
+  const std::vector<std::string> args = {"plan",   "--mesh", "a=8",  "--tensor", "f32[64]",
+                                         "--from", "S(0)",   "--to", "R",        "--topology"};
+  std::vector<std::string> with_file = args;
+  with_file.push_back(file);
+  const Outcome outcome = Meshift(with_file);
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_NE(outcome.out.find("nvlink"), std::string::npos) << outcome;
+}
+
+TEST(PlanModel, ParametersOfOneShapeAndPlanShareARow) {
+  const std::string model = WriteFile("model.json", R"({"model": "tiny", "dtype": "bf16",
+    "parameters": [{"name": "a.w", "shape": [64, 32], "tp_dim": 0},
+                   {"name": "a.b", "shape": [64], "tp_dim": null},
+                   {"name": "b.w", "shape": [64, 32], "tp_dim": 0},
+                   {"name": "b.v", "shape": [64, 32], "tp_dim": 1}]})");
+  const std::vector<std::string> args = {"plan",   "--model", model,  "--mesh", "fsdp=2,tp=2",
+                                         "--from", "S(0),TP", "--to", "R,TP"};
+  const Outcome all = Meshift(args);
+  EXPECT_EQ(all.code, 0) << all;
+  EXPECT_EQ(Line(all.out, "2 ").substr(0, 45), "2        bf16[64,32]  S(0),S(0)  R,S(0)  exch");
+  EXPECT_EQ(Line(all.out, "total").substr(0, 37), "total: 4 parameters, 3 distinct plans");
+  std::vector<std::string> filtered = args;
+  filtered.insert(filtered.end(), {"--filter", "b.*", "--format", "json"});
+  const Outcome json = Meshift(filtered);
+  EXPECT_EQ(json.code, 0) << json;
+  EXPECT_NE(json.out.find("\"parameters\": 2,"), std::string::npos) << json;
+  EXPECT_NE(json.out.find("\"first\": \"b.w\""), std::string::npos) << json;
+}
+
+}  // namespace
+}  // namespace meshift::cli

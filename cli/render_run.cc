@@ -1,0 +1,157 @@
+#include "cli/render_run.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "cli/execute.h"
+#include "cli/model_plan.h"
+#include "cli/problem.h"
+#include "cli/render_text.h"
+#include "cli/text.h"
+#include "comm/local/reduction_order.h"
+#include "planner/plan.h"
+
+namespace meshift::cli {
+namespace {
+
+constexpr auto kLeft = TextTable::Align::kLeft;
+constexpr auto kRight = TextTable::Align::kRight;
+
+std::string OrderText(const Plan& plan, ReductionOrder order) {
+  switch (order) {
+    case ReductionOrder::kRanks:
+      return "ranks";
+    case ReductionOrder::kTopology:
+      return fmt::format("topology (domains of {})", CountText(DomainSize(plan), "rank"));
+    case ReductionOrder::kAdversarial:
+      return "adversarial";
+  }
+  return "";
+}
+
+// "# reduction order ranks, repeat 1, seed 1"
+std::string OptionsText(const Plan& plan, const ExecuteOptions& options) {
+  return fmt::format("# reduction order {}, repeat {}, seed {}\n",
+                     OrderText(plan, options.reduction_order), options.repeat, options.seed);
+}
+
+// What all steps sent together, and how long they took.
+StepRun TotalOf(const RunReport& report) {
+  StepRun total;
+  for (const StepRun& step : report.steps) {
+    total.bytes_sent = SaturatingAdd(total.bytes_sent, step.bytes_sent);
+    total.time_ns = SaturatingAdd(total.time_ns, step.time_ns);
+  }
+  return total;
+}
+
+// "wrong 3" and, on a line of its own, where.
+std::string CountedText(const char* what, int64_t count, const std::string& first) {
+  std::string text = fmt::format("{} {}\n", what, count);
+  if (count > 0) text += fmt::format("first {}: {}\n", what, first);
+  return text;
+}
+
+std::string PromiseText(const Plan& plan, const RunReport& report) {
+  const bool as_planned = plan.kept() >= plan.asked();
+  const bool kept = KeepsPromise(plan, report);
+  return RenderPromise(plan.asked(), kept,
+                       kept || !as_planned ? plan.why() : "replicas differ in this run");
+}
+
+}  // namespace
+
+bool KeepsPromise(const Plan& plan, const RunReport& report) {
+  const bool wants_replicas = plan.asked() >= Reproducibility::kReplicas;
+  return plan.kept() >= plan.asked() && !(wants_replicas && report.replicas_differ > 0);
+}
+
+bool IsRight(const Plan& plan, const RunReport& report) {
+  return report.wrong == 0 && KeepsPromise(plan, report);
+}
+
+std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOptions& options) {
+  TextTable table({{"step", kLeft},
+                   {"op", kLeft},
+                   {"mesh dims", kLeft},
+                   {"groups", kRight},
+                   {"after", kLeft},
+                   {"planned bytes", kRight},
+                   {"counted bytes", kRight},
+                   {"time", kRight}});
+  for (size_t i = 0; i < plan.steps().size(); ++i) {
+    const Step& step = plan.steps()[i];
+    const StepRun& run = report.steps[i];
+    table.AddRow({fmt::format("{}", i), std::string(Name(step.op)), MeshDimsText(step),
+                  GroupText(step), step.after.PlacementsText(), fmt::format("{}", step.bytes_sent),
+                  fmt::format("{}", run.bytes_sent), TimeText(run.time_ns)});
+  }
+  const StepRun total = TotalOf(report);
+  std::string text = RenderPreamble(plan, "run") + OptionsText(plan, options) + table.ToString();
+  text += fmt::format("total: {}, planned {} bytes, counted {} bytes, time {}\n",
+                      CountText(plan.total().collectives, "collective"), plan.total().bytes_sent,
+                      total.bytes_sent, TimeText(total.time_ns));
+  text += CountedText("wrong", report.wrong, report.first_wrong);
+  text += CountedText("replicas differ", report.replicas_differ, report.first_difference);
+  text += fmt::format("groups created {}, reused {} (per rank)\n", report.groups_created,
+                      report.groups_reused);
+  text += PromiseText(plan, report);
+  return text + fmt::format("fingerprint {}\n", plan.fingerprint().ToString());
+}
+
+std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>& reports,
+                           const ProblemFlags& flags, const ExecuteOptions& options) {
+  TextTable table({{"count", kLeft},
+                   {"tensor", kLeft},
+                   {"plan", kLeft},
+                   {"planned bytes", kRight},
+                   {"counted bytes", kRight},
+                   {"time", kRight},
+                   {"wrong", kRight},
+                   {"replicas differ", kRight},
+                   {"first parameter", kLeft}});
+  RunReport all;
+  StepRun sum;
+  std::string promise;
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const ModelRow& row = model.rows[i];
+    const RunReport& report = reports[i];
+    const StepRun total = TotalOf(report);
+    table.AddRow({fmt::format("{}", row.count), row.plan.from().tensor().ToString(),
+                  StepsText(row.plan), fmt::format("{}", row.plan.total().bytes_sent),
+                  fmt::format("{}", total.bytes_sent), TimeText(total.time_ns),
+                  fmt::format("{}", report.wrong), fmt::format("{}", report.replicas_differ),
+                  row.first});
+    for (int64_t parameter = 0; parameter < row.count; ++parameter) {
+      sum.bytes_sent = SaturatingAdd(sum.bytes_sent, total.bytes_sent);
+      sum.time_ns = SaturatingAdd(sum.time_ns, total.time_ns);
+    }
+    all.wrong += report.wrong;
+    all.replicas_differ += report.replicas_differ;
+    if (all.first_wrong.empty()) all.first_wrong = report.first_wrong;
+    if (all.first_difference.empty()) all.first_difference = report.first_difference;
+    all.groups_created += report.groups_created;
+    all.groups_reused += report.groups_reused;
+    if (promise.empty() && !KeepsPromise(row.plan, report)) promise = PromiseText(row.plan, report);
+  }
+  const Plan& first = model.rows[0].plan;
+  std::string text = RenderModelPreamble(model, flags, "run") + OptionsText(first, options);
+  text += "# one run per distinct (shape, plan); totals are over all parameters\n";
+  text += table.ToString();
+  text += fmt::format("total: {}, {}, planned {} bytes, counted {} bytes, time {}\n",
+                      CountText(model.NumParameters(), "parameter"),
+                      CountText(static_cast<int64_t>(model.rows.size()), "distinct plan"),
+                      model.Total().bytes_sent, sum.bytes_sent, TimeText(sum.time_ns));
+  text += CountedText("wrong", all.wrong, all.first_wrong);
+  text += CountedText("replicas differ", all.replicas_differ, all.first_difference);
+  text += fmt::format("groups created {}, reused {} (per rank)\n", all.groups_created,
+                      all.groups_reused);
+  return text + (promise.empty() ? RenderModelPromise(model) : promise);
+}
+
+}  // namespace meshift::cli

@@ -1,0 +1,32 @@
+// What `meshift run` prints: the plan's preamble, a table of steps with planned and counted bytes
+// and measured time, the verdict.
+//
+//   io.out << RenderRun(plan, report, options);
+//   return IsRight(plan, report) ? kExitOk : kExitCheckFailed;
+#ifndef MESHIFT_CLI_RENDER_RUN_H_
+#define MESHIFT_CLI_RENDER_RUN_H_
+
+#include <string>
+#include <vector>
+
+#include "cli/execute.h"
+#include "cli/model_plan.h"
+#include "cli/problem.h"
+#include "planner/plan.h"
+
+namespace meshift::cli {
+
+// Whether the plan and the run keep the promise that was asked for.
+bool KeepsPromise(const Plan& plan, const RunReport& report);
+// Whether the promise is kept and nothing is wrong.
+bool IsRight(const Plan& plan, const RunReport& report);
+
+std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOptions& options);
+
+// One row per row of `model`, which has one report each, then totals over all parameters.
+std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>& reports,
+                           const ProblemFlags& flags, const ExecuteOptions& options);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_RENDER_RUN_H_

@@ -1,0 +1,32 @@
+// `meshift run`: plans (or reads a plan), executes it on an engine, and checks every element of
+// every rank against what the placements mean.
+//
+//   meshift run --mesh ddp=8,fsdp=5,tp=1 --tensor 'bf16[4096,512]' --from P,P,R --to R,R,R
+#ifndef MESHIFT_CLI_RUN_COMMAND_H_
+#define MESHIFT_CLI_RUN_COMMAND_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "cli/io.h"
+#include "cli/problem.h"
+
+namespace meshift::cli {
+
+struct RunFlags {
+  ProblemFlags problem;
+  std::optional<std::string> plan;        // a plan file, "-": stdin; excludes a problem
+  std::string engine = "local";           // the only one in this version
+  std::string reduction_order = "ranks";  // or "topology", "adversarial"
+  int64_t repeat = 1;                     // runs of the plan in one process
+  uint64_t seed = 1;                      // of the contributions
+};
+
+// Exit code 1 where an element is wrong, where the promise asked for is not kept, or where a plan
+// that was read is refused by the verifier.
+int RunCommand(const RunFlags& flags, Io& io);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_RUN_COMMAND_H_

@@ -1,0 +1,154 @@
+#include "cli/run_command.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/test_util.h"
+
+namespace meshift::cli {
+namespace {
+
+using Args = std::vector<std::string>;
+
+// The line of `text` that starts with `start`.
+std::string Line(const std::string& text, const std::string& start) {
+  const size_t at = ("\n" + text).find("\n" + start);
+  if (at == std::string::npos) return "no line '" + start + "' in:\n" + text;
+  return text.substr(at, text.find('\n', at) - at);
+}
+
+// The number behind "wrong " and the like.
+int64_t Number(const std::string& text, const std::string& start) {
+  const std::string line = Line(text, start + " ");
+  EXPECT_EQ(line.find("no line"), std::string::npos) << line;
+  return std::atoll(line.c_str() + start.size());
+}
+
+Args Problem(const std::string& mesh, const std::string& tensor, const std::string& from,
+             const std::string& to, const Args& more = {}) {
+  Args args = {"run", "--mesh", mesh, "--tensor", tensor, "--from", from, "--to", to};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+// A gradient sum over 40 ranks in domains of 8, as the machine would add it.
+Args Flattened(const Args& more = {}) {
+  Args args = Problem("ddp=8,fsdp=5,tp=1", "bf16[256,64]", "P,P,R", "R,R,R",
+                      {"--topology", "nvlink=8", "--reduction-order", "topology"});
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+TEST(Run, OneAllReduceOverTheFlattenedGroupLeavesEqualBits) {
+  const Outcome outcome = Meshift(Flattened());
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_EQ(Line(outcome.out, "0 ").substr(0, 46),
+            "0       all_reduce  ddp,fsdp   1 x 40  R,R,R  ");
+  EXPECT_EQ(Line(outcome.out, "# reduction"),
+            "# reduction order topology (domains of 8 ranks), repeat 1, seed 1");
+  EXPECT_EQ(Line(outcome.out, "wrong"), "wrong 0");
+  EXPECT_EQ(Line(outcome.out, "replicas differ"), "replicas differ 0");
+  EXPECT_EQ(Line(outcome.out, "groups"), "groups created 1, reused 0 (per rank)");
+  EXPECT_EQ(Line(outcome.out, "promise").substr(0, 23), "promise replicas: kept ");
+}
+
+TEST(Run, AGroupIsMadeOnceAndReused) {
+  EXPECT_EQ(Line(Meshift(Flattened({"--repeat", "2"})).out, "groups"),
+            "groups created 1, reused 1 (per rank)");
+  EXPECT_EQ(
+      Line(Meshift(Problem("dp=4,tp=2", "f32[64000,40]", "P,R", "R,R", {"--repeat", "3"})).out,
+           "groups"),
+      "groups created 2, reused 4 (per rank)");
+}
+
+TEST(Run, ThePerDimPlanIsRightAndItsReplicasDiffer) {
+  const Outcome outcome = Meshift(Flattened({"--planner", "per-dim"}));
+  EXPECT_EQ(outcome.code, 1) << outcome;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_NE(Line(outcome.out, "0 ").find("all_reduce"), std::string::npos) << outcome;
+  EXPECT_NE(Line(outcome.out, "1 ").find("all_reduce"), std::string::npos) << outcome;
+  EXPECT_EQ(Number(outcome.out, "wrong"), 0);
+  EXPECT_GT(Number(outcome.out, "replicas differ"), 0);
+  EXPECT_EQ(Line(outcome.out, "promise").substr(0, 27), "promise replicas: NOT kept ");
+}
+
+TEST(Run, AnAdversarialEngineFindsWhatRankOrderHides) {
+  const auto run = [](const std::string& order) {
+    return Meshift(Problem("a=2,b=3", "f32[64]", "P,P", "R,R",
+                           {"--planner", "per-dim", "--reduction-order", order}));
+  };
+  // Not promised, and so not fine, even where no bits differ.
+  EXPECT_EQ(Number(run("ranks").out, "replicas differ"), 0);
+  EXPECT_EQ(run("ranks").code, 1);
+  EXPECT_GT(Number(run("adversarial").out, "replicas differ"), 0);
+  EXPECT_EQ(Number(run("adversarial").out, "wrong"), 0);
+  // Nobody asked: fine.
+  const Outcome unasked = Meshift(Problem(
+      "a=2,b=3", "f32[64]", "P,P", "R,R",
+      {"--planner", "per-dim", "--reduction-order", "adversarial", "--reproducibility", "none"}));
+  EXPECT_EQ(unasked.code, 0) << unasked;
+  EXPECT_GT(Number(unasked.out, "replicas differ"), 0);
+}
+
+TEST(Run, BytesAreCountedAsTheyArePlanned) {
+  for (const Args& args :
+       std::vector<Args>{Problem("a=2,b=3", "f32[7,5]", "P,S(0)", "S(1),R"),
+                         Problem("a=2,b=3", "bf16[7,5]", "S(0),S(0)", "S(1),S(0)"),
+                         Problem("a=4", "f32[0,5]", "S(0)", "R"),
+                         Problem("a=2,b=2@3,2,1,0", "i32[5,3]", "S(0),S(0)", "R,R"),
+                         Problem("a=2@7,3", "f16[6]", "P(avg)", "S(0)"),
+                         Problem("a=2,b=2", "f32[]", "P,R", "R,R")}) {
+    const Outcome outcome = Meshift(args);
+    EXPECT_EQ(outcome.code, 0) << outcome;
+    const std::string total = Line(outcome.out, "total");
+    const size_t planned = total.find("planned ") + 8;
+    const size_t counted = total.find("counted ") + 8;
+    EXPECT_EQ(total.substr(planned, total.find(' ', planned) - planned),
+              total.substr(counted, total.find(' ', counted) - counted))
+        << outcome;
+  }
+}
+
+TEST(Run, TakesAPlanThatWasPrinted) {
+  Args args = Flattened({"--format", "json"});
+  args[0] = "plan";
+  args.erase(args.begin() + 11, args.begin() + 13);  // --reduction-order
+  const Outcome plan = Meshift(args);
+  ASSERT_EQ(plan.code, 0) << plan;
+  const Outcome from_stdin =
+      Meshift({"run", "--plan", "-", "--reduction-order", "topology"}, plan.out);
+  EXPECT_EQ(from_stdin.code, 0) << from_stdin;
+  EXPECT_EQ(Line(from_stdin.out, "fingerprint"), Line(Meshift(Flattened()).out, "fingerprint"));
+  EXPECT_EQ(Line(from_stdin.out, "# reduction"), Line(Meshift(Flattened()).out, "# reduction"));
+  EXPECT_EQ(Meshift({"run", "--plan", WriteFile("plan.json", plan.out)}).code, 0);
+}
+
+TEST(Run, AllParametersOfAModel) {
+  const std::string model = WriteFile("model.json", R"({"model": "tiny", "dtype": "bf16",
+    "parameters": [{"name": "a.w", "shape": [64, 32], "tp_dim": 0},
+                   {"name": "a.b", "shape": [64], "tp_dim": null},
+                   {"name": "b.w", "shape": [64, 32], "tp_dim": 0}]})");
+  const Outcome outcome = Meshift(
+      {"run", "--model", model, "--mesh", "fsdp=2,tp=2", "--from", "S(0),TP", "--to", "R,TP"});
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(Line(outcome.out, "2 ").substr(0, 20), "2        bf16[64,32]");
+  EXPECT_EQ(Line(outcome.out, "wrong"), "wrong 0");
+  EXPECT_EQ(Line(outcome.out, "replicas differ"), "replicas differ 0");
+  EXPECT_EQ(Line(outcome.out, "total").substr(0, 39), "total: 3 parameters, 2 distinct plans, ");
+}
+
+TEST(Run, WhatDoesNotFitIsRefused) {
+  const Outcome big = Meshift(Problem("a=1000000", "f32[1000000,1000000]", "S(0)", "R"));
+  EXPECT_EQ(big.code, 1) << big;
+  EXPECT_EQ(big.err.find("meshift: 1000000 ranks need "), 0) << big;
+  const Outcome far = Meshift(Problem("a=2@0,2000000000", "f32[4]", "S(0)", "R"));
+  EXPECT_EQ(far.err,
+            "meshift: rank 2000000000 makes a world of 2000000001 ranks; the local engine takes at "
+            "most 1048576\n");
+}
+
+}  // namespace
+}  // namespace meshift::cli
