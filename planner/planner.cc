@@ -17,6 +17,7 @@ namespace {
 absl::StatusOr<bool> CheckReductions(const Problem& problem, const PlannerOptions& options) {
   bool exact = true;
   int averaged = 0;
+  int reduced = 0;
   for (int d = 0; d < problem.num_dims(); ++d) {
     if (!problem.source().IsPartial(d) || problem.StaysPartial(d)) continue;
     const ReduceOp op = problem.source().op(d);
@@ -29,11 +30,14 @@ absl::StatusOr<bool> CheckReductions(const Problem& problem, const PlannerOption
       exact &= IsInteger(problem.dtype()) || options.engine.min_max_exact;
     }
     averaged += op == ReduceOp::kAvg ? 1 : 0;
+    ++reduced;
   }
-  if (options.planner == PlannerKind::kPerDim && averaged > 1 && IsInteger(problem.dtype())) {
+  if (options.planner == PlannerKind::kPerDim && averaged > 0 && reduced > 1 &&
+      IsInteger(problem.dtype())) {
     return Unimplemented(
-        "the per-dim planner cannot average {} over {} mesh dims: each would truncate",
-        Name(problem.dtype()), averaged);
+        "the per-dim planner cannot average {} and reduce over {} mesh dims: a step would truncate "
+        "before the last sum",
+        Name(problem.dtype()), reduced);
   }
   return exact;
 }

@@ -180,7 +180,7 @@ TEST(PlannerTest, RefusalsNameTheValueAndTheRule) {
             "R,R",
             {.planner = PlannerKind::kPerDim},
             absl::StatusCode::kUnimplemented,
-            "average i32 over 2 mesh dims"},
+            "cannot average i32 and reduce over 2 mesh dims"},
        }) {
     const auto plan = TryPlan(c.mesh, c.tensor, c.from, c.to, c.options);
     EXPECT_EQ(plan.status().code(), c.code) << plan.status();

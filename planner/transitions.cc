@@ -196,7 +196,7 @@ class Enumerator {
     ForEachSubset(wanted & replicated_, [&](DimMask dims) { Mask(dims, cuts_, dims); });
     if ((wanted & ~replicated_) != 0) {
       ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
-        if ((dims & ~wanted) != 0) return;
+        if ((dims & ~wanted) != 0 || AveragesAny(dims)) return;
         const DimMask also = wanted & replicated_;
         Mask(dims, kept, dims);
         ForEachSubset(also, [&](DimMask more) { Mask(dims | more, kept, dims | more); });
@@ -212,6 +212,14 @@ class Enumerator {
         Emit(StepOp::kMask, dims, next);
       });
     }
+  }
+  // A cut cannot become a partial average: the rest of the box has no value that leaves it as it
+  // is.
+  bool AveragesAny(DimMask dims) const {
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (Has(dims, d) && problem_.target().op(d) == ReduceOp::kAvg) return true;
+    }
+    return false;
   }
   void Mask(DimMask dims, const CutLists& kept, DimMask masked) {
     State next = problem_.WithCuts(state_, kept);
@@ -361,6 +369,7 @@ std::vector<State> LocallyFinished(const Problem& problem) {
       State base = state;
       base.SetReplicate(d);
       add(base);
+      if (state.op(d) == ReduceOp::kAvg) continue;
       ForEachPlacing(problem, cuts, DimMask{1} << d, /*towards_target=*/false,
                      [&](const CutLists& c) { add(problem.WithCuts(base, c)); });
     }
@@ -418,6 +427,9 @@ std::vector<State> NearTarget(const Problem& problem, bool towards_target) {
       if (Has(dims, d)) base.SetReplicate(d);
     }
     add(base);
+    for (int d = 0; d < problem.num_dims(); ++d) {
+      if (Has(dims, d) && target.op(d) == ReduceOp::kAvg) return;
+    }
     ForEachPlacing(problem, cuts, dims, towards_target,
                    [&](const CutLists& c) { add(problem.WithCuts(base, c)); });
   });
