@@ -13,6 +13,8 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "comm/message_parts.h"
+#include "comm/program_builder.h"
 #include "comm/step_geometry.h"
 
 namespace meshift {
@@ -22,40 +24,21 @@ using Kind = Instruction::Kind;
 using Space = Location::Space;
 using namespace lowering_internal;  // NOLINT(google-build-using-namespace): its own helpers
 
-// What goes to or comes from one member, numbered as the communicator does.
-struct Part {
-  int64_t number = 0;
-  Box box;
-};
-
-// Ways to choose the coordinates of some mesh dims: what each adds to a member's index, and which
-// part of a tensor dim it means.
-struct Choice {
-  int64_t index = 0;
-  Interval part;
-};
-struct Choices {
-  int tensor_dim = -1;  // -1: the choice does not matter to the box
-  absl::InlinedVector<Choice, 8> list;
-};
-using ChoiceLists = absl::InlinedVector<Choices, 4>;
-
 class Lowerer {
  public:
-  Lowerer(const Plan& plan, int64_t rank) : plan_(plan), mesh_(plan.from().mesh()) {
-    program_.rank = rank;
-    program_.num_steps = static_cast<int>(plan.steps().size());
-    program_.dtype = plan.from().dtype();
-    program_.workspace_bytes = plan.total().workspace_bytes;
-  }
+  Lowerer(const Plan& plan, int64_t rank, const Coordinate& me)
+      : plan_(plan),
+        rank_(rank),
+        mesh_(plan.from().mesh()),
+        me_(me),
+        build_(mesh_, rank, me, plan.from().dtype(), static_cast<int>(plan.steps().size()),
+               plan.total().workspace_bytes) {}
 
-  absl::StatusOr<Program> Run();
+  absl::StatusOr<Program> Run() &&;
 
  private:
-  absl::Status CheckPlan() const;
   absl::Status CheckStep(const Step& step) const;
-  absl::Status PlaceValues(int step);
-  absl::Status LowerStep(const Sharding& before, const Step& step);
+  absl::Status LowerStep(const StepGeometry& g, const Sharding& before, const Step& step);
 
   absl::Status AllReduce(const StepGeometry& g, const Step& step);
   absl::Status ReduceScatter(const StepGeometry& g, const Step& step);
@@ -73,60 +56,33 @@ class Lowerer {
   Blocks FindBlocks(const StepGeometry& g, const Members& members, bool after) const;
   template <typename Fn>
   void ForEachMember(const StepGeometry& g, const Members& members, bool after, const Fn& fn) const;
-
-  void AddChoices(const StepGeometry& g, const MovedDim& dim, const MeshDims& cuts,
-                  const Members& members, const Interval& mine, ChoiceLists* lists) const;
-  std::vector<Part> Combine(const StepGeometry& g, const Members& members,
-                            const ChoiceLists& lists) const;
-  std::vector<Part> Senders(const StepGeometry& g, const Members& members) const;
-  std::vector<Part> Receivers(const StepGeometry& g, const Members& members) const;
-  static bool AnyMemberLacks(const StepGeometry& g, const Members& members, Coordinate at);
-
-  int64_t BytesOf(int64_t elements) const { return Bytes(program_.dtype, elements); }
-  static Location Shift(Location at, int64_t bytes) { return {at.space, at.offset + bytes}; }
-  absl::StatusOr<Location> TakePiece(int64_t bytes);
-  void AddCopy(Location src, const Box& src_box, Location dst, const Box& dst_box, const Box& part);
-  // Makes one instruction of all copies since the last one.
-  void FlushCopies();
-  void AddFillZero(Location dst, int64_t bytes);
-  Instruction& Add(Kind kind);
-  void AddSendRecv(const Step& step, absl::Span<const ProgramMessage> sends,
-                   absl::Span<const ProgramMessage> recvs);
-  int GroupOf(const Step& step);
   absl::StatusOr<Reduction> ReductionOf(const Step& step) const;
+  static Location Shift(Location at, int64_t bytes) { return ProgramBuilder::Shift(at, bytes); }
 
   const Plan& plan_;
-  const DeviceMesh mesh_;
-  Coordinate me_;
-  Program program_;
-  int32_t flushed_copies_ = 0;
-  std::vector<int64_t> value_bytes_;  // before step i; behind the last step: the target's
-
-  // Of the step that is being lowered.
-  int step_ = 0;
-  Location in_;
-  Location out_;
-  int64_t middle_begin_ = 0;  // the workspace between the values
-  int64_t middle_end_ = 0;
+  const int64_t rank_;
+  const DeviceMesh& mesh_;
+  const Coordinate me_;
+  ProgramBuilder build_;
 };
 
-absl::Status Lowerer::CheckPlan() const {
-  const PlanFields& fields = plan_.fields();
-  if (fields.meshes.size() != 1 || !(plan_.to().mesh() == mesh_)) {
-    return Unimplemented("plans over {} meshes cannot be run yet: {} to {}", fields.meshes.size(),
-                         mesh_.ToString(), plan_.to().mesh().ToString());
+absl::Status CheckPlan(const Plan& plan) {
+  const DeviceMesh& mesh = plan.from().mesh();
+  if (plan.meshes().size() != 1 || !(plan.to().mesh() == mesh)) {
+    return Unimplemented("plans over {} meshes cannot be run yet: {} to {}", plan.meshes().size(),
+                         mesh.ToString(), plan.to().mesh().ToString());
   }
-  if (plan_.to().dtype() != program_.dtype) {
-    return Unimplemented("{} to {}: casts cannot be run yet", Name(program_.dtype),
-                         Name(plan_.to().dtype()));
+  if (plan.to().dtype() != plan.from().dtype()) {
+    return Unimplemented("{} to {}: casts cannot be run yet", Name(plan.from().dtype()),
+                         Name(plan.to().dtype()));
   }
-  if (mesh_.NumDims() > 64) {
-    return Unimplemented("mesh {} has more than 64 dims", mesh_.ToString());
+  if (mesh.NumDims() > 64) {
+    return Unimplemented("mesh {} has more than 64 dims", mesh.ToString());
   }
-  if (program_.workspace_bytes < 0) {
-    return InvalidArgument("workspace_bytes {} is negative", program_.workspace_bytes);
+  if (plan.total().workspace_bytes < 0) {
+    return InvalidArgument("workspace_bytes {} is negative", plan.total().workspace_bytes);
   }
-  for (const Sharding* sharding : {&plan_.from(), &plan_.to()}) {
+  for (const Sharding* sharding : {&plan.from(), &plan.to()}) {
     for (const Placement& placement : sharding->placements()) {
       if (placement.IsShard() && placement.IsRagged()) {
         return Unimplemented("{}: ragged shards cannot be run yet", placement.ToString());
@@ -156,154 +112,43 @@ absl::Status Lowerer::CheckStep(const Step& step) const {
     }
     last = d;
   }
-  if (step.wire_dtype.value_or(program_.dtype) != program_.dtype) {
-    return Unimplemented("{}: {} cannot travel as {} yet", step.ToString(), Name(program_.dtype),
-                         Name(*step.wire_dtype));
+  if (step.wire_dtype.value_or(plan_.from().dtype()) != plan_.from().dtype()) {
+    return Unimplemented("{}: {} cannot travel as {} yet", step.ToString(),
+                         Name(plan_.from().dtype()), Name(*step.wire_dtype));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Program> Lowerer::Run() {
-  MESHIFT_RETURN_IF_ERROR(CheckPlan());
-  const std::optional<Coordinate> me = mesh_.CoordinateOf(program_.rank);
-  if (!me) {
-    return InvalidArgument("rank {} is not in mesh {}", program_.rank, mesh_.ToString());
-  }
-  me_ = *me;
+absl::StatusOr<Program> Lowerer::Run() && {
   const Box source = plan_.from().BoxAt(me_);
   const Box target = plan_.to().BoxAt(me_);
-  program_.source_shape = source.size;
-  program_.target_shape = target.size;
+  build_.program().source_shape = source.size;
+  build_.program().target_shape = target.size;
   const std::vector<Step>& steps = plan_.steps();
   const Box last = steps.empty() ? source : steps.back().after.BoxAt(me_);
   if (!(last == target)) {
-    return InvalidArgument("the plan ends with {} on rank {}, not with {}", last.ToString(),
-                           program_.rank, target.ToString());
+    return InvalidArgument("the plan ends with {} on rank {}, not with {}", last.ToString(), rank_,
+                           target.ToString());
   }
   if (steps.empty()) {
-    AddCopy({Space::kSource, 0}, source, {Space::kTarget, 0}, target, source);
-    FlushCopies();
-    return std::move(program_);
+    build_.AddCopy({Space::kSource, 0}, source, {Space::kTarget, 0}, target, source);
   }
-  value_bytes_.reserve(steps.size() + 1);
-  value_bytes_.push_back(BytesOf(source.NumElements()));
   const Sharding* before = &plan_.from();
-  for (size_t i = 0; i < steps.size(); ++i) {
-    MESHIFT_RETURN_IF_ERROR(CheckStep(steps[i]));
-    value_bytes_.push_back(BytesOf(steps[i].after.BoxAt(me_).NumElements()));
-    MESHIFT_RETURN_IF_ERROR(PlaceValues(static_cast<int>(i)));
-    MESHIFT_RETURN_IF_ERROR(LowerStep(*before, steps[i]));
-    FlushCopies();
-    before = &steps[i].after;
+  for (const Step& step : steps) {
+    MESHIFT_RETURN_IF_ERROR(CheckStep(step));
+    MESHIFT_ASSIGN_OR_RETURN(const StepGeometry g, StepGeometry::Create(*before, step, me_));
+    MESHIFT_RETURN_IF_ERROR(build_.BeginStep(build_.BytesOf(g.box_before().NumElements()),
+                                             build_.BytesOf(g.box_after().NumElements())));
+    MESHIFT_RETURN_IF_ERROR(LowerStep(g, *before, step));
+    before = &step.after;
   }
-  return std::move(program_);
-}
-
-// Value i is the one before step i: odd ones lie at the low end, even ones at the high end.
-absl::Status Lowerer::PlaceValues(int step) {
-  step_ = step;
-  middle_begin_ = 0;
-  middle_end_ = program_.workspace_bytes / kWorkspaceAlignment * kWorkspaceAlignment;
-  const auto place = [&](int value) -> Location {
-    if (value == 0) return {Space::kSource, 0};
-    if (value == program_.num_steps) return {Space::kTarget, 0};
-    const int64_t bytes = RoundUp(value_bytes_[value], kWorkspaceAlignment);
-    if (value % 2 == 1) {
-      middle_begin_ = bytes;
-      return {Space::kWorkspace, 0};
-    }
-    middle_end_ -= bytes;
-    return {Space::kWorkspace, middle_end_};
-  };
-  in_ = place(step);
-  out_ = place(step + 1);
-  return TakePiece(0).status();
-}
-
-absl::StatusOr<Location> Lowerer::TakePiece(int64_t bytes) {
-  const Location piece = {Space::kWorkspace, middle_begin_};
-  if (bytes > middle_end_ - middle_begin_) {
-    return InvalidArgument("step {} needs {} bytes beyond the workspace's {} on rank {}", step_,
-                           bytes - (middle_end_ - middle_begin_), program_.workspace_bytes,
-                           program_.rank);
-  }
-  middle_begin_ += RoundUp(bytes, kWorkspaceAlignment);
-  return piece;
-}
-
-Instruction& Lowerer::Add(Kind kind) {
-  FlushCopies();
-  Instruction& instruction = program_.instructions.emplace_back();
-  instruction.kind = kind;
-  instruction.step = step_;
-  return instruction;
-}
-
-void Lowerer::FlushCopies() {
-  const auto size = static_cast<int32_t>(program_.copies.size());
-  if (size == flushed_copies_) return;
-  Instruction& instruction = program_.instructions.emplace_back();
-  instruction.kind = Kind::kCopy;
-  instruction.step = step_;
-  instruction.copies = {flushed_copies_, size - flushed_copies_};
-  flushed_copies_ = size;
-}
-
-void Lowerer::AddFillZero(Location dst, int64_t bytes) {
-  if (bytes == 0) return;
-  Instruction& fill = Add(Kind::kFillZero);
-  fill.dst = dst;
-  fill.count = bytes;
-}
-
-// Copies `part` from where the content of src_box begins to where that of dst_box begins.
-void Lowerer::AddCopy(Location src, const Box& src_box, Location dst, const Box& dst_box,
-                      const Box& part) {
-  if (part.IsEmpty()) return;
-  ProgramCopy copy;
-  copy.src = Shift(src, BytesOf(OffsetIn(part, src_box)));
-  copy.dst = Shift(dst, BytesOf(OffsetIn(part, dst_box)));
-  int64_t src_stride = 1;
-  int64_t dst_stride = 1;
-  for (size_t t = part.size.size(); t-- > 0;) {
-    const int64_t size = part.size[t];
-    if (size > 1) {
-      if (!copy.shape.empty() && copy.shape.back() * copy.src_strides.back() == src_stride &&
-          copy.shape.back() * copy.dst_strides.back() == dst_stride) {
-        copy.shape.back() *= size;
-      } else {
-        copy.shape.push_back(size);
-        copy.src_strides.push_back(src_stride);
-        copy.dst_strides.push_back(dst_stride);
-      }
-    }
-    src_stride *= src_box.size[t];
-    dst_stride *= dst_box.size[t];
-  }
-  if (copy.shape.empty()) {
-    copy.shape = copy.src_strides = copy.dst_strides = {1};
-  }
-  std::reverse(copy.shape.begin(), copy.shape.end());
-  std::reverse(copy.src_strides.begin(), copy.src_strides.end());
-  std::reverse(copy.dst_strides.begin(), copy.dst_strides.end());
-  program_.copies.push_back(std::move(copy));
-}
-
-int Lowerer::GroupOf(const Step& step) {
-  for (size_t g = 0; g < program_.groups.size(); ++g) {
-    if (program_.groups[g].mesh_dims == step.mesh_dims) return static_cast<int>(g);
-  }
-  ProgramGroup group{.mesh_dims = step.mesh_dims,
-                     .number = GroupNumber(mesh_, step.mesh_dims, me_),
-                     .ranks = mesh_.GroupOf(step.mesh_dims, program_.rank)};
-  if (!mesh_.IsRowMajor()) std::sort(group.ranks.begin(), group.ranks.end());
-  program_.groups.push_back(std::move(group));
-  return static_cast<int>(program_.groups.size()) - 1;
+  return std::move(build_).Finish();
 }
 
 absl::StatusOr<Reduction> Lowerer::ReductionOf(const Step& step) const {
   if (!step.reduce_op) return InvalidArgument("{} has no reduce_op", step.ToString());
-  if (step.reduce_order == ReduceOrder::kAscending && !IsExact(*step.reduce_op, program_.dtype)) {
+  if (step.reduce_order == ReduceOrder::kAscending &&
+      !IsExact(*step.reduce_op, plan_.from().dtype())) {
     return Unimplemented("{}: a fixed order of reduction cannot be run yet", step.ToString());
   }
   Reduction reduction{.op = *step.reduce_op, .divisor = step.divisor.value_or(1)};
@@ -314,13 +159,12 @@ absl::StatusOr<Reduction> Lowerer::ReductionOf(const Step& step) const {
   return reduction;
 }
 
-absl::Status Lowerer::LowerStep(const Sharding& before, const Step& step) {
-  MESHIFT_ASSIGN_OR_RETURN(const StepGeometry g, StepGeometry::Create(before, step, me_));
+absl::Status Lowerer::LowerStep(const StepGeometry& g, const Sharding& before, const Step& step) {
   // Every rank names every partition, whether its group has anything to do or not. A tensor without
   // elements is one on every rank.
   if (IsCollective(step.op)) {
     if (NumElements(step.after.shape()) == 0) return absl::OkStatus();
-    GroupOf(step);
+    build_.GroupOver(step.mesh_dims);
   }
   switch (step.op) {
     case StepOp::kAllReduce:
@@ -348,12 +192,8 @@ absl::Status Lowerer::AllReduce(const StepGeometry& g, const Step& step) {
   MESHIFT_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(step));
   const int64_t count = g.box_before().NumElements();
   if (count == 0) return absl::OkStatus();
-  Instruction& call = Add(Kind::kAllReduce);
-  call.group = GroupOf(step);
-  call.src = in_;
-  call.dst = out_;
-  call.count = count;
-  call.reduction = reduction;
+  build_.AddCall(Kind::kAllReduce, step.mesh_dims, build_.in(), build_.out(), count).reduction =
+      reduction;
   return absl::OkStatus();
 }
 
@@ -392,32 +232,30 @@ absl::Status Lowerer::ReduceScatter(const StepGeometry& g, const Step& step) {
   const Blocks blocks = FindBlocks(g, members, /*after=*/true);
   if (blocks.count == 0) return absl::OkStatus();
   const int64_t own = g.box_after().NumElements();
-  const int64_t block_bytes = BytesOf(blocks.count);
-  Location send = in_;
-  Location recv = out_;
+  const int64_t block_bytes = build_.BytesOf(blocks.count);
+  Location send = build_.in();
+  Location recv = build_.out();
   if (blocks.packed) {
-    MESHIFT_ASSIGN_OR_RETURN(send, TakePiece(SaturatingMul(members.size(), block_bytes)));
+    MESHIFT_ASSIGN_OR_RETURN(send, build_.TakePiece(SaturatingMul(members.size(), block_bytes)));
     // Padding from pad to the block that is next, over empty blocks.
     int64_t pad = 0;
     ForEachMember(g, members, /*after=*/true, [&](int64_t number, const Box& box) {
       const int64_t start = number * block_bytes;
       if (box.IsEmpty()) return;
-      AddFillZero(Shift(send, pad), start - pad);
-      AddCopy(in_, g.box_before(), Shift(send, start), box, box);
-      pad = start + BytesOf(box.NumElements());
+      build_.AddFillZero(Shift(send, pad), start - pad);
+      build_.AddCopy(build_.in(), g.box_before(), Shift(send, start), box, box);
+      pad = start + build_.BytesOf(box.NumElements());
     });
-    AddFillZero(Shift(send, pad), members.size() * block_bytes - pad);
+    build_.AddFillZero(Shift(send, pad), members.size() * block_bytes - pad);
     if (own < blocks.count) {
-      MESHIFT_ASSIGN_OR_RETURN(recv, TakePiece(block_bytes));
+      MESHIFT_ASSIGN_OR_RETURN(recv, build_.TakePiece(block_bytes));
     }
   }
-  Instruction& call = Add(Kind::kReduceScatter);
-  call.group = GroupOf(step);
-  call.src = send;
-  call.dst = recv;
-  call.count = blocks.count;
-  call.reduction = reduction;
-  if (!(recv == out_)) AddCopy(recv, g.box_after(), out_, g.box_after(), g.box_after());
+  build_.AddCall(Kind::kReduceScatter, step.mesh_dims, send, recv, blocks.count).reduction =
+      reduction;
+  if (!(recv == build_.out())) {
+    build_.AddCopy(recv, g.box_after(), build_.out(), g.box_after(), g.box_after());
+  }
   return absl::OkStatus();
 }
 
@@ -427,152 +265,24 @@ absl::Status Lowerer::AllGather(const StepGeometry& g, const Step& step) {
   const Blocks blocks = FindBlocks(g, members, /*after=*/false);
   if (blocks.count == 0) return absl::OkStatus();
   const int64_t own = g.box_before().NumElements();
-  const int64_t block_bytes = BytesOf(blocks.count);
-  Location send = in_;
-  Location recv = out_;
+  const int64_t block_bytes = build_.BytesOf(blocks.count);
+  Location send = build_.in();
+  Location recv = build_.out();
   if (own < blocks.count) {
-    MESHIFT_ASSIGN_OR_RETURN(send, TakePiece(block_bytes));
-    AddCopy(in_, g.box_before(), send, g.box_before(), g.box_before());
-    AddFillZero(Shift(send, BytesOf(own)), block_bytes - BytesOf(own));
+    MESHIFT_ASSIGN_OR_RETURN(send, build_.TakePiece(block_bytes));
+    build_.AddCopy(build_.in(), g.box_before(), send, g.box_before(), g.box_before());
+    build_.AddFillZero(Shift(send, build_.BytesOf(own)), block_bytes - build_.BytesOf(own));
   }
   if (blocks.packed) {
-    MESHIFT_ASSIGN_OR_RETURN(recv, TakePiece(SaturatingMul(members.size(), block_bytes)));
+    MESHIFT_ASSIGN_OR_RETURN(recv, build_.TakePiece(SaturatingMul(members.size(), block_bytes)));
   }
-  Instruction& call = Add(Kind::kAllGather);
-  call.group = GroupOf(step);
-  call.src = send;
-  call.dst = recv;
-  call.count = blocks.count;
+  build_.AddCall(Kind::kAllGather, step.mesh_dims, send, recv, blocks.count);
   if (blocks.packed) {
     ForEachMember(g, members, /*after=*/false, [&](int64_t number, const Box& box) {
-      AddCopy(Shift(recv, number * block_bytes), box, out_, g.box_after(), box);
+      build_.AddCopy(Shift(recv, number * block_bytes), box, build_.out(), g.box_after(), box);
     });
   }
   return absl::OkStatus();
-}
-
-// The choices of the coordinates on those of `cuts` that cut before the step, as far as their piece
-// of `dim` has a part in `mine`; other coordinates are this rank's.
-void Lowerer::AddChoices(const StepGeometry& g, const MovedDim& dim, const MeshDims& cuts,
-                         const Members& members, const Interval& mine, ChoiceLists* lists) const {
-  Coordinate at = me_;
-  MeshDims loop;
-  for (const int d : cuts) {
-    if (!Has(g.cut_before(), d)) continue;
-    loop.push_back(d);
-    at[d] = 0;
-  }
-  Choices& choices = lists->emplace_back();
-  choices.tensor_dim = dim.tensor_dim;
-  while (true) {
-    const Interval part = Intersect(mine, Piece(mesh_, dim.parent, cuts, at));
-    if (part.size() > 0) {
-      int64_t index = 0;
-      for (const int d : loop) index += at[d] * members.stride(d);
-      choices.list.push_back({index, part});
-    }
-    size_t i = loop.size();
-    while (i > 0 && ++at[loop[i - 1]] == mesh_.dim(loop[i - 1]).size) at[loop[--i]] = 0;
-    if (i == 0) return;
-  }
-}
-
-// One part per combination of choices, in the order of the members.
-std::vector<Part> Lowerer::Combine(const StepGeometry& g, const Members& members,
-                                   const ChoiceLists& lists) const {
-  std::vector<Part> parts;
-  size_t size = 1;
-  for (const Choices& choices : lists) size *= choices.list.size();
-  Box box = g.box_before();
-  for (const MovedDim& dim : g.moved()) box.size[dim.tensor_dim] = 1;
-  if (size == 0 || box.IsEmpty()) return parts;
-  parts.reserve(size);
-  int64_t base = 0;
-  for (const int d : members.mesh_dims()) {
-    if (!Has(g.cut_before(), d)) base += me_[d] * members.stride(d);
-  }
-  absl::InlinedVector<size_t, 4> chosen(lists.size(), 0);
-  bool sorted = true;
-  while (true) {
-    int64_t index = base;
-    for (size_t i = 0; i < lists.size(); ++i) {
-      const Choice& choice = lists[i].list[chosen[i]];
-      index += choice.index;
-      if (lists[i].tensor_dim < 0) continue;
-      box.offset[lists[i].tensor_dim] = choice.part.begin;
-      box.size[lists[i].tensor_dim] = choice.part.size();
-    }
-    const int64_t number = members.NumberOf(index);
-    sorted &= parts.empty() || parts.back().number < number;
-    parts.push_back({number, box});
-    size_t i = lists.size();
-    while (i > 0 && ++chosen[i - 1] == lists[i - 1].list.size()) chosen[--i] = 0;
-    if (i == 0) break;
-  }
-  if (!sorted) {
-    std::sort(parts.begin(), parts.end(),
-              [](const Part& a, const Part& b) { return a.number < b.number; });
-  }
-  return parts;
-}
-
-// Who holds, before the step, the parts of this rank's box after it; itself among them.
-std::vector<Part> Lowerer::Senders(const StepGeometry& g, const Members& members) const {
-  ChoiceLists lists;
-  for (const MovedDim& dim : g.moved()) {
-    AddChoices(g, dim, dim.before, members, Piece(mesh_, dim.parent, dim.after, me_), &lists);
-  }
-  return Combine(g, members, lists);
-}
-
-// Who takes parts of this rank's box before the step; itself among them. A receiver has this rank's
-// coordinates on all dims of the group that do not cut before; it is free in those that cut before,
-// also in those that cut nothing after: each of these receivers wants a copy.
-std::vector<Part> Lowerer::Receivers(const StepGeometry& g, const Members& members) const {
-  ChoiceLists lists;
-  for (const MovedDim& dim : g.moved()) {
-    AddChoices(g, dim, dim.after, members, Piece(mesh_, dim.parent, dim.before, me_), &lists);
-  }
-  for (int d = 0; d < mesh_.NumDims(); ++d) {
-    if (!Has(g.cut_before() & ~g.cut_after(), d)) continue;
-    Choices& copies = lists.emplace_back();
-    for (int64_t i = 0; i < mesh_.dim(d).size; ++i) {
-      copies.list.push_back({i * members.stride(d), {}});
-    }
-  }
-  return Combine(g, members, lists);
-}
-
-// Whether some member's box after the step is not inside its box before it.
-bool Lowerer::AnyMemberLacks(const StepGeometry& g, const Members& members, Coordinate at) {
-  for (size_t t = 0; t < g.box_before().size.size(); ++t) {
-    bool moves = false;
-    for (const MovedDim& dim : g.moved()) moves |= dim.tensor_dim == static_cast<int>(t);
-    if (!moves && g.box_before().size[t] == 0) return false;
-  }
-  for (int64_t index = 0; index < members.size(); ++index) {
-    members.SetCoordinate(index, &at);
-    bool empty = false;
-    bool lacks = false;
-    for (const MovedDim& dim : g.moved()) {
-      const Interval after = Piece(g.mesh(), dim.parent, dim.after, at);
-      empty |= after.size() == 0;
-      lacks |= !Piece(g.mesh(), dim.parent, dim.before, at).Contains(after);
-    }
-    if (lacks && !empty) return true;
-  }
-  return false;
-}
-
-void Lowerer::AddSendRecv(const Step& step, absl::Span<const ProgramMessage> sends,
-                          absl::Span<const ProgramMessage> recvs) {
-  Instruction& call = Add(Kind::kSendRecv);
-  call.group = GroupOf(step);
-  std::vector<ProgramMessage>& messages = program_.messages;
-  call.sends = {static_cast<int32_t>(messages.size()), static_cast<int32_t>(sends.size())};
-  messages.insert(messages.end(), sends.begin(), sends.end());
-  call.recvs = {static_cast<int32_t>(messages.size()), static_cast<int32_t>(recvs.size())};
-  messages.insert(messages.end(), recvs.begin(), recvs.end());
 }
 
 absl::Status Lowerer::Exchange(const StepGeometry& g, const Step& step) {
@@ -585,18 +295,18 @@ absl::Status Lowerer::Exchange(const StepGeometry& g, const Step& step) {
     for (const Part& part : parts) {
       if (part.number != self) total += part.box.NumElements();
     }
-    MESHIFT_ASSIGN_OR_RETURN(Location at, TakePiece(BytesOf(total)));
+    MESHIFT_ASSIGN_OR_RETURN(Location at, build_.TakePiece(build_.BytesOf(total)));
     messages->reserve(parts.size());
     for (const Part& part : parts) {
       if (part.number == self) continue;
       const int64_t count = part.box.NumElements();
       messages->push_back({static_cast<int>(part.number), at, count});
-      at.offset += BytesOf(count);
+      at.offset += build_.BytesOf(count);
     }
     return absl::OkStatus();
   };
-  const std::vector<Part> receivers = Receivers(g, members);
-  const std::vector<Part> senders = Senders(g, members);
+  const std::vector<Part> receivers = Receivers(g, members, me_);
+  const std::vector<Part> senders = Senders(g, members, me_);
   std::vector<ProgramMessage> sends;
   std::vector<ProgramMessage> recvs;
   MESHIFT_RETURN_IF_ERROR(lay(receivers, &sends));
@@ -605,18 +315,19 @@ absl::Status Lowerer::Exchange(const StepGeometry& g, const Step& step) {
   size_t next = 0;
   for (const Part& part : receivers) {
     if (part.number == self) continue;
-    AddCopy(in_, g.box_before(), sends[next++].at, part.box, part.box);
+    build_.AddCopy(build_.in(), g.box_before(), sends[next++].at, part.box, part.box);
   }
   for (const Part& part : senders) {
-    if (part.number == self) AddCopy(in_, g.box_before(), out_, g.box_after(), part.box);
+    if (part.number != self) continue;
+    build_.AddCopy(build_.in(), g.box_before(), build_.out(), g.box_after(), part.box);
   }
   if (!sends.empty() || !recvs.empty() || AnyMemberLacks(g, members, me_)) {
-    AddSendRecv(step, sends, recvs);
+    build_.AddSendRecv(step.mesh_dims, sends, recvs);
   }
   next = 0;
   for (const Part& part : senders) {
     if (part.number == self) continue;
-    AddCopy(recvs[next++].at, part.box, out_, g.box_after(), part.box);
+    build_.AddCopy(recvs[next++].at, part.box, build_.out(), g.box_after(), part.box);
   }
   return absl::OkStatus();
 }
@@ -657,10 +368,10 @@ absl::Status Lowerer::Permute(const StepGeometry& g, const Step& step) {
     target[b] = me_[a];
   }
   if (!(g.BoxBefore(source) == g.box_after()) || !(g.BoxAfter(target) == g.box_before())) {
-    return InvalidArgument("{} is no permutation on rank {}", step.ToString(), program_.rank);
+    return InvalidArgument("{} is no permutation on rank {}", step.ToString(), rank_);
   }
   if (source == me_) {
-    AddCopy(in_, g.box_before(), out_, g.box_after(), g.box_after());
+    build_.AddCopy(build_.in(), g.box_before(), build_.out(), g.box_after(), g.box_after());
   }
   const Members members(mesh_, step.mesh_dims, me_);
   absl::InlinedVector<ProgramMessage, 1> sends;
@@ -669,10 +380,10 @@ absl::Status Lowerer::Permute(const StepGeometry& g, const Step& step) {
     return static_cast<int>(members.NumberOf(members.IndexOf(at)));
   };
   if (!(target == me_) && !g.box_before().IsEmpty()) {
-    sends.push_back({number(target), in_, g.box_before().NumElements()});
+    sends.push_back({number(target), build_.in(), g.box_before().NumElements()});
   }
   if (!(source == me_) && !g.box_after().IsEmpty()) {
-    recvs.push_back({number(source), out_, g.box_after().NumElements()});
+    recvs.push_back({number(source), build_.out(), g.box_after().NumElements()});
   }
   const auto any_member_receives = [&] {
     Coordinate at = me_;
@@ -685,16 +396,17 @@ absl::Status Lowerer::Permute(const StepGeometry& g, const Step& step) {
     }
     return false;
   };
-  if (!sends.empty() || !recvs.empty() || any_member_receives()) AddSendRecv(step, sends, recvs);
+  if (!sends.empty() || !recvs.empty() || any_member_receives())
+    build_.AddSendRecv(step.mesh_dims, sends, recvs);
   return absl::OkStatus();
 }
 
 absl::Status Lowerer::Slice(const StepGeometry& g, const Step& step) {
   if (!Contains(g.box_before(), g.box_after())) {
-    return InvalidArgument("{}: rank {} holds {}, which lacks part of {}", step.ToString(),
-                           program_.rank, g.box_before().ToString(), g.box_after().ToString());
+    return InvalidArgument("{}: rank {} holds {}, which lacks part of {}", step.ToString(), rank_,
+                           g.box_before().ToString(), g.box_after().ToString());
   }
-  AddCopy(in_, g.box_before(), out_, g.box_after(), g.box_after());
+  build_.AddCopy(build_.in(), g.box_before(), build_.out(), g.box_after(), g.box_after());
   return absl::OkStatus();
 }
 
@@ -721,17 +433,23 @@ absl::Status Lowerer::Mask(const StepGeometry& g, const Sharding& before, const 
   const int64_t count = g.box_after().NumElements();
   if (count == 0) return absl::OkStatus();
   if (!keeps || !(held == g.box_after())) {
-    Instruction& fill = Add(Kind::kFillIdentity);
-    fill.dst = out_;
+    Instruction& fill = build_.Add(Kind::kFillIdentity);
+    fill.dst = build_.out();
     fill.count = count;
     fill.reduction.op = identity;
   }
-  if (keeps) AddCopy(in_, held, out_, g.box_after(), held);
+  if (keeps) build_.AddCopy(build_.in(), held, build_.out(), g.box_after(), held);
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank) { return Lowerer(plan, rank).Run(); }
+absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank) {
+  MESHIFT_RETURN_IF_ERROR(CheckPlan(plan));
+  const DeviceMesh& mesh = plan.from().mesh();
+  const std::optional<Coordinate> me = mesh.CoordinateOf(rank);
+  if (!me) return InvalidArgument("rank {} is not in mesh {}", rank, mesh.ToString());
+  return Lowerer(plan, rank, *me).Run();
+}
 
 }  // namespace meshift
