@@ -5,7 +5,11 @@
 #   tools/case_counts.sh [bazel-testlogs]
 set -euo pipefail
 logs=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/bazel-testlogs}/tests
-cat "$logs"/small_world_test/*/test.log "$logs"/small_world_test/test.log 2> /dev/null | awk '
+# What the test printed, all shards together.
+output_of() {
+  find -L "$logs/$1" -name test.log -exec cat {} +
+}
+output_of small_world_test | awk '
   / cases in [0-9]+ ms: / {
     kind = /^random/ ? "random world" : /^rank 0/ ? "rank 0" : "small world"
     for (i = 1; i < NF; ++i) {
@@ -25,6 +29,6 @@ cat "$logs"/small_world_test/*/test.log "$logs"/small_world_test/test.log 2> /de
     }
   }' | sort
 for test in per_dim_test mutation_test peer_cases_test; do
-  cat "$logs/$test"/*/test.log "$logs/$test/test.log" 2> /dev/null |
+  output_of "$test" |
     grep -E '^(per-dim|shard [0-9]+: [0-9]+ damaged|dtensor_counts|live_2x2)' || true
 done
