@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -56,7 +57,9 @@ struct WideCodec {
   static constexpr Stored kSignBit = static_cast<Stored>(1) << (8 * sizeof(Stored) - 1);
   static constexpr Stored kMaxFinite = kInfinity - 1;
   static Acc Decode(Stored bits) { return std::bit_cast<T>(bits); }
-  static Stored Encode(Acc value) { return value != value ? kNaN : std::bit_cast<Stored>(value); }
+  static Stored Encode(Acc value) {
+    return std::isnan(value) ? kNaN : std::bit_cast<Stored>(value);
+  }
 };
 using F32Codec = WideCodec<float, uint32_t, 0x7f800000, 0x7fc00000>;
 using F64Codec = WideCodec<double, uint64_t, 0x7ff0000000000000, 0x7ff8000000000000>;

@@ -251,6 +251,36 @@ TEST_F(FailureTest, AbortFromAnotherThreadEndsAWait) {
   }
 }
 
+// Whenever it comes, every member ends, and what it was told is done has been done.
+TEST_F(FailureTest, AbortAmidTrafficEndsAllMembers) {
+  for (int round = 0; round < 20; ++round) {
+    Make(4, round % 3);
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 4; ++r) {
+      threads.emplace_back([&, r] {
+        const std::unique_ptr<Stream> side = NewStream(r);
+        absl::Status status;
+        for (int64_t i = 1; status.ok(); ++i) {
+          int64_t value = i;
+          status = world(r).AllReduce(&value, &value, 1, DType::kI64, kSum, stream(r));
+          const auto event = engine(r).Record(stream(r));
+          EXPECT_TRUE(engine(r).WaitFor(*side, *event).ok());
+          const absl::Status side_status = engine(r).Synchronize(*side);
+          if (side_status.ok()) {
+            EXPECT_EQ(value, 4 * i);
+          }
+          status.Update(Wait(r));
+          EXPECT_EQ(side_status.ok(), status.ok());
+        }
+        EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+      });
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
+    world(round % 4).Abort();
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
 TEST_F(FailureTest, AbortAfterAnErrorKeepsTheFirst) {
   Make(2);
   const absl::Status first = AllReduce(0, -1);
@@ -311,7 +341,7 @@ TEST_F(FailureTest, ErrorsTravelWithTheWork) {
 
 TEST_F(FailureTest, EnginesRefuseBadArguments) {
   Make(3);
-  const auto split = [&](std::vector<int64_t> ranks, int64_t group = 0) {
+  const auto split = [&](const std::vector<int64_t>& ranks, int64_t group = 0) {
     return Message(engine(1).Split(world(1), ranks, group, {}).status());
   };
   EXPECT_EQ(split({1}), "group {1} has fewer than two ranks");

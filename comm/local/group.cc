@@ -196,16 +196,17 @@ absl::StatusOr<std::shared_ptr<Collective>> Group::Add(const MemberCall& call,
 absl::Status Group::Call(Scheduler& scheduler, const MemberCall& call,
                          const ReductionSettings& settings) {
   absl::StatusOr<std::shared_ptr<Collective>> collective = Add(call, settings);
+  absl::Status status = collective.status();
   Task task;
-  if (collective.ok()) {
+  if (status.ok()) {
     task.rendezvous = *std::move(collective);
     task.member = call.member;
   } else {
-    Fail(scheduler, collective.status());
-    task.error = collective.status();
+    Fail(scheduler, status);
+    task.error = status;
   }
   scheduler.EnqueueLocked(*call.stream, std::move(task));
-  return collective.status();
+  return status;
 }
 
 void Group::Fail(Scheduler& scheduler, const absl::Status& status) {

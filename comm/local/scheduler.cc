@@ -66,6 +66,7 @@ void Scheduler::Enqueue(LocalStream& stream, Task task) {
 }
 
 void Scheduler::EnqueueLocked(LocalStream& stream, Task task) {
+  AssertLocked();
   ++progress_;
   if (task.kernel != nullptr) task.kernel->stream_ = &stream;
   if (task.record != nullptr) task.record->recorded_on_ = &stream;
@@ -74,6 +75,7 @@ void Scheduler::EnqueueLocked(LocalStream& stream, Task task) {
 }
 
 void Scheduler::MakeReady(Job* job) {
+  AssertLocked();
   job->next_ = nullptr;
   (first_ready_ == nullptr ? first_ready_ : last_ready_->next_) = job;
   last_ready_ = job;
@@ -81,6 +83,7 @@ void Scheduler::MakeReady(Job* job) {
 }
 
 void Scheduler::Resume(LocalStream& stream, const absl::Status& status) {
+  AssertLocked();
   SetError(stream, status);
   Pop(stream);
   if (!stream.idle()) to_advance_.push_back(&stream);
@@ -91,6 +94,7 @@ void Scheduler::SetError(LocalStream& stream, const absl::Status& status) {
 }
 
 void Scheduler::Settle() {
+  AssertLocked();
   while (!to_advance_.empty()) {
     LocalStream* stream = to_advance_.back();
     to_advance_.pop_back();

@@ -130,8 +130,8 @@ class Scheduler {
   absl::Status Synchronize(LocalStream& stream);
   void Enqueue(LocalStream& stream, Task task);
 
-  // For those who hold the lock. Settle() comes last, before the lock is given up: it lets streams
-  // go on as far as they can.
+  // For those who hold the lock, which passes through jobs, so that no analysis can follow it.
+  // Settle() comes last, before the lock is given up: it lets streams go on as far as they can.
   Mutex& mutex() { return mutex_; }
   void EnqueueLocked(LocalStream& stream, Task task);
   void MakeReady(Job* job);
@@ -140,18 +140,19 @@ class Scheduler {
   void Settle();
 
  private:
+  void AssertLocked() const MESHIFT_THREAD_ANNOTATION_(assert_capability(mutex_)) {}
   // Works until `stream` (or, where null, this scheduler) has come to its end.
   void Work(LocalStream* stream);
-  Job* TakePart(int* part);
-  void FinishPart(Job* job);
+  Job* TakePart(int* part) MESHIFT_REQUIRES(mutex_);
+  void FinishPart(Job* job) MESHIFT_REQUIRES(mutex_);
   // Lets `stream` go on until its first task has to wait for something.
-  void Advance(LocalStream& stream);
+  void Advance(LocalStream& stream) MESHIFT_REQUIRES(mutex_);
   static void SetError(LocalStream& stream, const absl::Status& status);
-  void Reach(LocalEvent& event, const absl::Status& status);
-  void Pop(LocalStream& stream);
-  void TimeOut(LocalStream& stream);
-  void Wake(Sleeper& sleeper);
-  void WakeForReady();
+  void Reach(LocalEvent& event, const absl::Status& status) MESHIFT_REQUIRES(mutex_);
+  void Pop(LocalStream& stream) MESHIFT_REQUIRES(mutex_);
+  void TimeOut(LocalStream& stream) MESHIFT_REQUIRES(mutex_);
+  void Wake(Sleeper& sleeper) MESHIFT_REQUIRES(mutex_);
+  void WakeForReady() MESHIFT_REQUIRES(mutex_);
 
   const std::chrono::nanoseconds timeout_;
   Mutex mutex_;
