@@ -198,6 +198,10 @@ class Judge {
 }  // namespace
 
 absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options) {
+  if (!(plan.from().mesh() == plan.to().mesh())) {
+    return Unimplemented("a move from mesh {} to mesh {} is not in this version",
+                         plan.from().mesh().ToString(), plan.to().mesh().ToString());
+  }
   MESHIFT_RETURN_IF_ERROR(CheckMemory(plan));
   MESHIFT_ASSIGN_OR_RETURN(Oracle oracle, Oracle::Create(plan.from(), plan.to()));
   Judge judge(plan, std::move(oracle));

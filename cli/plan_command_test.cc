@@ -78,13 +78,13 @@ TEST(Plan, MessagesFollowThePlan) {
   const std::string out = Meshift({"plan", "--mesh", "a=2,b=2", "--tensor", "f32[4,6]", "--from",
                                    "S(0),P", "--to", "S(1),P", "--messages"})
                               .out;
-  EXPECT_EQ(out.substr(out.find("# step  source")), R"(
+  EXPECT_EQ(out.substr(out.find("# step  source")), &R"(
 # step  source  target  box         contribution  bytes
 0            2       0  [2:4, 0:3]  b=0              24
 0            3       1  [2:4, 0:3]  b=1              24
 0            0       2  [0:2, 3:6]  b=0              24
 0            1       3  [0:2, 3:6]  b=1              24
-)" + 1);
+)"[1]);
 }
 
 TEST(Plan, MessagesAreAKeyOfTheJsonForm) {
@@ -94,7 +94,7 @@ TEST(Plan, MessagesAreAKeyOfTheJsonForm) {
     EXPECT_EQ(Meshift({"check", "-"}, outcome.out).code, 0) << outcome;
     return outcome.out.substr(outcome.out.find("  \"messages\""));
   };
-  EXPECT_EQ(messages("S(0),P"), R"(
+  EXPECT_EQ(messages("S(0),P"), &R"(
   "messages": [
     {"step":0,"source":2,"target":0,"box":{"offset":[2,0],"size":[2,3]},"contribution":{"b":0}},
     {"step":0,"source":3,"target":1,"box":{"offset":[2,0],"size":[2,3]},"contribution":{"b":1}},
@@ -102,7 +102,7 @@ TEST(Plan, MessagesAreAKeyOfTheJsonForm) {
     {"step":0,"source":1,"target":3,"box":{"offset":[0,3],"size":[2,3]},"contribution":{"b":1}}
   ]
 }
-)" + 1);
+)"[1]);
   EXPECT_EQ(messages("S(1),P"), "  \"messages\": [\n  ]\n}\n");
 }
 

@@ -64,7 +64,7 @@ PlanFields SliceReduceGather() {
 }
 
 TEST(RenderText, AWholePlan) {
-  EXPECT_EQ(RenderPlan(Plan::Seal(SliceReduceGather())), R"(
+  EXPECT_EQ(RenderPlan(Plan::Seal(SliceReduceGather())), &R"(
 # meshift plan: f32[64,40], P,R -> R,R
 # mesh dp=4,tp=2 (8 ranks)
 # topology flat, engine local, planner best
@@ -76,7 +76,7 @@ total: 2 collectives, sent 12.5 KiB, est 33.0 us, peak 30 KiB, workspace 10 KiB
 lower bound: sent 7.5 KiB, est 20.0 us
 promise replicas: kept (each half is reduced by one group; the rest is copied)
 fingerprint 772e8ad651a6dd2b42002919ffc5880d
-)" + 1);
+)"[1]);
 }
 
 TEST(RenderText, APromiseThatIsNotKeptSaysSo) {
@@ -109,10 +109,9 @@ TEST(RenderText, MessagesAreATable) {
   EXPECT_EQ(RenderMessages(Plan::Seal(fields)),
             "# step  source  target  box  contribution  bytes\n");
   const std::string text = RenderMessages(Plan::Seal(SliceReduceGather()));
-  EXPECT_EQ(text.substr(0, text.find('\n', 60)), R"(
-# step  source  target  box            contribution  bytes
-2            1       0  [32:64, 0:40]  -              5120)" +
-                                                     1);
+  EXPECT_EQ(text.substr(0, text.find('\n', 60)),
+            "# step  source  target  box            contribution  bytes\n"
+            "2            1       0  [32:64, 0:40]  -              5120");
 }
 
 }  // namespace

@@ -12,8 +12,7 @@ Outcome Shards(const std::string& mesh, const std::string& tensor, const std::st
 }
 
 TEST(Shards, TwoDimsMakeAGrid) {
-  EXPECT_EQ(Shards("a=2,b=2", "f32[5,4]", "S(0),S(1)"), (Outcome{0,
-                                                                 R"(
+  EXPECT_EQ(Shards("a=2,b=2", "f32[5,4]", "S(0),S(1)"), (Outcome{0, &R"(
 # meshift shards: f32[5,4] on a=2,b=2 (4 ranks) as S(0),S(1)
         [0:2]   [2:4]
       +-------+-------+
@@ -26,12 +25,12 @@ TEST(Shards, TwoDimsMakeAGrid) {
 1       a=0,b=1     [0:3, 2:4]  [3,2]           24
 2       a=1,b=0     [3:5, 0:2]  [2,2]           16
 3       a=1,b=1     [3:5, 2:4]  [2,2]           16
-)" + 1,
+)"[1],
                                                                  ""}));
 }
 
 TEST(Shards, OneDimWithPartialsAndEmptyShards) {
-  EXPECT_EQ(Shards("a=2,b=4", "f32[5]", "P,S(0)").out, R"(
+  EXPECT_EQ(Shards("a=2,b=4", "f32[5]", "P,S(0)").out, &R"(
 # meshift shards: f32[5] on a=2,b=4 (8 ranks) as P,S(0)
 # partial: sum over a; each rank holds a contribution, not the value
   [0:2]   [2:4]   [4:5]
@@ -48,11 +47,11 @@ TEST(Shards, OneDimWithPartialsAndEmptyShards) {
 5       a=1,b=1     [2:4]  [2]              8
 6       a=1,b=2     [4:5]  [1]              4
 7       a=1,b=3     [5:5]  [0]              0
-)" + 1);
+)"[1]);
 }
 
 TEST(Shards, RaggedSizesAndListedRanks) {
-  EXPECT_EQ(Shards("a=3@7,5,6", "u8[8,2]", "S(0){3,0,5}").out, R"(
+  EXPECT_EQ(Shards("a=3@7,5,6", "u8[8,2]", "S(0){3,0,5}").out, &R"(
 # meshift shards: u8[8,2] on a=3@7,5-6 (3 ranks) as S(0){3,0,5}
         [0:2]
       +-------+
@@ -65,11 +64,11 @@ TEST(Shards, RaggedSizesAndListedRanks) {
 7       a=0         [0:3, 0:2]  [3,2]            6
 5       a=1         [3:3, 0:2]  [0,2]            0
 6       a=2         [3:8, 0:2]  [5,2]           10
-)" + 1);
+)"[1]);
 }
 
 TEST(Shards, ReorderedCutsOfOneDim) {
-  EXPECT_EQ(Shards("a=2,b=2", "i8[8]", "S(0)[1],S(0)[0]").out, R"(
+  EXPECT_EQ(Shards("a=2,b=2", "i8[8]", "S(0)[1],S(0)[0]").out, &R"(
 # meshift shards: i8[8] on a=2,b=2 (4 ranks) as S(0)[1],S(0)[0]
   [0:2]   [2:4]   [4:6]   [6:8]
 +-------+-------+-------+-------+
@@ -80,32 +79,32 @@ TEST(Shards, ReorderedCutsOfOneDim) {
 1       a=0,b=1     [4:6]  [2]              2
 2       a=1,b=0     [2:4]  [2]              2
 3       a=1,b=1     [6:8]  [2]              2
-)" + 1);
+)"[1]);
 }
 
 TEST(Shards, OtherRanksHaveATableOnly) {
-  EXPECT_EQ(Shards("a=2", "f32[2,3,4]", "S(2)").out, R"(
+  EXPECT_EQ(Shards("a=2", "f32[2,3,4]", "S(2)").out, &R"(
 # meshift shards: f32[2,3,4] on a=2 (2 ranks) as S(2)
 # rank  coordinate  box              local shape  bytes
 0       a=0         [0:2, 0:3, 0:2]  [2,3,2]         48
 1       a=1         [0:2, 0:3, 2:4]  [2,3,2]         48
-)" + 1);
-  EXPECT_EQ(Shards("a=2", "f32[]", "R").out, R"(
+)"[1]);
+  EXPECT_EQ(Shards("a=2", "f32[]", "R").out, &R"(
 # meshift shards: f32[] on a=2 (2 ranks) as R
 # rank  coordinate  box  local shape  bytes
 0       a=0         []   []               4
 1       a=1         []   []               4
-)" + 1);
+)"[1]);
 }
 
 TEST(Shards, ATensorWithoutElementsHasNoGrid) {
-  EXPECT_EQ(Shards("a=2", "f32[0]", "S(0)").out, R"(
+  EXPECT_EQ(Shards("a=2", "f32[0]", "S(0)").out, &R"(
 # meshift shards: f32[0] on a=2 (2 ranks) as S(0)
 # hold nothing: ranks 0-1
 # rank  coordinate  box    local shape  bytes
 0       a=0         [0:0]  [0]              0
 1       a=1         [0:0]  [0]              0
-)" + 1);
+)"[1]);
 }
 
 TEST(Shards, ManyRanksOfACellAreCutShort) {
