@@ -336,12 +336,10 @@ class MovedDim {
         ++sent_messages_[at];
         ++received_messages_[a];
       }
-      if (old_pieces[b].end < new_pieces[a].end) {
+      // On to the next of whichever ends first; of both, as long as there is an old one.
+      const bool both = old_pieces[b].end == new_pieces[a].end && b + 1 < old_pieces.size();
+      if (old_pieces[b].end < new_pieces[a].end || both) {
         ++b;
-      } else if (old_pieces[b].end > new_pieces[a].end) {
-        ++a;
-      } else if (b + 1 < old_pieces.size()) {
-        ++b;  // what is left of either is empty
       } else {
         ++a;
       }

@@ -26,7 +26,8 @@ Json NumberOrNull(const std::optional<T>& value) {
 
 template <typename T>
 Json NameOrNull(const std::optional<T>& value) {
-  return value ? Json(std::string(Name(*value))) : Json(nullptr);
+  if (!value) return nullptr;
+  return std::string(Name(*value));
 }
 
 Json MeshToJson(const DeviceMesh& mesh) {
@@ -71,7 +72,7 @@ class Reader {
 
  private:
   // Records a fault; returns the Status that goes with it.
-  absl::Status Fault(std::string rule, std::string message,
+  absl::Status Fault(std::string rule, const std::string& message,
                      absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
     std::string where = step_ ? fmt::format("step {}: ", *step_) : "";
     fault_->step = step_;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <compare>
 #include <queue>
+#include <tuple>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -21,7 +21,10 @@ struct Cost {
   int64_t ns = 0;
   int64_t bytes = 0;
   int steps = 0;
-  friend auto operator<=>(const Cost&, const Cost&) = default;
+  friend bool operator==(const Cost&, const Cost&) = default;
+  friend bool operator<(const Cost& a, const Cost& b) {
+    return std::tie(a.ns, a.bytes, a.steps) < std::tie(b.ns, b.bytes, b.steps);
+  }
 };
 
 struct Node {
@@ -36,7 +39,7 @@ struct OpenEntry {
   Cost cost;
   State state;
   bool operator>(const OpenEntry& other) const {
-    if (auto order = estimate <=> other.estimate; order != 0) return order > 0;
+    if (!(estimate == other.estimate)) return other.estimate < estimate;
     return state.packed() > other.state.packed();
   }
 };
@@ -167,7 +170,7 @@ void Search::Relax(const State& from, const Cost& cost, StepOp op, const State& 
                   .bytes = SaturatingAdd(cost.bytes, traffic.bytes_sent),
                   .steps = cost.steps + 1};
   const Cost estimate{SaturatingAdd(next.ns, rest), next.bytes, next.steps};
-  if (estimate.ns > bound_ns_ || (best_ && estimate > *best_)) return;
+  if (estimate.ns > bound_ns_ || (best_ && *best_ < estimate)) return;
   const auto [it, is_new] = nodes_.try_emplace(to);
   Node& node = it->second;
   if (!is_new && (node.cost < next || (node.cost == next && (node.done || node.op <= op)))) return;
