@@ -28,7 +28,7 @@ TEST(BadInput, Tensors) {
   const struct {
     const char* tensor;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {"f33[4]",
        "\"f33\" is no dtype (bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 "
        "f4e2m1 c64 c128)"},
@@ -42,7 +42,7 @@ TEST(BadInput, Tensors) {
       {"f32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
        "f32[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1] has 17 dims; at most 16 are allowed"},
   };
-  for (const auto& [tensor, message] : kCases) {
+  for (const auto& [tensor, message] : cases) {
     const std::string text = std::string("--tensor '") + tensor + "': " + message;
     ExpectError(PlanArgs("a=2", tensor, "R", "R"), 2, text);
     ExpectError({"run", "--mesh", "a=2", "--tensor", tensor, "--from", "R", "--to", "R"}, 2, text);
@@ -54,7 +54,7 @@ TEST(BadInput, Meshes) {
   const struct {
     const char* mesh;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {"", "mesh '': mesh dim '' is not name=size"},
       {"a", "mesh 'a': mesh dim 'a' is not name=size"},
       {"a=2,", "mesh 'a=2,': mesh dim '' is not name=size"},
@@ -70,7 +70,7 @@ TEST(BadInput, Meshes) {
       {"a=2@3-1", "mesh 'a=2@3-1': rank range '3-1' runs downwards"},
       {"a=2@", "mesh 'a=2@': '' is not a rank or a range of ranks such as 4-7"},
   };
-  for (const auto& [mesh, message] : kCases) {
+  for (const auto& [mesh, message] : cases) {
     const std::string text = std::string("--mesh: ") + message;
     ExpectError(PlanArgs(mesh, "f32[4]", "R", "R"), 2, text);
     ExpectError({"shards", "--mesh", mesh, "--tensor", "f32[4]", "--placements", "R"}, 2, text);
@@ -82,7 +82,7 @@ TEST(BadInput, Placements) {
     const char* tensor;
     const char* placements;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {"f32[4]", "R", "1 placements for the 2 dims of mesh a=2,b=2"},
       {"f32[4]", "R,R,R", "3 placements for the 2 dims of mesh a=2,b=2"},
       {"f32[4]", "S(1),R", "Shard(1) is out of range for a rank-1 tensor"},
@@ -103,7 +103,7 @@ TEST(BadInput, Placements) {
       {"f32[8]", "S(0){3,4},R", "S(0){3,4}: the sizes add up to 7, tensor dim 0 has 8"},
       {"f4e2m1[6]", "S(0),R", "f4e2m1[6]: mesh dim a cuts tensor dim 0 inside a byte"},
   };
-  for (const auto& [tensor, placements, message] : kCases) {
+  for (const auto& [tensor, placements, message] : cases) {
     ExpectError(PlanArgs("a=2,b=2", tensor, placements, "R,R"), 2,
                 std::string("--from: ") + message);
     ExpectError(PlanArgs("a=2,b=2", tensor, "R,R", placements), 2, std::string("--to: ") + message);
@@ -117,13 +117,13 @@ TEST(BadInput, TargetsThatCannotBeReached) {
     const char* from;
     const char* to;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {"P(max)", "P",
        "P(max) -> P on mesh dim 'a': a partial value cannot change its op without being reduced"},
       {"S(0)", "P(avg)", "S(0) -> P(avg) on mesh dim 'a': a shard cannot become a partial average"},
       {"S(0){4,4}", "R", "ragged shard S(0){4,4} on mesh dim 'a' is not planned by this version"},
   };
-  for (const auto& [from, to, message] : kCases) {
+  for (const auto& [from, to, message] : cases) {
     ExpectError(PlanArgs("a=2", "f32[8]", from, to), 2, message);
     ExpectError({"run", "--mesh", "a=2", "--tensor", "f32[8]", "--from", from, "--to", to}, 2,
                 message);
@@ -134,7 +134,7 @@ TEST(BadInput, OtherOptions) {
   const struct {
     Args more;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {{"--topology", "nope"},
        "--topology: topology 'nope': 'nope' is neither a preset (flat, a100, h100, h200, gb200) "
        "nor name=size"},
@@ -158,7 +158,7 @@ TEST(BadInput, OtherOptions) {
       {{"extra"}, "The following argument was not expected: extra; --help lists the options"},
       {{"--mesh", "a=2"}, "--mesh: At Most 1 required but received 2; --help lists the options"},
   };
-  for (const auto& [more, message] : kCases) {
+  for (const auto& [more, message] : cases) {
     Args args = PlanArgs("a=2", "f32[8]", "S(0)", "R");
     args.insert(args.end(), more.begin(), more.end());
     ExpectError(args, 2, message);
@@ -187,7 +187,7 @@ TEST(BadInput, OptionsOfRun) {
   const struct {
     Args more;
     const char* message;
-  } kCases[] = {
+  } cases[] = {
       {{"--engine", "mpi"}, "--engine: mpi is not in this version (local)"},
       {{"--engine", "nccl"}, "--engine: nccl is not in this version (local)"},
       {{"--engine", "abacus"}, "--engine: \"abacus\" is no engine (local)"},
@@ -197,7 +197,7 @@ TEST(BadInput, OptionsOfRun) {
       {{"--repeat", "-1"}, "--repeat: -1 is below 1"},
       {{"--plan", "plan.json"}, "--mesh and --plan exclude each other"},
   };
-  for (const auto& [more, message] : kCases) {
+  for (const auto& [more, message] : cases) {
     Args args = PlanArgs("a=2", "f32[8]", "S(0)", "R");
     args[0] = "run";
     args.insert(args.end(), more.begin(), more.end());

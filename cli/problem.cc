@@ -23,7 +23,7 @@ namespace meshift::cli {
 namespace {
 
 absl::StatusOr<Topology> ReadTopology(const std::string& text, Io& io) {
-  if (!std::string_view(text).ends_with(".json")) {
+  if (!std::string_view{text}.ends_with(".json")) {
     absl::StatusOr<Topology> topology = Topology::Parse(text);
     if (!topology.ok()) return Annotate(topology.status(), "--topology");
     return topology;

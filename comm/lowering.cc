@@ -22,7 +22,16 @@ namespace {
 
 using Kind = Instruction::Kind;
 using Space = Location::Space;
-using namespace lowering_internal;  // NOLINT(google-build-using-namespace): its own helpers
+using lowering_internal::AnyMemberLacks;
+using lowering_internal::Has;
+using lowering_internal::Members;
+using lowering_internal::MeshDims;
+using lowering_internal::MovedDim;
+using lowering_internal::Part;
+using lowering_internal::ProgramBuilder;
+using lowering_internal::Receivers;
+using lowering_internal::Senders;
+using lowering_internal::StepGeometry;
 
 class Lowerer {
  public:
