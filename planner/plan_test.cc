@@ -73,7 +73,8 @@ TEST(PlanIoTest, ReadsWhatItWrites) {
 
 TEST(PlanIoTest, ReadsTheExamples) {
   std::ifstream file("tests/data/plan_examples.json");
-  for (const auto& json : nlohmann::ordered_json::parse(file)["plans"]) {
+  const auto examples = nlohmann::ordered_json::parse(file);
+  for (const auto& json : examples["plans"]) {
     const auto plan = PlanFromJson(json.dump());
     ASSERT_TRUE(plan.ok()) << plan.status();
     nlohmann::ordered_json expected = json;  // with a key that readers ignore
