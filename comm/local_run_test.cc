@@ -58,7 +58,7 @@ std::vector<int64_t> GlobalIndices(const Sharding& sharding, const Coordinate& a
 
 // Runs the plan twice on a world of its own. "", or what is wrong.
 std::string RunCase(const Case& c) {
-  if (const std::string verdict = Judge(c); !verdict.empty()) return verdict;
+  if (std::string verdict = Judge(c); !verdict.empty()) return verdict;
   const Plan plan = Plan::Seal(MakeFields(c));
   const DeviceMesh& mesh = plan.from().mesh();
   const int64_t n = mesh.NumRanks();
