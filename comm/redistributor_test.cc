@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -318,6 +319,50 @@ TEST(RedistributorWorldTest, AbortOfOneRankEndsAll) {
   second.Abort();
   EXPECT_EQ(run.Wait().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(first.Prepare(from, to).status().code(), absl::StatusCode::kAborted);
+}
+
+TEST(RedistributorWorldTest, OneThreadPerRank) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
+  const auto world = LocalWorld::Create({.num_ranks = 4}).value();
+  const Sharding from = Sharding::Parse("f32[6]", mesh, "P,S(0)").value();
+  const Sharding to = from.WithPlacements("R,R").value();
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    threads.emplace_back([&, rank] {
+      Redistributor redistribute = Redistributor::Create(mesh, world->engine(rank)).value();
+      std::vector<float> in(3, 1);
+      std::vector<float> out(6);
+      for (int round = 0; round < 20; ++round) {
+        const absl::StatusOr<RunHandle> run =
+            redistribute({.from = from,
+                          .to = to,
+                          .source = TensorView::Contiguous(in.data(), DType::kF32, {3}),
+                          .target = TensorView::Contiguous(out.data(), DType::kF32, {6})});
+        ASSERT_TRUE(run.ok()) << run.status();
+        ASSERT_TRUE(run->Wait().ok());
+        ASSERT_EQ(out, std::vector<float>(6, 2));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(RedistributorWorldTest, AbortFromAnotherThreadEndsAWait) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
+  const auto world = LocalWorld::Create({.num_ranks = 2}).value();
+  const Sharding from = Sharding::Parse("f32[4]", mesh, "P").value();
+  const Sharding to = from.WithPlacements("R").value();
+  std::vector<float> in(4), out(4);
+  Redistributor redistribute = Redistributor::Create(mesh, world->engine(0)).value();
+  const RunHandle run =
+      redistribute({.from = from,
+                    .to = to,
+                    .source = TensorView::Contiguous(in.data(), DType::kF32, {4}),
+                    .target = TensorView::Contiguous(out.data(), DType::kF32, {4})})
+          .value();
+  std::thread aborter([&] { redistribute.Abort(); });
+  EXPECT_EQ(run.Wait().code(), absl::StatusCode::kAborted);
+  aborter.join();
 }
 
 }  // namespace
