@@ -276,6 +276,12 @@ absl::StatusOr<Sharding> Sharding::WithPlacements(std::string_view placements) c
   return Parse(tensor_, mesh_, placements);
 }
 
+absl::StatusOr<Sharding> Sharding::WithDType(DType dtype) const {
+  if (dtype == tensor_.dtype) return *this;
+  MESHIFT_ASSIGN_OR_RETURN(TensorType tensor, TensorType::Create(dtype, tensor_.shape));
+  return Create(mesh_, std::move(tensor), placements_, cuts_);
+}
+
 bool Sharding::HasPartial() const {
   return std::any_of(placements_.begin(), placements_.end(),
                      [](const Placement& placement) { return placement.IsPartial(); });

@@ -57,6 +57,9 @@ class Sharding {
   static absl::StatusOr<Sharding> Parse(std::string_view text);
   // The same tensor and mesh, placed otherwise.
   absl::StatusOr<Sharding> WithPlacements(std::string_view placements) const;
+  // The same placements of a tensor of another dtype. INVALID_ARGUMENT where the dtype does not
+  // have a partial op, or f4e2m1 would be cut inside a byte.
+  absl::StatusOr<Sharding> WithDType(DType dtype) const;
 
   const DeviceMesh& mesh() const { return mesh_; }
   const TensorType& tensor() const { return tensor_; }

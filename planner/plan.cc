@@ -47,6 +47,10 @@ std::string NameOrDash(const std::optional<T>& value) {
   return value ? std::string(Name(*value)) : "-";
 }
 
+std::string ChangeOfDType(DType before, DType after) {
+  return before == after ? "" : fmt::format(" dtype {}", Name(after));
+}
+
 }  // namespace
 
 std::string_view Name(Reproducibility r) { return kReproducibilityNames[static_cast<int>(r)]; }
@@ -78,7 +82,10 @@ absl::StatusOr<StepSizes> ParseStepSizes(std::string_view name) {
 }
 
 std::string Step::ToString() const {
-  return fmt::format("{}{{{}}} -> {}", Name(op), MeshDimNames(*this), after.PlacementsText());
+  // A cast says to what, in place of mesh dims.
+  return fmt::format("{}{{{}}} -> {}", Name(op),
+                     op == StepOp::kCast ? Name(after.dtype()) : MeshDimNames(*this),
+                     after.PlacementsText());
 }
 
 Fingerprint Fingerprint::Of(std::string_view text) {
@@ -130,17 +137,20 @@ std::string Plan::CanonicalText() const {
   for (const DeviceMesh& mesh : f.meshes) fmt::format_to(out, "mesh {}\n", mesh.ToString());
   fmt::format_to(out, "tensor {}\n", f.from.tensor().ToString());
   fmt::format_to(out, "from {} {}\n", f.from_mesh, f.from.PlacementsText());
-  fmt::format_to(out, "to {} {}\n", f.to_mesh, f.to.PlacementsText());
+  fmt::format_to(out, "to {} {}{}\n", f.to_mesh, f.to.PlacementsText(),
+                 ChangeOfDType(f.from.dtype(), f.to.dtype()));
+  DType dtype = f.from.dtype();
   for (const Step& s : f.steps) {
     fmt::format_to(
         out,
         "step {} mesh {} dims {} group_size {} groups {} tensor_dims {} reduce {} {} divisor {} "
-        "sizes {} wire {} accumulate {} after {}\n",
+        "sizes {} wire {} accumulate {} after {}{}\n",
         Name(s.op), s.mesh, MeshDimNames(s), NumberOrDash(s.group_size), NumberOrDash(s.groups),
         s.tensor_dims.empty() ? "-" : fmt::format("{}", fmt::join(s.tensor_dims, ",")),
         NameOrDash(s.reduce_op), NameOrDash(s.reduce_order), NumberOrDash(s.divisor),
         NameOrDash(s.sizes), NameOrDash(s.wire_dtype), NameOrDash(s.accumulate_dtype),
-        s.after.PlacementsText());
+        s.after.PlacementsText(), ChangeOfDType(dtype, s.after.dtype()));
+    dtype = s.after.dtype();
   }
   return text;
 }

@@ -73,13 +73,13 @@ struct Step {
   std::optional<StepSizes> sizes;  // null for local steps, as is wire_dtype
   std::optional<DType> wire_dtype;
   std::optional<DType> accumulate_dtype;  // null where nothing is reduced
-  Sharding after;
+  Sharding after;  // of another dtype than before: a cast
   int64_t bytes_in = 0;
   int64_t bytes_out = 0;
   int64_t bytes_sent = 0;
   int64_t est_ns = 0;
 
-  // "all_reduce{ddp,fsdp} -> R,R,R"
+  // "all_reduce{ddp,fsdp} -> R,R,R"; "cast{bf16} -> R,R,R"
   std::string ToString() const;
   friend bool operator==(const Step&, const Step&) = default;
 };

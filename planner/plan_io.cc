@@ -37,28 +37,30 @@ Json MeshToJson(const DeviceMesh& mesh) {
           {"ranks", mesh.IsRowMajor() ? Json(nullptr) : Json(mesh.Ranks())}};
 }
 
-Json StepToJson(const Step& step) {
+Json StepToJson(const Step& step, DType before) {
   Json mesh_dims = Json::array();
   for (int d : step.mesh_dims) mesh_dims.push_back(step.after.mesh().dim(d).name);
   Json tensor_dims = Json::array();
   for (int k : step.tensor_dims) tensor_dims.push_back(k);
-  return {{"op", std::string(Name(step.op))},
-          {"mesh", step.mesh},
-          {"mesh_dims", std::move(mesh_dims)},
-          {"group_size", NumberOrNull(step.group_size)},
-          {"groups", NumberOrNull(step.groups)},
-          {"tensor_dims", std::move(tensor_dims)},
-          {"reduce_op", NameOrNull(step.reduce_op)},
-          {"reduce_order", NameOrNull(step.reduce_order)},
-          {"divisor", NumberOrNull(step.divisor)},
-          {"sizes", NameOrNull(step.sizes)},
-          {"wire_dtype", NameOrNull(step.wire_dtype)},
-          {"accumulate_dtype", NameOrNull(step.accumulate_dtype)},
-          {"after", step.after.PlacementsText()},
-          {"bytes_in", step.bytes_in},
-          {"bytes_out", step.bytes_out},
-          {"bytes_sent", step.bytes_sent},
-          {"est_ns", step.est_ns}};
+  Json json = {{"op", std::string(Name(step.op))},
+               {"mesh", step.mesh},
+               {"mesh_dims", std::move(mesh_dims)},
+               {"group_size", NumberOrNull(step.group_size)},
+               {"groups", NumberOrNull(step.groups)},
+               {"tensor_dims", std::move(tensor_dims)},
+               {"reduce_op", NameOrNull(step.reduce_op)},
+               {"reduce_order", NameOrNull(step.reduce_order)},
+               {"divisor", NumberOrNull(step.divisor)},
+               {"sizes", NameOrNull(step.sizes)},
+               {"wire_dtype", NameOrNull(step.wire_dtype)},
+               {"accumulate_dtype", NameOrNull(step.accumulate_dtype)}};
+  if (step.after.dtype() != before) json["dtype"] = std::string(Name(step.after.dtype()));
+  json["after"] = step.after.PlacementsText();
+  json["bytes_in"] = step.bytes_in;
+  json["bytes_out"] = step.bytes_out;
+  json["bytes_sent"] = step.bytes_sent;
+  json["est_ns"] = step.est_ns;
+  return json;
 }
 
 // --- Reading ---
@@ -142,6 +144,8 @@ class Reader {
   // {"mesh": index, "placements": text}
   absl::StatusOr<std::pair<int, Sharding>> ReadSharding(const Json& root, const char* key,
                                                         const TensorType& tensor);
+  // `before`, or the same shape of the dtype that `object` says.
+  absl::StatusOr<TensorType> ReadCast(const Json& object, const TensorType& before);
   absl::StatusOr<int> MeshIndex(const Json& object);
   absl::StatusOr<Step> ReadStep(const Json& json);
   absl::StatusOr<PlanInputs> ReadInputs(const Json& json);
@@ -150,6 +154,7 @@ class Reader {
   std::optional<int> step_;
   std::vector<DeviceMesh> meshes_;
   TensorType tensor_;
+  TensorType value_;  // as it is at the step that is read
 };
 
 absl::StatusOr<DeviceMesh> Reader::ReadMesh(const Json& json) {
@@ -185,6 +190,16 @@ absl::StatusOr<int> Reader::MeshIndex(const Json& object) {
                                      meshes_.size()));
   }
   return static_cast<int>(index);
+}
+
+absl::StatusOr<TensorType> Reader::ReadCast(const Json& object, const TensorType& before) {
+  if (!object.contains("dtype")) return before;
+  MESHIFT_ASSIGN_OR_RETURN(const std::string name, String(object, "dtype"));
+  absl::StatusOr<DType> dtype = ParseDType(name);
+  if (!dtype.ok()) return Fault("dtype", Message(dtype.status()));
+  absl::StatusOr<TensorType> after = TensorType::Create(*dtype, before.shape);
+  if (!after.ok()) return Fault("dtype", Message(after.status()));
+  return after;
 }
 
 absl::StatusOr<std::pair<int, Sharding>> Reader::ReadSharding(const Json& root, const char* key,
@@ -235,7 +250,8 @@ absl::StatusOr<Step> Reader::ReadStep(const Json& json) {
     tensor_dims.push_back(static_cast<int>(k));
   }
   MESHIFT_ASSIGN_OR_RETURN(const std::string after_text, String(json, "after"));
-  absl::StatusOr<Sharding> after = Sharding::Parse(tensor_, mesh, after_text);
+  MESHIFT_ASSIGN_OR_RETURN(value_, ReadCast(json, value_));
+  absl::StatusOr<Sharding> after = Sharding::Parse(value_, mesh, after_text);
   if (!after.ok()) return Fault("after", Message(after.status()));
 
   Step step{.op = *op,
@@ -321,9 +337,12 @@ absl::StatusOr<Plan> Reader::Read(std::string_view text) {
   absl::StatusOr<TensorType> type = TensorType::Create(*dtype, std::move(shape));
   if (!type.ok()) return Fault("format", Message(type.status()));
   tensor_ = *std::move(type);
+  value_ = tensor_;
 
   MESHIFT_ASSIGN_OR_RETURN(auto from, ReadSharding(root, "from", tensor_));
-  MESHIFT_ASSIGN_OR_RETURN(auto to, ReadSharding(root, "to", tensor_));
+  MESHIFT_ASSIGN_OR_RETURN(const Json* to_json, ObjectMember(root, "to"));
+  MESHIFT_ASSIGN_OR_RETURN(const TensorType to_tensor, ReadCast(*to_json, tensor_));
+  MESHIFT_ASSIGN_OR_RETURN(auto to, ReadSharding(root, "to", to_tensor));
 
   PlanFields fields{.meshes = meshes_,
                     .from_mesh = from.first,
@@ -374,9 +393,15 @@ std::string PlanToJson(const Plan& plan, int indent) {
   Json shape = Json::array();
   for (int64_t size : f.from.shape()) shape.push_back(size);
   Json steps = Json::array();
-  for (const Step& step : f.steps) steps.push_back(StepToJson(step));
+  DType dtype = f.from.dtype();
+  for (const Step& step : f.steps) {
+    steps.push_back(StepToJson(step, dtype));
+    dtype = step.after.dtype();
+  }
   Json options = Json::object();
   for (const auto& [name, value] : f.inputs.options) options[name] = value;
+  Json to = {{"mesh", f.to_mesh}, {"placements", f.to.PlacementsText()}};
+  if (f.to.dtype() != f.from.dtype()) to["dtype"] = std::string(Name(f.to.dtype()));
   const Json root = {
       {"format", std::string(kFormat)},
       {"version", kVersion},
@@ -384,7 +409,7 @@ std::string PlanToJson(const Plan& plan, int indent) {
       {"meshes", std::move(meshes)},
       {"tensor", {{"dtype", std::string(Name(f.from.dtype()))}, {"shape", std::move(shape)}}},
       {"from", {{"mesh", f.from_mesh}, {"placements", f.from.PlacementsText()}}},
-      {"to", {{"mesh", f.to_mesh}, {"placements", f.to.PlacementsText()}}},
+      {"to", std::move(to)},
       {"reproducibility",
        {{"asked", std::string(Name(f.asked))},
         {"kept", std::string(Name(f.kept))},

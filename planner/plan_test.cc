@@ -71,6 +71,38 @@ TEST(PlanIoTest, ReadsWhatItWrites) {
   }
 }
 
+// f32 shards, cast to bf16, then gathered.
+Plan CastPlan() {
+  PlanFields fields = PlanOf("a=2", "bf16[8]", "S(0)", "R").fields();
+  const Sharding source = *fields.from.WithDType(DType::kF32);
+  Step cast{StepOp::kCast, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, fields.from, 16, 8, 0, 10};
+  fields.from = source;
+  fields.steps.insert(fields.steps.begin(), cast);
+  return Plan::Seal(std::move(fields));
+}
+
+TEST(PlanIoTest, ACastChangesTheDType) {
+  const Plan plan = CastPlan();
+  EXPECT_EQ(plan.steps()[0].ToString(), "cast{bf16} -> S(0)");
+  EXPECT_EQ(plan.CanonicalText(),
+            "meshift.plan 1\n"
+            "mesh a=2\n"
+            "tensor f32[8]\n"
+            "from 0 S(0)\n"
+            "to 0 R dtype bf16\n"
+            "step cast mesh 0 dims - group_size - groups - tensor_dims - reduce - - divisor - "
+            "sizes - wire - accumulate - after S(0) dtype bf16\n"
+            "step all_gather mesh 0 dims a group_size 2 groups 1 tensor_dims 0 reduce - - "
+            "divisor - sizes even wire bf16 accumulate - after R\n");
+  const auto json = nlohmann::ordered_json::parse(PlanToJson(plan));
+  EXPECT_EQ(json["to"]["dtype"], "bf16");
+  EXPECT_EQ(json["steps"][0]["dtype"], "bf16");
+  EXPECT_FALSE(json["steps"][1].contains("dtype"));
+  const auto again = PlanFromJson(json.dump());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, plan);
+}
+
 TEST(PlanIoTest, ReadsTheExamples) {
   std::ifstream file("tests/data/plan_examples.json");
   const auto examples = nlohmann::ordered_json::parse(file);
