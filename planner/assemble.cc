@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/checked_math.h"
+#include "placement/cast.h"
 #include "planner/geometry.h"
 #include "planner/transitions.h"
 
@@ -15,19 +16,8 @@ namespace {
 
 constexpr int64_t kWorkspaceAlignment = 16;
 
-DType AccumulateDType(DType wire) {
-  switch (wire) {
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF8E4M3:
-    case DType::kF8E5M2:
-      return DType::kF32;
-    default:
-      return wire;
-  }
-}
-
 DimMask StepDims(const Problem& problem, StepOp op, const State& before, const State& after) {
+  if (op == StepOp::kCast) return 0;
   if (!IsReduction(op) && op != StepOp::kMask) return MovingDims(problem, before, after);
   DimMask dims = 0;
   for (int d = 0; d < problem.num_dims(); ++d) {
@@ -74,13 +64,13 @@ Step MakeStep(const Problem& problem, const CostModel& model, StepOp op, const S
   if (IsCollective(op)) {
     step.group_size = model.GroupSize(dims);
     step.groups = model.NumGroups(dims);
-    step.wire_dtype = problem.dtype();
+    step.wire_dtype = problem.dtype(before.stage());
   }
   if (IsReduction(op)) {
     step.reduce_op = averages ? ReduceOp::kAvg : reduce_op;
     step.reduce_order = ReduceOrder::kAny;
     if (averages) step.divisor = divisor;
-    step.accumulate_dtype = AccumulateDType(problem.dtype());
+    step.accumulate_dtype = AccumulateDType(*step.wire_dtype);
   }
   step.bytes_in = problem.MaxBytes(before);
   step.bytes_out = problem.MaxBytes(after);
@@ -93,7 +83,7 @@ Step MakeStep(const Problem& problem, const CostModel& model, StepOp op, const S
 // element and r ranks that want it, at least r + m - 2 messages carry it: every rank that wants it
 // gets one that completes the sum, and m - 2 others must have been merged before. With one
 // contribution, every rank that wants it and has it not gets one. The worst rank sends no less than
-// the average.
+// the average. With casts, every message is of the narrowest dtype.
 LowerBound Bound(const Problem& problem, const CostModel& model) {
   const State& source = problem.source();
   const State& target = problem.target();
@@ -162,7 +152,7 @@ LowerBound Bound(const Problem& problem, const CostModel& model) {
     }
     messages = static_cast<__int128>(elements) * classes * wanting - held;
   }
-  const __int128 bytes = messages * problem.item_bytes();
+  const __int128 bytes = messages * problem.least_item_bytes();
   const __int128 worst = bytes / ranks + (bytes % ranks != 0 ? 1 : 0);
   LowerBound bound;
   bound.bytes_sent = worst > INT64_MAX ? INT64_MAX : static_cast<int64_t>(worst);
@@ -198,6 +188,9 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
   fields.inputs.topology = options.topology.ToString();
   fields.inputs.options = {{"planner", std::string(Name(options.planner))},
                            {"reproducibility", std::string(Name(options.reproducibility))}};
+  if (options.reduce_dtype) {
+    fields.inputs.options.emplace_back("reduce_dtype", std::string(Name(*options.reduce_dtype)));
+  }
   fields.inputs.engine = options.engine.name();
 
   const auto aligned = [](int64_t bytes) {

@@ -247,6 +247,10 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
                      (op == StepOp::kMask ? CopyNs(problem_.MaxBytes(after)) : 0);
     return traffic;
   }
+  if (op == StepOp::kCast) {
+    traffic.est_ns = CopyNs(SaturatingAdd(problem_.MaxBytes(before), problem_.MaxBytes(after)) / 2);
+    return traffic;
+  }
   const CutLists cuts_before = problem_.Cuts(before);
   const CutLists cuts_after = problem_.Cuts(after);
   DimMask dims = MovingDims(problem_, before, after);
@@ -472,7 +476,8 @@ void CostModel::MeasureMessages(StepOp op, const State& before, const State& aft
       cut_after |= DimMask{1} << cuts_after.of[k][i];
     }
   }
-  int64_t still = problem_.item_bytes();  // times the elements along tensor dims that nothing moves
+  // Times the items along tensor dims that nothing moves.
+  int64_t still = problem_.item_bytes(before.stage());
   absl::InlinedVector<absl::InlinedVector<MovedDim, 2>, 4> moved;  // by tensor dim and extent
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     MovedDim::Dims dims_before;

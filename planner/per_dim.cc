@@ -8,6 +8,14 @@ class PerDim {
   explicit PerDim(const Problem& problem) : problem_(problem), state_(problem.source()) {}
 
   Path Run() {
+    const int last = target().stage();
+    bool reduces = false;
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      reduces |= state_.IsPartial(d) && !target().IsPartial(d);
+    }
+    if (reduces || problem_.item_bytes(last) <= problem_.item_bytes(0)) {
+      CastTo(problem_.reduce_stage());
+    }
     bool has_shard = false;
     for (int d = 0; d < problem_.num_dims(); ++d) has_shard |= state_.IsShard(d);
     if (has_shard) {
@@ -15,14 +23,22 @@ class PerDim {
     }
     // A cut waits for the cuts outside it, so a round may leave dims for the next; every round
     // places at least the outermost of them.
-    while (!(state_ == target())) {
+    while (!(state_.AtStage(last) == target())) {
       for (int d = 0; d < problem_.num_dims(); ++d) SecondPass(d);
     }
+    CastTo(last);
     return std::move(path_);
   }
 
  private:
   const State& target() const { return problem_.target(); }
+
+  void CastTo(int stage) {
+    while (state_.stage() < stage) {
+      state_ = state_.AtStage(state_.stage() + 1);
+      path_.moves.push_back({StepOp::kCast, state_});
+    }
+  }
 
   // Whether dim d, cutting as the target wants, sits behind the cuts that it will sit behind.
   bool OuterCutsMatch(int d) const {
@@ -86,6 +102,7 @@ class PerDim {
     }
     FreeInner(d);
     if (target().IsPartial(d)) {
+      CastTo(target().stage());
       if (state_.IsShard(d)) state_.SetReplicate(d);
       state_.SetPartial(d, target().op(d));
       path_.moves.push_back({StepOp::kMask, state_});

@@ -73,7 +73,7 @@ struct Step {
   std::optional<StepSizes> sizes;  // null for local steps, as is wire_dtype
   std::optional<DType> wire_dtype;
   std::optional<DType> accumulate_dtype;  // null where nothing is reduced
-  Sharding after;  // of another dtype than before: a cast
+  Sharding after;                         // of another dtype than before: a cast
   int64_t bytes_in = 0;
   int64_t bytes_out = 0;
   int64_t bytes_sent = 0;

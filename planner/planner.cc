@@ -15,29 +15,29 @@ namespace {
 
 // Whether all reductions that the problem needs are exact; an error if the engine cannot do one.
 absl::StatusOr<bool> CheckReductions(const Problem& problem, const PlannerOptions& options) {
+  const DType dtype = problem.dtype(problem.reduce_stage());
   bool exact = true;
   int averaged = 0;
   int reduced = 0;
   for (int d = 0; d < problem.num_dims(); ++d) {
     if (!problem.source().IsPartial(d) || problem.StaysPartial(d)) continue;
     const ReduceOp op = problem.source().op(d);
-    if (!options.engine.CanReduce(op, problem.dtype())) {
-      return Unimplemented("engine '{}' cannot reduce {} by {}", options.engine.name(),
-                           Name(problem.dtype()), Name(op));
+    if (!options.engine.CanReduce(op, dtype)) {
+      return Unimplemented("engine '{}' cannot reduce {} by {}", options.engine.name(), Name(dtype),
+                           Name(op));
     }
-    exact &= IsExact(op, problem.dtype());
+    exact &= IsExact(op, dtype);
     if (op == ReduceOp::kMin || op == ReduceOp::kMax) {
-      exact &= IsInteger(problem.dtype()) || options.engine.min_max_exact;
+      exact &= IsInteger(dtype) || options.engine.min_max_exact;
     }
     averaged += op == ReduceOp::kAvg ? 1 : 0;
     ++reduced;
   }
-  if (options.planner == PlannerKind::kPerDim && averaged > 0 && reduced > 1 &&
-      IsInteger(problem.dtype())) {
+  if (options.planner == PlannerKind::kPerDim && averaged > 0 && reduced > 1 && IsInteger(dtype)) {
     return Unimplemented(
         "the per-dim planner cannot average {} and reduce over {} mesh dims: a step would truncate "
         "before the last sum",
-        Name(problem.dtype()), reduced);
+        Name(dtype), reduced);
   }
   return exact;
 }
@@ -59,7 +59,7 @@ absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
         "reproducibility '{}' is not planned by this version; none and replicas are",
         Name(options.reproducibility));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to));
+  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(const bool exact, CheckReductions(problem, options));
   const CostModel model(problem, options.topology);
   if (options.planner == PlannerKind::kPerDim) {

@@ -10,6 +10,8 @@
 #ifndef MESHIFT_PLANNER_PLANNER_H_
 #define MESHIFT_PLANNER_PLANNER_H_
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "mesh/topology.h"
 #include "placement/sharding.h"
@@ -31,11 +33,16 @@ struct PlannerOptions {
   Topology topology = Topology::Flat();
   PlannerKind planner = PlannerKind::kBest;
   EngineCapabilities engine = EngineCapabilities::Local();
+  // The dtype in which partial values are reduced; none: the source's where the cast to the
+  // target's is exact, else the one that sums of the source's are formed in (docs/plan_format.md).
+  std::optional<DType> reduce_dtype = std::nullopt;
 };
 
-// The plan from `from` to `to`. INVALID_ARGUMENT where the target cannot be reached (another
-// tensor, a change of the partial op, S -> P(avg)); UNIMPLEMENTED for what this version does not
-// plan (another mesh, ragged shards, promises above kReplicas, a dtype the engine cannot reduce).
+// The plan from `from` to `to`, whose dtypes may differ; casts are placed by cost. INVALID_ARGUMENT
+// where the target cannot be reached (another shape, a change of the partial op, S -> P(avg), a
+// cast that does not exist, one that rounds what stays partial); UNIMPLEMENTED for what this
+// version does not plan (another mesh, ragged shards, promises above kReplicas, a dtype the engine
+// cannot reduce).
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options = {});
 

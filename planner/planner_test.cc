@@ -188,12 +188,82 @@ TEST(PlannerTest, RefusalsNameTheValueAndTheRule) {
   }
 }
 
+std::string CastSteps(const std::string& from_tensor, const std::string& to_tensor,
+                      const std::string& from, const std::string& to,
+                      std::optional<DType> reduce_dtype = std::nullopt) {
+  const DeviceMesh mesh = *DeviceMesh::Parse("fsdp=8,tp=2");
+  return Steps(MakePlan(*Sharding::Parse(from_tensor, mesh, from),
+                        *Sharding::Parse(to_tensor, mesh, to), {.reduce_dtype = reduce_dtype}));
+}
+
+TEST(PlannerTest, CastsBeforeMovesThatWiden) {
+  // FSDP's pair: the weight is gathered, and its gradient reduced.
+  EXPECT_EQ(CastSteps("f32[4096,4096]", "bf16[4096,4096]", "S(0),S(1)", "R,S(1)"),
+            "cast{bf16} -> S(0),S(1); all_gather{fsdp} -> R,S(1)");
+  EXPECT_EQ(CastSteps("bf16[4096,4096]", "f32[4096,4096]", "P,S(1)", "S(0),S(1)"),
+            "reduce_scatter{fsdp} -> S(0),S(1); cast{f32} -> S(0),S(1)");
+  EXPECT_EQ(CastSteps("bf16[4096,4096]", "f32[4096,4096]", "P,S(1)", "S(0),S(1)", DType::kF32),
+            "cast{f32} -> P,S(1); reduce_scatter{fsdp} -> S(0),S(1)");
+  EXPECT_EQ(CastSteps("bf16[4096,4096]", "f32[4096,4096]", "S(0),S(1)", "R,S(1)"),
+            "all_gather{fsdp} -> R,S(1); cast{f32} -> R,S(1)");
+  EXPECT_EQ(CastSteps("i8[65536]", "f64[65536]", "R,R", "S(0),R"),
+            "slice{fsdp} -> S(0),R; cast{f64} -> S(0),R");
+}
+
+TEST(PlannerTest, NothingIsRoundedTwice) {
+  // Sums of bf16 are formed in f32: to f8e5m2 they go from there.
+  EXPECT_EQ(CastSteps("bf16[4096,64]", "f8e5m2[4096,64]", "P,S(1)", "S(0),S(1)"),
+            "cast{f32} -> P,S(1); reduce_scatter{fsdp} -> S(0),S(1); "
+            "cast{f8e5m2} -> S(0),S(1)");
+  // A cast between the reduction and the gather.
+  EXPECT_EQ(CastSteps("f32[4096,4096]", "bf16[4096,4096]", "P,S(1)", "R,S(1)"),
+            "reduce_scatter{fsdp} -> S(0),S(1); cast{bf16} -> S(0),S(1); "
+            "all_gather{fsdp} -> R,S(1)");
+  EXPECT_EQ(CastSteps("bf16[4096,64]", "bf16[4096,64]", "P,S(1)", "S(0),S(1)", DType::kF32),
+            "cast{f32} -> P,S(1); reduce_scatter{fsdp} -> S(0),S(1); cast{bf16} -> S(0),S(1)");
+}
+
+TEST(PlannerTest, WhatStaysPartialIsCastOnlyExactly) {
+  EXPECT_EQ(CastSteps("bf16[4096,64]", "f32[4096,64]", "P,P", "S(0),P"),
+            "reduce_scatter{fsdp} -> S(0),P; cast{f32} -> S(0),P");
+  EXPECT_NE(CastSteps("f32[4096,64]", "bf16[4096,64]", "P,P", "S(0),P").find("one by one"),
+            std::string::npos);
+  // A mask has the identity of the target's dtype.
+  EXPECT_EQ(CastSteps("i8[64]", "i32[64]", "R,R", "P(max),R"),
+            "cast{i32} -> R,R; mask{fsdp} -> P(max),R");
+}
+
+TEST(PlannerTest, RefusesCastsThatThereAreNot) {
+  EXPECT_NE(CastSteps("c64[8]", "f32[8]", "R,R", "R,R").find("imaginary"), std::string::npos);
+  EXPECT_NE(CastSteps("i8[8]", "i8[8]", "P(xor),R", "R,R", DType::kF32).find("xor of f32"),
+            std::string::npos);
+}
+
+TEST(PlannerTest, PackedElementsMoveInWholeBytes) {
+  const absl::StatusOr<Plan> plan = TryPlan("a=2,b=2", "f4e2m1[6,8]", "S(0),S(1)", "R,S(0)");
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->steps()[0].bytes_in, 6);
+  EXPECT_EQ(plan->total().peak_bytes - plan->total().workspace_bytes, 6 + 12);
+  // Ten elements cannot be cut into quarters; the plan does not try.
+  EXPECT_EQ(Steps(TryPlan("a=2,b=2", "f4e2m1[10]", "R,R", "R,R")), "");
+  EXPECT_FALSE(TryPlan("a=2,b=2", "f4e2m1[10]", "S(0),S(0)", "R,R").ok());
+}
+
+TEST(PlannerTest, PerDimCastsAtTheEnds) {
+  const DeviceMesh mesh = *DeviceMesh::Parse("a=2,b=2");
+  const PlannerOptions options{.planner = PlannerKind::kPerDim, .reduce_dtype = DType::kF32};
+  EXPECT_EQ(Steps(MakePlan(*Sharding::Parse("bf16[8]", mesh, "P,P"),
+                           *Sharding::Parse("bf16[8]", mesh, "R,R"), options)),
+            "cast{f32} -> P,P; all_reduce{a} -> R,P; all_reduce{b} -> R,R; cast{bf16} -> R,R");
+  EXPECT_EQ(Steps(MakePlan(*Sharding::Parse("f32[8]", mesh, "S(0),R"),
+                           *Sharding::Parse("bf16[8]", mesh, "R,P"), options)),
+            "cast{bf16} -> S(0),R; all_gather{a} -> R,R; mask{b} -> R,P");
+}
+
 TEST(PlannerTest, RefusesAnotherTensorOrMesh) {
   const Sharding a = *Sharding::Parse("f32[4]", *DeviceMesh::Parse("x=2"), "R");
   EXPECT_EQ(MakePlan(a, *Sharding::Parse("f32[5]", a.mesh(), "R")).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MakePlan(a, *Sharding::Parse("f16[4]", a.mesh(), "R")).status().code(),
-            absl::StatusCode::kUnimplemented);
   EXPECT_EQ(MakePlan(a, *Sharding::Parse("f32[4]", *DeviceMesh::Parse("y=2"), "R")).status().code(),
             absl::StatusCode::kUnimplemented);
 }

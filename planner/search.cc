@@ -40,7 +40,7 @@ struct OpenEntry {
   State state;
   bool operator>(const OpenEntry& other) const {
     if (!(estimate == other.estimate)) return other.estimate < estimate;
-    return state.packed() > other.state.packed();
+    return state > other.state;
   }
 };
 
@@ -50,7 +50,10 @@ class Search {
   Search(const Problem& problem, const CostModel& model, const TransitionRules& rules,
          int64_t bound_ns)
       : problem_(problem), model_(model), rules_(rules), bound_ns_(bound_ns) {
-    limit_ = std::max(problem.MaxElements(problem.source()), problem.MaxElements(problem.target()));
+    const State& source = problem.source();
+    max_items_ = std::max(problem.MaxItems(source), problem.MaxItems(problem.target()));
+    max_bytes_ = std::max({problem.MaxBytes(source), problem.MaxBytes(problem.target()),
+                           problem.MaxBytes(source.AtStage(problem.reduce_stage()))});
     target_cuts_ = problem.Cuts(problem.target());
     for (int k = 0; k < problem.tensor_rank(); ++k) total_elements_ *= problem.extent(k);
     for (int d = 0; d < problem.num_dims(); ++d) {
@@ -82,12 +85,15 @@ class Search {
   const Problem& problem_;
   const CostModel& model_;
   const TransitionRules& rules_;
-  int64_t limit_ = 0;  // elements of a value on the way
+  // Of a value on the way. Where it must be cast to be reduced, it may grow to what the source is
+  // in that dtype.
+  int64_t max_items_ = 0;
+  int64_t max_bytes_ = 0;
   bool masks_target_ = false;
   CutLists target_cuts_;
   std::vector<State> near_target_;
   std::vector<State> finished_list_;  // local steps lead to the target
-  absl::flat_hash_set<uint64_t> finished_;
+  absl::flat_hash_set<State> finished_;
   int64_t bound_ns_;
   int64_t measured_ = 0;
   std::optional<Cost> best_;  // of a path to the target that is known
@@ -125,8 +131,8 @@ int64_t Search::Missing(const CutLists& from, const CutLists& to) const {
 }
 
 int64_t Search::CollectiveNs(int64_t elements) const {
-  return SaturatingAdd(model_.LeastCollectiveNs(),
-                       model_.LeastTransferNs(SaturatingMul(elements, problem_.item_bytes())));
+  return SaturatingAdd(model_.LeastCollectiveNs(), model_.LeastTransferNs(SaturatingMul(
+                                                       elements, problem_.least_item_bytes())));
 }
 
 int64_t Search::LeastNs(const State& state, const CutLists& cuts) const {
@@ -150,9 +156,10 @@ int64_t Search::LeastNs(const State& state, const CutLists& cuts) const {
 }
 
 void Search::Relax(const State& from, const Cost& cost, StepOp op, const State& to) {
-  if (problem_.MaxElements(to) > limit_) return;
+  if (problem_.MaxItems(to) > max_items_ || problem_.MaxBytes(to) > max_bytes_) return;
+  if (!problem_.IsAligned(to)) return;
   // Before anything is computed: one collective now, one more unless local steps finish.
-  const bool finished = finished_.contains(to.packed());
+  const bool finished = finished_.contains(to);
   const int64_t least_rest = finished ? 0 : model_.LeastCollectiveNs();
   const int64_t least_step = IsCollective(op) ? model_.LeastCollectiveNs() : 0;
   if (SaturatingAdd(SaturatingAdd(cost.ns, least_step), least_rest) > bound_ns_) return;
@@ -201,8 +208,9 @@ void Search::Expand(const State& state, const Node& node) {
   }
   // Exchanges first: they find a way to the target at once, which bounds the rest.
   for (const State& near : near_target_) {
-    if (near == state || !IsPartialAlike(near, state)) continue;
-    Relax(state, cost, StepOp::kExchange, near);
+    if (!IsPartialAlike(near, state)) continue;
+    const State next = near.AtStage(state.stage());
+    if (!(next == state)) Relax(state, cost, StepOp::kExchange, next);
   }
   ForEachTransition(problem_, state, rules_, relax);
 }
@@ -211,7 +219,7 @@ std::optional<Path> Search::Run() {
   if (problem_.source() == problem_.target()) return Path{};
   near_target_ = NearTarget(problem_, rules_.towards_target);
   finished_list_ = LocallyFinished(problem_);
-  for (const State& state : finished_list_) finished_.insert(state.packed());
+  for (const State& state : finished_list_) finished_.insert(state);
   nodes_[problem_.source()] = {};
   open_.push({{}, {}, problem_.source()});
   while (!open_.empty() && measured_ <= kMaxMeasured) {

@@ -6,8 +6,9 @@
 // Exact under the cost model (for the many-dimensional problems that exceed a fixed count of edges:
 // the best of those seen) over its edges: the transitions of ForEachTransition, and exchanges to
 // the target and to the states one transition before it. No value on the way is larger than source
-// and target, and ties are broken by bytes sent, then number of steps, then the packed states, so
-// that the result is the same everywhere.
+// and target (or, where it is reduced in another dtype, than the source in that), and ties are
+// broken by bytes sent, then number of steps, then the packed states, so that the result is the
+// same everywhere.
 #ifndef MESHIFT_PLANNER_SEARCH_H_
 #define MESHIFT_PLANNER_SEARCH_H_
 

@@ -4,6 +4,9 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
+#include "base/status_macros.h"
+#include "placement/cast.h"
+#include "placement/op_table.h"
 
 namespace meshift {
 
@@ -17,24 +20,18 @@ bool operator==(const CutLists::List& a, const CutLists::List& b) {
   return a.size == b.size && std::equal(a.dims.begin(), a.dims.begin() + a.size, b.dims.begin());
 }
 
-absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to) {
+absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to,
+                                        std::optional<DType> reduce_dtype) {
   if (from.shape() != to.shape()) {
     return InvalidArgument("source {} and target {} differ in shape", from.tensor().ToString(),
                            to.tensor().ToString());
-  }
-  if (from.dtype() != to.dtype()) {
-    return Unimplemented("a change of dtype from {} to {} is not planned by this version",
-                         Name(from.dtype()), Name(to.dtype()));
   }
   if (!(from.mesh() == to.mesh())) {
     return Unimplemented("source mesh {} and target mesh {} differ; this version plans on one mesh",
                          from.mesh().ToString(), to.mesh().ToString());
   }
-  if (from.dtype() == DType::kF4E2M1) {
-    return Unimplemented("{} is not planned by this version", from.tensor().ToString());
-  }
+  MESHIFT_RETURN_IF_ERROR(CheckCast(from.dtype(), to.dtype()));
   Problem problem(from, to);
-  problem.item_bytes_ = BitWidth(from.dtype()) / 8;
   const DeviceMesh& mesh = from.mesh();
   for (int d = 0; d < mesh.NumDims(); ++d) {
     if (mesh.dim(d).size == 1) continue;
@@ -64,6 +61,7 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
   }
   problem.source_ = problem.Reduce(from);
   problem.target_ = problem.Reduce(to);
+  MESHIFT_RETURN_IF_ERROR(problem.SetStages(reduce_dtype));
   for (int d = 0; d < problem.num_dims(); ++d) {
     if (!problem.source_.IsPartial(d)) continue;
     const ReduceOp op = problem.source_.op(d);
@@ -88,6 +86,72 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
     }
   }
   return problem;
+}
+
+absl::Status Problem::SetStages(std::optional<DType> reduce_dtype) {
+  const DType source = from_.dtype();
+  const DType target = to_.dtype();
+  bool reduces = false;
+  bool stays_partial = false;
+  for (int d = 0; d < num_dims(); ++d) {
+    reduces |= source_.IsPartial(d) && !target_.IsPartial(d);
+    stays_partial |= StaysPartial(d);
+  }
+  dtypes_ = {source};
+  if (reduces) {
+    const DType reduce = reduce_dtype.value_or(DefaultReduceDType(source, target));
+    for (const auto& [a, b] : {std::pair(source, reduce), std::pair(reduce, target)}) {
+      MESHIFT_RETURN_IF_ERROR(CheckCast(a, b));
+    }
+    for (int d = 0; d < num_dims(); ++d) {
+      if (source_.IsPartial(d)) MESHIFT_RETURN_IF_ERROR(CheckReduce(source_.op(d), reduce));
+    }
+    if (reduce != source) dtypes_.push_back(reduce);
+    reduce_stage_ = num_stages() - 1;
+  }
+  if (dtypes_.back() != target) dtypes_.push_back(target);
+  if (!reduces) reduce_stage_ = num_stages() - 1;
+  target_ = target_.AtStage(num_stages() - 1);
+  for (int i = 0; i + 1 < num_stages(); ++i) {
+    if (!stays_partial || IsExactCast(dtypes_[i], dtypes_[i + 1])) continue;
+    return InvalidArgument(
+        "{} -> {}: contributions to a partial value that stays partial would be rounded one by one "
+        "by the cast from {} to {}",
+        from_.ToString(), to_.ToString(), Name(dtypes_[i]), Name(dtypes_[i + 1]));
+  }
+  extents_.assign(to_.shape().begin(), to_.shape().end());
+  for (const DType dtype : dtypes_) item_bytes_.push_back(std::max(BitWidth(dtype) / 8, 1));
+  if (source == DType::kF4E2M1) extents_.back() /= 2;  // a Sharding of it has whole bytes
+  return absl::OkStatus();
+}
+
+bool Problem::MayCast(const State& state) const {
+  if (state.stage() + 1 == num_stages()) return false;
+  for (int d = 0; d < num_dims(); ++d) {
+    if (!state.IsPartial(d) || StaysPartial(d)) continue;
+    const bool from_source = source_.IsPartial(d) && source_.op(d) == state.op(d);
+    if (state.stage() >= reduce_stage_ || !from_source) return false;
+  }
+  return true;
+}
+
+bool Problem::IsAligned(const State& state) const {
+  if (from_.dtype() != DType::kF4E2M1) return true;
+  const int last = tensor_rank() - 1;
+  const CutLists::List cuts = Cuts(state).of[last];
+  absl::InlinedVector<int64_t, 4> pieces = {2 * extents_[last]};  // distinct sizes, in elements
+  for (int i = 0; i < cuts.size; ++i) {
+    absl::InlinedVector<int64_t, 4> next;
+    for (const int64_t size : pieces) {
+      const int64_t piece = CeilDiv(size, sizes_[cuts[i]]);
+      if (piece % 2 != 0) return false;
+      if (piece > 0) next.insert(next.end(), {piece, size % piece});
+    }
+    std::sort(next.begin(), next.end());
+    next.erase(std::unique(next.begin(), next.end()), next.end());
+    pieces = std::move(next);
+  }
+  return true;
 }
 
 State Problem::Reduce(const Sharding& sharding) const {
@@ -154,26 +218,28 @@ Sharding Problem::ToSharding(const State& state) const {
       if (mesh().dim(mesh_dim).size == 1) cuts[k].push_back(mesh_dim);
     }
   }
-  absl::StatusOr<Sharding> sharding = Sharding::Create(mesh(), to_.tensor(), placements, cuts);
+  const TensorType tensor{dtype(state.stage()), to_.shape()};
+  absl::StatusOr<Sharding> sharding = Sharding::Create(mesh(), tensor, placements, cuts);
   if (sharding.ok()) return *std::move(sharding);
-  // The target's partial ops on mesh dims of size 1 may not mix with those of this state.
+  // The target's partial ops on mesh dims of size 1 may not mix with those of this state, or the
+  // dtype has them not.
   for (int d = 0; d < mesh().NumDims(); ++d) {
     if (mesh().dim(d).size == 1 && placements[d].IsPartial()) {
       placements[d] = Placement::Replicate();
     }
   }
-  return Sharding::Create(mesh(), to_.tensor(), std::move(placements), std::move(cuts)).value();
+  return Sharding::Create(mesh(), tensor, std::move(placements), std::move(cuts)).value();
 }
 
-int64_t Problem::MaxElements(const State& state) const {
+int64_t Problem::MaxItems(const State& state) const {
   const CutLists cuts = Cuts(state);
-  int64_t elements = 1;
+  int64_t items = 1;
   for (int k = 0; k < tensor_rank(); ++k) {
     int64_t extent = this->extent(k);
     for (int i = 0; i < cuts.of[k].size; ++i) extent = CeilDiv(extent, sizes_[cuts.of[k][i]]);
-    elements *= extent;
+    items *= extent;
   }
-  return elements;
+  return items;
 }
 
 }  // namespace meshift

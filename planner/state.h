@@ -1,5 +1,5 @@
 // What the search works on: a problem stripped of names and of mesh dims of size 1, and its states,
-// one packed integer each.
+// a packed integer each, with the stage of the casts.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Problem problem, Problem::Create(from, to));
 //   problem.source();                    // a State: what each (remaining) mesh dim does
@@ -10,13 +10,17 @@
 #ifndef MESHIFT_PLANNER_STATE_H_
 #define MESHIFT_PLANNER_STATE_H_
 
+#include <algorithm>
 #include <array>
+#include <compare>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
+#include "base/checked_math.h"
 #include "placement/sharding.h"
 
 namespace meshift {
@@ -27,7 +31,8 @@ inline constexpr int kMaxStateDims = 8;  // mesh dims of size > 1
 using DimMask = uint32_t;
 
 // The placement of each mesh dim, with the place of every cut in its tensor dim's order. One byte
-// per mesh dim: 0 = R; 1 + op = P(op); 0x80 | tensor dim << 3 | place = S.
+// per mesh dim: 0 = R; 1 + op = P(op); 0x80 | tensor dim << 3 | place = S. And how many casts are
+// done (Problem::dtype).
 class State {
  public:
   State() = default;
@@ -43,11 +48,18 @@ class State {
   void SetPartial(int d, ReduceOp op) { Set(d, 1 + static_cast<int>(op)); }
   void SetShard(int d, int tensor_dim, int place) { Set(d, 0x80 | tensor_dim << 3 | place); }
 
-  uint64_t packed() const { return packed_; }
-  friend bool operator==(const State&, const State&) = default;
+  int stage() const { return stage_; }
+  State AtStage(int stage) const {
+    State state = *this;
+    state.stage_ = static_cast<uint8_t>(stage);
+    return state;
+  }
+
+  // The order in which ties are broken.
+  friend auto operator<=>(const State&, const State&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const State& s) {
-    return H::combine(std::move(h), s.packed_);
+    return H::combine(std::move(h), s.packed_, s.stage_);
   }
 
  private:
@@ -56,6 +68,7 @@ class State {
     packed_ = (packed_ & ~(uint64_t{255} << (8 * d))) | static_cast<uint64_t>(code) << (8 * d);
   }
   uint64_t packed_ = 0;
+  uint8_t stage_ = 0;
 };
 
 // The mesh dims that cut each tensor dim, outermost first: a State read the other way.
@@ -73,18 +86,34 @@ struct CutLists {
 
 class Problem {
  public:
+  // `reduce_dtype`: of the reductions; none: DefaultReduceDType (placement/cast.h).
   // INVALID_ARGUMENT where `to` cannot be reached from `from`; UNIMPLEMENTED for what the planner
-  // does not know (two meshes, two dtypes, ragged shards, more than kMaxStateDims mesh dims of size
-  // > 1, f4e2m1). The message names the value and the rule.
-  static absl::StatusOr<Problem> Create(const Sharding& from, const Sharding& to);
+  // does not know (two meshes, ragged shards, more than kMaxStateDims mesh dims of size > 1). The
+  // message names the value and the rule.
+  static absl::StatusOr<Problem> Create(const Sharding& from, const Sharding& to,
+                                        std::optional<DType> reduce_dtype = std::nullopt);
 
   int num_dims() const { return static_cast<int>(sizes_.size()); }
   int64_t size(int d) const { return sizes_[d]; }
   int mesh_dim(int d) const { return mesh_dims_[d]; }  // index in the mesh
   int tensor_rank() const { return static_cast<int>(to_.shape().size()); }
-  int64_t extent(int tensor_dim) const { return to_.shape()[tensor_dim]; }
-  int64_t item_bytes() const { return item_bytes_; }
-  DType dtype() const { return to_.dtype(); }
+  // In items: elements, but pairs of f4e2m1 along the last tensor dim.
+  int64_t extent(int tensor_dim) const { return extents_[tensor_dim]; }
+  // The dtypes that the value has one after the other, each unlike the one before; stage i is that
+  // of dtype(i), and a cast leads from a stage to the next.
+  int num_stages() const { return static_cast<int>(dtypes_.size()); }
+  DType dtype(int stage) const { return dtypes_[stage]; }
+  int64_t item_bytes(int stage) const { return item_bytes_[stage]; }
+  int64_t least_item_bytes() const {
+    return *std::min_element(item_bytes_.begin(), item_bytes_.end());
+  }
+  // The stage in which everything is reduced; the last one where nothing is.
+  int reduce_stage() const { return reduce_stage_; }
+  // Whether a cast may lead out of `state`: its partial values are then those of the source, and
+  // behind the reductions only those that stay.
+  bool MayCast(const State& state) const;
+  // Whether no cut is inside a byte.
+  bool IsAligned(const State& state) const;
   const DeviceMesh& mesh() const { return to_.mesh(); }
   const Sharding& from() const { return from_; }
   const Sharding& to() const { return to_; }
@@ -102,15 +131,20 @@ class Problem {
   CutLists Cuts(const State& state) const;
   // The state with these cuts; dims that are in no list are as in `base`, or R if they cut there.
   State WithCuts(const State& base, const CutLists& cuts) const;
-  // `state` as a sharding of the mesh; mesh dims of size 1 are as in the target.
+  // `state` as a sharding of the mesh, of its stage's dtype; mesh dims of size 1 are as in the
+  // target.
   Sharding ToSharding(const State& state) const;
-  // Elements of the largest local box.
-  int64_t MaxElements(const State& state) const;
-  int64_t MaxBytes(const State& state) const { return MaxElements(state) * item_bytes_; }
+  // Items of the largest local box.
+  int64_t MaxItems(const State& state) const;
+  int64_t MaxBytes(const State& state) const {
+    return SaturatingMul(MaxItems(state), item_bytes(state.stage()));
+  }
 
  private:
   Problem(Sharding from, Sharding to) : from_(std::move(from)), to_(std::move(to)) {}
   State Reduce(const Sharding& sharding) const;
+  // Sets dtypes, extents and the target's stage. REQUIRES: source and target are set.
+  absl::Status SetStages(std::optional<DType> reduce_dtype);
 
   Sharding from_;
   Sharding to_;
@@ -118,7 +152,10 @@ class Problem {
   absl::InlinedVector<int, kMaxStateDims> mesh_dims_;
   absl::InlinedVector<int, 6> candidate_dims_;
   int largest_dim_ = -1;
-  int64_t item_bytes_ = 1;
+  absl::InlinedVector<int64_t, 6> extents_;
+  absl::InlinedVector<DType, 3> dtypes_;
+  absl::InlinedVector<int64_t, 3> item_bytes_;
+  int reduce_stage_ = 0;
   State source_;
   State target_;
   ReduceOp mask_op_ = ReduceOp::kSum;

@@ -99,12 +99,13 @@ class Enumerator {
   }
 
   void RunLocal() {
+    Casts();
     Masks();
     Slices();
   }
   void Run() {
     RunLocal();
-    Reductions();
+    if (state_.stage() == problem_.reduce_stage()) Reductions();
     Gathers();
     Regroupings();
     Permutations();
@@ -113,6 +114,10 @@ class Enumerator {
  private:
   void Emit(StepOp op, DimMask dims, const State& next) {
     if (!(next == state_)) emit_(op, dims, next);
+  }
+
+  void Casts() {
+    if (problem_.MayCast(state_)) Emit(StepOp::kCast, 0, state_.AtStage(state_.stage() + 1));
   }
 
   // all_reduce and reduce_scatter.
@@ -188,11 +193,14 @@ class Enumerator {
   }
 
   void Masks() {
-    // Towards a partial target, from R or from an innermost cut.
+    // Towards a partial target, from R or from an innermost cut; in its dtype, which has the
+    // identity that the target wants.
     DimMask wanted = 0;
     for (int d = 0; d < problem_.num_dims(); ++d) {
       if (problem_.target().IsPartial(d) && !state_.IsPartial(d)) wanted |= DimMask{1} << d;
     }
+    DimMask joining = replicated_ & ~wanted;
+    if (state_.stage() + 1 < problem_.num_stages()) wanted = 0;
     ForEachSubset(wanted & replicated_, [&](DimMask dims) { Mask(dims, cuts_, dims); });
     if ((wanted & ~replicated_) != 0) {
       ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
@@ -203,8 +211,8 @@ class Enumerator {
       });
     }
     // To join a reduction that must not be computed by several groups.
-    if (reducible_ != 0) {
-      ForEachSubset(replicated_ & ~wanted, [&](DimMask dims) {
+    if (reducible_ != 0 && state_.stage() == problem_.reduce_stage()) {
+      ForEachSubset(joining, [&](DimMask dims) {
         State next = state_;
         for (int d = 0; d < problem_.num_dims(); ++d) {
           if (Has(dims, d)) next.SetPartial(d, problem_.mask_op());
@@ -301,6 +309,7 @@ bool IsPermutation(const Problem& problem, const State& before, const State& aft
 
 std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& before,
                                         const State& after, const TransitionRules& rules) {
+  if (before.stage() != after.stage()) return std::nullopt;
   DimMask reduced = 0;
   DimMask reducible = 0;
   bool averages = false;
@@ -333,6 +342,7 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
     if (IsPermutation(problem, before, after)) return StepOp::kPermute;
     return from == to ? StepOp::kAllToAll : StepOp::kExchange;
   }
+  if (before.stage() != problem.reduce_stage()) return std::nullopt;
   if (averages && reduced != reducible) return std::nullopt;
   if (rules.single_sourced && !rules.exact && !IsSingleSourced(problem, before, reduced)) {
     return std::nullopt;
@@ -353,9 +363,9 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
 
 std::vector<State> LocallyFinished(const Problem& problem) {
   std::vector<State> found = {problem.target()};
-  absl::flat_hash_set<uint64_t> seen = {problem.target().packed()};
+  absl::flat_hash_set<State> seen = {problem.target()};
   const auto add = [&](const State& state) {
-    if (seen.insert(state.packed()).second) found.push_back(state);
+    if (seen.insert(state).second) found.push_back(state);
   };
   for (size_t next = 0; next < found.size(); ++next) {
     const State state = found[next];
@@ -363,7 +373,13 @@ std::vector<State> LocallyFinished(const Problem& problem) {
     // Before a slice.
     ForEachSuffix(problem, cuts,
                   [&](const CutLists& kept, DimMask) { add(problem.WithCuts(state, kept)); });
+    // Before a cast.
+    if (state.stage() > 0) {
+      const State before = state.AtStage(state.stage() - 1);
+      if (problem.MayCast(before)) add(before);
+    }
     // Before a mask of one mesh dim, from R or from an innermost cut.
+    if (state.stage() + 1 < problem.num_stages()) continue;
     for (int d = 0; d < problem.num_dims(); ++d) {
       if (!state.IsPartial(d) || problem.source().IsPartial(d)) continue;
       State base = state;
@@ -381,9 +397,9 @@ std::vector<State> NearTarget(const Problem& problem, bool towards_target) {
   const State& target = problem.target();
   const CutLists cuts = problem.Cuts(target);
   std::vector<State> near = {target};
-  absl::flat_hash_set<uint64_t> seen = {target.packed()};
+  absl::flat_hash_set<State> seen = {target};
   const auto add = [&](const State& state) {
-    if (seen.insert(state.packed()).second) near.push_back(state);
+    if (seen.insert(state).second) near.push_back(state);
   };
   DimMask replicated = 0;
   for (int d = 0; d < problem.num_dims(); ++d) {

@@ -35,7 +35,7 @@ using TransitionFn = std::function<void(StepOp op, DimMask dims, const State& ne
 void ForEachTransition(const Problem& problem, const State& state, const TransitionRules& rules,
                        const TransitionFn& emit);
 
-// Only the slices and masks among them.
+// Only the slices, masks and casts among them.
 void ForEachLocalTransition(const Problem& problem, const State& state,
                             const TransitionRules& rules, const TransitionFn& emit);
 
@@ -58,7 +58,8 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
 // The target, and the states from which local steps alone lead to it; in a fixed order.
 std::vector<State> LocallyFinished(const Problem& problem);
 
-// The target, and the states from which one transition leads to it; in a fixed order.
+// The target, and the states from which one transition leads to it, casts left out: all of the last
+// stage; in a fixed order.
 std::vector<State> NearTarget(const Problem& problem, bool towards_target);
 
 }  // namespace meshift
