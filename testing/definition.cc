@@ -155,6 +155,13 @@ struct Oracle::Rep {
   }
 };
 
+void CheckResult::Add(const CheckResult& other) {
+  if (wrong == 0) first_wrong = other.first_wrong;
+  if (replicas_differ == 0) first_difference = other.first_difference;
+  wrong += other.wrong;
+  replicas_differ += other.replicas_differ;
+}
+
 std::string CheckResult::ToString() const {
   std::string text;
   if (wrong > 0) text += fmt::format("{} wrong elements: {}", wrong, first_wrong);

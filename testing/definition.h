@@ -53,6 +53,8 @@ struct CheckResult {
   std::string first_difference;  // "ranks 0 and 5 differ at [1,2]: 3 (0x4040) and 2 (0x4000)"
 
   bool ok() const { return wrong == 0 && replicas_differ == 0; }
+  // Adds the counts of another check; what was wrong first stays.
+  void Add(const CheckResult& other);
   // "", or the counts with what is wrong first.
   std::string ToString() const;
 };

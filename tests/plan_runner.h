@@ -1,4 +1,4 @@
-// Runs plans on the local engine, all ranks from one thread, and judges them by the definition.
+// How the tests here run a plan, also a damaged one: testing/plan_runner.h with three passes.
 //
 //   PlanRunner runner(mesh);
 //   absl::StatusOr<RunOutcome> outcome = runner.Run(plan);
@@ -9,14 +9,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/executor.h"
-#include "comm/group_cache.h"
-#include "comm/local/local_world.h"
+#include "mesh/device_mesh.h"
 #include "planner/plan.h"
-#include "testing/definition.h"
+#include "testing/plan_runner.h"
 
 namespace meshift {
 
@@ -33,30 +30,13 @@ struct RunOutcome {
 class PlanRunner {
  public:
   explicit PlanRunner(const DeviceMesh& mesh);
-  ~PlanRunner();
 
   // Two exact passes with different fills, in rank order, and one rounding pass under adversarial
   // reduction. The plan is not verified. An error where it cannot be lowered or run.
   absl::StatusOr<RunOutcome> Run(const Plan& plan);
 
  private:
-  absl::Status RunOnce(const Plan& plan, const testkit::Oracle& oracle, const testkit::Fill& fill,
-                       RunOutcome* outcome);
-
-  const DeviceMesh mesh_;
-  std::unique_ptr<LocalWorld> world_;
-  struct Rank {
-    std::unique_ptr<GroupCache> groups;
-    std::unique_ptr<Stream> stream;
-    std::unique_ptr<Executor> executor;
-    Program program;
-    std::vector<Communicator*> communicators;
-    std::vector<std::byte> source;
-    std::vector<std::byte> target;
-    std::vector<std::byte> workspace;
-    RunRecord record;
-  };
-  std::vector<Rank> ranks_;  // by position
+  std::unique_ptr<testkit::PlanRunner> runner_;
 };
 
 }  // namespace meshift

@@ -1,0 +1,7 @@
+#!/bin/bash
+# Fails, and prints the file, where it is not empty.
+if [[ -s "$1" ]]; then
+  echo "These should not be there:"
+  cat "$1"
+  exit 1
+fi

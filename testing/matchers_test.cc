@@ -1,0 +1,160 @@
+#include "testing/matchers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest-spi.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "placement/sharding.h"
+#include "planner/planner.h"
+
+namespace meshift::testkit {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::DescribeMatcher;
+using ::testing::ExplainMatchResult;
+using ::testing::Not;
+using ::testing::PrintToString;
+using ::testing::StringMatchResultListener;
+
+Plan Planned(const std::string& from_text, const std::string& to_text,
+             const PlannerOptions& options = {}) {
+  const Sharding from = *Sharding::Parse(from_text);
+  return *MakePlan(from, *from.WithPlacements(to_text), options);
+}
+
+// What a failure says behind the printed plan; "matches" where there is none.
+std::string Why(const PlanMatcher& matcher, const Plan& plan) {
+  StringMatchResultListener listener;
+  const bool matches = ExplainMatchResult(matcher, plan, &listener);
+  return (matches ? "matches, " : "") + listener.str();
+}
+
+// One step, two, none.
+class MatchersTest : public ::testing::Test {
+ protected:
+  const Plan one_ = Planned("bf16[16,8] on ddp=8,fsdp=5,tp=1 as P,P,R", "R,R,R");
+  const Plan two_ = Planned("f32[6,4] on a=2,b=3 as P,S(1)", "R,R");
+  const Plan none_ = Planned("f32[6,4] on a=2,b=3 as P,S(1)", "P,S(1)");
+  const Plan per_dim_ =
+      Planned("f32[6] on a=2,b=3 as P,P", "R,R", {.planner = PlannerKind::kPerDim});
+};
+
+TEST_F(MatchersTest, WorkOnPlansAndOnWhatMakePlanReturns) {
+  const Sharding from = *Sharding::Parse("bf16[16,8] on ddp=8,fsdp=5,tp=1 as P,P,R");
+  const Sharding to = *from.WithPlacements("R,R,R");
+  EXPECT_THAT(MakePlan(from, to),
+              AllOf(IsProven(), KeepsReplicasEqual(), Takes({"all_reduce{ddp,fsdp}"}),
+                    MovesAtMost(500), StaysBelow(1024)));
+  EXPECT_THAT(one_, AllOf(IsProven(), KeepsReplicasEqual(), Takes({"all_reduce{ddp,fsdp}"}),
+                          MovesAtMost(500), StaysBelow(1024)));
+}
+
+TEST_F(MatchersTest, TakesIsTheExactList) {
+  EXPECT_THAT(one_, Takes({"all_reduce{ddp,fsdp}"}));
+  EXPECT_THAT(two_, Takes({"reduce_scatter{a}", "all_gather{a,b}"}));
+  EXPECT_THAT(none_, Takes({}));
+  EXPECT_THAT(one_, Not(Takes({})));
+  EXPECT_EQ(Why(Takes({"all_reduce{fsdp}"}), one_),
+            "whose step 0 is all_reduce{ddp,fsdp}, not all_reduce{fsdp}");
+  EXPECT_EQ(Why(Takes({"reduce_scatter{a}", "all_to_all{b}"}), two_),
+            "whose step 1 is all_gather{a,b}, not all_to_all{b}");
+  EXPECT_EQ(Why(Takes({"all_gather{a,b}", "reduce_scatter{a}"}), two_),
+            "whose step 0 is reduce_scatter{a}, not all_gather{a,b}");
+  EXPECT_EQ(Why(Takes({"reduce_scatter{a}"}), two_),
+            "which goes on after 1 steps with all_gather{a,b}");
+  EXPECT_EQ(Why(Takes({}), two_), "which goes on after 0 steps with reduce_scatter{a}");
+  EXPECT_EQ(Why(Takes({"reduce_scatter{a}", "all_gather{a,b}", "slice{a}"}), two_),
+            "which ends after 2 steps: slice{a} is missing");
+  EXPECT_EQ(DescribeMatcher<Plan>(Takes({"reduce_scatter{a}", "all_gather{a,b}"})),
+            "the plan takes the steps reduce_scatter{a}, all_gather{a,b}");
+  EXPECT_EQ(DescribeMatcher<Plan>(Not(Takes({}))), "the plan does not take exactly no steps");
+}
+
+TEST_F(MatchersTest, KeepsReplicasEqualWantsThePromiseAndItsProof) {
+  EXPECT_THAT(one_, KeepsReplicasEqual());
+  EXPECT_THAT(none_, KeepsReplicasEqual());
+  EXPECT_THAT(per_dim_, Not(KeepsReplicasEqual()));
+  EXPECT_EQ(Why(KeepsReplicasEqual(), per_dim_), "which promises nothing: " + per_dim_.why());
+  EXPECT_NE(per_dim_.why(), "");
+
+  PlanFields fields = per_dim_.fields();
+  fields.kept = Reproducibility::kReplicas;
+  EXPECT_EQ(
+      Why(KeepsReplicasEqual(), Plan::Seal(std::move(fields))),
+      "which promises replicas, but the verifier says: step 1: promise: mesh dim a is replicated: "
+      "2 groups form each sum, and their bits may differ");
+}
+
+TEST_F(MatchersTest, MovesAtMostAddsTheSteps) {
+  const int64_t sent = two_.steps()[0].bytes_sent + two_.steps()[1].bytes_sent;
+  EXPECT_EQ(sent, 24 + 120);
+  EXPECT_THAT(two_, MovesAtMost(sent));
+  EXPECT_THAT(two_, Not(MovesAtMost(sent - 1)));
+  EXPECT_THAT(none_, MovesAtMost(0));
+  EXPECT_EQ(Why(MovesAtMost(100), two_),
+            "whose worst rank sends 144: 24 by reduce_scatter{a}, 120 by all_gather{a,b}");
+  EXPECT_EQ(DescribeMatcher<Plan>(MovesAtMost(100)), "the plan moves at most 100 bytes");
+  EXPECT_EQ(DescribeMatcher<Plan>(Not(MovesAtMost(100))), "the plan moves more than 100 bytes");
+}
+
+TEST_F(MatchersTest, StaysBelowIsStrict) {
+  const int64_t peak = two_.total().peak_bytes;
+  EXPECT_THAT(two_, StaysBelow(peak + 1));
+  EXPECT_THAT(two_, Not(StaysBelow(peak)));
+  EXPECT_EQ(Why(StaysBelow(0), none_), "whose worst rank needs 96, 0 of it workspace");
+  EXPECT_EQ(DescribeMatcher<Plan>(StaysBelow(7)), "the plan stays below 7 bytes of memory");
+  EXPECT_EQ(DescribeMatcher<Plan>(Not(StaysBelow(7))), "the plan needs 7 bytes of memory or more");
+}
+
+TEST_F(MatchersTest, IsProvenNamesTheRule) {
+  EXPECT_THAT(per_dim_, IsProven());
+  PlanFields fields = two_.fields();
+  fields.steps.pop_back();
+  const Plan cut = Plan::Seal(fields);
+  EXPECT_THAT(cut, Not(IsProven()));
+  EXPECT_EQ(Why(IsProven(), cut),
+            "whose first broken rule is target: the last step leaves S(0),S(1); the target is R,R");
+  fields = two_.fields();
+  fields.steps[1].bytes_sent += 1;
+  EXPECT_EQ(Why(IsProven(), Plan::Seal(fields)),
+            "whose first broken rule is step 1: bytes: bytes_sent is 121; it should be 120");
+}
+
+TEST_F(MatchersTest, AnErrorMatchesNothingAndIsShown) {
+  const absl::StatusOr<Plan> error = absl::UnimplementedError("not in this version");
+  EXPECT_THAT(error, Not(Takes({})));
+  EXPECT_THAT(error, Not(KeepsReplicasEqual()));
+  EXPECT_THAT(error, Not(MovesAtMost(1000)));
+  EXPECT_THAT(error, Not(StaysBelow(1000)));
+  EXPECT_THAT(error, Not(IsProven()));
+  EXPECT_EQ(PrintToString(error), "UNIMPLEMENTED: not in this version");
+  static const absl::StatusOr<Plan>* const kError =
+      new absl::StatusOr<Plan>(absl::UnimplementedError("not in this version"));
+  EXPECT_NONFATAL_FAILURE(EXPECT_THAT(*kError, IsProven()),
+                          "Expected: the plan is accepted by the verifier\n"
+                          "  Actual: UNIMPLEMENTED: not in this version, which is no plan");
+}
+
+TEST_F(MatchersTest, AFailureShowsThePlan) {
+  EXPECT_EQ(PrintToString(two_),
+            "f32[6,4] on a=2,b=3 as P,S(1) -> R,R, keeps replicas\n"
+            "    reduce_scatter{a} -> S(0),S(1), sends 24 bytes\n"
+            "    all_gather{a,b} -> R,R, sends 120 bytes\n"
+            "    in all 144 bytes sent, 352 at the peak");
+  EXPECT_EQ(PrintToString(none_),
+            "f32[6,4] on a=2,b=3 as P,S(1) -> P,S(1), keeps replicas\n"
+            "    no steps\n"
+            "    in all 0 bytes sent, 96 at the peak");
+  EXPECT_EQ(PrintToString(absl::StatusOr<Plan>(none_)), PrintToString(none_));
+  static const Plan* const kPlan = new Plan(two_);
+  EXPECT_NONFATAL_FAILURE(EXPECT_THAT(*kPlan, Takes({"reduce_scatter{a}", "all_to_all{b}"})),
+                          "whose step 1 is all_gather{a,b}, not all_to_all{b}");
+}
+
+}  // namespace
+}  // namespace meshift::testkit

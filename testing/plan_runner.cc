@@ -1,0 +1,123 @@
+#include "testing/plan_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/lowering.h"
+
+namespace meshift::testkit {
+namespace {
+
+// What targets and workspaces hold before a run, so that what is not written shows.
+constexpr std::byte kPoison{0xa5};
+// A world has all ranks up to the mesh's largest, and each costs memory, used or not.
+constexpr int64_t kMaxWorld = int64_t{1} << 20;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(const DeviceMesh& mesh,
+                                                               std::chrono::milliseconds timeout) {
+  int64_t last = mesh.NumRanks() - 1;
+  if (!mesh.IsRowMajor()) {
+    for (int64_t rank : mesh.Ranks()) last = std::max(last, rank);
+  }
+  if (last >= kMaxWorld) {
+    return absl::ResourceExhaustedError(fmt::format(
+        "rank {} makes a world of {} ranks; a test may have {}", last, last + 1, kMaxWorld));
+  }
+  auto runner = std::unique_ptr<PlanRunner>(new PlanRunner(mesh));
+  MESHIFT_ASSIGN_OR_RETURN(
+      runner->world_,
+      LocalWorld::Create({.num_ranks = last + 1, .num_workers = 0, .timeout = timeout}));
+  runner->ranks_.reserve(mesh.NumRanks());
+  for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
+    Engine* const engine = runner->world_->engine(mesh.RankAt(position));
+    Rank rank;
+    MESHIFT_ASSIGN_OR_RETURN(rank.groups, GroupCache::Create(engine, mesh));
+    MESHIFT_ASSIGN_OR_RETURN(rank.stream, engine->CreateStream());
+    rank.executor = std::make_unique<Executor>(engine);
+    runner->ranks_.push_back(std::move(rank));
+  }
+  return runner;
+}
+
+PlanRunner::~PlanRunner() {
+  // A run that failed may have left work on streams: it ends before the buffers do.
+  for (Rank& rank : ranks_) rank.groups->AbortAll();
+  for (Rank& rank : ranks_) rank.stream.reset();
+}
+
+absl::StatusOr<PlanRun> PlanRunner::Run(const Plan& plan, absl::Span<const Pass> passes) {
+  for (const Sharding* sharding : {&plan.from(), &plan.to()}) {
+    if (sharding->mesh() == mesh_) continue;
+    return InvalidArgument("{} is not on mesh {}", sharding->ToString(), mesh_.ToString());
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const Oracle oracle, Oracle::Create(plan.from(), plan.to()));
+  MESHIFT_RETURN_IF_ERROR(Prepare(plan, oracle));
+  PlanRun run;
+  for (const Pass& pass : passes) {
+    MESHIFT_ASSIGN_OR_RETURN(CheckResult result, RunPass(oracle, pass));
+    if (pass.order == ReductionOrder::kAdversarial) {
+      result.wrong = 0;
+      result.first_wrong.clear();
+    }
+    run.data.Add(result);
+  }
+  run.bytes_sent.resize(passes.empty() ? 0 : plan.steps().size());
+  for (const Rank& rank : ranks_) {
+    for (size_t i = 0; i < run.bytes_sent.size(); ++i) {
+      run.bytes_sent[i] = std::max(run.bytes_sent[i], rank.record.bytes_sent[i]);
+    }
+  }
+  return run;
+}
+
+absl::Status PlanRunner::Prepare(const Plan& plan, const Oracle& oracle) {
+  for (int64_t position = 0; position < mesh_.NumRanks(); ++position) {
+    Rank& rank = ranks_[position];
+    MESHIFT_ASSIGN_OR_RETURN(rank.program, Lower(plan, mesh_.RankAt(position)));
+    rank.source.resize(oracle.SourceBytes(position));
+    rank.target.resize(oracle.TargetBytes(position));
+    rank.workspace.resize(rank.program.workspace_bytes);
+  }
+  for (Rank& rank : ranks_) {
+    rank.communicators.clear();
+    for (const ProgramGroup& group : rank.program.groups) {
+      MESHIFT_ASSIGN_OR_RETURN(Communicator * communicator, rank.groups->Get(mesh_, group));
+      rank.communicators.push_back(communicator);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckResult> PlanRunner::RunPass(const Oracle& oracle, const Pass& pass) {
+  world_->SetReductionOrder(pass.order, /*domain_size=*/1);
+  for (int64_t position = 0; position < mesh_.NumRanks(); ++position) {
+    Rank& rank = ranks_[position];
+    MESHIFT_RETURN_IF_ERROR(oracle.FillSource(pass.fill, position, absl::MakeSpan(rank.source)));
+    std::fill(rank.target.begin(), rank.target.end(), kPoison);
+    std::fill(rank.workspace.begin(), rank.workspace.end(), kPoison);
+  }
+  for (Rank& rank : ranks_) {
+    MESHIFT_RETURN_IF_ERROR(rank.executor->Enqueue(rank.program, rank.communicators,
+                                                   {.source = rank.source.data(),
+                                                    .target = rank.target.data(),
+                                                    .workspace = rank.workspace.data()},
+                                                   {}, *rank.stream, &rank.record));
+  }
+  std::vector<absl::Span<const std::byte>> targets;
+  targets.reserve(ranks_.size());
+  for (int64_t position = 0; position < mesh_.NumRanks(); ++position) {
+    Rank& rank = ranks_[position];
+    Engine* const engine = world_->engine(mesh_.RankAt(position));
+    MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*rank.stream));
+    targets.emplace_back(rank.target);
+  }
+  return oracle.Check(pass.fill, targets);
+}
+
+}  // namespace meshift::testkit

@@ -1,0 +1,88 @@
+// Runs plans on the in-process engine, all ranks from one thread, and judges what every rank holds
+// by the definition.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto runner, PlanRunner::Create(mesh));
+//   const Pass passes[] = {{.fill = {.values = Values::kExact, .seed = 1}}};
+//   MESHIFT_ASSIGN_OR_RETURN(PlanRun run, runner->Run(plan, passes));
+//   run.data.ok();                      // or run.data.ToString() says which rank holds what
+//   run.bytes_sent[0];                  // of step 0, counted from the calls that were made
+//
+// The plan is not verified: this is also for plans that are damaged on purpose. For one call that
+// does everything see testing/redistribution_check.h.
+#ifndef MESHIFT_TESTING_PLAN_RUNNER_H_
+#define MESHIFT_TESTING_PLAN_RUNNER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/communicator.h"
+#include "comm/engine.h"
+#include "comm/executor.h"
+#include "comm/group_cache.h"
+#include "comm/local/local_world.h"
+#include "comm/local/reduction_order.h"
+#include "comm/program.h"
+#include "mesh/device_mesh.h"
+#include "planner/plan.h"
+#include "testing/definition.h"
+
+namespace meshift::testkit {
+
+// One run: what the sources hold, and how the engine orders its additions.
+struct Pass {
+  Fill fill;
+  ReductionOrder order = ReductionOrder::kRanks;
+};
+
+struct PlanRun {
+  // Summed over the passes. Adversarial sums are off by more than rounding, so that with
+  // ReductionOrder::kAdversarial only replicas are compared.
+  CheckResult data;
+  std::vector<int64_t> bytes_sent;  // per step, by the rank that sends most
+};
+
+// Not for use from several threads.
+class PlanRunner {
+ public:
+  // `timeout`: after how long without any progress a collective that lacks members ends.
+  // RESOURCE_EXHAUSTED: the mesh has a rank of 2^20 or more.
+  static absl::StatusOr<std::unique_ptr<PlanRunner>> Create(
+      const DeviceMesh& mesh, std::chrono::milliseconds timeout = std::chrono::seconds(10));
+  ~PlanRunner();
+
+  // Source and target of `plan` are on the runner's mesh, else INVALID_ARGUMENT. Targets and
+  // workspaces are poisoned before each pass. An error where the plan cannot be lowered or run.
+  absl::StatusOr<PlanRun> Run(const Plan& plan, absl::Span<const Pass> passes);
+
+ private:
+  struct Rank {
+    std::unique_ptr<GroupCache> groups;
+    std::unique_ptr<Stream> stream;
+    std::unique_ptr<Executor> executor;
+    Program program;
+    std::vector<Communicator*> communicators;
+    std::vector<std::byte> source;
+    std::vector<std::byte> target;
+    std::vector<std::byte> workspace;
+    RunRecord record;
+  };
+
+  explicit PlanRunner(DeviceMesh mesh) : mesh_(std::move(mesh)) {}
+  absl::Status Prepare(const Plan& plan, const Oracle& oracle);
+  absl::StatusOr<CheckResult> RunPass(const Oracle& oracle, const Pass& pass);
+
+  const DeviceMesh mesh_;
+  std::unique_ptr<LocalWorld> world_;
+  std::vector<Rank> ranks_;  // by position
+};
+
+}  // namespace meshift::testkit
+
+#endif  // MESHIFT_TESTING_PLAN_RUNNER_H_

@@ -1,0 +1,136 @@
+#include "testing/redistribution_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+#include "mesh/device_mesh.h"
+#include "testing/matchers.h"
+#include "testing/plan_runner.h"
+#include "testing/synthetic_mesh.h"
+
+namespace meshift::testkit {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Sharding Parsed(const std::string& text) { return *Sharding::Parse(text); }
+
+// A plan as it is, with what `change` does to its fields.
+template <typename Change>
+Plan Damaged(const Plan& plan, Change change) {
+  PlanFields fields = plan.fields();
+  change(fields);
+  return Plan::Seal(std::move(fields));
+}
+
+TEST(RedistributeAndCheck, TheCaseThatStartedIt) {
+  const Sharding from = Parsed("bf16[24,16] on ddp=8,fsdp=5,tp=1 as P,P,R");
+  const Sharding to = *from.WithPlacements("R,R,R");
+  const auto result = RedistributeAndCheck({.from = from, .to = to});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(result->ok()) << result->ToString();
+  EXPECT_EQ(result->ToString(), "");
+  EXPECT_THAT(result->plan, Takes({"all_reduce{ddp,fsdp}"}));
+  EXPECT_EQ(result->bytes_planned, 2 * 24 * 16 * 2 * 39 / 40 + 1);  // rounded up
+  EXPECT_EQ(result->bytes_counted, result->bytes_planned);
+}
+
+TEST(RedistributeAndCheck, DTypesShapesAndMeshesOfAnyKind) {
+  for (const auto& [text, placements] : {
+           std::pair{"f32[7,5] on a=2,b=3 as P,S(0)", "S(1),R"},
+           std::pair{"f32[7,5] on a=2,b=3@5,0-4 as S(0),S(0)", "S(0)[1],S(0)[0]"},
+           std::pair{"i8[9] on a=4 as P(avg)", "S(0)"},
+           std::pair{"f16[9] on a=4 as P(min)", "R"},
+           std::pair{"u64[3,3] on a=2,b=2 as P(xor),P(xor)", "R,S(0)"},
+           std::pair{"f64[] on a=2,b=2 as P,R", "R,R"},
+           std::pair{"bf16[0,4] on a=3 as S(0)", "R"},
+           std::pair{"c64[5] on a=3 as R", "P(product)"},
+       }) {
+    const Sharding from = Parsed(text);
+    const auto result =
+        RedistributeAndCheck({.from = from, .to = *from.WithPlacements(placements), .seed = 7});
+    ASSERT_TRUE(result.ok()) << text << ": " << result.status();
+    EXPECT_TRUE(result->ok()) << text << " -> " << placements << ": " << result->ToString();
+    EXPECT_EQ(result->bytes_counted, result->bytes_planned) << text;
+  }
+}
+
+// One collective per mesh dim sums twice, and says that it promises nothing.
+TEST(RedistributeAndCheck, ShowsReplicasThatDiffer) {
+  const Sharding from = Parsed("f32[16,4] on ddp=4,fsdp=2 as P,P");
+  const Sharding to = *from.WithPlacements("R,R");
+  const auto result =
+      RedistributeAndCheck({.from = from, .to = to, .planner = {.planner = PlannerKind::kPerDim}});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->plan.kept(), Reproducibility::kNone);
+  EXPECT_EQ(result->wrong, 0);
+  EXPECT_EQ(result->replicas_differ, 16 * 4);
+  EXPECT_THAT(result->first_difference, HasSubstr(" differ at ["));
+  EXPECT_TRUE(result->ok());
+
+  // The same steps with a promise that they do not keep.
+  const auto lying = RunAndCheck(
+      Damaged(result->plan, [](PlanFields& fields) { fields.kept = Reproducibility::kReplicas; }));
+  ASSERT_TRUE(lying.ok()) << lying.status();
+  EXPECT_EQ(lying->replicas_differ, 16 * 4);
+  EXPECT_FALSE(lying->ok());
+  EXPECT_THAT(lying->ToString(), StartsWith("refused by the verifier: step 1: promise: "));
+  EXPECT_THAT(lying->ToString(), HasSubstr("\n64 replicated elements differ: ranks "));
+}
+
+TEST(RunAndCheck, FindsAPlanThatDoesNothing) {
+  const Sharding from = Parsed("i32[6] on a=3 as P");
+  const Plan plan = *MakePlan(from, *from.WithPlacements("R"));
+  const auto result =
+      RunAndCheck(Damaged(plan, [](PlanFields& fields) { fields.steps.clear(); }), 3);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GT(result->wrong, 0);
+  EXPECT_THAT(result->first_wrong, StartsWith("rank "));
+  EXPECT_EQ(result->bytes_counted, 0);
+  EXPECT_FALSE(result->ok());
+  EXPECT_THAT(result->ToString(), StartsWith("refused by the verifier: target: "));
+  EXPECT_THAT(result->ToString(), HasSubstr(" wrong elements: rank "));
+}
+
+TEST(RunAndCheck, FindsBytesThatWereNotPlanned) {
+  const Sharding from = Parsed("i32[6] on a=3 as S(0)");
+  const Plan plan = *MakePlan(from, *from.WithPlacements("R"));
+  const auto result =
+      RunAndCheck(Damaged(plan, [](PlanFields& fields) { fields.steps[0].bytes_sent = 15; }));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->wrong, 0);
+  EXPECT_EQ(result->bytes_planned, 15);
+  EXPECT_EQ(result->bytes_counted, 16);
+  EXPECT_EQ(result->first_bytes_differ, "step 0 (all_gather{a}) sends 16 bytes, planned 15");
+  EXPECT_FALSE(result->ok());
+  EXPECT_THAT(result->ToString(), HasSubstr(result->first_bytes_differ));
+}
+
+TEST(RedistributeAndCheck, SaysWhyThereIsNoPlan) {
+  const Sharding from = Parsed("f32[6] on a=3 as P");
+  const auto refused = RedistributeAndCheck({.from = from, .to = *from.WithPlacements("P(max)")});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(PlanRunner, RefusesOtherMeshesAndHugeWorlds) {
+  const auto runner = PlanRunner::Create(*SyntheticMesh({3}));
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const Sharding from = Parsed("f32[6] on a=3 as S(0)");
+  const Plan plan = *MakePlan(from, *from.WithPlacements("R"));
+  const absl::Status other = (*runner)->Run(plan, {}).status();
+  EXPECT_EQ(other.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Message(other), "f32[6] on a=3 as S(0) is not on mesh d0=3");
+
+  const auto huge = PlanRunner::Create(*DeviceMesh::Parse("a=2@0,1048576"));
+  EXPECT_EQ(huge.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Message(huge.status()),
+            "rank 1048576 makes a world of 1048577 ranks; a test may have 1048576");
+}
+
+}  // namespace
+}  // namespace meshift::testkit
