@@ -1,0 +1,24 @@
+#include "examples/your_framework/column_parallel.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace tinyframe {
+
+constexpr size_t kBucket = 16;  // elements that travel at once
+
+void SyncGradients(absl::Span<const RankGradient> ranks, int dp, int tp) {
+  for (int t = 0; t < tp; ++t) {
+    const size_t size = ranks[t].grad.size();
+    for (size_t begin = 0; begin < size; begin += kBucket) {
+      const size_t end = std::min(begin + kBucket, size);
+      for (size_t i = begin; i < end; ++i) {
+        float sum = 0;
+        for (int d = 0; d < dp; ++d) sum += ranks[d * tp + t].grad[i];
+        for (int d = 0; d < dp; ++d) ranks[d * tp + t].synced[i] = sum;
+      }
+    }
+  }
+}
+
+}  // namespace tinyframe

@@ -1,0 +1,22 @@
+// A made-up framework's column-parallel linear layer, as far as the end of its backward pass goes.
+#ifndef TINYFRAME_COLUMN_PARALLEL_H_
+#define TINYFRAME_COLUMN_PARALLEL_H_
+
+#include "absl/types/span.h"
+
+namespace tinyframe {
+
+// What one rank has of the gradient of the weight [out, in], whose rows are cut over the
+// tensor-parallel ranks. The two spans are of one size.
+struct RankGradient {
+  absl::Span<const float> grad;  // from the rank's own part of the batch
+  absl::Span<float> synced;      // gets the sum over the data-parallel ranks
+};
+
+// Sums the gradients over the data-parallel ranks, bucket by bucket. Rank d * tp + t has
+// data-parallel coordinate d and tensor-parallel coordinate t.
+void SyncGradients(absl::Span<const RankGradient> ranks, int dp, int tp);
+
+}  // namespace tinyframe
+
+#endif  // TINYFRAME_COLUMN_PARALLEL_H_
