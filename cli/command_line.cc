@@ -68,7 +68,13 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
                   "how the local engine sums: ranks (default), topology, adversarial")
       ->type_name("ORDER");
   run->add_option("--repeat", flags->repeat, "run so many times in one process")->type_name("N");
-  run->add_option("--seed", flags->seed, "of the contributions")->type_name("N");
+  run->add_option("--seed", flags->seed, "of the contributions (default 1)")->type_name("N");
+  run->add_option("--load", flags->load,
+                  "contributions from DIR/source.rank00000.npy and so on, one file per rank")
+      ->type_name("DIR");
+  run->add_option("--save", flags->save,
+                  "write DIR/source.rank00000.npy, DIR/target.rank00000.npy and so on")
+      ->type_name("DIR");
   return run;
 }
 

@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -18,6 +16,7 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "cli/local_tensors.h"
 #include "cli/text.h"
 #include "comm/local/local_world.h"
 #include "comm/local_run.h"
@@ -26,12 +25,13 @@
 #include "mesh/topology.h"
 #include "planner/plan.h"
 #include "testing/definition.h"
+#include "testing/given.h"
 #include "testing/values.h"
 
 namespace meshift::cli {
 namespace {
 
-using testkit::Fill;
+using testkit::CheckResult;
 using testkit::Oracle;
 using testkit::Values;
 
@@ -39,8 +39,6 @@ constexpr int64_t kDefaultDomainSize = 8;
 // A world has all ranks up to the mesh's largest, and each costs memory, used or not.
 constexpr int64_t kMaxWorld = int64_t{1} << 20;
 constexpr int64_t kBytesPerRank = 4096;  // of the engine, roughly
-// No right value, in no dtype: what a run does not write is seen.
-constexpr int kPoison = 0xa5;
 
 // The bytes that may still be allocated; a number that never stands in the way where the system
 // does not say.
@@ -53,35 +51,6 @@ int64_t AvailableBytes() {
   }
   return INT64_MAX;
 }
-
-// The local tensors of all ranks, by position.
-class Tensors {
- public:
-  void Add(int64_t bytes) {
-    sizes_.push_back(bytes);
-    memory_.push_back(bytes == 0 ? nullptr : std::make_unique_for_overwrite<std::byte[]>(bytes));
-    data_.push_back(memory_.back().get());
-  }
-  void Poison() {
-    for (size_t i = 0; i < sizes_.size(); ++i) {
-      if (sizes_[i] > 0) std::memset(data_[i], kPoison, sizes_[i]);
-    }
-  }
-  absl::Span<void* const> data() const { return data_; }
-  absl::Span<std::byte> at(int64_t position) {
-    return absl::MakeSpan(memory_[position].get(), sizes_[position]);
-  }
-  std::vector<absl::Span<const std::byte>> Views() const {
-    std::vector<absl::Span<const std::byte>> views;
-    for (size_t i = 0; i < sizes_.size(); ++i) views.emplace_back(memory_[i].get(), sizes_[i]);
-    return views;
-  }
-
- private:
-  std::vector<int64_t> sizes_;
-  std::vector<std::unique_ptr<std::byte[]>> memory_;
-  std::vector<void*> data_;
-};
 
 int64_t WorldSize(const DeviceMesh& mesh) {
   if (mesh.IsRowMajor()) return mesh.NumRanks();
@@ -109,19 +78,63 @@ absl::Status CheckMemory(const Plan& plan) {
   return absl::OkStatus();
 }
 
+// What sources hold before a run, and whether targets are right after it.
+class Contents {
+ public:
+  Contents() = default;
+  Contents(const Contents&) = delete;
+  Contents& operator=(const Contents&) = delete;
+  virtual ~Contents() = default;
+  virtual absl::Status Fill(const LocalTensors& sources) const = 0;
+  virtual absl::StatusOr<CheckResult> Check(const RunTensors& tensors) const = 0;
+};
+
+// Contributions that the oracle makes up.
+class MadeUp : public Contents {
+ public:
+  // Does not own the oracle.
+  MadeUp(const Oracle* oracle, Values values, uint64_t seed)
+      : oracle_(*oracle), fill_{.values = values, .seed = seed} {}
+  absl::Status Fill(const LocalTensors& sources) const override {
+    for (int64_t p = 0; p < oracle_.source().mesh().NumRanks(); ++p) {
+      MESHIFT_RETURN_IF_ERROR(oracle_.FillSource(fill_, p, sources.at(p)));
+    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<CheckResult> Check(const RunTensors& tensors) const override {
+    return oracle_.Check(fill_, tensors.targets.Views());
+  }
+
+ private:
+  const Oracle& oracle_;
+  const testkit::Fill fill_;
+};
+
+// Those that are there.
+class Given : public Contents {
+ public:
+  explicit Given(const Plan& plan) : plan_(plan) {}
+  absl::Status Fill(const LocalTensors&) const override { return absl::OkStatus(); }
+  absl::StatusOr<CheckResult> Check(const RunTensors& tensors) const override {
+    return testkit::CheckGiven(plan_.from(), plan_.to(), tensors.sources.Views(),
+                               tensors.targets.Views());
+  }
+
+ private:
+  const Plan& plan_;
+};
+
 // Runs one plan again and again, and gathers the worst.
 class Judge {
  public:
-  Judge(const Plan& plan, Oracle oracle) : plan_(plan), oracle_(std::move(oracle)) {
-    for (int64_t p = 0; p < plan.from().mesh().NumRanks(); ++p) {
-      sources_.Add(oracle_.SourceBytes(p));
-      targets_.Add(oracle_.TargetBytes(p));
-    }
+  Judge(const Plan& plan, RunTensors* tensors)
+      : plan_(plan), sources_(tensors->sources), targets_(tensors->targets), tensors_(*tensors) {
     report_.steps.resize(plan.steps().size());
   }
 
-  // Makes an engine and fills the sources; judges `repeat` runs.
-  absl::Status Pass(const std::vector<Fill>& fills, ReductionOrder order, int64_t repeat) {
+  // Makes an engine; judges `repeat` runs with each of the contents.
+  absl::Status Pass(absl::Span<const Contents* const> contents, ReductionOrder order,
+                    int64_t repeat) {
     const DeviceMesh& mesh = plan_.from().mesh();
     measured_ = false;
     group_uses_ = 0;
@@ -131,16 +144,14 @@ class Judge {
                                                  .domain_size = DomainSize(plan_)}));
     MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<LocalRunner> runner,
                              LocalRunner::Create(world.get(), mesh, {.time_steps = true}));
-    for (const Fill& fill : fills) {
-      for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
-        MESHIFT_RETURN_IF_ERROR(oracle_.FillSource(fill, p, sources_.at(p)));
-      }
+    for (const Contents* each : contents) {
+      MESHIFT_RETURN_IF_ERROR(each->Fill(sources_));
       for (int64_t i = 0; i < repeat; ++i) {
         targets_.Poison();
         MESHIFT_ASSIGN_OR_RETURN(const LocalRun run,
                                  runner->Run(plan_, sources_.data(), targets_.data()));
         Measure(run);
-        MESHIFT_RETURN_IF_ERROR(Check(fill));
+        MESHIFT_RETURN_IF_ERROR(Check(*each));
       }
     }
     CountGroups(*runner);
@@ -160,9 +171,8 @@ class Judge {
     measured_ = true;
   }
 
-  absl::Status Check(const Fill& fill) {
-    MESHIFT_ASSIGN_OR_RETURN(const testkit::CheckResult verdict,
-                             oracle_.Check(fill, targets_.Views()));
+  absl::Status Check(const Contents& contents) {
+    MESHIFT_ASSIGN_OR_RETURN(const CheckResult verdict, contents.Check(tensors_));
     if (report_.wrong == 0) report_.first_wrong = verdict.first_wrong;
     if (report_.replicas_differ == 0) report_.first_difference = verdict.first_difference;
     report_.wrong = std::max(report_.wrong, verdict.wrong);
@@ -187,9 +197,9 @@ class Judge {
   }
 
   const Plan& plan_;
-  const Oracle oracle_;
-  Tensors sources_;
-  Tensors targets_;
+  LocalTensors& sources_;
+  LocalTensors& targets_;
+  const RunTensors& tensors_;
   RunReport report_;
   bool measured_ = false;
   int64_t group_uses_ = 0;  // steps that called a communicator, over the runs of a pass
@@ -197,23 +207,47 @@ class Judge {
 
 }  // namespace
 
-absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options) {
+absl::StatusOr<RunTensors> MakeTensors(const Plan& plan) {
   if (!(plan.from().mesh() == plan.to().mesh())) {
     return Unimplemented("a move from mesh {} to mesh {} is not in this version",
                          plan.from().mesh().ToString(), plan.to().mesh().ToString());
   }
   MESHIFT_RETURN_IF_ERROR(CheckMemory(plan));
-  MESHIFT_ASSIGN_OR_RETURN(Oracle oracle, Oracle::Create(plan.from(), plan.to()));
-  Judge judge(plan, std::move(oracle));
-  const std::vector<Fill> exact = {{Values::kExact, options.seed},
-                                   {Values::kExact, options.seed + 1},
-                                   {Values::kSpecial, options.seed + 2}};
+  return RunTensors{LocalTensors(plan.from()), LocalTensors(plan.to())};
+}
+
+absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options,
+                                  RunTensors* tensors) {
+  MESHIFT_ASSIGN_OR_RETURN(const Oracle oracle, Oracle::Create(plan.from(), plan.to()));
+  Judge judge(plan, tensors);
+  const MadeUp exact(&oracle, Values::kExact, options.seed);
+  const MadeUp other(&oracle, Values::kExact, options.seed + 1);
+  const MadeUp special(&oracle, Values::kSpecial, options.seed + 2);
+  const MadeUp rounding(&oracle, Values::kRounding, options.seed + 3);
   const ReductionOrder exact_order = options.reduction_order == ReductionOrder::kAdversarial
                                          ? ReductionOrder::kRanks
                                          : options.reduction_order;
-  MESHIFT_RETURN_IF_ERROR(judge.Pass(exact, exact_order, /*repeat=*/1));
-  MESHIFT_RETURN_IF_ERROR(
-      judge.Pass({{Values::kRounding, options.seed + 3}}, options.reduction_order, options.repeat));
+  MESHIFT_RETURN_IF_ERROR(judge.Pass({&exact, &other, &special}, exact_order, /*repeat=*/1));
+  MESHIFT_RETURN_IF_ERROR(judge.Pass({&rounding}, options.reduction_order, options.repeat));
+  return judge.report();
+}
+
+absl::Status CheckSources(const Plan& plan, const RunTensors& tensors) {
+  MESHIFT_ASSIGN_OR_RETURN(const CheckResult check,
+                           testkit::CheckReplicas(plan.from(), tensors.sources.Views()));
+  if (check.ok()) return absl::OkStatus();
+  return InvalidArgument("{} not equal on the source's replicas: {}",
+                         check.replicas_differ == 1
+                             ? "1 element is"
+                             : fmt::format("{} elements are", check.replicas_differ),
+                         check.first_difference);
+}
+
+absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options,
+                                       RunTensors* tensors) {
+  Judge judge(plan, tensors);
+  const Given given(plan);
+  MESHIFT_RETURN_IF_ERROR(judge.Pass({&given}, options.reduction_order, options.repeat));
   return judge.report();
 }
 

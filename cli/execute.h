@@ -1,13 +1,16 @@
 // Runs a plan on the local engine and judges every element of every rank against the definition of
 // the placements: what the ranks must hold, not what the plan says.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(RunReport report, Execute(plan, {.repeat = 2}));
+//   MESHIFT_ASSIGN_OR_RETURN(RunTensors tensors, MakeTensors(plan));
+//   MESHIFT_ASSIGN_OR_RETURN(RunReport report, Execute(plan, {.repeat = 2}, &tensors));
 //   if (report.wrong > 0) ...
 //
-// Two passes. The exact one has contributions whose sums are exact in any order, by several fills,
-// compared bit for bit: a lost contribution cannot hide in rounding. The rounding one has full
-// mantissas: replicas are compared with each other, values within a sound bound. The passes have
-// an engine each; steps are measured, and groups counted, in the second.
+// Execute makes two passes. The exact one has contributions whose sums are exact in any order, by
+// several fills, compared bit for bit: a lost contribution cannot hide in rounding. The rounding
+// one has full mantissas: replicas are compared with each other, values within a sound bound. The
+// passes have an engine each; steps are measured, and groups counted, in the second. ExecuteGiven
+// makes one, with contributions that are there already: testing/given.h says what is compared, and
+// how.
 #ifndef MESHIFT_CLI_EXECUTE_H_
 #define MESHIFT_CLI_EXECUTE_H_
 
@@ -16,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cli/local_tensors.h"
 #include "comm/local/reduction_order.h"
 #include "planner/plan.h"
 
@@ -25,7 +29,7 @@ struct ExecuteOptions {
   // Of the rounding pass. The exact pass takes rank order where this one distorts (adversarial).
   ReductionOrder reduction_order = ReductionOrder::kRanks;
   int64_t repeat = 1;  // runs of the rounding pass, by one redistributor
-  uint64_t seed = 1;
+  uint64_t seed = 1;   // of what Execute makes up
 };
 
 struct StepRun {
@@ -45,8 +49,26 @@ struct RunReport {
   int64_t groups_reused = 0;
 };
 
-// RESOURCE_EXHAUSTED where the run would not fit into memory; else the engine's error.
-absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options);
+// What a run reads and writes.
+struct RunTensors {
+  LocalTensors sources;
+  LocalTensors targets;
+};
+
+// RESOURCE_EXHAUSTED where the run would not fit into memory; UNIMPLEMENTED where it goes to
+// another mesh.
+absl::StatusOr<RunTensors> MakeTensors(const Plan& plan);
+
+// Both leave the tensors of the last run, and return the engine's error where it has one.
+// REQUIRES: MakeTensors(plan).
+absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options,
+                                  RunTensors* tensors);
+// REQUIRES: CheckSources.
+absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options,
+                                       RunTensors* tensors);
+// Whether ranks that hold the same part of the source hold equal bits, as a plan presumes.
+// INVALID_ARGUMENT names two that do not.
+absl::Status CheckSources(const Plan& plan, const RunTensors& tensors);
 
 // Ranks of one domain when the engine reduces in the topology's order: the domain size of its
 // innermost level, 8 where it has none.

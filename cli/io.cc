@@ -42,20 +42,6 @@ absl::Status Unreadable(const std::string& path, const char* why) {
   return BadFile(path, InvalidArgument("cannot be read: {}", why));
 }
 
-// Opens `path` in `file`.
-absl::Status Open(const std::string& path, std::ifstream* file) {
-  const std::string resolved = ResolvePath(path);
-  // A folder opens well and fails later without a reason.
-  struct stat info = {};
-  if (stat(resolved.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-    return Unreadable(path, "it is a folder");
-  }
-  errno = 0;
-  file->open(resolved, std::ios::binary);
-  if (file->is_open()) return absl::OkStatus();
-  return Unreadable(path, errno != 0 ? std::strerror(errno) : "it does not open");
-}
-
 }  // namespace
 
 absl::Status BadFile(const std::string& path, const absl::Status& status) {
@@ -87,9 +73,22 @@ std::string ResolvePath(const std::string& path) {
   return std::string(folder) + "/" + path;
 }
 
+absl::Status OpenFile(const std::string& path, std::ifstream* file) {
+  const std::string resolved = ResolvePath(path);
+  // A folder opens well and fails later without a reason.
+  struct stat info = {};
+  if (stat(resolved.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
+    return Unreadable(path, "it is a folder");
+  }
+  errno = 0;
+  file->open(resolved, std::ios::binary);
+  if (file->is_open()) return absl::OkStatus();
+  return Unreadable(path, errno != 0 ? std::strerror(errno) : "it does not open");
+}
+
 absl::StatusOr<std::string> ReadFile(const std::string& path, Io& io) {
   std::ifstream file;
-  if (path != "-") MESHIFT_RETURN_IF_ERROR(Open(path, &file));
+  if (path != "-") MESHIFT_RETURN_IF_ERROR(OpenFile(path, &file));
   std::istream& in = path == "-" ? io.in : file;
   std::string content{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   if (in.bad()) return Unreadable(path, "an error while reading");
@@ -99,7 +98,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, Io& io) {
 absl::Status ForEachLine(const std::string& path, Io& io,
                          const std::function<void(const std::string&)>& line) {
   std::ifstream file;
-  if (path != "-") MESHIFT_RETURN_IF_ERROR(Open(path, &file));
+  if (path != "-") MESHIFT_RETURN_IF_ERROR(OpenFile(path, &file));
   std::istream& in = path == "-" ? io.in : file;
   for (std::string text; std::getline(in, text);) line(text);
   if (in.bad()) return Unreadable(path, "an error while reading");

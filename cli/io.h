@@ -42,6 +42,9 @@ int Fail(Io& io, const absl::Status& status);
 // run` sets it, else in the current folder.
 std::string ResolvePath(const std::string& path);
 
+// Opens a file to be read byte by byte. A BadFile error where it cannot be.
+absl::Status OpenFile(const std::string& path, std::ifstream* file);
+
 // The whole content of a file, or of io.in for "-". A BadFile error where it cannot be read.
 absl::StatusOr<std::string> ReadFile(const std::string& path, Io& io);
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,12 @@ std::string OrderText(const Plan& plan, ReductionOrder order) {
   return "";
 }
 
-// "# reduction order ranks, repeat 1, seed 1"
-std::string OptionsText(const Plan& plan, const ExecuteOptions& options) {
-  return fmt::format("# reduction order {}, repeat {}, seed {}\n",
-                     OrderText(plan, options.reduction_order), options.repeat, options.seed);
+// "# reduction order ranks, repeat 1, seed 1", or "..., sources of FOLDER"
+std::string OptionsText(const Plan& plan, const ExecuteOptions& options,
+                        const std::optional<std::string>& loaded = std::nullopt) {
+  return fmt::format("# reduction order {}, repeat {}, {}\n",
+                     OrderText(plan, options.reduction_order), options.repeat,
+                     loaded ? "sources of " + *loaded : fmt::format("seed {}", options.seed));
 }
 
 // What all steps sent together, and how long they took.
@@ -75,7 +78,8 @@ bool IsRight(const Plan& plan, const RunReport& report) {
   return report.wrong == 0 && KeepsPromise(plan, report);
 }
 
-std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOptions& options) {
+std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOptions& options,
+                      const std::optional<std::string>& loaded) {
   TextTable table({{"step", kLeft},
                    {"op", kLeft},
                    {"mesh dims", kLeft},
@@ -92,7 +96,8 @@ std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOp
                   fmt::format("{}", run.bytes_sent), TimeText(run.time_ns)});
   }
   const StepRun total = TotalOf(report);
-  std::string text = RenderPreamble(plan, "run") + OptionsText(plan, options) + table.ToString();
+  std::string text =
+      RenderPreamble(plan, "run") + OptionsText(plan, options, loaded) + table.ToString();
   text += fmt::format("total: {}, planned {} bytes, counted {} bytes, time {}\n",
                       CountText(plan.total().collectives, "collective"), plan.total().bytes_sent,
                       total.bytes_sent, TimeText(total.time_ns));

@@ -6,6 +6,7 @@
 #ifndef MESHIFT_CLI_RENDER_RUN_H_
 #define MESHIFT_CLI_RENDER_RUN_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,9 @@ bool KeepsPromise(const Plan& plan, const RunReport& report);
 // Whether the promise is kept and nothing is wrong.
 bool IsRight(const Plan& plan, const RunReport& report);
 
-std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOptions& options);
+// `loaded`: the folder that the sources are from, where they are not made up.
+std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOptions& options,
+                      const std::optional<std::string>& loaded = std::nullopt);
 
 // One row per row of `model`, which has one report each, then totals over all parameters.
 std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>& reports,

@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "cli/check_command.h"
 #include "cli/execute.h"
 #include "cli/io.h"
+#include "cli/local_tensors.h"
 #include "cli/model_plan.h"
 #include "cli/problem.h"
 #include "cli/render_run.h"
@@ -43,7 +45,8 @@ absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
     return InvalidArgument("--engine: \"{}\" is no engine (local)", flags.engine);
   }
   if (flags.repeat < 1) return InvalidArgument("--repeat: {} is below 1", flags.repeat);
-  ExecuteOptions options{.repeat = flags.repeat, .seed = flags.seed};
+  if (flags.load && flags.seed) return InvalidArgument("--seed and --load exclude each other");
+  ExecuteOptions options{.repeat = flags.repeat, .seed = flags.seed.value_or(1)};
   MESHIFT_ASSIGN_OR_RETURN(options.reduction_order, ParseOrder(flags.reduction_order));
   return options;
 }
@@ -79,6 +82,28 @@ absl::StatusOr<Candidate> MakeCandidate(const RunFlags& flags, Io& io) {
   return Candidate{std::move(plan), std::nullopt};
 }
 
+// Loads where that is asked for, runs, saves where that is.
+absl::StatusOr<RunReport> LoadRunSave(const Plan& plan, const RunFlags& flags,
+                                      const ExecuteOptions& options) {
+  MESHIFT_ASSIGN_OR_RETURN(RunTensors tensors, MakeTensors(plan));
+  if (flags.load) {
+    MESHIFT_RETURN_IF_ERROR(LoadTensors(*flags.load, "source", plan.from(), &tensors.sources));
+    const absl::Status equal = CheckSources(plan, tensors);
+    if (!equal.ok()) return BadFile(*flags.load, equal);
+  }
+  absl::StatusOr<RunReport> report =
+      flags.load ? ExecuteGiven(plan, options, &tensors) : Execute(plan, options, &tensors);
+  if (report.ok() && flags.save) {
+    MESHIFT_RETURN_IF_ERROR(Annotate(MakeFolder(*flags.save), "--save"));
+    for (const auto& [stem, sharding, held] :
+         {std::tuple("source", &plan.from(), &tensors.sources),
+          std::tuple("target", &plan.to(), &tensors.targets)}) {
+      MESHIFT_RETURN_IF_ERROR(Annotate(SaveTensors(*flags.save, stem, *sharding, *held), "--save"));
+    }
+  }
+  return report;
+}
+
 absl::StatusOr<int> RunOne(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const Candidate candidate, MakeCandidate(flags, io));
   if (candidate.fault) {
@@ -86,18 +111,20 @@ absl::StatusOr<int> RunOne(const RunFlags& flags, const ExecuteOptions& options,
     return kExitCheckFailed;
   }
   const Plan& plan = *candidate.plan;
-  MESHIFT_ASSIGN_OR_RETURN(const RunReport report, Execute(plan, options));
-  io.out << RenderRun(plan, report, options);
+  MESHIFT_ASSIGN_OR_RETURN(const RunReport report, LoadRunSave(plan, flags, options));
+  io.out << RenderRun(plan, report, options, flags.load);
   return IsRight(plan, report) ? kExitOk : kExitCheckFailed;
 }
 
 absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.plan, "--plan", "--model"));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.load, "--load", "--model"));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.save, "--save", "--model"));
   MESHIFT_ASSIGN_OR_RETURN(const ModelPlan model, PlanModel(flags.problem, io));
   std::vector<RunReport> reports;
   bool right = true;
   for (const ModelRow& row : model.rows) {
-    absl::StatusOr<RunReport> report = Execute(row.plan, options);
+    absl::StatusOr<RunReport> report = LoadRunSave(row.plan, flags, options);
     if (!report.ok()) {
       return Annotate(report.status(), fmt::format("parameter '{}'", row.first));
     }

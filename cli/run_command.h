@@ -2,6 +2,7 @@
 // every rank against what the placements mean.
 //
 //   meshift run --mesh ddp=8,fsdp=5,tp=1 --tensor 'bf16[4096,512]' --from P,P,R --to R,R,R
+//   meshift run --plan plan.json --load in --save out     # .npy files: cli/local_tensors.h
 #ifndef MESHIFT_CLI_RUN_COMMAND_H_
 #define MESHIFT_CLI_RUN_COMMAND_H_
 
@@ -20,11 +21,14 @@ struct RunFlags {
   std::string engine = "local";           // the only one in this version
   std::string reduction_order = "ranks";  // or "topology", "adversarial"
   int64_t repeat = 1;                     // runs of the plan in one process
-  uint64_t seed = 1;                      // of the contributions
+  std::optional<uint64_t> seed;           // of the contributions; 1 where not given
+  std::optional<std::string> load;        // a folder with the contributions; excludes a seed
+  std::optional<std::string> save;        // a folder for sources and targets
 };
 
 // Exit code 1 where an element is wrong, where the promise asked for is not kept, or where a plan
-// that was read is refused by the verifier.
+// that was read is refused by the verifier; 3 where a file of `load` is not the rank's part of the
+// source, or where loaded replicas differ. Nothing is run, or saved, before all files are read.
 int RunCommand(const RunFlags& flags, Io& io);
 
 }  // namespace meshift::cli

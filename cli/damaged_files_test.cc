@@ -1,0 +1,222 @@
+// Damaged files: each ends with one line and the right exit code, and what is still valid by luck
+// is taken. The damage is the same in every run of this test.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/test_util.h"
+#include "planner/plan.h"
+#include "planner/plan_io.h"
+#include "testing/random.h"
+
+namespace meshift::cli {
+namespace {
+
+using testkit::Random;
+
+constexpr int kFiles = 200;
+
+int64_t Lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+std::string ReadAll(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// A new value for one byte, by one flipped bit.
+void Flip(size_t at, Random& random, std::string* bytes) {
+  (*bytes)[at] = static_cast<char>((*bytes)[at] ^ (1 << random.Below(8)));
+}
+
+// Puts `with` where the n-th `what` stands; false where there are fewer.
+bool ReplaceNth(const std::string& what, const std::string& with, int64_t n, std::string* bytes) {
+  size_t at = bytes->find(what);
+  while (at != std::string::npos && n-- > 0) at = bytes->find(what, at + 1);
+  if (at == std::string::npos) return false;
+  bytes->replace(at, what.size(), with);
+  return true;
+}
+
+TEST(DamagedFiles, Sources) {
+  std::vector<std::string> args = {"run",    "--mesh", "a=2,b=2", "--tensor", "f32[5,3]",
+                                   "--from", "P,S(0)", "--to",    "R,R"};
+  const std::string folder = WriteFile("damaged", "") + "_sources";
+  args.insert(args.end(), {"--save", folder});
+  ASSERT_EQ(Meshift(args).code, 0);
+  args[args.size() - 2] = "--load";
+  const std::string edits[][2] = {
+      {"'descr'", "'desc'"},
+      {"<f4", "<f8"},
+      {"<f4", "<i4"},
+      {"<f4", "|O8"},
+      {"False", "0"},
+      {"(", "["},
+      {"3)", "3,3)"},
+      {"3)", "-3)"},
+      {"3)", "9223372036854775807)"},
+      {"3)", "3"},
+      {", }", ""},
+      {"{", "("},
+      {"}", "},"},
+      {"\n", "x"},
+      {"NUMPY", "numpy"},
+      {"'shape': (", "'shape': None, ("},
+      {"3)", "3.0)"},
+      {"'<f4'", "b'<f4'"},
+      {"False", "not True"},
+      {"3)", "3,,)"},
+  };
+  Random random(11);
+  int64_t valid = 0;
+  for (int i = 0; i < kFiles; ++i) {
+    const std::string path = folder + "/source.rank0000" + std::to_string(random.Below(4)) + ".npy";
+    const std::string good = ReadAll(path);
+    ASSERT_GT(good.size(), 128U);
+    std::string bad = good;
+    bool stays_valid = false;
+    switch (i % 5) {
+      case 0:  // cut off
+        bad.resize(random.Below(std::ssize(good)));
+        break;
+      case 1: {  // a bit of the header
+        Flip(random.Below(128), random, &bad);
+        // In one place one flip leaves a header: the numbers are big-endian then.
+        stays_valid = bad.find("'>f4'") != std::string::npos;
+        break;
+      }
+      case 2: {  // a bit of the data: another number, and as good as the first
+        Flip(128 + random.Below(std::ssize(good) - 128), random, &bad);
+        stays_valid = true;
+        break;
+      }
+      case 3: {  // an edited header
+        const auto& [from, to] = edits[i / 5 % std::size(edits)];
+        ASSERT_TRUE(ReplaceNth(from, to, 0, &bad)) << from;
+        break;
+      }
+      default: {  // bytes put in or taken out
+        const int64_t at = random.Below(std::ssize(good));
+        if (i % 2 == 0) {
+          bad.insert(at, 1 + random.Below(9), static_cast<char>(random.Below(256)));
+        } else {
+          bad.erase(at, 1 + random.Below(9));
+        }
+      }
+    }
+    std::ofstream(path, std::ios::binary) << bad;
+    const Outcome outcome = Meshift(args);
+    if (stays_valid) {
+      EXPECT_EQ(outcome.code, 0) << i << " " << outcome;
+      EXPECT_EQ(outcome.err, "");
+      ++valid;
+    } else {
+      EXPECT_EQ(outcome.code, 3) << i << " " << outcome;
+      EXPECT_EQ(outcome.out, "");
+      EXPECT_EQ(outcome.err.find("meshift: " + path + ": "), 0U) << i << " " << outcome;
+      EXPECT_EQ(Lines(outcome.err), 1) << i << " " << outcome;
+    }
+    std::ofstream(path, std::ios::binary) << good;
+  }
+  EXPECT_GE(valid, kFiles / 5);
+  EXPECT_LT(valid, kFiles / 2);
+}
+
+TEST(DamagedFiles, Plans) {
+  const Outcome made = Meshift({"plan", "--mesh", "a=2,b=2", "--tensor", "f32[5,3]", "--from",
+                                "P,S(0)", "--to", "R,R", "--format", "json"});
+  ASSERT_EQ(made.code, 0) << made;
+  const Plan plan = PlanFromJson(made.out).value();
+  const std::string edits[][2] = {
+      {"\"steps\"", "\"stops\""},
+      {": 2", ": -2"},
+      {": 2", ": 2.5"},
+      {": 2", ": \"2\""},
+      {"{", "["},
+      {"]", "}"},
+      {",", ""},
+      {"\"", "'"},
+      {": ", ": null, "},
+      {"a", "b"},
+      {"R", "P"},
+      {"f32", "f31"},
+      {"S(0)", "S(1)"},
+      {"5", "5000000000000000000000"},
+      {"3", "1e300"},
+      {"\"a\"", "\"\\u0000\""},
+      {"all_", "any_"},
+      {"false", "true"},
+      {"null", "0"},
+      {"meshift.plan", "x"},
+  };
+  Random random(13);
+  int64_t valid = 0;
+  int64_t wrong = 0;
+  for (int i = 0; i < kFiles; ++i) {
+    std::string bad = made.out;
+    switch (i % 4) {
+      case 0:
+        bad.resize(random.Below(std::ssize(bad) - 2));  // without the last brace
+        break;
+      case 1:
+        Flip(random.Below(std::ssize(bad)), random, &bad);
+        break;
+      case 2: {
+        const auto& [from, to] = edits[i / 4 % std::size(edits)];
+        ReplaceNth(from, to, random.Below(4), &bad);
+        break;
+      }
+      default: {
+        const int64_t at = random.Below(std::ssize(bad));
+        if (i % 8 == 3) {
+          bad.insert(at, 1 + random.Below(3), static_cast<char>(random.Below(256)));
+        } else {
+          bad.erase(at, 1 + random.Below(3));
+        }
+      }
+    }
+    const std::string path = WriteFile("damaged.json", bad);
+    for (const auto& args :
+         std::vector<std::vector<std::string>>{{"check", path}, {"run", "--plan", path}}) {
+      const Outcome outcome = Meshift(args);
+      if (outcome.code == 3) {
+        EXPECT_EQ(outcome.out, "");
+        EXPECT_EQ(outcome.err.find("meshift: " + path + ": "), 0U) << i << " " << outcome;
+        EXPECT_EQ(Lines(outcome.err), 1) << i << " " << outcome;
+        continue;
+      }
+      EXPECT_NE(i % 4, 0) << "was cut off at " << bad.size() << " " << outcome;
+      EXPECT_EQ(outcome.err, "") << i << " " << outcome;
+      if (outcome.code == 1) {
+        // It can be read, and is judged.
+        EXPECT_NE(outcome.out.find("wrong: "), std::string::npos) << i << " " << outcome;
+        EXPECT_EQ(Lines(outcome.out), 1) << i << " " << outcome;
+        ++wrong;
+        continue;
+      }
+      EXPECT_EQ(outcome.code, 0) << i << " " << outcome;
+      // Then nothing has changed that the fingerprint covers: the moves are the same.
+      const absl::StatusOr<Plan> read = PlanFromJson(bad);
+      ASSERT_TRUE(read.ok()) << i << " " << read.status();
+      EXPECT_EQ(read->fingerprint(), plan.fingerprint());
+      ASSERT_EQ(read->steps().size(), plan.steps().size());
+      for (size_t s = 0; s < plan.steps().size(); ++s) {
+        EXPECT_EQ(read->steps()[s].op, plan.steps()[s].op);
+        EXPECT_EQ(read->steps()[s].after, plan.steps()[s].after);
+      }
+      ++valid;
+    }
+  }
+  EXPECT_GT(wrong, 0);
+  EXPECT_GT(valid, 0);
+  EXPECT_LT(valid, kFiles / 2);
+}
+
+}  // namespace
+}  // namespace meshift::cli

@@ -1,0 +1,155 @@
+#include "cli/local_tensors.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/io.h"
+#include "cli/npy.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/sharding.h"
+
+namespace meshift::cli {
+namespace {
+
+constexpr int kPoison = 0xa5;
+
+Shape LocalShape(const Sharding& sharding, int64_t position) {
+  return sharding.BoxAt(sharding.mesh().CoordinateAt(position)).size;
+}
+
+// Reads up to data.size() bytes; fewer only where the file ends.
+size_t ReadSome(std::ifstream& file, absl::Span<char> data) {
+  file.read(data.data(), static_cast<std::streamsize>(data.size()));
+  return static_cast<size_t>(file.gcount());
+}
+
+// INVALID_ARGUMENT, or BadFile where the file does not open.
+absl::Status ReadNpy(const std::string& path, DType dtype, absl::Span<const int64_t> shape,
+                     absl::Span<std::byte> data) {
+  std::ifstream file;
+  MESHIFT_RETURN_IF_ERROR(OpenFile(path, &file));
+  std::string start(kMaxNpyHeaderBytes, '\0');
+  start.resize(ReadSome(file, absl::MakeSpan(start.data(), start.size())));
+  MESHIFT_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(start));
+  MESHIFT_RETURN_IF_ERROR(CheckNpy(header, dtype, shape));
+  // From here on, header.data_bytes is data.size().
+  const std::string_view read = std::string_view(start).substr(header.data_offset);
+  size_t have = std::min(read.size(), data.size());
+  if (have > 0) std::memcpy(data.data(), read.data(), have);
+  if (have < data.size()) {
+    auto* const rest = reinterpret_cast<char*>(data.data() + have);
+    have += ReadSome(file, absl::MakeSpan(rest, data.size() - have));
+  }
+  if (file.bad()) return InvalidArgument("cannot be read: an error while reading");
+  if (have < data.size()) {
+    return InvalidArgument("cut short: {} of its {} bytes of data are there", have, data.size());
+  }
+  if (read.size() > data.size() || (file.good() && file.get() != std::ifstream::traits_type::eof()))
+    return InvalidArgument("has more than its {} bytes of data", data.size());
+  return FinishNpy(header, dtype, data);
+}
+
+absl::Status Unwritable(const std::string& path, const char* what, int error) {
+  return FailedPrecondition("{}: cannot be {}: {}", path, what,
+                            error != 0 ? std::strerror(error) : "an error while writing");
+}
+
+absl::Status WriteNpy(const std::string& path, DType dtype, absl::Span<const int64_t> shape,
+                      absl::Span<const std::byte> data) {
+  const std::string resolved = ResolvePath(path);
+  const std::string unfinished = resolved + ".part";
+  errno = 0;
+  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
+  file << NpyHeaderBytes(dtype, shape);
+  if (!data.empty()) {
+    file.write(reinterpret_cast<const char*>(data.data()),
+               static_cast<std::streamsize>(data.size()));
+  }
+  file.close();
+  if (file && std::rename(unfinished.c_str(), resolved.c_str()) == 0) return absl::OkStatus();
+  const int error = errno;
+  std::remove(unfinished.c_str());
+  return Unwritable(path, "written", error);
+}
+
+}  // namespace
+
+LocalTensors::LocalTensors(const Sharding& sharding) {
+  for (int64_t p = 0; p < sharding.mesh().NumRanks(); ++p) {
+    const int64_t elements = NumElements(LocalShape(sharding, p));
+    sizes_.push_back(static_cast<size_t>(Bytes(sharding.dtype(), elements)));
+    memory_.push_back(sizes_[p] == 0 ? nullptr
+                                     : std::make_unique_for_overwrite<std::byte[]>(sizes_[p]));
+    data_.push_back(memory_.back().get());
+  }
+}
+
+void LocalTensors::Poison() {
+  for (size_t i = 0; i < sizes_.size(); ++i) {
+    if (sizes_[i] > 0) std::memset(data_[i], kPoison, sizes_[i]);
+  }
+}
+
+std::vector<absl::Span<const std::byte>> LocalTensors::Views() const {
+  std::vector<absl::Span<const std::byte>> views;
+  for (size_t i = 0; i < sizes_.size(); ++i) views.emplace_back(memory_[i].get(), sizes_[i]);
+  return views;
+}
+
+std::string TensorFileName(std::string_view stem, int64_t rank) {
+  return fmt::format("{}.rank{:05}.npy", stem, rank);
+}
+
+absl::Status LoadTensors(const std::string& folder, std::string_view stem, const Sharding& sharding,
+                         LocalTensors* tensors) {
+  const DeviceMesh& mesh = sharding.mesh();
+  for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+    const std::string path = folder + "/" + TensorFileName(stem, mesh.RankAt(p));
+    const absl::Status status =
+        ReadNpy(path, sharding.dtype(), LocalShape(sharding, p), tensors->at(p));
+    if (absl::IsDataLoss(status)) return status;
+    if (!status.ok()) return BadFile(path, status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  const std::string resolved = ResolvePath(folder);
+  if (mkdir(resolved.c_str(), 0777) == 0) return absl::OkStatus();
+  const int error = errno;
+  struct stat info = {};
+  if (stat(resolved.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return absl::OkStatus();
+  return Unwritable(folder, "made", error);
+}
+
+absl::Status SaveTensors(const std::string& folder, std::string_view stem, const Sharding& sharding,
+                         const LocalTensors& tensors) {
+  const DeviceMesh& mesh = sharding.mesh();
+  for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+    const std::string path = folder + "/" + TensorFileName(stem, mesh.RankAt(p));
+    MESHIFT_RETURN_IF_ERROR(
+        WriteNpy(path, sharding.dtype(), LocalShape(sharding, p), tensors.at(p)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace meshift::cli
