@@ -21,6 +21,7 @@
 #include "placement/sharding.h"
 #include "planner/planner.h"
 #include "testing/matchers.h"
+#include "testing/small_world.h"
 #include "tests/plain_arithmetic.h"
 
 namespace meshift {
@@ -97,6 +98,18 @@ std::vector<uint64_t> SpecialNumbers(const PlainArithmetic& plain) {
   return values;
 }
 
+// Of a float: near 1, so that sums round. Else any bits.
+uint64_t RandomNumber(const PlainArithmetic& plain, bool near_one, std::mt19937_64& rng) {
+  if (plain.IsBool()) return rng() & 1;
+  const uint64_t sign = uint64_t{1} << (plain.width() - 1);
+  if (!plain.IsFloat() || !near_one) return rng() & (sign | (sign - 1));
+  const uint64_t one = plain.IsSmallFloat()  ? plain.small().Encode(1.0)
+                       : plain.width() == 32 ? 0x3f800000
+                                             : 0x3ff0000000000000;
+  const uint64_t exponent = one & -one;  // its lowest bit
+  return (rng() & sign) | (one - 3 * exponent + rng() % (6 * exponent));
+}
+
 Values SpecialValues(const PlainArithmetic& plain) {
   Values values;
   const std::vector<uint64_t> numbers = SpecialNumbers(plain);
@@ -113,10 +126,13 @@ Values SpecialValues(const PlainArithmetic& plain) {
 }
 
 // Contributions of `ranks` ranks, [rank][element]: all tuples of special values where there are few
-// enough, else random tuples of them; then random bits, all of them where there are 16.
+// enough, else random tuples of them; then random numbers, any and near 1.
 std::vector<Values> Contributions(const PlainArithmetic& plain, int ranks) {
-  constexpr size_t kMostTuples = 40000;
-  constexpr size_t kRandom = 65536;
+  constexpr size_t kMostTuples = 65536;
+  const auto fraction = static_cast<size_t>(testkit::TestFraction());
+  // As many as there are, of 16 bits.
+  const size_t num_any = (plain.width() == 16 ? 65536 : 8192) / fraction;
+  const size_t num_near_one = 16384 / fraction;
   Values values = SpecialValues(plain);
   if (ranks == 2 && plain.width() == 8 && !plain.IsBool()) {  // all there are
     values.clear();
@@ -124,8 +140,8 @@ std::vector<Values> Contributions(const PlainArithmetic& plain, int ranks) {
   }
   size_t tuples = 1;
   for (int r = 0; r < ranks && tuples <= kMostTuples; ++r) tuples *= values.size();
-  const bool all = tuples <= 256 * 256 && (tuples <= kMostTuples || ranks == 2);
-  if (!all) tuples = kMostTuples;
+  const bool all = tuples <= kMostTuples;
+  if (!all) tuples = kMostTuples / fraction;
   std::vector<Values> contributions(ranks);
   std::mt19937_64 rng(static_cast<uint64_t>(ranks));
   for (size_t i = 0; i < tuples; ++i) {
@@ -136,11 +152,13 @@ std::vector<Values> Contributions(const PlainArithmetic& plain, int ranks) {
     }
   }
   // Of the first rank all values of 16 bits, and as many elements as make even shards.
-  const uint64_t mask = plain.IsBool() ? 1 : ~uint64_t{0} >> (64 - plain.width());
-  for (size_t i = 0; i < kRandom || contributions[0].size() % ranks != 0; ++i) {
+  for (size_t i = 0; i < num_any + num_near_one || contributions[0].size() % ranks != 0; ++i) {
+    const bool near_one = i >= num_any;
     for (int r = 0; r < ranks; ++r) {
-      const uint64_t re = plain.width() == 16 && r == 0 ? i : rng();
-      contributions[r].push_back({re & mask, plain.IsComplex() ? rng() & mask : 0});
+      const bool next = plain.width() == 16 && r == 0 && !near_one;
+      const uint64_t number = next ? i & 0xffff : RandomNumber(plain, near_one, rng);
+      const uint64_t im = plain.IsComplex() ? RandomNumber(plain, near_one, rng) : 0;
+      contributions[r].push_back({number, im});
     }
   }
   return contributions;
