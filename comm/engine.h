@@ -19,6 +19,8 @@
 #include "absl/types/span.h"
 #include "comm/communicator.h"
 #include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
 
 namespace meshift {
 
@@ -90,6 +92,10 @@ class Engine {
   virtual absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                                     Stream& stream) = 0;
   virtual absl::Status FillZero(void* data, int64_t bytes, Stream& stream) = 0;
+  // Casts `count` elements, one behind the other, as placement/cast.h says. `src` and `dst` do not
+  // overlap.
+  virtual absl::Status Cast(const void* src, DType src_dtype, void* dst, DType dst_dtype,
+                            int64_t count, Stream& stream) = 0;
 };
 
 }  // namespace meshift

@@ -20,7 +20,7 @@ const void* Resolve(const Location& at, const ProgramBuffers& buffers) {
   return static_cast<const char*>(base) + at.offset;
 }
 
-// As Resolve. A program writes to target and workspace only, and sends from the source without
+// As Resolve. A program writes to the source only where it consumes it, and sends from it without
 // writing to it, which calls that take mutable memory cannot say.
 void* ResolveMutable(const Location& at, const ProgramBuffers& buffers) {
   return const_cast<void*>(Resolve(at, buffers));
@@ -38,7 +38,7 @@ int64_t RunRecord::StepNs(int i) const {
 absl::Status Executor::Run(const Program& program, const Instruction& instruction,
                            Communicator* communicator, const ProgramBuffers& buffers,
                            Stream& stream, RunRecord* record) {
-  const DType dtype = program.dtype;
+  const DType dtype = instruction.dtype;
   const auto resolve = [&](const Location& at) { return ResolveMutable(at, buffers); };
   const auto count_call = [&](int64_t bytes) {
     record->bytes_sent[instruction.step] += bytes;
@@ -87,6 +87,9 @@ absl::Status Executor::Run(const Program& program, const Instruction& instructio
       count_call(bytes);
       return communicator->SendRecv(sends_, recvs_, dtype, stream);
     }
+    case Kind::kCast:
+      return engine_->Cast(resolve(instruction.src), dtype, resolve(instruction.dst),
+                           instruction.to_dtype, count, stream);
   }
   return Internal("instruction {} is unknown", static_cast<int>(instruction.kind));
 }

@@ -25,7 +25,8 @@
 
 namespace meshift {
 
-// Memory that a program runs on; null where it has no bytes. The source is only read.
+// Memory that a program runs on; null where it has no bytes. Of a strided tensor: its element
+// (0, 0, ...). The source is only read, unless the program consumes it.
 struct ProgramBuffers {
   const void* source = nullptr;
   void* target = nullptr;

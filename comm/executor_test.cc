@@ -14,7 +14,10 @@
 #include "comm/lowering.h"
 #include "comm/program.h"
 #include "comm/testing_fake_engine.h"
+#include "mesh/device_mesh.h"
+#include "placement/sharding.h"
 #include "planner/plan.h"
+#include "planner/planner.h"
 #include "planner/verifier_cases.h"
 
 namespace meshift {
@@ -76,6 +79,16 @@ TEST_F(ExecutorTest, CountsPaddingAndMessages) {
   EXPECT_EQ(record_.bytes_sent, std::vector<int64_t>{8});
   EXPECT_EQ(communicator_log_.lines,
             (Lines{"reduce_scatter 2 f32 sum", "send_recv 2 sends 2 recvs f32"}));
+}
+
+TEST_F(ExecutorTest, CastsBetweenDTypes) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=4").value();
+  const Sharding from = Sharding::Parse("f32[8]", mesh, "S(0)").value();
+  const Sharding to = Sharding::Parse("bf16[8]", mesh, "R").value();
+  ASSERT_TRUE(Run(Lower(MakePlan(from, to).value(), 3).value()).ok());
+  EXPECT_EQ(engine_.log(), Lines{"cast 2 f32 to bf16"});
+  EXPECT_EQ(communicator_log_.lines, Lines{"all_gather 2 bf16"});
+  EXPECT_EQ(record_.bytes_sent, (std::vector<int64_t>{0, 12}));
 }
 
 TEST_F(ExecutorTest, TimesSteps) {

@@ -12,10 +12,6 @@
 namespace meshift {
 namespace {
 
-std::string ShapeText(DType dtype, const Shape& shape) {
-  return fmt::format("{}[{}]", Name(dtype), fmt::join(shape, ","));
-}
-
 std::string MessagesText(const Program& program, const ListRange& range) {
   std::string text;
   for (int i = range.first; i < range.first + range.size; ++i) {
@@ -33,13 +29,14 @@ std::string InstructionText(const Program& program, const Instruction& i) {
   text += i.group >= 0 ? ": " : " ";
   switch (i.kind) {
     case Kind::kCopy:
+      text += fmt::format("{} ", Name(i.dtype));
       for (int c = i.copies.first; c < i.copies.first + i.copies.size; ++c) {
         if (c > i.copies.first) text += "; ";
         text += program.copies[c].ToString();
       }
       return text;
     case Kind::kFillIdentity:
-      return text + fmt::format("{}, {} {} {}", i.dst.ToString(), i.count, Name(program.dtype),
+      return text + fmt::format("{}, {} {} {}", i.dst.ToString(), i.count, Name(i.dtype),
                                 Name(i.reduction.op));
     case Kind::kFillZero:
       return text + fmt::format("{}, {} bytes", i.dst.ToString(), i.count);
@@ -47,13 +44,16 @@ std::string InstructionText(const Program& program, const Instruction& i) {
     case Kind::kReduceScatter:
     case Kind::kAllGather:
       text += fmt::format("{} -> {}, {} {}", i.src.ToString(), i.dst.ToString(), i.count,
-                          Name(program.dtype));
+                          Name(i.dtype));
       if (i.kind != Kind::kAllGather) text += fmt::format(" {}", Name(i.reduction.op));
       if (i.reduction.op == ReduceOp::kAvg) text += fmt::format(" / {}", i.reduction.divisor);
       return text;
     case Kind::kSendRecv:
       return text + fmt::format("send {} recv {} {}", MessagesText(program, i.sends),
-                                MessagesText(program, i.recvs), Name(program.dtype));
+                                MessagesText(program, i.recvs), Name(i.dtype));
+    case Kind::kCast:
+      return text + fmt::format("{} -> {}, {} {} to {}", i.src.ToString(), i.dst.ToString(),
+                                i.count, Name(i.dtype), Name(i.to_dtype));
   }
   return text;
 }
@@ -61,9 +61,9 @@ std::string InstructionText(const Program& program, const Instruction& i) {
 }  // namespace
 
 std::string_view Name(Instruction::Kind kind) {
-  constexpr std::array<std::string_view, 7> kNames = {"copy",       "fill_identity",  "fill_zero",
-                                                      "all_reduce", "reduce_scatter", "all_gather",
-                                                      "send_recv"};
+  constexpr std::array<std::string_view, 8> kNames = {
+      "copy",           "fill_identity", "fill_zero", "all_reduce",
+      "reduce_scatter", "all_gather",    "send_recv", "cast"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -77,10 +77,17 @@ std::string ProgramCopy::ToString() const {
                      fmt::join(src_strides, ","), dst.ToString(), fmt::join(dst_strides, ","));
 }
 
+std::string ProgramTensor::ToString() const {
+  std::string text = fmt::format("{}[{}]", Name(dtype), fmt::join(shape, ","));
+  if (!strides.empty()) text += fmt::format(":({})", fmt::join(strides, ","));
+  return text;
+}
+
 std::string Program::ToString() const {
   std::string text =
-      fmt::format("rank {}: source {}, target {}, workspace {}\n", rank,
-                  ShapeText(dtype, source_shape), ShapeText(dtype, target_shape), workspace_bytes);
+      fmt::format("rank {}: source {}, target {}, workspace {}{}{}\n", rank, source.ToString(),
+                  target.ToString(), workspace_bytes, one_buffer ? ", one buffer" : "",
+                  consumes_source ? ", source consumed" : "");
   for (size_t g = 0; g < groups.size(); ++g) {
     text += fmt::format("group {} over {}: number {} of {{{}}}\n", g,
                         fmt::join(groups[g].mesh_dims, ","), groups[g].number,

@@ -37,8 +37,8 @@ struct Location {
   friend bool operator==(const Location&, const Location&) = default;
 };
 
-// A BoxCopy (comm/engine.h). Dims of size 1 are left out, dims that lie behind each other on both
-// sides merged.
+// A BoxCopy (comm/engine.h) of elements of its instruction's dtype. Dims of size 1 are left out,
+// dims that lie behind each other on both sides merged.
 struct ProgramCopy {
   Location src;
   Location dst;
@@ -80,6 +80,7 @@ struct Instruction {
     kReduceScatter,  // `count` elements per member
     kAllGather,      // likewise
     kSendRecv,       // `sends` and `recvs`, possibly none
+    kCast,           // `count` elements at src become such of `to_dtype` at dst
   };
   Kind kind = Kind::kCopy;
   int step = 0;    // index into the plan's steps; 0 in a plan without steps
@@ -87,6 +88,8 @@ struct Instruction {
   Location src;
   Location dst;
   int64_t count = 0;
+  DType dtype = DType::kF32;     // of the elements; what travels is of it too
+  DType to_dtype = DType::kF32;  // after a kCast; else as `dtype`
   Reduction reduction;
   ListRange copies;  // of Program::copies
   ListRange sends;   // of Program::messages, ascending peers, as `recvs`
@@ -95,13 +98,28 @@ struct Instruction {
 };
 std::string_view Name(Instruction::Kind kind);
 
+// A local tensor as a program sees it: f4e2m1 is seen as its bytes, u8 with the last dim halved.
+struct ProgramTensor {
+  DType dtype = DType::kF32;
+  Shape shape;                   // of the local box
+  Shape strides;                 // in elements; empty: row-major
+  std::string ToString() const;  // "f32[2,4]", "f32[2,4]:(1,2)"
+  friend bool operator==(const ProgramTensor&, const ProgramTensor&) = default;
+};
+
 struct Program {
   int64_t rank = 0;
   int num_steps = 0;
-  DType dtype = DType::kF32;
-  Shape source_shape;  // the local boxes
-  Shape target_shape;
-  int64_t workspace_bytes = 0;  // the plan's: equal on all ranks
+  ProgramTensor source;
+  ProgramTensor target;
+  // The plan's, equal on all ranks, where both tensors are row-major and nothing else is asked for;
+  // else what this program needs.
+  int64_t workspace_bytes = 0;
+  // Source and target may begin at one address: nothing reads the source once anything has written
+  // to the target, but calls that are in place.
+  bool one_buffer = false;
+  // Instructions may write to the source; none reads it as such afterwards.
+  bool consumes_source = false;
   // The partitions that the plan needs, in order of first use: the same on every rank, also where
   // this rank's group has nothing to do.
   std::vector<ProgramGroup> groups;

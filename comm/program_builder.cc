@@ -8,76 +8,123 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "comm/step_geometry.h"
+#include "comm/strides.h"
 
 namespace meshift::lowering_internal {
 
 using Kind = Instruction::Kind;
 using Space = Location::Space;
 
-ProgramBuilder::ProgramBuilder(const DeviceMesh& mesh, int64_t rank, Coordinate me, DType dtype,
-                               int num_steps, int64_t workspace_bytes)
-    : mesh_(mesh), me_(std::move(me)) {
-  program_.rank = rank;
-  program_.num_steps = num_steps;
-  program_.dtype = dtype;
-  program_.workspace_bytes = workspace_bytes;
+Value Value::RowMajor(Location at, DType dtype, Box box) {
+  Shape strides = RowMajorStrides(box.size);
+  return {at, dtype, std::move(box), std::move(strides)};
 }
 
-absl::Status ProgramBuilder::BeginStep(int64_t bytes_before, int64_t bytes_after) {
+bool Value::IsRowMajor() const { return meshift::IsRowMajor(box.size, strides); }
+
+ProgramBuilder::ProgramBuilder(const DeviceMesh& mesh, int64_t rank, Coordinate me,
+                               ProgramMemory memory, int num_steps)
+    : mesh_(mesh), me_(std::move(me)), memory_(std::move(memory)) {
+  const auto whole = [](int64_t bytes) {
+    return bytes / kWorkspaceAlignment * kWorkspaceAlignment;
+  };
+  program_.rank = rank;
+  program_.num_steps = num_steps;
+  program_.consumes_source = memory_.consume_source;
+  workspace_ = {.space = Space::kWorkspace, .size = whole(memory_.workspace_bytes)};
+  workspace_.end = workspace_.size;
+  scratch_ = {.space = Space::kSource,
+              .size = memory_.consume_source ? whole(memory_.source.bytes()) : 0};
+}
+
+Location ProgramBuilder::Place(Arena& arena, int value, int64_t bytes) {
+  if (value % 2 == 1) {
+    arena.begin += RoundUp(bytes, kWorkspaceAlignment);
+    return {arena.space, 0};
+  }
+  arena.end -= RoundUp(bytes, kWorkspaceAlignment);
+  return {arena.space, arena.end};
+}
+
+absl::Status ProgramBuilder::NoRoom(int64_t bytes) const {
+  return InvalidArgument("step {} needs {} bytes beyond the workspace's {} on rank {}", step_,
+                         bytes - (workspace_.end - workspace_.begin), memory_.workspace_bytes,
+                         program_.rank);
+}
+
+void ProgramBuilder::NoteUse() {
+  used_bytes_ = std::max(used_bytes_, workspace_.begin + (workspace_.size - workspace_.end));
+}
+
+absl::Status ProgramBuilder::BeginStep(DType dtype, const Box& box) {
   FlushCopies();
   ++step_;
-  middle_begin_ = 0;
-  middle_end_ = program_.workspace_bytes / kWorkspaceAlignment * kWorkspaceAlignment;
-  const auto place = [&](int value, int64_t bytes) -> Location {
-    if (value == 0) return {Space::kSource, 0};
-    if (value == program_.num_steps) return {Space::kTarget, 0};
-    if (value % 2 == 1) {
-      middle_begin_ = RoundUp(bytes, kWorkspaceAlignment);
-      return {Space::kWorkspace, 0};
-    }
-    middle_end_ -= RoundUp(bytes, kWorkspaceAlignment);
-    return {Space::kWorkspace, middle_end_};
-  };
-  in_ = place(step_, bytes_before);
-  out_ = place(step_ + 1, bytes_after);
-  return TakePiece(0).status();
+  for (Arena* arena : {&workspace_, &scratch_}) {
+    arena->begin = 0;
+    arena->end = arena->size;
+  }
+  in_ = step_ == 0 ? memory_.source : std::move(out_);
+  if (step_ == 0) {
+    scratch_.end = 0;  // until EndInput
+  } else {
+    Place(in_.at.space == Space::kSource ? scratch_ : workspace_, step_, in_.bytes());
+  }
+  if (step_ + 1 == program_.num_steps) {
+    out_ = memory_.target;
+    NoteUse();
+    return absl::OkStatus();
+  }
+  out_ = Value::RowMajor({}, dtype, box);
+  const int64_t bytes = out_.bytes();
+  Arena& arena = scratch_.end > 0 && Fits(scratch_, bytes) ? scratch_ : workspace_;
+  if (!Fits(arena, bytes)) return NoRoom(bytes);
+  out_.at = Place(arena, step_ + 1, bytes);
+  NoteUse();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Location> ProgramBuilder::TakePiece(int64_t bytes) {
-  const Location piece = {Space::kWorkspace, middle_begin_};
-  if (bytes > middle_end_ - middle_begin_) {
-    return InvalidArgument("step {} needs {} bytes beyond the workspace's {} on rank {}", step_,
-                           bytes - (middle_end_ - middle_begin_), program_.workspace_bytes,
-                           program_.rank);
-  }
-  middle_begin_ += RoundUp(bytes, kWorkspaceAlignment);
+  Arena& arena = scratch_.end > 0 && Fits(scratch_, bytes) ? scratch_ : workspace_;
+  if (!Fits(arena, bytes)) return NoRoom(bytes);
+  const Location piece = {arena.space, arena.begin};
+  arena.begin += RoundUp(bytes, kWorkspaceAlignment);
+  NoteUse();
   return piece;
 }
 
-void ProgramBuilder::AddCopy(Location src, const Box& src_box, Location dst, const Box& dst_box,
-                             const Box& part) {
+void ProgramBuilder::EndInput() {
+  if (step_ > 0 || scratch_.size == 0) return;
+  FlushCopies();
+  scratch_.end = scratch_.size;
+}
+
+void ProgramBuilder::AddCopy(const Value& from, const Value& to, const Box& part) {
   if (part.IsEmpty()) return;
+  if (from.dtype != copies_dtype_) FlushCopies();
+  copies_dtype_ = from.dtype;
   ProgramCopy copy;
-  copy.src = Shift(src, BytesOf(OffsetIn(part, src_box)));
-  copy.dst = Shift(dst, BytesOf(OffsetIn(part, dst_box)));
+  int64_t src_offset = 0;
+  int64_t dst_offset = 0;
   // Innermost dim first.
-  int64_t src_stride = 1;
-  int64_t dst_stride = 1;
   for (size_t t = part.size.size(); t-- > 0;) {
     const int64_t size = part.size[t];
-    if (size > 1) {
-      if (!copy.shape.empty() && copy.shape.back() * copy.src_strides.back() == src_stride &&
-          copy.shape.back() * copy.dst_strides.back() == dst_stride) {
-        copy.shape.back() *= size;
-      } else {
-        copy.shape.push_back(size);
-        copy.src_strides.push_back(src_stride);
-        copy.dst_strides.push_back(dst_stride);
-      }
+    const int64_t src_stride = from.strides[t];
+    const int64_t dst_stride = to.strides[t];
+    src_offset += (part.offset[t] - from.box.offset[t]) * src_stride;
+    dst_offset += (part.offset[t] - to.box.offset[t]) * dst_stride;
+    if (size == 1) continue;
+    if (!copy.shape.empty() && copy.shape.back() * copy.src_strides.back() == src_stride &&
+        copy.shape.back() * copy.dst_strides.back() == dst_stride) {
+      copy.shape.back() *= size;
+    } else {
+      copy.shape.push_back(size);
+      copy.src_strides.push_back(src_stride);
+      copy.dst_strides.push_back(dst_stride);
     }
-    src_stride *= src_box.size[t];
-    dst_stride *= dst_box.size[t];
   }
+  const int64_t item = Bytes(from.dtype, 1);
+  copy.src = Shift(from.at, src_offset * item);
+  copy.dst = Shift(to.at, dst_offset * item);
   if (copy.shape.empty()) {
     copy.shape = copy.src_strides = copy.dst_strides = {1};
   }
@@ -93,28 +140,30 @@ void ProgramBuilder::FlushCopies() {
   Instruction& instruction = program_.instructions.emplace_back();
   instruction.kind = Kind::kCopy;
   instruction.step = std::max(step_, 0);
+  instruction.dtype = instruction.to_dtype = copies_dtype_;
   instruction.copies = {flushed_copies_, size - flushed_copies_};
   flushed_copies_ = size;
 }
 
 void ProgramBuilder::AddFillZero(Location dst, int64_t bytes) {
   if (bytes == 0) return;
-  Instruction& fill = Add(Kind::kFillZero);
+  Instruction& fill = Add(Kind::kFillZero, in_.dtype);
   fill.dst = dst;
   fill.count = bytes;
 }
 
-Instruction& ProgramBuilder::Add(Kind kind) {
+Instruction& ProgramBuilder::Add(Kind kind, DType dtype) {
   FlushCopies();
   Instruction& instruction = program_.instructions.emplace_back();
   instruction.kind = kind;
   instruction.step = step_;
+  instruction.dtype = instruction.to_dtype = dtype;
   return instruction;
 }
 
 Instruction& ProgramBuilder::AddCall(Kind kind, const DimSet& mesh_dims, Location src, Location dst,
                                      int64_t count) {
-  Instruction& call = Add(kind);
+  Instruction& call = Add(kind, in_.dtype);
   call.group = GroupOver(mesh_dims);
   call.src = src;
   call.dst = dst;
@@ -124,7 +173,7 @@ Instruction& ProgramBuilder::AddCall(Kind kind, const DimSet& mesh_dims, Locatio
 
 void ProgramBuilder::AddSendRecv(const DimSet& mesh_dims, absl::Span<const ProgramMessage> sends,
                                  absl::Span<const ProgramMessage> recvs) {
-  Instruction& call = Add(Kind::kSendRecv);
+  Instruction& call = Add(Kind::kSendRecv, in_.dtype);
   call.group = GroupOver(mesh_dims);
   std::vector<ProgramMessage>& messages = program_.messages;
   call.sends = {static_cast<int32_t>(messages.size()), static_cast<int32_t>(sends.size())};
@@ -147,6 +196,12 @@ int ProgramBuilder::GroupOver(const DimSet& mesh_dims) {
 
 Program ProgramBuilder::Finish() && {
   FlushCopies();
+  const auto tensor = [](const Value& value) {
+    return ProgramTensor{value.dtype, value.box.size, value.IsRowMajor() ? Shape{} : value.strides};
+  };
+  program_.source = tensor(memory_.source);
+  program_.target = tensor(memory_.target);
+  program_.workspace_bytes = used_bytes_;
   return std::move(program_);
 }
 

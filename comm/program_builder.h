@@ -1,9 +1,9 @@
-// Puts a program together, step by step: places values and pieces in the workspace, collects copies
-// into instructions, numbers groups. Internal to the lowering.
+// Puts a program together, step by step: places values and pieces in memory, collects copies into
+// instructions, numbers groups. Internal to the lowering.
 //
-//   ProgramBuilder build(mesh, rank, me, dtype, num_steps, workspace_bytes);
-//   MESHIFT_RETURN_IF_ERROR(build.BeginStep(bytes_before, bytes_after));
-//   build.AddCopy(build.in(), box, build.out(), part, part);
+//   ProgramBuilder build(mesh, rank, me, memory, num_steps);
+//   MESHIFT_RETURN_IF_ERROR(build.BeginStep(dtype, geometry.box_after()));
+//   build.AddCopy(build.in(), build.out(), part);
 //   Program program = std::move(build).Finish();
 #ifndef MESHIFT_COMM_PROGRAM_BUILDER_H_
 #define MESHIFT_COMM_PROGRAM_BUILDER_H_
@@ -21,27 +21,55 @@
 
 namespace meshift::lowering_internal {
 
+// The content of a box in memory: of global indices, the first element at `at`.
+struct Value {
+  Location at;
+  DType dtype = DType::kF32;
+  Box box;
+  Shape strides;  // in elements
+
+  static Value RowMajor(Location at, DType dtype, Box box);
+  bool IsRowMajor() const;
+  int64_t count() const { return box.NumElements(); }
+  int64_t bytes() const { return Bytes(dtype, count()); }
+};
+
+// What a program may use.
+struct ProgramMemory {
+  Value source;
+  Value target;
+  int64_t workspace_bytes = 0;  // at most
+  bool consume_source = false;  // scratch once it was read. REQUIRES: the source is row-major
+};
+
 class ProgramBuilder {
  public:
   // `mesh` must outlive the builder; `me` is the coordinate of `rank`.
-  ProgramBuilder(const DeviceMesh& mesh, int64_t rank, Coordinate me, DType dtype, int num_steps,
-                 int64_t workspace_bytes);
+  ProgramBuilder(const DeviceMesh& mesh, int64_t rank, Coordinate me, ProgramMemory memory,
+                 int num_steps);
 
-  // Places the values before and after the next step: value 0 is the source, the last one the
-  // target, odd ones lie at the low end of the workspace, even ones at the high end. An error where
-  // they do not fit.
-  absl::Status BeginStep(int64_t bytes_before, int64_t bytes_after);
-  Location in() const { return in_; }  // the value before the step, and the one after it
-  Location out() const { return out_; }
-  // A piece of the workspace between the values, until the step ends. An error where there is none.
+  // Begins the next step, after which the rank holds `box` in `dtype`. Value 0 is the source, the
+  // last one the target; between them, odd ones lie at the low end of the workspace (or of a
+  // consumed source, where they fit), even ones at the high end. An error where there is no room.
+  absl::Status BeginStep(DType dtype, const Box& box);
+  const Value& in() const { return in_; }  // the value before the step, and the one after it
+  const Value& out() const { return out_; }
+  // Moves them: the step is to work on a copy, which the caller makes.
+  void set_in(Value in) { in_ = std::move(in); }
+  void set_out(Value out) { out_ = std::move(out); }
+  // Memory between the values, until the step ends. An error where there is none.
   absl::StatusOr<Location> TakePiece(int64_t bytes);
+  // Nothing behind this reads the value before the step, so its memory may be used again.
+  void EndInput();
 
-  // Copies `part` from where the content of src_box begins to where that of dst_box begins. Copies
-  // that follow each other become one instruction.
-  void AddCopy(Location src, const Box& src_box, Location dst, const Box& dst_box, const Box& part);
+  // Copies `part`. Copies that follow each other become one instruction, whose copies may run in
+  // any order, unless FlushCopies comes between.
+  void AddCopy(const Value& from, const Value& to, const Box& part);
+  void FlushCopies();
   void AddFillZero(Location dst, int64_t bytes);  // nothing for 0 bytes
-  Instruction& Add(Instruction::Kind kind);
-  // A collective call of the group over `mesh_dims`.
+  // A local instruction on elements of `dtype`.
+  Instruction& Add(Instruction::Kind kind, DType dtype);
+  // A collective call of the group over `mesh_dims`, on elements of the step's dtype.
   Instruction& AddCall(Instruction::Kind kind, const DimSet& mesh_dims, Location src, Location dst,
                        int64_t count);
   void AddSendRecv(const DimSet& mesh_dims, absl::Span<const ProgramMessage> sends,
@@ -49,23 +77,37 @@ class ProgramBuilder {
   // The index of this rank's group over `mesh_dims`, which is added where it is not there.
   int GroupOver(const DimSet& mesh_dims);
 
-  int64_t BytesOf(int64_t elements) const { return Bytes(program_.dtype, elements); }
   static Location Shift(Location at, int64_t bytes) { return {at.space, at.offset + bytes}; }
-  Program& program() { return program_; }
+  const Program& program() const { return program_; }
+  // The program; its workspace_bytes are what was used.
   Program Finish() &&;
 
  private:
-  void FlushCopies();
+  // Memory that values and pieces lie in: of a step, [begin, end) is free.
+  struct Arena {
+    Location::Space space = Location::Space::kWorkspace;
+    int64_t size = 0;
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  bool Fits(const Arena& arena, int64_t bytes) const { return bytes <= arena.end - arena.begin; }
+  // Takes memory for value number `value` out of an arena; where it lies already, if it does.
+  Location Place(Arena& arena, int value, int64_t bytes);
+  absl::Status NoRoom(int64_t bytes) const;
+  void NoteUse();
 
   const DeviceMesh& mesh_;
   const Coordinate me_;
+  const ProgramMemory memory_;
   Program program_;
   int32_t flushed_copies_ = 0;  // that are part of an instruction
   int step_ = -1;
-  Location in_;
-  Location out_;
-  int64_t middle_begin_ = 0;  // the workspace between the values, as far as it is free
-  int64_t middle_end_ = 0;
+  DType copies_dtype_ = DType::kF32;  // of copies that are not yet part of one
+  Value in_;
+  Value out_;
+  Arena workspace_;
+  Arena scratch_;  // a consumed source
+  int64_t used_bytes_ = 0;
 };
 
 }  // namespace meshift::lowering_internal

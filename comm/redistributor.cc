@@ -25,6 +25,8 @@ namespace {
 // A plan that is ready to run on this rank.
 struct Prepared {
   Plan plan;
+  Shape source_shape;  // of this rank's local tensors
+  Shape target_shape;
   Program program;
   std::vector<Communicator*> communicators;
 };
@@ -191,8 +193,9 @@ absl::StatusOr<std::unique_ptr<const Prepared>> RunHandle::Rep::Make(const Plan&
     if (!communicator.ok()) return Fail(communicator.status());
     communicators.push_back(*communicator);
   }
-  return std::make_unique<const Prepared>(
-      Prepared{plan, std::move(program), std::move(communicators)});
+  return std::make_unique<const Prepared>(Prepared{plan, plan.from().LocalBox(engine->rank()).size,
+                                                   plan.to().LocalBox(engine->rank()).size,
+                                                   std::move(program), std::move(communicators)});
 }
 
 absl::StatusOr<void*> RunHandle::Rep::ReserveWorkspace(int64_t bytes) {
@@ -212,10 +215,10 @@ absl::StatusOr<RunHandle> RunHandle::Rep::Enqueue(const Prepared& prepared,
                                                   const TensorView& target, const Workspace& given,
                                                   const std::shared_ptr<Rep>& self) {
   const Program& program = prepared.program;
+  MESHIFT_RETURN_IF_ERROR(CheckView("source", source, prepared.plan.from().dtype(),
+                                    prepared.source_shape, program.rank));
   MESHIFT_RETURN_IF_ERROR(
-      CheckView("source", source, program.dtype, program.source_shape, program.rank));
-  MESHIFT_RETURN_IF_ERROR(
-      CheckView("target", target, program.dtype, program.target_shape, program.rank));
+      CheckView("target", target, prepared.plan.to().dtype(), prepared.target_shape, program.rank));
   if (!(source.device == target.device)) {
     return InvalidArgument("the source is on device {}, the target on device {}",
                            DeviceText(source.device), DeviceText(target.device));

@@ -135,6 +135,10 @@ class FakeEngine final : public Engine {
   absl::Status FillZero(void*, int64_t bytes, Stream&) override {
     return log_.Add(fmt::format("fill_zero {}", bytes));
   }
+  absl::Status Cast(const void*, DType src_dtype, void*, DType dst_dtype, int64_t count,
+                    Stream&) override {
+    return log_.Add(fmt::format("cast {} {} to {}", count, Name(src_dtype), Name(dst_dtype)));
+  }
 
  private:
   class FakeBuffer final : public Buffer {

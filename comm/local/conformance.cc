@@ -479,7 +479,7 @@ TEST_P(EngineConformance, LocalKernels) {
     job.Run({[&](Engine& engine, int64_t r) {
                Stream& stream = streams(engine, r);
                auto buffer = engine.Allocate(24 * 4);
-               auto target = engine.Allocate(6 * 4);
+               auto target = engine.Allocate(6 * 4 + 6 * 8);
                ASSERT_TRUE(buffer.ok() && target.ok());
                buffers[r] = *std::move(buffer);
                targets[r] = *std::move(target);
@@ -493,6 +493,11 @@ TEST_P(EngineConformance, LocalKernels) {
                const BoxCopy copy{data + 1, targets[r]->data(), {3, 2}, {6, 1}, {1, 3}};
                MESHIFT_EXPECT_OK(engine.CopyBoxes({copy}, DType::kF32, stream));
                MESHIFT_EXPECT_OK(engine.CopyBoxes({}, DType::kF32, stream));
+               MESHIFT_EXPECT_OK(engine.Cast(targets[r]->data(), DType::kF32,
+                                             static_cast<char*>(targets[r]->data()) + 6 * 4,
+                                             DType::kI64, 6, stream));
+               EXPECT_EQ(engine.Cast(data, DType::kC64, data + 8, DType::kF32, 1, stream).code(),
+                         absl::StatusCode::kInvalidArgument);
              },
              [&](Engine& engine, int64_t r) {
                MESHIFT_EXPECT_OK(engine.Synchronize(streams(engine, r)));
@@ -500,6 +505,9 @@ TEST_P(EngineConformance, LocalKernels) {
                ASSERT_NE(targets[r], nullptr);
                std::memcpy(result.data(), targets[r]->data(), 6 * 4);
                EXPECT_EQ(result, (std::vector<float>{1, 1, 1, 1, 0, 1}));
+               std::vector<int64_t> integers(6);
+               std::memcpy(integers.data(), static_cast<char*>(targets[r]->data()) + 6 * 4, 6 * 8);
+               EXPECT_EQ(integers, (std::vector<int64_t>{1, 1, 1, 1, 0, 1}));
              }});
   });
 }

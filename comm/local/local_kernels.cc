@@ -78,4 +78,22 @@ void FillKernel::Run(int part) {
   FillElements(element_, bytes_, data_ + begin * bytes_, end - begin);
 }
 
+CastKernel::CastKernel(CastFunction function, const void* src, int64_t src_bytes, void* dst,
+                       int64_t dst_bytes, int64_t count)
+    : function_(function),
+      src_(static_cast<const char*>(src)),
+      src_bytes_(src_bytes),
+      dst_(static_cast<char*>(dst)),
+      dst_bytes_(dst_bytes),
+      count_(count) {
+  set_num_parts(PartsFor((src_bytes + dst_bytes) * count));
+}
+
+void CastKernel::Run(int part) {
+  const int64_t step = CeilDiv(count_, num_parts());
+  const int64_t begin = std::min(count_, part * step);
+  const int64_t end = std::min(count_, begin + step);
+  function_(src_ + begin * src_bytes_, dst_ + begin * dst_bytes_, end - begin);
+}
+
 }  // namespace meshift

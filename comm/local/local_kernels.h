@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "comm/engine.h"
+#include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
 #include "comm/local/scheduler.h"
 #include "placement/dtype.h"
@@ -37,6 +38,22 @@ class FillKernel final : public Kernel {
   const std::array<uint8_t, 16> element_;
   const int64_t bytes_;
   char* const data_;
+  const int64_t count_;
+};
+
+class CastKernel final : public Kernel {
+ public:
+  // `function` casts elements of `src_bytes` bytes to such of `dst_bytes`.
+  CastKernel(CastFunction function, const void* src, int64_t src_bytes, void* dst,
+             int64_t dst_bytes, int64_t count);
+  void Run(int part) override;
+
+ private:
+  const CastFunction function_;
+  const char* const src_;
+  const int64_t src_bytes_;
+  char* const dst_;
+  const int64_t dst_bytes_;
   const int64_t count_;
 };
 

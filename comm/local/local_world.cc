@@ -26,6 +26,7 @@
 #include "base/status_macros.h"
 #include "comm/communicator.h"
 #include "comm/engine.h"
+#include "comm/kernels/cast.h"
 #include "comm/kernels/identity.h"
 #include "comm/local/group.h"
 #include "comm/local/local_communicator.h"
@@ -163,6 +164,8 @@ class LocalEngine final : public Engine {
   absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                             Stream& stream) override;
   absl::Status FillZero(void* data, int64_t bytes, Stream& stream) override;
+  absl::Status Cast(const void* src, DType src_dtype, void* dst, DType dst_dtype, int64_t count,
+                    Stream& stream) override;
 
  private:
   absl::StatusOr<LocalStream*> AsLocal(Stream& stream) const {
@@ -278,6 +281,25 @@ absl::Status LocalEngine::Fill(const std::array<uint8_t, 16>& element, int64_t e
   if (count > 0 && data == nullptr) return InvalidArgument("{} elements to fill are null", count);
   Task task;
   task.kernel = std::make_unique<FillKernel>(element, element_bytes, data, count);
+  world_->scheduler->Enqueue(*local, std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status LocalEngine::Cast(const void* src, DType src_dtype, void* dst, DType dst_dtype,
+                               int64_t count, Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
+  MESHIFT_ASSIGN_OR_RETURN(const CastFunction function, CastFunctionOf(src_dtype, dst_dtype));
+  if (count < 0) return InvalidArgument("a count of {} to cast is negative", count);
+  if (count > 0 && (src == nullptr || dst == nullptr)) {
+    return InvalidArgument("the {} of a cast of {} elements is null",
+                           src == nullptr ? "source" : "target", count);
+  }
+  if (src_dtype == DType::kF4E2M1) {  // to itself
+    return InvalidArgument("a cast of f4e2m1 to itself is a copy");
+  }
+  Task task;
+  task.kernel = std::make_unique<CastKernel>(function, src, Bytes(src_dtype, 1), dst,
+                                             Bytes(dst_dtype, 1), count);
   world_->scheduler->Enqueue(*local, std::move(task));
   return absl::OkStatus();
 }

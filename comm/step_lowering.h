@@ -1,0 +1,78 @@
+// What one step of a plan does to one rank's memory. Internal to the lowering.
+//
+//   StepLowering lower(mesh, rank, me, &builder, /*one_buffer=*/false);
+//   MESHIFT_RETURN_IF_ERROR(lower.Add(geometry, before, step));   // behind builder.BeginStep
+#ifndef MESHIFT_COMM_STEP_LOWERING_H_
+#define MESHIFT_COMM_STEP_LOWERING_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/communicator.h"
+#include "comm/message_parts.h"
+#include "comm/program.h"
+#include "comm/program_builder.h"
+#include "comm/step_geometry.h"
+#include "mesh/device_mesh.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+
+namespace meshift::lowering_internal {
+
+class StepLowering {
+ public:
+  // `mesh`, `me` and `build` must outlive this. `one_buffer`: the two values of the step share
+  // memory.
+  StepLowering(const DeviceMesh& mesh, int64_t rank, const Coordinate& me, ProgramBuilder* build,
+               bool one_buffer)
+      : mesh_(mesh), rank_(rank), me_(me), build_(*build), one_buffer_(one_buffer) {}
+
+  // INVALID_ARGUMENT where the step cannot be what it says, or there is no room.
+  absl::Status Add(const StepGeometry& g, const Sharding& before, const Step& step);
+  // In place of a step in a plan without any: `source` becomes `target`.
+  absl::Status AddWithoutSteps(const Value& source, const Value& target);
+
+ private:
+  absl::Status LowerOp(const StepGeometry& g, const Sharding& before, const Step& step);
+  absl::Status AllReduce(const StepGeometry& g, const Step& step);
+  absl::Status ReduceScatter(const StepGeometry& g, const Step& step);
+  absl::Status AllGather(const StepGeometry& g, const Step& step);
+  absl::Status Exchange(const StepGeometry& g, const Step& step);
+  absl::Status Permute(const StepGeometry& g, const Step& step);
+  absl::Status Slice(const StepGeometry& g, const Step& step);
+  absl::Status Mask(const StepGeometry& g, const Sharding& before, const Step& step);
+  absl::Status Cast();
+
+  // The blocks of a reduce_scatter or all_gather: all as large as the largest member's box.
+  struct Blocks {
+    int64_t count = 0;    // elements of a block
+    bool packed = false;  // else the boxes are the parent's content, in the order of the members
+  };
+  Blocks FindBlocks(const StepGeometry& g, const Members& members, bool after) const;
+  template <typename Fn>
+  void ForEachMember(const StepGeometry& g, const Members& members, bool after, const Fn& fn) const;
+  absl::StatusOr<Reduction> ReductionOf(const Step& step) const;
+  int64_t SelfOf(const Members& members) const;
+
+  // `value` itself where it is row-major, else a row-major place for one like it in the workspace.
+  absl::StatusOr<Value> RowMajorLike(const Value& value);
+  // A copy of the value before the step in such a place, or that value itself.
+  absl::StatusOr<Value> RowMajorIn();
+  // Copies what lies at `place` to the value after the step, unless it is there already.
+  void CopyToOut(const Value& place);
+  // Lets the step work on a copy of the smaller of its two values.
+  absl::Status SetApart();
+  static Location Shift(Location at, int64_t bytes) { return ProgramBuilder::Shift(at, bytes); }
+
+  const DeviceMesh& mesh_;
+  const int64_t rank_;
+  const Coordinate& me_;
+  ProgramBuilder& build_;
+  const bool one_buffer_;
+};
+
+}  // namespace meshift::lowering_internal
+
+#endif  // MESHIFT_COMM_STEP_LOWERING_H_
