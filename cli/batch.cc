@@ -89,6 +89,10 @@ absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
   if (planner) {
     MESHIFT_ASSIGN_OR_RETURN(options->planner, ParsePlannerKind(*planner));
   }
+  MESHIFT_ASSIGN_OR_RETURN(const auto reduce_dtype, ReadOptional(line, "reduce_dtype"));
+  if (reduce_dtype) {
+    MESHIFT_ASSIGN_OR_RETURN(options->reduce_dtype, ParseDType(*reduce_dtype));
+  }
   const auto topology = line.find("topology");
   if (topology == line.end() || topology->is_null()) return absl::OkStatus();
   const std::string text =
@@ -113,7 +117,13 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& line, PlannerOptions opt
   const absl::StatusOr<TensorType> type = TensorType::Parse(tensor);
   if (!type.ok()) return Annotate(type.status(), fmt::format("tensor '{}'", tensor));
   MESHIFT_ASSIGN_OR_RETURN(const Sharding from, Sharding::Parse(*type, mesh, from_text));
-  MESHIFT_ASSIGN_OR_RETURN(const Sharding to, Sharding::Parse(*type, to_mesh, to_text));
+  MESHIFT_ASSIGN_OR_RETURN(const auto to_dtype, ReadOptional(*line, "to_dtype"));
+  TensorType to_type = *type;
+  if (to_dtype) {
+    MESHIFT_ASSIGN_OR_RETURN(const DType dtype, ParseDType(*to_dtype));
+    MESHIFT_ASSIGN_OR_RETURN(to_type, TensorType::Create(dtype, type->shape));
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding to, Sharding::Parse(to_type, to_mesh, to_text));
   if (!(to_mesh == mesh)) {
     return Unimplemented("to_mesh {} is another mesh than {}; this version plans within one mesh",
                          to_mesh.ToString(), mesh.ToString());

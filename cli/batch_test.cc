@@ -45,6 +45,17 @@ TEST(PlanLine, TheLineGoesBeforeTheDefaults) {
   EXPECT_NE(answer.find("per-dim"), std::string::npos) << answer;
 }
 
+TEST(PlanLine, TheTargetsDTypeMayBeAnother) {
+  const std::string line = R"("tensor": "bf16[8]", "from": "P,R", "to": "S(0),R", )";
+  const std::string answer =
+      PlanLine(Line(line + R"("to_dtype": "f32", "reduce_dtype": "f32")"), {});
+  EXPECT_NE(answer.find(R"("to":{"mesh":0,"placements":"S(0),R","dtype":"f32"})"),
+            std::string::npos)
+      << answer;
+  EXPECT_NE(answer.find(R"("wire_dtype":"f32")"), std::string::npos) << answer;
+  EXPECT_EQ(answer.find(R"("wire_dtype":"bf16")"), std::string::npos) << answer;
+}
+
 TEST(PlanLine, TakesListedRanksAndATargetOnTheSameMesh) {
   const std::string mesh = R"({"dims": [["a", 2]], "ranks": [5, 3]})";
   const std::string answer = PlanLine(R"({"mesh": )" + mesh + R"(, "to_mesh": )" + mesh +

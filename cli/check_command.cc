@@ -14,6 +14,7 @@
 #include "cli/io.h"
 #include "planner/plan.h"
 #include "planner/plan_io.h"
+#include "planner/plan_text.h"
 #include "planner/verifier.h"
 
 namespace meshift::cli {
@@ -23,7 +24,7 @@ namespace {
 absl::StatusOr<int> CheckFile(const std::string& path, bool name_file, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, io));
   PlanFault unread;
-  const absl::StatusOr<Plan> plan = PlanFromJson(text, &unread);
+  const absl::StatusOr<Plan> plan = ReadPlan(text, &unread);
   if (!plan.ok() && unread.rule == "format") return BadFile(path, plan.status());
   const std::string prefix = name_file ? path + ": " : "";
   const auto fault = plan.ok() ? Verify(*plan).fault : unread;

@@ -47,6 +47,17 @@ TEST(Check, AcceptsWhatPlanPrints) {
   }
 }
 
+TEST(Check, TakesTheTextFormToo) {
+  const std::vector<std::string> args = {
+      "plan", "--mesh", "dp=4,tp=2", "--tensor", "f32[64000,40]", "--from", "P,R", "--to", "R,R"};
+  const std::string plan = Meshift(args).out;
+  const Outcome outcome = Meshift({"check", "-"}, plan);
+  EXPECT_EQ(outcome.code, 0) << outcome << plan;
+  EXPECT_EQ(outcome.out, "ok " + plan.substr(plan.find("fingerprint ") + 12));
+  EXPECT_EQ(Refusal(Replace(plan, "all_gather", "all_to_all")).substr(0, 8), "step 2: ");
+  EXPECT_EQ(Meshift({"check", "-"}, plan.substr(0, plan.size() / 2)).code, 3);
+}
+
 TEST(Check, NamesTheStepAndTheRule) {
   const std::string plan = PlanJson();
   EXPECT_EQ(Refusal(Replace(plan, "\"all_gather\"", "\"all_to_all\"")).substr(0, 8), "step 2: ");

@@ -33,6 +33,11 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
       ->type_name("TENSOR");
   app->add_option("--from", flags->from, "source placements: P,P,R")->type_name("PLACEMENTS");
   app->add_option("--to", flags->to, "target placements: R,R,R")->type_name("PLACEMENTS");
+  app->add_option("--to-dtype", flags->to_dtype, "the target's dtype, where it is another: bf16")
+      ->type_name("DTYPE");
+  app->add_option("--reduce-dtype", flags->reduce_dtype,
+                  "the dtype of reductions, where the planner's choice is not wanted: f32")
+      ->type_name("DTYPE");
   app->add_option("--topology", flags->topology,
                   "links: a preset (flat a100 h100 h200 gb200), nvlink=8, or FILE.json")
       ->type_name("TOPOLOGY");
@@ -43,6 +48,8 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--model", flags->model,
                   "all parameters of a model file; TP in a placement list stands for S(tp_dim)")
       ->type_name("FILE");
+  app->add_option("--dtype", flags->dtype, "the source's dtype for all of them")
+      ->type_name("DTYPE");
   app->add_option("--filter", flags->filter, "only parameters whose names match")
       ->type_name("GLOB");
 }

@@ -14,6 +14,7 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "base/text_table.h"
 #include "cli/io.h"
 #include "cli/json.h"
 #include "cli/model.h"
@@ -24,6 +25,7 @@
 #include "placement/sharding.h"
 #include "planner/plan.h"
 #include "planner/plan_io.h"
+#include "planner/plan_text.h"
 #include "planner/planner.h"
 
 namespace meshift::cli {
@@ -37,12 +39,11 @@ int64_t Times(int64_t count, int64_t value) {
 
 absl::StatusOr<Plan> PlanParameter(const Parameter& parameter, const DeviceMesh& mesh,
                                    const std::string& from_text, const std::string& to_text,
-                                   const PlannerOptions& options) {
+                                   const ProblemFlags& flags, const PlannerOptions& options) {
   const absl::StatusOr<Sharding> from = Sharding::Parse(parameter.type, mesh, from_text);
   if (!from.ok()) return Annotate(from.status(), "--from");
-  const absl::StatusOr<Sharding> to = Sharding::Parse(parameter.type, mesh, to_text);
-  if (!to.ok()) return Annotate(to.status(), "--to");
-  return MakePlan(*from, *to, options);
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding to, ParseTarget(*from, to_text, flags));
+  return MakePlan(*from, to, options);
 }
 
 }  // namespace
@@ -92,6 +93,18 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
     model = *std::move(kept);
   }
 
+  if (flags.dtype) {
+    const absl::StatusOr<DType> dtype = ParseDType(*flags.dtype);
+    if (!dtype.ok()) return Annotate(dtype.status(), "--dtype");
+    for (Parameter& parameter : model.parameters) {
+      absl::StatusOr<TensorType> type = TensorType::Create(*dtype, parameter.type.shape);
+      if (!type.ok()) {
+        return Annotate(type.status(), fmt::format("parameter '{}'", parameter.name));
+      }
+      parameter.type = *std::move(type);
+    }
+  }
+
   ModelPlan result{model.name, {}};
   std::map<std::string, size_t> row_of;  // by tensor and placements
   for (const Parameter& parameter : model.parameters) {
@@ -103,7 +116,7 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
       ++result.rows[known->second].count;
       continue;
     }
-    absl::StatusOr<Plan> plan = PlanParameter(parameter, *mesh, from_text, to_text, options);
+    absl::StatusOr<Plan> plan = PlanParameter(parameter, *mesh, from_text, to_text, flags, options);
     if (!plan.ok()) {
       return Annotate(plan.status(), fmt::format("parameter '{}'", parameter.name));
     }
@@ -115,7 +128,7 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
 std::string StepsText(const Plan& plan) {
   std::string text;
   for (const Step& step : plan.steps()) {
-    text += fmt::format("{}{}{{{}}}", text.empty() ? "" : "; ", Name(step.op), MeshDimsText(step));
+    text += (text.empty() ? "" : "; ") + step.Label();
   }
   return text.empty() ? "nothing to do" : text;
 }
@@ -128,7 +141,7 @@ std::string RenderModelPreamble(const ModelPlan& model, const ProblemFlags& flag
                   model.name, flags.from.value_or(""), flags.to.value_or(""));
   text += fmt::format("# mesh {} ({})\n", first.from().mesh().ToString(),
                       CountText(first.from().mesh().NumRanks(), "rank"));
-  return text + RenderInputs(first);
+  return text + PlanInputsLine(first);
 }
 
 std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {

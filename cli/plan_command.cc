@@ -17,6 +17,7 @@
 #include "cli/render_text.h"
 #include "planner/plan.h"
 #include "planner/plan_io.h"
+#include "planner/plan_text.h"
 #include "planner/planner.h"
 
 namespace meshift::cli {
@@ -48,7 +49,7 @@ absl::Status RunOne(const PlanFlags& flags, Io& io) {
     io.out << (flags.messages ? PlanWithMessagesToJson(plan) : PlanToJson(plan)) << "\n";
     return absl::OkStatus();
   }
-  io.out << RenderPlan(plan);
+  io.out << PlanToText(plan);
   if (flags.messages) io.out << RenderMessages(plan);
   return absl::OkStatus();
 }

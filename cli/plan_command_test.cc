@@ -41,7 +41,26 @@ TEST(Plan, TwoPartialDimsAreOneAllReduceOverTheFlattenedGroup) {
 TEST(Plan, ThePerDimPlannerSaysThatItDoesNotKeepThePromise) {
   const Outcome outcome = Meshift(FlattenedArgs({"--planner", "per-dim"}));
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_EQ(Line(outcome.out, "promise").substr(0, 27), "promise replicas: NOT kept ");
+  EXPECT_EQ(Line(outcome.out, "promise").substr(0, 37), "promise replicas: NOT kept, only none");
+}
+
+TEST(Plan, TheTargetsDTypeMayBeAnother) {
+  const std::vector<std::string> args = {
+      "plan", "--mesh",    "fsdp=8,tp=2", "--tensor", "bf16[4096,512]", "--from", "P,S(1)",
+      "--to", "S(0),S(1)", "--to-dtype",  "f32",      "--reduce-dtype"};
+  const auto with = [&args](const char* dtype) {
+    std::vector<std::string> all = args;
+    all.push_back(dtype);
+    return Meshift(all);
+  };
+  const Outcome outcome = with("f32");
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(Line(outcome.out, "# meshift"),
+            "# meshift plan: bf16[4096,512], P,S(1) -> S(0),S(1) as f32");
+  EXPECT_EQ(Line(outcome.out, "0 ").substr(0, 12), "0       cast");
+  EXPECT_EQ(Line(outcome.out, "1 ").substr(0, 22), "1       reduce_scatter");
+  EXPECT_EQ(with("f33").code, 2);
+  EXPECT_EQ(with("f33").err.substr(0, 24), "meshift: --reduce-dtype:");
 }
 
 TEST(Plan, TheSameInputPrintsTheSameBytes) {

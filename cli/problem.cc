@@ -14,6 +14,7 @@
 #include "cli/io.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
+#include "placement/dtype.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
 #include "planner/plan.h"
@@ -59,7 +60,27 @@ absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io
     if (!planner.ok()) return Annotate(planner.status(), "--planner");
     options.planner = *planner;
   }
+  if (flags.reduce_dtype) {
+    const absl::StatusOr<DType> dtype = ParseDType(*flags.reduce_dtype);
+    if (!dtype.ok()) return Annotate(dtype.status(), "--reduce-dtype");
+    options.reduce_dtype = *dtype;
+  }
   return options;
+}
+
+absl::StatusOr<Sharding> ParseTarget(const Sharding& source, const std::string& placements,
+                                     const ProblemFlags& flags) {
+  TensorType tensor = source.tensor();
+  if (flags.to_dtype) {
+    const absl::StatusOr<DType> dtype = ParseDType(*flags.to_dtype);
+    if (!dtype.ok()) return Annotate(dtype.status(), "--to-dtype");
+    absl::StatusOr<TensorType> cast = TensorType::Create(*dtype, source.shape());
+    if (!cast.ok()) return Annotate(cast.status(), "--to-dtype");
+    tensor = *std::move(cast);
+  }
+  absl::StatusOr<Sharding> to = Sharding::Parse(std::move(tensor), source.mesh(), placements);
+  if (!to.ok()) return Annotate(to.status(), "--to");
+  return to;
 }
 
 absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io) {
@@ -68,6 +89,7 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string from_text, Require(flags.from, "--from"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string to_text, Require(flags.to, "--to"));
   MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(flags, io));
+  if (flags.dtype) return InvalidArgument("--dtype needs --model; --tensor says its dtype itself");
 
   const absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Parse(mesh_text);
   if (!mesh.ok()) return Annotate(mesh.status(), "--mesh");
@@ -77,9 +99,8 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io) {
   }
   absl::StatusOr<Sharding> from = Sharding::Parse(*tensor, *mesh, from_text);
   if (!from.ok()) return Annotate(from.status(), "--from");
-  absl::StatusOr<Sharding> to = Sharding::Parse(*tensor, *mesh, to_text);
-  if (!to.ok()) return Annotate(to.status(), "--to");
-  return Problem{*std::move(from), *std::move(to), std::move(options)};
+  MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, to_text, flags));
+  return Problem{*std::move(from), std::move(to), std::move(options)};
 }
 
 absl::StatusOr<std::string> Require(const std::optional<std::string>& value, const char* option) {
@@ -98,6 +119,9 @@ absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.tensor, "--tensor", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.from, "--from", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.to, "--to", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.to_dtype, "--to-dtype", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.reduce_dtype, "--reduce-dtype", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.dtype, "--dtype", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.model, "--model", other));
   return Exclude(flags.filter, "--filter", other);
 }

@@ -24,10 +24,13 @@ struct ProblemFlags {
   std::optional<std::string> tensor;
   std::optional<std::string> from;
   std::optional<std::string> to;
+  std::optional<std::string> to_dtype;      // of the target; none: the source's
+  std::optional<std::string> reduce_dtype;  // PlannerOptions::reduce_dtype
   std::optional<std::string> topology;
   std::optional<std::string> reproducibility;
   std::optional<std::string> planner;
   std::optional<std::string> model;
+  std::optional<std::string> dtype;  // of all the model's sources; none: the model's
   std::optional<std::string> filter;
 };
 
@@ -44,6 +47,10 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io);
 // in ".json".
 absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io& io);
 
+// `source` as the target has it: placed as `placements` say, of the dtype of --to-dtype.
+absl::StatusOr<Sharding> ParseTarget(const Sharding& source, const std::string& placements,
+                                     const ProblemFlags& flags);
+
 // The promises that this version plans; UNIMPLEMENTED for the others.
 absl::StatusOr<Reproducibility> ParsePromise(std::string_view text);
 
@@ -52,7 +59,7 @@ absl::StatusOr<std::string> Require(const std::optional<std::string>& value, con
 // INVALID_ARGUMENT where `value` was given although `other` excludes it.
 absl::Status Exclude(const std::optional<std::string>& value, const char* option,
                      const char* other);
-// Excludes the options that state a problem: mesh, tensor, from, to, model, filter.
+// Excludes the options that state a problem: mesh, tensor, from, to, dtypes, model, filter.
 absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other);
 
 }  // namespace meshift::cli

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/checked_math.h"
+#include "base/text_table.h"
 #include "cli/execute.h"
 #include "cli/model_plan.h"
 #include "cli/problem.h"
@@ -16,6 +17,7 @@
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
 #include "planner/plan.h"
+#include "planner/plan_text.h"
 
 namespace meshift::cli {
 namespace {
@@ -97,7 +99,7 @@ std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOp
   }
   const StepRun total = TotalOf(report);
   std::string text =
-      RenderPreamble(plan, "run") + OptionsText(plan, options, loaded) + table.ToString();
+      PlanPreamble(plan, "run") + OptionsText(plan, options, loaded) + table.ToString();
   text += fmt::format("total: {}, planned {} bytes, counted {} bytes, time {}\n",
                       CountText(plan.total().collectives, "collective"), plan.total().bytes_sent,
                       total.bytes_sent, TimeText(total.time_ns));

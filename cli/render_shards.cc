@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text_table.h"
 #include "cli/text.h"
 #include "mesh/device_mesh.h"
 #include "placement/box.h"

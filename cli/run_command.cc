@@ -23,6 +23,7 @@
 #include "comm/local/reduction_order.h"
 #include "planner/plan.h"
 #include "planner/plan_io.h"
+#include "planner/plan_text.h"
 #include "planner/planner.h"
 #include "planner/verifier.h"
 
@@ -65,7 +66,7 @@ absl::StatusOr<Candidate> ReadCandidate(const RunFlags& flags, Io& io) {
   MESHIFT_RETURN_IF_ERROR(Exclude(problem.planner, "--planner", "--plan"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(*flags.plan, io));
   PlanFault unread;
-  absl::StatusOr<Plan> plan = PlanFromJson(text, &unread);
+  absl::StatusOr<Plan> plan = ReadPlan(text, &unread);
   if (!plan.ok()) {
     if (unread.rule == "format") return BadFile(*flags.plan, plan.status());
     return Candidate{std::nullopt, std::move(unread)};

@@ -124,6 +124,8 @@ TEST(Run, TakesAPlanThatWasPrinted) {
   EXPECT_EQ(Line(from_stdin.out, "fingerprint"), Line(Meshift(Flattened()).out, "fingerprint"));
   EXPECT_EQ(Line(from_stdin.out, "# reduction"), Line(Meshift(Flattened()).out, "# reduction"));
   EXPECT_EQ(Meshift({"run", "--plan", WriteFile("plan.json", plan.out)}).code, 0);
+  args.resize(args.size() - 2);  // --format: the text form
+  EXPECT_EQ(Meshift({"run", "--plan", WriteFile("plan.txt", Meshift(args).out)}).code, 0);
 }
 
 TEST(Run, AllParametersOfAModel) {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -52,36 +51,6 @@ std::string RanksText(absl::Span<const int64_t> ranks) {
         end - i == 1 ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[end - 1]);
     i = end;
   }
-  return text;
-}
-
-TextTable::TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {
-  columns_[0].header = "# " + columns_[0].header;
-}
-
-void TextTable::AddRow(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-
-std::string TextTable::ToString() const {
-  std::vector<size_t> widths;
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    size_t width = columns_[c].header.size();
-    for (const auto& row : rows_) width = std::max(width, row[c].size());
-    widths.push_back(width);
-  }
-  std::string text;
-  const auto add_line = [&](const auto& cell_of) {
-    std::string line;
-    for (size_t c = 0; c < columns_.size(); ++c) {
-      if (c > 0) line += "  ";
-      const std::string& cell = cell_of(c);
-      const std::string padding(widths[c] - cell.size(), ' ');
-      line += columns_[c].align == Align::kLeft ? cell + padding : padding + cell;
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  };
-  add_line([&](size_t c) -> const std::string& { return columns_[c].header; });
-  for (const auto& row : rows_) add_line([&](size_t c) -> const std::string& { return row[c]; });
   return text;
 }
 

@@ -1,4 +1,4 @@
-// Numbers and tables as a person reads them.
+// Numbers as a person reads them.
 //
 //   BytesText(8178893);        // "7.8 MiB"
 //   TimeText(12345);           // "12.3 us"
@@ -21,26 +21,6 @@ std::string TimeText(int64_t ns);
 std::string CountText(int64_t count, const std::string& noun);
 // Runs of two or more as ranges; REQUIRES: ascending.
 std::string RanksText(absl::Span<const int64_t> ranks);
-
-// A table whose columns are as wide as their widest cell, two spaces apart. The header is a "#"
-// line, so that the rows grep and plot.
-class TextTable {
- public:
-  enum class Align : uint8_t { kLeft, kRight };
-  struct Column {
-    std::string header;
-    Align align = Align::kLeft;
-  };
-  explicit TextTable(std::vector<Column> columns);
-  // REQUIRES: as many cells as columns.
-  void AddRow(std::vector<std::string> cells);
-  // Header and rows, each line ending in "\n", none in a space.
-  std::string ToString() const;
-
- private:
-  std::vector<Column> columns_;
-  std::vector<std::vector<std::string>> rows_;
-};
 
 }  // namespace meshift::cli
 

@@ -39,15 +39,5 @@ TEST(Text, RanksAreShownAsRuns) {
   EXPECT_EQ(RanksText(std::vector<int64_t>{0, 1, 2, 7, 9, 10}), "0-2,7,9-10");
 }
 
-TEST(Text, ATableAlignsItsColumns) {
-  TextTable table({{"a"}, {"b", TextTable::Align::kRight}, {"c"}});
-  table.AddRow({"1", "10", ""});
-  table.AddRow({"100", "2", "x"});
-  EXPECT_EQ(table.ToString(),
-            "# a   b  c\n"
-            "1    10\n"
-            "100   2  x\n");
-}
-
 }  // namespace
 }  // namespace meshift::cli

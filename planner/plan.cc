@@ -81,11 +81,13 @@ absl::StatusOr<StepSizes> ParseStepSizes(std::string_view name) {
   return FindName<StepSizes>(kStepSizesNames, name, "kind of sizes");
 }
 
+std::string Step::Label() const {
+  return fmt::format("{}{{{}}}", Name(op),
+                     op == StepOp::kCast ? std::string(Name(after.dtype())) : MeshDimNames(*this));
+}
+
 std::string Step::ToString() const {
-  // A cast says to what, in place of mesh dims.
-  return fmt::format("{}{{{}}} -> {}", Name(op),
-                     op == StepOp::kCast ? Name(after.dtype()) : MeshDimNames(*this),
-                     after.PlacementsText());
+  return fmt::format("{} -> {}", Label(), after.PlacementsText());
 }
 
 Fingerprint Fingerprint::Of(std::string_view text) {

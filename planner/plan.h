@@ -79,7 +79,9 @@ struct Step {
   int64_t bytes_sent = 0;
   int64_t est_ns = 0;
 
-  // "all_reduce{ddp,fsdp} -> R,R,R"; "cast{bf16} -> R,R,R"
+  // "all_reduce{ddp,fsdp}"; "cast{bf16}"
+  std::string Label() const;
+  // "all_reduce{ddp,fsdp} -> R,R,R"
   std::string ToString() const;
   friend bool operator==(const Step&, const Step&) = default;
 };

@@ -1,0 +1,36 @@
+// A table as a person reads it: columns as wide as their widest cell, two spaces apart. The header
+// is a "#" line, so that the rows grep and plot.
+//
+//   TextTable table({{"rank"}, {"bytes", TextTable::Align::kRight}});
+//   table.AddRow({"0", "1024"});
+//   table.ToString();  // "# rank  bytes\n0        1024\n"
+#ifndef MESHIFT_BASE_TEXT_TABLE_H_
+#define MESHIFT_BASE_TEXT_TABLE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace meshift {
+
+class TextTable {
+ public:
+  enum class Align : uint8_t { kLeft, kRight };
+  struct Column {
+    std::string header;
+    Align align = Align::kLeft;
+  };
+  explicit TextTable(std::vector<Column> columns);
+  // REQUIRES: as many cells as columns.
+  void AddRow(std::vector<std::string> cells);
+  // Header and rows, each line ending in "\n", none in a space.
+  std::string ToString() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_BASE_TEXT_TABLE_H_
