@@ -17,11 +17,13 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <type_traits>
 
 #include "placement/placement.h"
+#include "testing/cast.h"
 #include "testing/number.h"
 #include "testing/values.h"
 
@@ -57,6 +59,14 @@ struct RecipeInput {
   bool divided_in_parts = false;  // the target keeps some of the source's partial mesh dims
   Values values = Values::kExact;
   uint64_t seed = 0;
+  // Where contributions are held in another dtype and cast to that of the recipe: that dtype.
+  const NumberOps* held = nullptr;
+  bool held_is_exact = false;  // that cast
+  // Results are cast, and parts of them put together after that: no integer may wrap.
+  bool no_wrap = false;
+  // Of what is cast: the largest magnitude of what is rough, and of totals of small integers.
+  double largest = std::numeric_limits<double>::infinity();
+  uint64_t most = uint64_t{1} << 60;
 };
 
 struct Recipe {
@@ -69,6 +79,8 @@ struct Recipe {
   int64_t divisor = 1;
   uint64_t limit = 0;  // kMultiple: |value / divisor| is at most this
   int scale = 0;       // kMantissa: values are divided by 2^scale, so that no sum overflows
+  const NumberOps* held = nullptr;  // as in RecipeInput
+  bool held_is_exact = false;
 };
 
 inline uint64_t Mix(uint64_t x) {  // the finaliser of splitmix64
@@ -82,6 +94,10 @@ inline uint64_t ElementHash(const Recipe& recipe, int64_t element) {
 inline uint64_t ScaleTo(uint64_t hash, uint64_t n) {  // 0 .. n-1
   return static_cast<uint64_t>(static_cast<Uint128>(hash) * n >> 64);
 }
+
+// 16 bytes that are only moved.
+template <typename T>
+inline constexpr bool kIsRaw = T::kFamily == Family::kInteger && sizeof(typename T::Bits) == 16;
 
 // Scatters the partial coordinates: active slots of an element are not neighbours.
 inline uint64_t Place(const Recipe& recipe, uint64_t partial) {
@@ -112,6 +128,27 @@ typename T::Bits AnyValue(uint64_t w) {
   }
 }
 
+// As AnyValue; a value that the held dtype has where all of its values are T's.
+template <typename T>
+typename T::Bits AnyHeld(const Recipe& recipe, uint64_t w) {
+  if constexpr (kIsRaw<T>) {
+    return AnyValue<T>(w);
+  } else {
+    return recipe.held_is_exact ? FromNumber<T>(recipe.held->any(w)) : AnyValue<T>(w);
+  }
+}
+
+// What is left of a contribution that is held in another dtype.
+template <typename T>
+typename T::Bits Held(const Recipe& recipe, typename T::Bits bits) {
+  if constexpr (kIsRaw<T>) {
+    return bits;
+  } else {
+    if (recipe.held == nullptr) return bits;
+    return FromNumber<T>(recipe.held->round(ToNumber<T>(bits)));
+  }
+}
+
 // Floats for min and max. A quarter of the elements have zeros of both signs only, a quarter one
 // NaN with a payload and some infinities, a quarter infinities, a quarter single zeros.
 template <typename T>
@@ -129,31 +166,31 @@ typename T::Bits SpecialValue(const Recipe& recipe, uint64_t hash, uint64_t w, u
       }
       [[fallthrough]];
     case 2:
-      return rare ? static_cast<Bits>(sign | T::kInfinity) : AnyValue<T>(w);
+      return rare ? static_cast<Bits>(sign | T::kInfinity) : AnyHeld<T>(recipe, w);
     default:
-      return rare ? sign : AnyValue<T>(w);
+      return rare ? sign : AnyHeld<T>(recipe, w);
   }
 }
 
 // What slot `s` (sparse modes; REQUIRES s < active) or place `s` contributes to the element of
-// `hash`.
+// `hash`, before it is held.
 template <typename T, Mode kMode>
-typename T::Bits Active(const Recipe& recipe, uint64_t hash, uint64_t s) {
+typename T::Bits Drawn(const Recipe& recipe, uint64_t hash, uint64_t s) {
   using Bits = typename T::Bits;
   using Wide = typename T::Wide;
   const uint64_t w = Mix(hash ^ (s + 1) * 0xd1342543de82ef95);
   if constexpr (T::kFamily == Family::kComplex && kMode != Mode::kPlain && kMode != Mode::kFactor) {
     using Part = typename T::Part;
-    return {Active<Part, kMode>(recipe, hash, s),
-            Active<Part, kMode>(recipe, ~hash * 0x9e3779b97f4a7c15, s)};
+    return {Drawn<Part, kMode>(recipe, hash, s),
+            Drawn<Part, kMode>(recipe, ~hash * 0x9e3779b97f4a7c15, s)};
   } else if constexpr (kMode == Mode::kPlain) {
-    return AnyValue<T>(w);
+    return AnyHeld<T>(recipe, w);
   } else if constexpr (kMode == Mode::kOdd) {
     return static_cast<Bits>(AnyValue<T>(w) | 1);
   } else if constexpr (kMode == Mode::kSpecial) {
     return SpecialValue<T>(recipe, hash, w, s);
   } else if constexpr (kMode == Mode::kMultiple) {
-    if constexpr (!T::kSigned) {
+    if (!T::kSigned || (recipe.held != nullptr && !recipe.held->is_signed)) {
       return T::Encode(static_cast<Wide>(ScaleTo(w, recipe.limit + 1) * recipe.divisor));
     } else {
       const auto x = static_cast<int64_t>(ScaleTo(w, 2 * recipe.limit + 1)) -
@@ -162,7 +199,9 @@ typename T::Bits Active(const Recipe& recipe, uint64_t hash, uint64_t s) {
     }
   } else if constexpr (kMode == Mode::kPair) {
     const bool negative = (s ^ hash) & 1;
-    if constexpr (T::kFamily == Family::kFloat) {
+    if (recipe.held != nullptr) {
+      return T::Encode(static_cast<Wide>(!recipe.held->is_signed ? 0 : negative ? -1 : 1));
+    } else if constexpr (T::kFamily == Family::kFloat) {
       return T::Encode(negative ? -1.0 : 1.0);
     } else if constexpr (T::kSigned) {
       return negative ? static_cast<Bits>(T::kMin + 1) : T::kMax;
@@ -198,6 +237,11 @@ typename T::Bits Active(const Recipe& recipe, uint64_t hash, uint64_t s) {
   }
 }
 
+template <typename T, Mode kMode>
+typename T::Bits Active(const Recipe& recipe, uint64_t hash, uint64_t s) {
+  return Held<T>(recipe, Drawn<T, kMode>(recipe, hash, s));
+}
+
 // What the partial coordinate at `place` contributes to the element of `hash`.
 template <typename T, Mode kMode>
 typename T::Bits Contribution(const Recipe& recipe, uint64_t hash, uint64_t place) {
@@ -208,9 +252,9 @@ typename T::Bits Contribution(const Recipe& recipe, uint64_t hash, uint64_t plac
     if (slot >= recipe.partials) slot -= recipe.partials;
     if (slot < recipe.active) return Active<T, kMode>(recipe, hash, slot);
     if constexpr (kMode == Mode::kFactor || kMode == Mode::kRoughFactors) {
-      return Identity<T>(ReduceOp::kProduct);
+      return Held<T>(recipe, Identity<T>(ReduceOp::kProduct));
     } else if constexpr (kMode == Mode::kClearBits) {
-      return T::kAllOnes;
+      return Held<T>(recipe, T::kAllOnes);
     } else {
       return typename T::Bits{};
     }
@@ -313,6 +357,8 @@ uint64_t ExactMultiples(int64_t divisor) {
 
 // How many contributions count at most in sparse modes; as many products of 2 fit into e4m3.
 inline constexpr uint64_t kMaxActive = 8;
+// As many products of 3 fit into i8.
+inline constexpr uint64_t kMaxUnwrapped = 4;
 // Four factors between 1/2 and 2 never leave the normal numbers of any float.
 inline constexpr uint64_t kMaxRoughFactors = 4;
 
@@ -322,16 +368,21 @@ Mode ModeOf(const RecipeInput& input, ReduceOp op) {
   constexpr bool kIsBool = T::kFamily == Family::kBool;
   const bool rounding = input.values == Values::kRounding;
   // A float that only the target makes partial: a sum of values of all magnitudes would hide some.
-  if (!input.op.has_value()) return Has<T>(Mode::kModerate) ? Mode::kModerate : Mode::kPlain;
+  if (!input.op.has_value()) {
+    if (Has<T>(Mode::kModerate)) return Mode::kModerate;
+    return input.no_wrap && Has<T>(Mode::kMultiple) ? Mode::kMultiple : Mode::kPlain;
+  }
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
       if (rounding && !kIsInteger) return Mode::kMantissa;
       // Truncating in parts is another value, unless every part is whole.
-      if (rounding && !(input.divisor > 1 && input.divided_in_parts)) return Mode::kPlain;
+      if (rounding && !input.no_wrap && !(input.divisor > 1 && input.divided_in_parts)) {
+        return Mode::kPlain;
+      }
       return Mode::kMultiple;
     case ReduceOp::kProduct:
-      if (!rounding) return Mode::kFactor;
+      if (!rounding || (kIsInteger && input.no_wrap)) return Mode::kFactor;
       return kIsInteger ? Mode::kOdd : Mode::kRoughFactors;
     case ReduceOp::kMin:
       if (kIsBool) return Mode::kClearBits;
@@ -358,6 +409,8 @@ Recipe MakeRecipe(const RecipeInput& input) {
   recipe.op = input.op.value_or(ReduceOp::kSum);
   recipe.mode = ModeOf<T>(input, recipe.op);
   recipe.partials = static_cast<uint64_t>(input.partials);
+  recipe.held = input.held;
+  recipe.held_is_exact = input.held_is_exact;
   recipe.divisor = input.divisor;
   recipe.key = Mix(input.seed + 0x2545f4914f6cdd1d) ^ static_cast<uint64_t>(input.values);
   recipe.base = ScaleTo(Mix(recipe.key + 1), recipe.partials);
@@ -366,21 +419,25 @@ Recipe MakeRecipe(const RecipeInput& input) {
   recipe.active = recipe.partials;
   if constexpr (Has<T>(Mode::kMultiple)) {
     if (recipe.mode == Mode::kMultiple) {
-      const uint64_t multiples = ExactMultiples<T>(input.divisor);
-      if (multiples == 0) recipe.mode = Mode::kPair;
+      const uint64_t multiples = std::min(ExactMultiples<T>(input.divisor), input.most);
+      // What is held is one term, not a sum.
+      const uint64_t held =
+          input.held != nullptr ? input.held->multiples(input.divisor) : multiples;
+      if (std::min(multiples, held) == 0) recipe.mode = Mode::kPair;
       recipe.active = std::min({recipe.partials, kMaxActive, std::max<uint64_t>(multiples, 2)});
-      recipe.limit = multiples / recipe.active;
+      recipe.limit = std::min(multiples / recipe.active, held);
       if (multiples == 1) recipe.active = recipe.limit = 1;
     }
   }
   if (IsSparse(recipe.mode)) {
     const uint64_t most = recipe.mode == Mode::kPair           ? 2
                           : recipe.mode == Mode::kRoughFactors ? kMaxRoughFactors
+                          : input.no_wrap                      ? kMaxUnwrapped
                                                                : kMaxActive;
     recipe.active = std::min(recipe.active, most);
   }
   if constexpr (T::kFamily == Family::kFloat) {
-    const double largest = T::Decode(T::kMaxBits);
+    const double largest = std::min(T::Decode(T::kMaxBits), input.largest);
     while (std::ldexp(4.0 * static_cast<double>(input.partials), -recipe.scale) > largest) {
       ++recipe.scale;
     }

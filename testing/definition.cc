@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,8 +20,11 @@
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
+#include "placement/op_table.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
+#include "testing/cast.h"
+#include "testing/cast_case.h"
 #include "testing/contribution.h"
 #include "testing/geometry.h"
 #include "testing/typed.h"
@@ -48,7 +53,8 @@ Partials PartialsOf(const Sharding& sharding) {
 }
 
 absl::Status CheckPair(const Sharding& source, const Sharding& target) {
-  if (!(source.tensor() == target.tensor())) {
+  MESHIFT_RETURN_IF_ERROR(CheckCastOf(source.dtype(), target.dtype()));
+  if (!(source.shape() == target.shape())) {
     return InvalidArgument("The source is {} and the target {}: they must be one tensor",
                            source.tensor().ToString(), target.tensor().ToString());
   }
@@ -68,6 +74,44 @@ absl::Status CheckPair(const Sharding& source, const Sharding& target) {
   return absl::OkStatus();
 }
 
+// How the dtype gets from the source's to the target's, and which partial mesh dims stay.
+struct Path {
+  DType reduce;            // that of the source where nothing is reduced
+  bool reduces = false;    // any mesh dim
+  std::vector<bool> kept;  // per mesh dim: partial in source and target, and not reduced
+};
+
+Path PathOf(const Sharding& source, const Sharding& target, std::optional<DType> reduce_dtype) {
+  const bool one_mesh = source.mesh() == target.mesh();
+  Path path{.reduce = source.dtype(), .kept = std::vector<bool>(source.mesh().NumDims())};
+  bool keeps = false;
+  for (int d = 0; d < source.mesh().NumDims(); ++d) {
+    if (!source.placement(d).IsPartial()) continue;
+    path.kept[d] = one_mesh && target.placement(d).IsPartial();
+    if (source.mesh().dim(d).size > 1) (path.kept[d] ? keeps : path.reduces) = true;
+  }
+  const auto is_exact = [](DType from, DType to) { return from == to || IsExact(from, to); };
+  const bool recasts = keeps && !is_exact(source.dtype(), target.dtype());
+  if (!path.reduces && !recasts) return path;
+  path.reduce = reduce_dtype.value_or(ReduceDTypeOf(source.dtype(), target.dtype()));
+  if (!recasts && is_exact(source.dtype(), path.reduce) && is_exact(path.reduce, target.dtype())) {
+    return path;
+  }
+  path.reduces = true;
+  path.kept.assign(path.kept.size(), false);
+  return path;
+}
+
+absl::Status CheckPath(const Path& path, const Sharding& source, const Sharding& target) {
+  MESHIFT_RETURN_IF_ERROR(CheckCastOf(source.dtype(), path.reduce));
+  MESHIFT_RETURN_IF_ERROR(CheckCastOf(path.reduce, target.dtype()));
+  for (const Placement& placement : source.placements()) {
+    if (!path.reduces || !placement.IsPartial()) continue;
+    MESHIFT_RETURN_IF_ERROR(CheckReduce(placement.op(), path.reduce));
+  }
+  return absl::OkStatus();
+}
+
 // Makes the region one of bytes that hold two f4e2m1. A Sharding has none that cuts inside a byte.
 void PackRows(Region* region) {
   region->lo.back() /= 2;
@@ -82,10 +126,13 @@ struct Oracle::Rep {
   bool packed = false;  // f4e2m1: elements are bytes, and the last dim is halved
   Shape shape;
   Partials from, to;
-  std::vector<bool> kept;  // per mesh dim: partial in source and target
-  const TypedOps* ops = nullptr;
-  Positions positions;          // of the target
-  std::vector<Region> regions;  // per entry of positions.shards
+  std::vector<bool> kept;         // per mesh dim: partial in source and target
+  const TypedOps* ops = nullptr;  // of the target
+  int source_bytes = 0;           // of an element
+  std::optional<CastCase> casts;  // where any dtype is another
+  RecipeInput cast_input;         // what casts ask of recipes
+  Positions positions;            // of the target
+  std::vector<Region> regions;    // per entry of positions.shards
 
   Region RegionOf(const Sharding& sharding, int64_t position) const {
     Region region = RegionAt(sharding, sharding.mesh().CoordinateAt(position));
@@ -109,12 +156,37 @@ struct Oracle::Rep {
     return false;
   }
   Recipe RecipeOf(const Fill& fill) const {
-    return ops->make_recipe({.op = from.op,
-                             .partials = from.count,
-                             .divisor = from.divisor,
-                             .divided_in_parts = KeepsAny(),
-                             .values = fill.values,
-                             .seed = fill.seed});
+    RecipeInput input = cast_input;
+    input.op = from.op;
+    input.partials = from.count;
+    input.divisor = from.divisor;
+    input.divided_in_parts = KeepsAny();
+    input.values = fill.values;
+    input.seed = fill.seed;
+    return (casts.has_value() ? casts->reduce_ops() : *ops).make_recipe(input);
+  }
+  void SetCasts(DType reduce) {
+    // Over a mesh dim of size 1 nothing is reduced.
+    if (from.count == 1) from.op.reset();
+    if (to.count == 1) to.op.reset();
+    const NumberOps& held = NumberOpsOf(source.dtype());
+    const NumberOps& target_numbers = NumberOpsOf(target.dtype());
+    casts.emplace(source.dtype(), reduce, target.dtype(),
+                  !from.op.has_value() && !to.op.has_value());
+    ops = &OpsOf(target.dtype());
+    source_bytes = held.bytes;
+    if (source.dtype() != reduce) {
+      cast_input.held = &held;
+      cast_input.held_is_exact = IsExact(source.dtype(), reduce);
+    }
+    cast_input.no_wrap = KeepsAny() || to.op.has_value();
+    cast_input.largest = std::min(held.largest, target_numbers.largest);
+    // A few bits more than the target has, so that casts round, but no contribution gets lost.
+    const double most = std::ldexp(1.0, std::min(target_numbers.digits + 6, 24));
+    cast_input.most = static_cast<uint64_t>(std::min(most, target_numbers.largest));
+  }
+  int BytesOf(const Sharding& sharding) const {
+    return &sharding == &source ? source_bytes : ops->element_bytes;
   }
   std::string IndexText(int64_t element) const {
     std::vector<int64_t> index(shape.size());
@@ -126,7 +198,7 @@ struct Oracle::Rep {
     return fmt::format("[{}]", fmt::join(index, ","));
   }
   std::string ValueText(const std::byte* value) const {
-    return packed ? ops->to_text(value) : OpsOf(source.dtype()).to_text(value);
+    return packed ? ops->to_text(value) : OpsOf(target.dtype()).to_text(value);
   }
   std::string WrongText(const Fault& fault) const {
     const int64_t rank = target.mesh().RankAt(fault.position);
@@ -148,7 +220,7 @@ struct Oracle::Rep {
       return InvalidArgument("Position {} is not in a mesh of {} ranks", position,
                              sharding.mesh().NumRanks());
     }
-    const int64_t bytes = RegionOf(sharding, position).NumElements() * ops->element_bytes;
+    const int64_t bytes = RegionOf(sharding, position).NumElements() * BytesOf(sharding);
     if (static_cast<int64_t>(size) == bytes) return absl::OkStatus();
     return InvalidArgument("The buffer of rank {} has {} bytes; its part of {} has {}",
                            sharding.mesh().RankAt(position), size, sharding.ToString(), bytes);
@@ -172,29 +244,30 @@ std::string CheckResult::ToString() const {
   return text;
 }
 
-absl::StatusOr<Oracle> Oracle::Create(const Sharding& source, const Sharding& target) {
+absl::StatusOr<Oracle> Oracle::Create(const Sharding& source, const Sharding& target,
+                                      std::optional<DType> reduce_dtype) {
   MESHIFT_RETURN_IF_ERROR(CheckPair(source, target));
+  Path path = PathOf(source, target, reduce_dtype);
+  MESHIFT_RETURN_IF_ERROR(CheckPath(path, source, target));
   auto rep = std::make_shared<Rep>(Rep{.source = source,
                                        .target = target,
                                        .packed = source.dtype() == DType::kF4E2M1,
                                        .shape = source.shape(),
                                        .from = PartialsOf(source),
                                        .to = PartialsOf(target),
-                                       .kept = {},
+                                       .kept = std::move(path.kept),
                                        .ops = nullptr,
+                                       .casts = std::nullopt,
+                                       .cast_input = {},
                                        .positions = PositionsOf(target),
                                        .regions = {}});
-  rep->kept.resize(source.mesh().NumDims());
-  if (source.mesh() == target.mesh()) {
-    for (int d = 0; d < source.mesh().NumDims(); ++d) {
-      rep->kept[d] = source.placement(d).IsPartial() && target.placement(d).IsPartial();
-    }
-  }
   if (rep->packed) rep->shape.back() /= 2;
   const bool raw = rep->packed || (!rep->from.op.has_value() && !rep->to.op.has_value());
   const bool is_bool = source.dtype() == DType::kBool;  // not every byte is one
   rep->ops = raw && !is_bool ? &RawOps(rep->packed ? 1 : BitWidth(source.dtype()) / 8)
                              : &OpsOf(source.dtype());
+  rep->source_bytes = rep->ops->element_bytes;
+  if (path.reduce != source.dtype() || target.dtype() != path.reduce) rep->SetCasts(path.reduce);
   rep->regions.reserve(rep->positions.shards.size());
   for (const int64_t position : rep->positions.shards) {
     rep->regions.push_back(rep->RegionOf(target, position));
@@ -206,7 +279,7 @@ const Sharding& Oracle::source() const { return rep_->source; }
 const Sharding& Oracle::target() const { return rep_->target; }
 
 int64_t Oracle::SourceBytes(int64_t position) const {
-  return rep_->RegionOf(rep_->source, position).NumElements() * rep_->ops->element_bytes;
+  return rep_->RegionOf(rep_->source, position).NumElements() * rep_->source_bytes;
 }
 
 int64_t Oracle::TargetBytes(int64_t position) const {
@@ -219,8 +292,13 @@ absl::Status Oracle::FillSource(const Fill& fill, int64_t position,
   MESHIFT_RETURN_IF_ERROR(rep.CheckBuffer(rep.source, position, local.size()));
   const Recipe recipe = rep.RecipeOf(fill);
   const uint64_t partial = rep.PartialIndex(rep.source.mesh().CoordinateAt(position));
-  rep.ops->fill(recipe, rep.shape, rep.RegionOf(rep.source, position), Place(recipe, partial),
-                local.data());
+  const Region region = rep.RegionOf(rep.source, position);
+  if (rep.casts.has_value()) {
+    rep.casts->Fill(recipe, fill.values == Values::kSpecial, rep.shape, region,
+                    Place(recipe, partial), local.data());
+  } else {
+    rep.ops->fill(recipe, rep.shape, region, Place(recipe, partial), local.data());
+  }
   return absl::OkStatus();
 }
 
@@ -260,7 +338,12 @@ absl::Status Oracle::MakeTarget(const Fill& fill, int64_t position,
     }
     for (const uint64_t index : indices) places.push_back(Place(recipe, index));
   }
-  rep.ops->total(recipe, rep.shape, region, places, divisor, local.data());
+  if (rep.casts.has_value()) {
+    rep.casts->Total(recipe, fill.values == Values::kSpecial, rep.shape, region, places, divisor,
+                     local.data());
+  } else {
+    rep.ops->total(recipe, rep.shape, region, places, divisor, local.data());
+  }
   return absl::OkStatus();
 }
 
@@ -275,12 +358,19 @@ absl::StatusOr<CheckResult> Oracle::Check(
     MESHIFT_RETURN_IF_ERROR(
         rep.CheckBuffer(rep.target, static_cast<int64_t>(p), targets[p].size()));
   }
-  const Judgement judgement = rep.ops->judge(rep.RecipeOf(fill), {.shape = rep.shape,
-                                                                  .positions = &rep.positions,
-                                                                  .regions = rep.regions,
-                                                                  .op = rep.to.op,
-                                                                  .divisor = rep.to.divisor,
-                                                                  .buffers = targets});
+  const Recipe recipe = rep.RecipeOf(fill);
+  std::unique_ptr<Wants> wants;
+  if (rep.casts.has_value()) {
+    const int64_t operations = rep.from.count + rep.to.count + 8;
+    wants = rep.casts->WantsOf(recipe, fill.values == Values::kSpecial, operations);
+  }
+  const Judgement judgement = rep.ops->judge(recipe, {.shape = rep.shape,
+                                                      .positions = &rep.positions,
+                                                      .regions = rep.regions,
+                                                      .op = rep.to.op,
+                                                      .divisor = rep.to.divisor,
+                                                      .buffers = targets,
+                                                      .wants = wants.get()});
   CheckResult result;
   result.wrong = judgement.wrong;
   result.replicas_differ = judgement.replicas_differ;

@@ -27,11 +27,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "placement/dtype.h"
 #include "placement/sharding.h"
 #include "testing/values.h"
 
@@ -62,9 +64,16 @@ struct CheckResult {
 // An immutable value. Safe for concurrent use.
 class Oracle {
  public:
-  // The meshes may be two. INVALID_ARGUMENT: another tensor, a mesh dim whose partial op changes,
-  // S -> P(avg). O(ranks of the target).
-  static absl::StatusOr<Oracle> Create(const Sharding& source, const Sharding& target);
+  // The meshes may be two, and the target's dtype another. INVALID_ARGUMENT: another shape, a mesh
+  // dim whose partial op changes, S -> P(avg), a cast or a reduction that there is not. O(ranks of
+  // the target).
+  //
+  // Where a reduction takes place, contributions are cast to the reduce dtype, reduced in it, and
+  // the result is cast to the target's; else elements are cast at once. `reduce_dtype` nullopt: the
+  // default of docs/plan_format.md. Mesh dims that are partial on both sides keep their
+  // contributions where all casts are exact, and are reduced and made anew where not.
+  static absl::StatusOr<Oracle> Create(const Sharding& source, const Sharding& target,
+                                       std::optional<DType> reduce_dtype = std::nullopt);
 
   // REQUIRES: a position of the source's mesh, of the target's.
   int64_t SourceBytes(int64_t position) const;

@@ -1,15 +1,22 @@
 #include "testing/naive_engine.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
+#include "placement/cast.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
@@ -42,13 +49,14 @@ class NaiveEngine {
  public:
   using Bits = typename T::Bits;
 
+  // Unless `keeps`, mesh dims that are partial on both sides are reduced too.
   NaiveEngine(const Sharding& from, const Sharding& to, const Buffers& in,
-              const NaiveOptions& options)
-      : from_(from), to_(to), in_(in), options_(options), random_(options.seed) {
+              const NaiveOptions& options, bool keeps)
+      : from_(from), to_(to), in_(in), options_(options), keeps_(keeps), random_(options.seed) {
     for (int d = 0; d < from.mesh().NumDims(); ++d) {
       if (!from.placement(d).IsPartial()) continue;
       op_ = from.placement(d).op();
-      if (!to.placement(d).IsPartial()) reduced_.push_back(d);
+      if (!keeps || !to.placement(d).IsPartial()) reduced_.push_back(d);
       std::vector<int64_t> order(from.mesh().dim(d).size);
       std::iota(order.begin(), order.end(), 0);
       random_.Shuffle(order);
@@ -101,7 +109,7 @@ class NaiveEngine {
   Bits ValueAt(Index coordinate, int64_t element) {
     for (int d = 0; d < to_.mesh().NumDims(); ++d) {
       const Placement& placement = to_.placement(d);
-      if (!placement.IsPartial() || from_.placement(d).IsPartial()) continue;
+      if (!placement.IsPartial() || (keeps_ && from_.placement(d).IsPartial())) continue;
       if (placement.op() != ReduceOp::kAvg && coordinate[d] != 0) {
         return Identity<T>(placement.op());
       }
@@ -146,6 +154,7 @@ class NaiveEngine {
   const Sharding& to_;
   const Buffers& in_;
   const NaiveOptions& options_;
+  const bool keeps_;
   Random random_;
   ReduceOp op_ = ReduceOp::kSum;
   std::vector<int> reduced_;  // mesh dims
@@ -157,53 +166,190 @@ class NaiveEngine {
 
 template <typename T>
 Buffers RunAs(const Sharding& from, const Sharding& to, const Buffers& in,
-              const NaiveOptions& options) {
-  return NaiveEngine<T>(from, to, in, options).Run();
+              const NaiveOptions& options, bool keeps) {
+  return NaiveEngine<T>(from, to, in, options, keeps).Run();
+}
+
+// visit(T()) for the type of `dtype`.
+template <typename Visit>
+auto WithType(DType dtype, Visit visit) {
+  switch (dtype) {
+    case DType::kBool:
+      return visit(Bool());
+    case DType::kI8:
+      return visit(I8());
+    case DType::kI16:
+      return visit(I16());
+    case DType::kI32:
+      return visit(I32());
+    case DType::kI64:
+      return visit(I64());
+    case DType::kU8:
+      return visit(U8());
+    case DType::kU16:
+      return visit(U16());
+    case DType::kU32:
+      return visit(U32());
+    case DType::kU64:
+      return visit(U64());
+    case DType::kF16:
+      return visit(F16());
+    case DType::kBF16:
+      return visit(BF16());
+    case DType::kF32:
+      return visit(F32());
+    case DType::kF64:
+      return visit(F64());
+    case DType::kF8E4M3:
+      return visit(F8E4M3());
+    case DType::kF8E5M2:
+      return visit(F8E5M2());
+    case DType::kC64:
+      return visit(C64());
+    default:
+      return visit(C128());
+  }
+}
+
+// All magnitudes of a float of at most 16 bits, and one beyond the largest, by their bits: a sorted
+// list.
+template <typename T>
+const std::vector<long double>& Magnitudes() {
+  static const auto& magnitudes = *new std::vector<long double>([] {
+    std::vector<long double> list;
+    for (uint32_t bits = 0; bits <= T::kMaxBits; ++bits) {
+      list.push_back(T::Decode(static_cast<typename T::Bits>(bits)));
+    }
+    list.push_back(2 * list.back() - list[list.size() - 2]);
+    return list;
+  }());
+  return magnitudes;
+}
+
+// A real number holds any value of any real dtype.
+using Real = long double;
+static_assert(std::numeric_limits<Real>::digits >= 64);
+
+template <typename T>
+typename T::Bits Nearest(Real value) {
+  using Bits = typename T::Bits;
+  if (std::isnan(value)) return T::kNan;
+  if constexpr (sizeof(Bits) == 8) {
+    return T::Encode(static_cast<double>(value));
+  } else if constexpr (sizeof(Bits) == 4) {
+    return std::bit_cast<uint32_t>(static_cast<float>(value));
+  } else {
+    const std::vector<Real>& all = Magnitudes<T>();
+    const Real magnitude = std::abs(value);
+    const auto above = std::lower_bound(all.begin(), all.end(), magnitude) - all.begin();
+    auto best = above;
+    if (above == std::ssize(all)) {
+      best = above - 1;
+    } else if (above > 0) {
+      const Real down = magnitude - all[above - 1];
+      const Real up = all[above] - magnitude;
+      if (down < up || (down == up && above % 2 == 1)) best = above - 1;
+    }
+    const bool beyond = best > T::kMaxBits;
+    if (beyond && T::kInfinity == T::kMaxBits) return T::kNan;
+    const Bits bits = beyond ? T::kInfinity : static_cast<Bits>(best);
+    return static_cast<Bits>(std::signbit(value) ? bits | T::kSign : bits);
+  }
+}
+
+template <typename S, typename T>
+typename T::Bits CastOne(typename S::Bits bits) {
+  constexpr bool kFromReal = S::kFamily == Family::kFloat;
+  constexpr bool kToReal = T::kFamily == Family::kFloat;
+  if constexpr (T::kFamily == Family::kComplex) {
+    if constexpr (S::kFamily == Family::kComplex) {
+      return {CastOne<typename S::Part, typename T::Part>(bits.re),
+              CastOne<typename S::Part, typename T::Part>(bits.im)};
+    } else {
+      return {CastOne<S, typename T::Part>(bits), 0};
+    }
+  } else if constexpr (S::kFamily == Family::kComplex) {
+    return {};  // refused
+  } else if constexpr (T::kFamily == Family::kBool) {
+    return S::Decode(bits) != 0 ? 1 : 0;
+  } else if constexpr (kToReal) {
+    return Nearest<T>(static_cast<Real>(S::Decode(bits)));
+  } else if constexpr (kFromReal) {
+    const Real value = std::trunc(static_cast<Real>(S::Decode(bits)));
+    if (std::isnan(value)) return 0;
+    if (value <= static_cast<Real>(T::Decode(T::kMin))) return T::kMin;
+    if (value >= static_cast<Real>(T::Decode(T::kMax))) return T::kMax;
+    return static_cast<typename T::Bits>(static_cast<Int128>(value));
+  } else {
+    return static_cast<typename T::Bits>(S::Decode(bits));
+  }
+}
+
+Buffers CastAll(DType from, DType to, const Buffers& in) {
+  if (from == to) return in;
+  return WithType(from, [&]<typename S>(S /*type*/) {
+    return WithType(to, [&]<typename T>(T /*type*/) {
+      Buffers out(in.size());
+      for (size_t p = 0; p < in.size(); ++p) {
+        const size_t count = in[p].size() / sizeof(typename S::Bits);
+        out[p].resize(count * sizeof(typename T::Bits));
+        for (size_t i = 0; i < count; ++i) {
+          typename S::Bits bits;
+          std::memcpy(&bits, in[p].data() + i * sizeof(bits), sizeof(bits));
+          const typename T::Bits cast = CastOne<S, T>(bits);
+          std::memcpy(out[p].data() + i * sizeof(cast), &cast, sizeof(cast));
+        }
+      }
+      return out;
+    });
+  });
+}
+
+// Fills what ranks hold that a mask leaves nothing to: the identity of the target's dtype.
+void FillMasked(const Sharding& from, const Sharding& to, bool keeps, Buffers* out) {
+  for (int64_t p = 0; p < to.mesh().NumRanks(); ++p) {
+    const Coordinate at = to.mesh().CoordinateAt(p);
+    for (int d = 0; d < to.mesh().NumDims(); ++d) {
+      const Placement& placement = to.placement(d);
+      if (!placement.IsPartial() || placement.op() == ReduceOp::kAvg || at[d] == 0) continue;
+      if (keeps && from.placement(d).IsPartial()) continue;
+      WithType(to.dtype(), [&]<typename T>(T /*type*/) {
+        const typename T::Bits identity = Identity<T>(placement.op());
+        std::vector<std::byte>& buffer = (*out)[p];
+        for (size_t i = 0; i < buffer.size(); i += sizeof(identity)) {
+          std::memcpy(buffer.data() + i, &identity, sizeof(identity));
+        }
+      });
+    }
+  }
 }
 
 }  // namespace
 
 Buffers RunNaively(const Sharding& from, const Sharding& to, const Buffers& in,
                    const NaiveOptions& options) {
-  const auto run = [&] {
-    switch (from.dtype()) {
-      case DType::kBool:
-        return &RunAs<Bool>;
-      case DType::kI8:
-        return &RunAs<I8>;
-      case DType::kI16:
-        return &RunAs<I16>;
-      case DType::kI32:
-        return &RunAs<I32>;
-      case DType::kI64:
-        return &RunAs<I64>;
-      case DType::kU8:
-        return &RunAs<U8>;
-      case DType::kU16:
-        return &RunAs<U16>;
-      case DType::kU32:
-        return &RunAs<U32>;
-      case DType::kU64:
-        return &RunAs<U64>;
-      case DType::kF16:
-        return &RunAs<F16>;
-      case DType::kBF16:
-        return &RunAs<BF16>;
-      case DType::kF32:
-        return &RunAs<F32>;
-      case DType::kF64:
-        return &RunAs<F64>;
-      case DType::kF8E4M3:
-        return &RunAs<F8E4M3>;
-      case DType::kF8E5M2:
-        return &RunAs<F8E5M2>;
-      case DType::kC64:
-        return &RunAs<C64>;
-      default:
-        return &RunAs<C128>;
-    }
-  }();
-  return run(from, to, in, options);
+  bool reduces = false;
+  bool any_stays = false;
+  for (int d = 0; d < from.mesh().NumDims(); ++d) {
+    if (!from.placement(d).IsPartial() || from.mesh().dim(d).size == 1) continue;
+    (to.placement(d).IsPartial() ? any_stays : reduces) = true;
+  }
+  bool keeps = IsExactCast(from.dtype(), to.dtype());
+  DType reduce = from.dtype();
+  if (reduces || (any_stays && !keeps)) {
+    reduce = options.reduce_dtype.value_or(DefaultReduceDType(from.dtype(), to.dtype()));
+    keeps = keeps && IsExactCast(from.dtype(), reduce) && IsExactCast(reduce, to.dtype());
+  }
+  const Sharding from_reduced = from.WithDType(reduce).value();
+  const Sharding to_reduced = to.WithDType(reduce).value();
+  const Buffers cast = CastAll(from.dtype(), reduce, in);
+  const Buffers reduced = WithType(reduce, [&]<typename T>(T /*type*/) {
+    return RunAs<T>(from_reduced, to_reduced, cast, options, keeps);
+  });
+  const DType detour = options.detour.value_or(reduce);
+  Buffers out = CastAll(detour, to.dtype(), CastAll(reduce, detour, reduced));
+  FillMasked(from, to, keeps, &out);
+  return out;
 }
 
 }  // namespace meshift::testkit

@@ -1,7 +1,8 @@
 // A redistribution the slow and plain way: every element of every target is fetched from a rank
-// that has it and reduced in the tensor's own dtype, each step rounded, in an order that a seed
-// chooses. What the oracle's tests hold against the oracle; it places boxes with
-// Sharding::LocalBox, which the oracle does not use.
+// that has it and reduced in the tensor's own dtype (or the reduce dtype), each step rounded, in an
+// order that a seed chooses. Casts look for the nearest value in a list of all. What the oracle's
+// tests hold against the oracle; it places boxes with Sharding::LocalBox, which the oracle does not
+// use.
 //
 //   Buffers out = RunNaively(from, to, in, {.seed = 3});
 //   Buffers bad = RunNaively(from, to, in, {.seed = 3, .lost = 1});   // without coordinate 1's
@@ -14,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "placement/dtype.h"
 #include "placement/sharding.h"
 
 namespace meshift::testkit {
@@ -24,6 +26,9 @@ struct NaiveOptions {
   uint64_t seed = 0;
   std::optional<int64_t> lost =
       std::nullopt;  // a partial coordinate of the source, flattened: taken as identity
+  std::optional<DType> reduce_dtype = std::nullopt;  // nullopt: DefaultReduceDType
+  // A mistake to make: what was reduced, or is only moved, is first cast to this dtype.
+  std::optional<DType> detour = std::nullopt;
 };
 
 // REQUIRES: what Oracle::Create requires, one mesh, a dtype other than f4e2m1.

@@ -86,7 +86,7 @@ struct Float {
       const int subnormal = exponent < 1 - kBias ? 1 - kBias - exponent : 0;
       const int cut = 52 - kManBits + subnormal;
       if (cut > 53) return sign;  // also zero: less than half of the least magnitude
-      if (exponent > kBias + 1) return static_cast<Bits>(sign | Overflow());
+      if (exponent > kBias + 1) return Overflow(sign);
       const uint64_t significand = (u & ((uint64_t{1} << 52) - 1)) | uint64_t{1} << 52;
       const uint64_t half = uint64_t{1} << (cut - 1);
       const uint64_t rest = significand & ((half << 1) - 1);
@@ -95,7 +95,7 @@ struct Float {
       // `kept` holds the leading 1, which counts as one exponent; a carry goes where it belongs.
       uint64_t magnitude = kept;
       if (subnormal == 0) magnitude += static_cast<uint64_t>(exponent + kBias - 1) << kManBits;
-      if (magnitude > kMaxBits) return static_cast<Bits>(sign | Overflow());
+      if (magnitude > kMaxBits) return Overflow(sign);
       return static_cast<Bits>(sign | static_cast<Bits>(magnitude));
     }
   }
@@ -112,7 +112,9 @@ struct Float {
   }
 
  private:
-  static constexpr Bits Overflow() { return kHasInf ? kInfinity : kNan; }
+  static constexpr Bits Overflow(Bits sign) {
+    return kHasInf ? static_cast<Bits>(sign | kInfinity) : kNan;
+  }
 };
 
 using F64 = Float<uint64_t, 11, 52, true>;

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
+#include "placement/op_table.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
@@ -75,6 +79,39 @@ bool KeepsEveryPartial(const Sharding& from, const Sharding& to) {
     if (to.placement(d).IsPartial() && !from.placement(d).IsPartial()) return false;
   }
   return true;
+}
+
+// A number that tells cases apart in no visible order: of splitmix64.
+uint64_t Scattered(int64_t i) { return Random(static_cast<uint64_t>(i)).Next(); }
+
+constexpr uint64_t kTenths = 10;
+
+// `sharding` with another dtype, and another op of what is partial; nullopt where there is none.
+std::optional<Sharding> Recast(const Sharding& sharding, DType dtype, ReduceOp op) {
+  std::vector<Placement> placements;
+  std::vector<Cuts> cuts;
+  for (const Placement& placement : sharding.placements()) {
+    placements.push_back(placement.IsPartial() ? Placement::Partial(op) : placement);
+  }
+  for (int t = 0; t < static_cast<int>(sharding.shape().size()); ++t) {
+    cuts.emplace_back(sharding.CutsOf(t).begin(), sharding.CutsOf(t).end());
+  }
+  auto recast = Sharding::Create(sharding.mesh(), TensorType{dtype, sharding.shape()},
+                                 std::move(placements), std::move(cuts));
+  if (!recast.ok()) return std::nullopt;
+  return *std::move(recast);
+}
+
+// Sum three times of four, else any op that the dtype has; any of f4e2m1, which has none.
+ReduceOp OpOf(DType dtype, uint64_t hash) {
+  std::vector<ReduceOp> ops;
+  for (int op = 0; op < kNumReduceOps; ++op) {
+    if (CheckReduce(static_cast<ReduceOp>(op), dtype).ok())
+      ops.push_back(static_cast<ReduceOp>(op));
+  }
+  const bool sums = CheckReduce(ReduceOp::kSum, dtype).ok();
+  if (ops.empty() || (sums && hash % 4 != 0)) return ReduceOp::kSum;
+  return ops[hash / 4 % ops.size()];
 }
 
 class Visitor {
@@ -170,6 +207,59 @@ int64_t ForEachScalarCase(const SmallWorldOptions& options, VisitPair visit) {
   Visitor visitor(options, visit);
   for (const std::vector<int64_t>& sizes : Meshes()) visitor.Visit(sizes, {});
   return visitor.visited();
+}
+
+int64_t ForEachDTypeCase(const SmallWorldOptions& options, VisitPair visit) {
+  int64_t i = 0;
+  int64_t next = 0;
+  int64_t visited = 0;
+  ForEachSmallWorldCase({}, [&](const Sharding& like_from, const Sharding& like_to) {
+    const uint64_t hash = Scattered(i++);
+    if (hash % kTenths != 0) return;
+    for (int d = 0; d < kNumDTypes; ++d) {
+      const int64_t index = next++;
+      if (index % options.num_shards != options.shard) continue;
+      if (index / options.num_shards % options.fraction != 0) continue;
+      const auto dtype = static_cast<DType>(d);
+      const ReduceOp op = OpOf(dtype, hash / kTenths + d);
+      const std::optional<Sharding> from = Recast(like_from, dtype, op);
+      const std::optional<Sharding> to = Recast(like_to, dtype, op);
+      if (!from || !to) continue;
+      ++visited;
+      visit(*from, *to);
+    }
+  });
+  return visited;
+}
+
+int64_t ForEachCastCase(const SmallWorldOptions& options, VisitCast visit) {
+  constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3,
+                               DType::kF8E5M2};
+  constexpr uint64_t kKinds = 40;
+  constexpr uint64_t kKindsOfCase = 4;
+  std::map<std::string, uint64_t> nth_of_mesh;
+  int64_t i = 0;
+  int64_t next = 0;
+  int64_t visited = 0;
+  ForEachSmallWorldCase({}, [&](const Sharding& like_from, const Sharding& like_to) {
+    const uint64_t hash = Scattered(i++);
+    if (hash % kTenths != 1) return;
+    const uint64_t nth = nth_of_mesh[like_from.mesh().ToString()]++;
+    for (uint64_t k = 0; k < kKindsOfCase; ++k) {
+      const int64_t index = next++;
+      if (index % options.num_shards != options.shard) continue;
+      if (index / options.num_shards % options.fraction != 0) continue;
+      // The cases of a mesh go through all kinds; those of one case lie apart.
+      const uint64_t kind = (nth + k * 11) % kKinds;
+      const uint64_t from = kind / 2 % 5;
+      const uint64_t to = (from + 1 + kind / 10) % 5;
+      const ReduceOp op = OpOf(kDTypes[from], hash / kTenths + k);
+      ++visited;
+      visit(*Recast(like_from, kDTypes[from], op), *Recast(like_to, kDTypes[to], op),
+            kind % 2 == 0 ? std::nullopt : std::optional(DType::kF32));
+    }
+  });
+  return visited;
 }
 
 RandomPair RandomCase(uint64_t seed, DType dtype, ReduceOp op) {

@@ -10,6 +10,7 @@
 #define MESHIFT_TESTING_SMALL_WORLD_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "placement/dtype.h"
@@ -43,6 +44,17 @@ int64_t ForEachSmallWorldCase(const SmallWorldOptions& options, VisitPair visit)
 
 // The same for rank 0: 93 cases.
 int64_t ForEachScalarCase(const SmallWorldOptions& options, VisitPair visit);
+
+// A fixed tenth of the small world, in each of the dtypes that its cuts allow (f4e2m1 is not cut
+// inside a byte, nor partial). What is partial is a sum, and in one case of four any op of the
+// dtype, as in all of bool. `dtype` and `op` are not looked at. Returns how many it visited.
+int64_t ForEachDTypeCase(const SmallWorldOptions& options, VisitPair visit);
+
+// Another fixed tenth, with casts between two of f32, bf16, f16, f8e4m3 and f8e5m2: of the 40 pairs
+// of dtypes with reduce dtype f32 or none given, each case meets 4. Ops are as above.
+using VisitCast = absl::FunctionRef<void(const Sharding& from, const Sharding& to,
+                                         std::optional<DType> reduce_dtype)>;
+int64_t ForEachCastCase(const SmallWorldOptions& options, VisitCast visit);
 
 struct RandomPair {
   Sharding from;

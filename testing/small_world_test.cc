@@ -6,13 +6,17 @@
 #include <cstdint>
 #include <cstdlib>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
+#include "placement/op_table.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
 
@@ -87,6 +91,65 @@ TEST(SmallWorldTest, TakesDtypeAndOp) {
                         }
                       }
                     });
+}
+
+TEST(SmallWorldTest, EveryDTypeMeetsEveryMesh) {
+  std::map<DType, int64_t> by_dtype;
+  std::set<std::pair<DType, std::string>> meshes;
+  std::set<std::pair<DType, ReduceOp>> ops;
+  int64_t sums = 0, partials = 0;
+  const int64_t visited = ForEachDTypeCase({}, [&](const Sharding& from, const Sharding& to) {
+    ASSERT_EQ(from.tensor(), to.tensor());
+    ++by_dtype[from.dtype()];
+    meshes.insert({from.dtype(), from.mesh().ToString()});
+    for (const Placement& placement : from.placements()) {
+      if (!placement.IsPartial()) continue;
+      ops.insert({from.dtype(), placement.op()});
+      sums += placement.op() == ReduceOp::kSum ? 1 : 0;
+      ++partials;
+    }
+  });
+  EXPECT_EQ(visited, 405848);
+  EXPECT_EQ(by_dtype.size(), static_cast<size_t>(kNumDTypes));
+  for (const auto& [dtype, count] : by_dtype) {
+    EXPECT_EQ(count, dtype == DType::kF4E2M1 ? 4036 : 23636) << Name(dtype);
+  }
+  EXPECT_EQ(meshes.size(), static_cast<size_t>(kNumDTypes) * 13);
+  EXPECT_GT(sums * 10, partials * 6);
+  for (int d = 0; d < kNumDTypes; ++d) {
+    for (int op = 0; op < kNumReduceOps; ++op) {
+      const auto dtype = static_cast<DType>(d);
+      const auto reduce_op = static_cast<ReduceOp>(op);
+      EXPECT_EQ(ops.count({dtype, reduce_op}) == 1, CheckReduce(reduce_op, dtype).ok());
+    }
+  }
+}
+
+TEST(SmallWorldTest, EveryCastMeetsEveryMesh) {
+  using Kind = std::tuple<DType, DType, std::optional<DType>>;
+  std::map<Kind, int64_t> by_kind;
+  std::set<std::pair<Kind, std::string>> meshes;
+  const int64_t visited = ForEachCastCase(
+      {}, [&](const Sharding& from, const Sharding& to, std::optional<DType> reduce) {
+        ASSERT_NE(from.dtype(), to.dtype());
+        ASSERT_EQ(from.shape(), to.shape());
+        const Kind kind = {from.dtype(), to.dtype(), reduce};
+        ++by_kind[kind];
+        meshes.insert({kind, from.mesh().ToString()});
+      });
+  EXPECT_EQ(visited, 94236);
+  EXPECT_EQ(by_kind.size(), 40u);
+  for (const auto& [kind, count] : by_kind) EXPECT_GT(count, 2000);
+  EXPECT_EQ(meshes.size(), 40u * 13);
+}
+
+TEST(SmallWorldTest, ShardsPartTheCastsToo) {
+  int64_t visited = 0;
+  for (int64_t shard = 0; shard < 3; ++shard) {
+    visited += ForEachCastCase({.shard = shard, .num_shards = 3, .fraction = 50},
+                               [](const Sharding&, const Sharding&, std::optional<DType>) {});
+  }
+  EXPECT_NEAR(static_cast<double>(visited), 94236.0 / 50, 3);
 }
 
 TEST(TestFractionTest, ReadsTheEnvironment) {

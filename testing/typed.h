@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
+#include "testing/cast.h"
 #include "testing/contribution.h"
 #include "testing/geometry.h"
 
@@ -33,6 +34,18 @@ struct Judgement {
   std::optional<Fault> first_difference;
 };
 
+// The definition's values where they are another recipe's, cast to the dtype that is judged.
+class Wants {
+ public:
+  virtual ~Wants() = default;
+  // The values of elements global .. global + count - 1; where the tolerance is not zero, values
+  // before the last rounding, and the magnitudes that bound their errors.
+  virtual void Get(int64_t global, int64_t count, Number* values, double* magnitudes) const = 0;
+  Tolerance tolerance;
+  bool exact = true;
+  bool zeros_are_equal = false;
+};
+
 struct JudgeInput {
   absl::Span<const int64_t> shape;
   const Positions* positions = nullptr;
@@ -40,6 +53,7 @@ struct JudgeInput {
   std::optional<ReduceOp> op;        // how the target's partial coordinates combine
   int64_t divisor = 1;
   absl::Span<const absl::Span<const std::byte>> buffers;  // by position, of the right sizes
+  const Wants* wants = nullptr;                           // null: the recipe's
 };
 
 struct TypedOps {
@@ -52,6 +66,11 @@ struct TypedOps {
   // value where `places` is empty.
   void (*total)(const Recipe& recipe, absl::Span<const int64_t> shape, const Region& region,
                 absl::Span<const uint64_t> places, int64_t divisor, std::byte* out);
+  // The whole tensor's values of elements global .. global + count - 1, and the magnitudes that
+  // bound their errors.
+  void (*totals)(const Recipe& recipe, int64_t global, int64_t count, std::byte* out,
+                 double* magnitudes);
+  Tolerance (*tolerance)(const Recipe& recipe, int64_t operations);
   void (*fill_identity)(ReduceOp op, int64_t count, std::byte* out);
   Judgement (*judge)(const Recipe& recipe, const JudgeInput& input);
   std::string (*to_text)(const std::byte* value);  // "1.5 (0x3fc0)"

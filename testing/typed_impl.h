@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "testing/cast.h"
 #include "testing/contribution.h"
 #include "testing/geometry.h"
 #include "testing/number.h"
@@ -31,6 +32,8 @@ template <typename Bits>
 void Store(Bits bits, std::byte* to, int64_t index) {
   std::memcpy(to + index * static_cast<int64_t>(sizeof(Bits)), &bits, sizeof(Bits));
 }
+
+inline constexpr int64_t kBlock = 256;
 
 template <typename T>
 double Magnitude(typename T::Wide value) {
@@ -113,6 +116,21 @@ class Typed {
     });
   }
 
+  static void TotalsOf(const Recipe& recipe, int64_t global, int64_t count, std::byte* out,
+                       double* magnitudes) {
+    WithMode<T>(recipe.mode, [&](auto mode) {
+      for (int64_t k = 0; k < count; ++k) {
+        Wide total;
+        Totals<mode()>(recipe, global + k, 1, &total, magnitudes + k);
+        Store(T::Encode(total), out, k);
+      }
+    });
+  }
+
+  static Tolerance ToleranceFor(const Recipe& recipe, int64_t operations) {
+    return ToleranceOf<T>(recipe, operations);
+  }
+
   static Judgement Judge(const Recipe& recipe, const JudgeInput& input) {
     JudgeRun judge(recipe, input);
     return judge.Run();
@@ -132,12 +150,17 @@ class Typed {
     }
   }
 
-  static constexpr TypedOps kOps = {
-      static_cast<int>(sizeof(Bits)), &MakeRecipeOf, &Fill, &Total, &FillIdentity, &Judge, &ToText};
+  static constexpr TypedOps kOps = {static_cast<int>(sizeof(Bits)),
+                                    &MakeRecipeOf,
+                                    &Fill,
+                                    &Total,
+                                    &TotalsOf,
+                                    &ToleranceFor,
+                                    &FillIdentity,
+                                    &Judge,
+                                    &ToText};
 
  private:
-  static constexpr int64_t kBlock = 256;
-
   // The tensor's values for elements global .. global + length - 1, by definition, and the
   // magnitudes that bound their errors.
   template <Mode kMode>
@@ -177,16 +200,25 @@ class Typed {
         : recipe_(recipe),
           input_(input),
           positions_(*input.positions),
-          exact_(IsExactMode(recipe.mode)),
-          zeros_are_equal_(T::kFamily == Family::kComplex && recipe.op == ReduceOp::kProduct),
-          tolerance_(ToleranceOf<T>(
-              recipe, static_cast<int64_t>(recipe.partials + positions_.partials.size()) + 8)) {}
+          exact_(input.wants != nullptr ? input.wants->exact : IsExactMode(recipe.mode)),
+          zeros_are_equal_(input.wants != nullptr
+                               ? input.wants->zeros_are_equal
+                               : T::kFamily == Family::kComplex && recipe.op == ReduceOp::kProduct),
+          tolerance_(input.wants != nullptr
+                         ? input.wants->tolerance
+                         : ToleranceOf<T>(recipe, static_cast<int64_t>(recipe.partials +
+                                                                       positions_.partials.size()) +
+                                                      8)) {}
 
     Judgement Run() {
       for (size_t s = 0; s < positions_.shards.size(); ++s) {
         const Region& region = input_.regions[s];
         if (region.NumElements() == 0) continue;
         FindDifferingReplicas(positions_.shards[s], region.NumElements());
+        if (input_.wants != nullptr) {
+          JudgeWants(positions_.shards[s], region);
+          continue;
+        }
         WithMode<T>(recipe_.mode, [&](auto mode) {
           ForEachRun(input_.shape, region, [&](int64_t global, int64_t local, int64_t length) {
             for (int64_t begin = 0; begin < length; begin += kBlock) {
@@ -201,6 +233,25 @@ class Typed {
     }
 
    private:
+    // As Run() does, with the values that were given.
+    void JudgeWants(int64_t shard, const Region& region) {
+      if constexpr (!kIsRaw<T>) {
+        Number numbers[kBlock];
+        ForEachRun(input_.shape, region, [&](int64_t global, int64_t local, int64_t length) {
+          for (int64_t begin = 0; begin < length; begin += kBlock) {
+            const int64_t count = std::min(kBlock, length - begin);
+            input_.wants->Get(global + begin, count, numbers, magnitudes_);
+            for (int64_t k = 0; k < count; ++k) {
+              reals_[k] =
+                  numbers[k].is_integer ? static_cast<double>(numbers[k].integer) : numbers[k].re;
+              wants_[k] = T::Decode(FromNumber<T>(numbers[k]));
+            }
+            JudgeBlock(shard, global + begin, local + begin, count);
+          }
+        });
+      }
+    }
+
     const std::byte* Buffer(int64_t position) const { return input_.buffers[position].data(); }
 
     void FindDifferingReplicas(int64_t shard, int64_t elements) {
@@ -264,8 +315,14 @@ class Typed {
         return std::abs(got.re - wants_[k].re) <= bound && std::abs(got.im - wants_[k].im) <= bound;
       } else if constexpr (T::kFamily == Family::kFloat) {
         return std::abs(got - wants_[k]) <= bound;
-      } else {
+      } else if constexpr (kIsRaw<T>) {
         return got == wants_[k];
+      } else if constexpr (T::kFamily == Family::kBool) {
+        return got == wants_[k] || (!exact_ && std::abs(reals_[k]) <= bound);
+      } else {
+        // Not exact: of floats that were cast, which truncates.
+        return got == wants_[k] ||
+               (!exact_ && std::abs(static_cast<double>(got) - reals_[k]) <= bound + 1);
       }
     }
 
@@ -313,6 +370,7 @@ class Typed {
     std::vector<std::pair<int64_t, int64_t>> differing_;
     Wide wants_[kBlock];
     double magnitudes_[kBlock];
+    double reals_[kBlock];  // of input_.wants, before the cast to an integer
   };
 };
 
