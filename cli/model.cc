@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fnmatch.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -17,6 +18,8 @@
 #include "cli/json.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
+#include "placement/notation.h"
+#include "placement/placement.h"
 #include "placement/tensor_type.h"
 
 namespace meshift::cli {
@@ -60,6 +63,22 @@ absl::StatusOr<Parameter> ReadParameter(const Json& json, DType dtype) {
 
 bool IsWord(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// `placements` with each word TP replaced.
+std::string ReplaceTp(std::string_view placements, std::string_view by) {
+  std::string result;
+  for (size_t i = 0; i < placements.size();) {
+    const bool is_tp = placements.substr(i, 2) == "TP" && (i == 0 || !IsWord(placements[i - 1])) &&
+                       (i + 2 == placements.size() || !IsWord(placements[i + 2]));
+    if (is_tp) {
+      result += by;
+      i += 2;
+    } else {
+      result += placements[i++];
+    }
+  }
+  return result;
 }
 
 }  // namespace
@@ -111,16 +130,34 @@ absl::StatusOr<Model> Filter(Model model, const std::string& glob) {
 
 std::string PlacementsFor(std::string_view placements, const Parameter& parameter) {
   const std::string tp = parameter.tp_dim ? fmt::format("S({})", *parameter.tp_dim) : "R";
-  std::string result;
-  for (size_t i = 0; i < placements.size();) {
-    const bool is_tp = placements.substr(i, 2) == "TP" && (i == 0 || !IsWord(placements[i - 1])) &&
-                       (i + 2 == placements.size() || !IsWord(placements[i + 2]));
-    if (is_tp) {
-      result += tp;
-      i += 2;
-    } else {
-      result += placements[i++];
+  const std::string text = ReplaceTp(placements, tp);
+  if (!parameter.tp_dim) return text;
+  // Tensor parallelism cuts first: the terms that TP stands for are those that differ here.
+  const auto terms = ParsePlacements(text);
+  const auto without = ParsePlacements(ReplaceTp(placements, "R"));
+  if (!terms.ok() || !without.ok()) return text;  // for Sharding::Parse to refuse
+  for (const PlacementTerm& term : *terms) {
+    if (term.place || (term.placement.IsShard() && term.placement.IsRagged())) return text;
+  }
+  const auto rank = static_cast<int>(parameter.type.shape.size());
+  const auto cuts_tp_dim = [&](const Placement& placement) {
+    if (!placement.IsShard()) return false;
+    const int dim = placement.tensor_dim();
+    return (dim < 0 ? dim + rank : dim) == *parameter.tp_dim;
+  };
+  std::vector<size_t> order;
+  for (const bool is_tp : {true, false}) {
+    for (size_t i = 0; i < terms->size(); ++i) {
+      if (!cuts_tp_dim((*terms)[i].placement)) continue;
+      if (is_tp == ((*without)[i].placement.IsReplicate())) order.push_back(i);
     }
+  }
+  if (std::is_sorted(order.begin(), order.end())) return text;
+  std::string result;
+  for (size_t i = 0; i < terms->size(); ++i) {
+    result += (i == 0 ? "" : ",") + (*terms)[i].placement.ToString();
+    const auto place = std::find(order.begin(), order.end(), i);
+    if (place != order.end()) result += fmt::format("[{}]", place - order.begin());
   }
   return result;
 }

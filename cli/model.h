@@ -37,7 +37,10 @@ absl::StatusOr<Model> ReadModel(const std::string& path, Io& io);
 // The parameters whose names match a shell pattern (* ? [...]); INVALID_ARGUMENT where none does.
 absl::StatusOr<Model> Filter(Model model, const std::string& glob);
 
-// `placements` with each word TP replaced by S(tp_dim), or by R where that is null.
+// `placements` with each word TP replaced by S(tp_dim), or by R where that is null. Where other
+// mesh dims cut the same tensor dim and no places are written, TP cuts first, as in frameworks,
+// whose data parallelism shards what tensor parallelism has left: "S(0),TP" is "S(0)[1],S(0)[0]"
+// then.
 std::string PlacementsFor(std::string_view placements, const Parameter& parameter);
 
 }  // namespace meshift::cli

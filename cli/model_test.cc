@@ -74,5 +74,16 @@ TEST(Model, TpStandsForTheParametersOwnDim) {
   EXPECT_EQ(PlacementsFor("TPX,_TP", cut), "TPX,_TP");
 }
 
+TEST(PlacementsFor, TensorParallelismCutsFirst) {
+  const Parameter rows{"rows", {DType::kBF16, {8, 4}}, 0};
+  EXPECT_EQ(PlacementsFor("S(0),TP", rows), "S(0)[1],S(0)[0]");
+  EXPECT_EQ(PlacementsFor("S(-2), R, TP, P", rows), "S(-2)[1],R,S(0)[0],P");
+  EXPECT_EQ(PlacementsFor("S(0),TP,S(0),TP", rows), "S(0)[2],S(0)[0],S(0)[3],S(0)[1]");
+  EXPECT_EQ(PlacementsFor("TP,S(0)", rows), "S(0),S(0)");
+  EXPECT_EQ(PlacementsFor("S(0)[0],TP[1]", rows), "S(0)[0],S(0)[1]");
+  EXPECT_EQ(PlacementsFor("S(1),TP", rows), "S(1),S(0)");
+  EXPECT_EQ(PlacementsFor("S(0),what,TP", rows), "S(0),what,S(0)");
+}
+
 }  // namespace
 }  // namespace meshift::cli

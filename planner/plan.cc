@@ -132,6 +132,14 @@ Plan Plan::FromParts(PlanFields fields, Fingerprint stated) {
   return Plan(std::make_shared<Rep>(Rep{std::move(fields), stated}));
 }
 
+std::optional<DType> Plan::reduce_dtype() const {
+  for (const auto& [name, value] : inputs().options) {
+    if (name != "reduce_dtype") continue;
+    if (const absl::StatusOr<DType> dtype = ParseDType(value); dtype.ok()) return *dtype;
+  }
+  return std::nullopt;
+}
+
 std::string Plan::CanonicalText() const {
   const PlanFields& f = fields();
   std::string text = "meshift.plan 1\n";

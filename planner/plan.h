@@ -155,6 +155,8 @@ class Plan {
   const PlanTotals& total() const { return rep_->fields.total; }
   const LowerBound& lower_bound() const { return rep_->fields.lower_bound; }
   const PlanInputs& inputs() const { return rep_->fields.inputs; }
+  // The option "reduce_dtype" of the inputs; nullopt where it is not there, or names no dtype.
+  std::optional<DType> reduce_dtype() const;
   // As stated; for a plan that was read it may differ from Fingerprint::Of(CanonicalText()).
   const Fingerprint& fingerprint() const { return rep_->fingerprint; }
 

@@ -59,13 +59,8 @@ absl::StatusOr<PlanRun> PlanRunner::Run(const Plan& plan, absl::Span<const Pass>
     if (sharding->mesh() == mesh_) continue;
     return InvalidArgument("{} is not on mesh {}", sharding->ToString(), mesh_.ToString());
   }
-  std::optional<DType> reduce_dtype;
-  for (const auto& [name, value] : plan.inputs().options) {
-    if (name != "reduce_dtype") continue;
-    MESHIFT_ASSIGN_OR_RETURN(reduce_dtype, ParseDType(value));
-  }
   MESHIFT_ASSIGN_OR_RETURN(const Oracle oracle,
-                           Oracle::Create(plan.from(), plan.to(), reduce_dtype));
+                           Oracle::Create(plan.from(), plan.to(), plan.reduce_dtype()));
   MESHIFT_RETURN_IF_ERROR(Prepare(plan, oracle));
   PlanRun run;
   for (const Pass& pass : passes) {
