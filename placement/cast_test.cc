@@ -21,8 +21,8 @@ std::set<double> FloatValues(int exponent_bits, int mantissa_bits, bool has_infi
   for (int e = 0; e < 1 << exponent_bits; ++e) {
     for (int m = 0; m < 1 << mantissa_bits; ++m) {
       const bool top = e == (1 << exponent_bits) - 1;
-      double value = std::ldexp(m + (e > 0 ? 1 << mantissa_bits : 0),
-                                (e > 0 ? e : 1) - bias - mantissa_bits);
+      double value =
+          std::ldexp(m + (e > 0 ? 1 << mantissa_bits : 0), (e > 0 ? e : 1) - bias - mantissa_bits);
       if (has_infinity && top) value = std::numeric_limits<double>::infinity();
       if (has_infinity ? top && m > 0 : top && m == (1 << mantissa_bits) - 1) continue;
       values.insert(value);
