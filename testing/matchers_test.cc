@@ -133,9 +133,9 @@ TEST_F(MatchersTest, AnErrorMatchesNothingAndIsShown) {
   EXPECT_THAT(error, Not(StaysBelow(1000)));
   EXPECT_THAT(error, Not(IsProven()));
   EXPECT_EQ(PrintToString(error), "UNIMPLEMENTED: not in this version");
-  static const absl::StatusOr<Plan>* const kError =
+  static const absl::StatusOr<Plan>* const static_error =
       new absl::StatusOr<Plan>(absl::UnimplementedError("not in this version"));
-  EXPECT_NONFATAL_FAILURE(EXPECT_THAT(*kError, IsProven()),
+  EXPECT_NONFATAL_FAILURE(EXPECT_THAT(*static_error, IsProven()),
                           "Expected: the plan is accepted by the verifier\n"
                           "  Actual: UNIMPLEMENTED: not in this version, which is no plan");
 }
@@ -151,8 +151,8 @@ TEST_F(MatchersTest, AFailureShowsThePlan) {
             "    no steps\n"
             "    in all 0 bytes sent, 96 at the peak");
   EXPECT_EQ(PrintToString(absl::StatusOr<Plan>(none_)), PrintToString(none_));
-  static const Plan* const kPlan = new Plan(two_);
-  EXPECT_NONFATAL_FAILURE(EXPECT_THAT(*kPlan, Takes({"reduce_scatter{a}", "all_to_all{b}"})),
+  static const Plan* const static_plan = new Plan(two_);
+  EXPECT_NONFATAL_FAILURE(EXPECT_THAT(*static_plan, Takes({"reduce_scatter{a}", "all_to_all{b}"})),
                           "whose step 1 is all_gather{a,b}, not all_to_all{b}");
 }
 
