@@ -218,7 +218,8 @@ absl::StatusOr<RunTensors> MakeTensors(const Plan& plan) {
 
 absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options,
                                   RunTensors* tensors) {
-  MESHIFT_ASSIGN_OR_RETURN(const Oracle oracle, Oracle::Create(plan.from(), plan.to(), plan.reduce_dtype()));
+  MESHIFT_ASSIGN_OR_RETURN(const Oracle oracle,
+                           Oracle::Create(plan.from(), plan.to(), plan.reduce_dtype()));
   Judge judge(plan, tensors);
   const MadeUp exact(&oracle, Values::kExact, options.seed);
   const MadeUp other(&oracle, Values::kExact, options.seed + 1);

@@ -55,6 +55,17 @@ TEST(Run, OneAllReduceOverTheFlattenedGroupLeavesEqualBits) {
   EXPECT_EQ(Line(outcome.out, "promise").substr(0, 23), "promise replicas: kept ");
 }
 
+// Sums of f32 that are formed in bf16 are judged as such.
+TEST(Run, TheDTypeOfReductionsIsTheDefinitions) {
+  for (const Args& dtypes : {Args{"--reduce-dtype", "bf16"}, Args{"--to-dtype", "f8e4m3"},
+                             Args{"--reduce-dtype", "f64", "--to-dtype", "f16"}}) {
+    const Outcome outcome = Meshift(Problem("a=2,b=3", "f32[600]", "P,P", "R,S(0)", dtypes));
+    EXPECT_EQ(outcome.code, 0) << outcome;
+    EXPECT_EQ(Line(outcome.out, "wrong"), "wrong 0");
+    EXPECT_NE(outcome.out.find(" cast "), std::string::npos) << outcome;
+  }
+}
+
 TEST(Run, AGroupIsMadeOnceAndReused) {
   EXPECT_EQ(Line(Meshift(Flattened({"--repeat", "2"})).out, "groups"),
             "groups created 1, reused 1 (per rank)");

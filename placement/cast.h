@@ -6,9 +6,10 @@
 //
 // What a cast does: to a float, round to nearest even (beyond the largest value: as
 // comm/kernels/small_float.h says, infinity or the NaN of f8e4m3); NaN becomes the canonical NaN;
-// a float to an integer truncates toward zero, saturates, and NaN gives 0; an integer to a narrower
-// integer keeps its low bits; anything but zero to bool is true (NaN too); a real number to a
-// complex one has imaginary part +0.
+// a float to an integer truncates toward zero, saturates, and NaN gives 0; an integer to an integer
+// is taken modulo 2^bits (it keeps its low bits, and its sign where it gets more of them);
+// anything but zero to bool is true (NaN too); a real number to a complex one has imaginary part
+// +0.
 #ifndef MESHIFT_PLACEMENT_CAST_H_
 #define MESHIFT_PLACEMENT_CAST_H_
 

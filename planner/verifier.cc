@@ -13,6 +13,7 @@
 
 #include "planner/verifier_boxes.h"
 #include "planner/verifier_bytes.h"
+#include "planner/verifier_casts.h"
 #include "planner/verifier_state.h"
 #include "planner/verifier_step.h"
 
@@ -21,7 +22,9 @@ namespace {
 
 using verifier_internal::Broken;
 using verifier_internal::BytesOf;
+using verifier_internal::BytesOfElements;
 using verifier_internal::ChangeOf;
+using verifier_internal::CheckCasts;
 using verifier_internal::CheckData;
 using verifier_internal::CheckFields;
 using verifier_internal::CheckOp;
@@ -67,7 +70,7 @@ Result CheckEnds(const PlanFields& plan) {
   if (plan.from.mesh() != mesh || plan.to.mesh() != mesh) {
     return Fault({}, "mesh", "'from' or 'to' is not on mesh {} of the list", plan.from_mesh);
   }
-  if (plan.from.tensor() != plan.to.tensor()) {
+  if (plan.from.shape() != plan.to.shape()) {
     return Fault({}, "target", "'from' is of {}, 'to' of {}", plan.from.tensor().ToString(),
                  plan.to.tensor().ToString());
   }
@@ -94,6 +97,7 @@ class Verifier {
   Result Run() {
     if (Result fault = CheckSteps()) return fault;
     if (Result fault = CheckTarget()) return fault;
+    if (Result fault = CheckCasts(plan_, views_)) return fault;
     if (Result fault = CheckAllData()) return fault;
     if (Result fault = CheckAverages()) return fault;
     if (Result fault = CheckPromise()) return fault;
@@ -130,7 +134,8 @@ Result Verifier::CheckSteps() {
   for (size_t i = 0; i < n; ++i) {
     const Step& step = plan_.steps[i];
     const auto index = static_cast<int>(i);
-    if (std::optional<Broken> broken = CheckOp(step, plan_.from, plan_.from_mesh)) {
+    if (std::optional<Broken> broken =
+            CheckOp(step, plan_.from, plan_.from_mesh, states_[i].dtype)) {
       return PlanFault{index, std::move(broken->rule), std::move(broken->message)};
     }
     states_.push_back(StateOf(step.after));
@@ -148,6 +153,10 @@ Result Verifier::CheckTarget() const {
   const State& last = states_.back();
   if (last == to) return std::nullopt;
   const std::string_view who = plan_.steps.empty() ? "the source" : "the last step";
+  if (last.dtype != to.dtype) {
+    return Fault({}, "target", "{} leaves {}; the target is of {}", who, Name(last.dtype),
+                 Name(to.dtype));
+  }
   for (size_t d = 0; d < to.dims.size(); ++d) {
     const DimState& have = last.dims[d];
     const DimState& want = to.dims[d];
@@ -172,7 +181,6 @@ Result Verifier::CheckAllData() const {
 
 // Averages of integers: truncated once, after all sums; and not of copies, whose sum may wrap.
 Result Verifier::CheckAverages() const {
-  if (!IsInteger(world_.dtype)) return std::nullopt;
   DimSet copies;  // mesh dims that were masked to P(avg)
   std::optional<int> averaged;
   for (size_t i = 0; i < views_.size(); ++i) {
@@ -183,17 +191,17 @@ Result Verifier::CheckAverages() const {
         copies.push_back(d);
       }
     }
-    if (!IsReduction(view.step.op)) continue;
+    if (!IsReduction(view.step.op) || !IsInteger(view.before.dtype)) continue;
     if (averaged) {
       return Fault(averaged, "data", "an average of {} is not the last reduction; step {} reduces",
-                   Name(world_.dtype), i);
+                   Name(view.before.dtype), i);
     }
     if (view.step.reduce_op != ReduceOp::kAvg) continue;
     averaged = index;
     for (const int d : view.step.mesh_dims) {
       if (!Contains(copies, d)) continue;
       return Fault(index, "data", "the sum of the copies of {} on mesh dim {} may wrap",
-                   Name(world_.dtype), view.Name(d));
+                   Name(view.before.dtype), view.Name(d));
     }
   }
   return std::nullopt;
@@ -217,7 +225,7 @@ Result Verifier::CheckPromise() const {
     const auto index = static_cast<int>(i);
     if (plan_.kept > Reproducibility::kReplicas) {
       return Fault(index, "promise", "nothing in the plan shows that its {} of {} is {}",
-                   Name(*view.step.reduce_op), Name(world_.dtype), Name(plan_.kept));
+                   Name(*view.step.reduce_op), Name(view.before.dtype), Name(plan_.kept));
     }
     int replicated = 0;
     if (IsSingleSourced(view, &replicated)) continue;
@@ -257,8 +265,10 @@ Result Verifier::CheckTotals() const {
   const PlanTotals& total = plan_.total;
   const auto collectives = std::count_if(plan_.steps.begin(), plan_.steps.end(),
                                          [](const Step& step) { return IsCollective(step.op); });
-  const Wide peak = world_.Bytes(LargestLocal(world_, states_.front())) +
-                    world_.Bytes(LargestLocal(world_, StateOf(plan_.to))) + workspace_;
+  const State& first = states_.front();
+  const State last = StateOf(plan_.to);
+  const Wide peak = BytesOfElements(first.dtype, LargestLocal(world_, first)) +
+                    BytesOfElements(last.dtype, LargestLocal(world_, last)) + workspace_;
   const struct {
     std::string_view name;
     int64_t stated;

@@ -260,7 +260,8 @@ Traffic TrafficOfExchange(const World& world, const State& before, const State& 
     } while (walk.Next());
   });
   const Wide unchanged = LargestUnchanged(world, before, change);
-  return {world.Bytes(worst.sent * unchanged), world.Bytes(worst.received * unchanged)};
+  return {BytesOfElements(before.dtype, worst.sent * unchanged),
+          BytesOfElements(before.dtype, worst.received * unchanged)};
 }
 
 std::optional<Sources> SourcesOfPermute(const World& world, const Change& change) {
@@ -319,7 +320,7 @@ Traffic TrafficOfPermute(const World& world, const State& before, const Change& 
       worst = std::max(worst, elements);
     } while (walk.Next());
   });
-  const Wide bytes = world.Bytes(worst * LargestUnchanged(world, before, change));
+  const Wide bytes = BytesOfElements(before.dtype, worst * LargestUnchanged(world, before, change));
   return {bytes, bytes};
 }
 

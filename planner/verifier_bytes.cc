@@ -85,8 +85,8 @@ StepBytes BytesOf(const StepView& view) {
   const World& world = view.world;
   const Step& step = view.step;
   StepBytes bytes;
-  bytes.in = world.Bytes(LargestLocal(world, view.before));
-  bytes.out = world.Bytes(LargestLocal(world, view.after));
+  bytes.in = BytesOfElements(view.before.dtype, LargestLocal(world, view.before));
+  bytes.out = BytesOfElements(view.after.dtype, LargestLocal(world, view.after));
   const Wide n = world.GroupSize(step.mesh_dims);
   switch (step.op) {
     case StepOp::kAllReduce:

@@ -30,7 +30,10 @@ Step MakeStep(const Row& row, const Sharding& before) {
             .sizes = {},
             .wire_dtype = {},
             .accumulate_dtype = {},
-            .after = before.WithPlacements(row.after).value()};
+            .after = before.WithDType(row.dtype.value_or(before.dtype()))
+                         .value()
+                         .WithPlacements(row.after)
+                         .value()};
   int64_t group = 1;
   for (int d = 0; d < mesh.NumDims(); ++d) {
     if (fmt::format(",{},", row.dims).find(fmt::format(",{},", mesh.dim(d).name)) ==
@@ -53,7 +56,8 @@ Step MakeStep(const Row& row, const Sharding& before) {
     step.reduce_op = row.reduce_op;
     step.reduce_order = ReduceOrder::kAny;
     if (row.divisor != 0) step.divisor = row.divisor;
-    step.accumulate_dtype = before.dtype() == DType::kBF16 ? DType::kF32 : before.dtype();
+    const bool small = before.dtype() == DType::kF16 || before.dtype() == DType::kBF16;
+    step.accumulate_dtype = small ? DType::kF32 : before.dtype();
   }
   step.bytes_in = row.bytes_in;
   step.bytes_out = row.bytes_out;
@@ -67,14 +71,18 @@ Step MakeStep(const Row& row, const Sharding& before) {
 PlanFields MakeFields(const Case& c) {
   const DeviceMesh mesh = DeviceMesh::Parse(c.mesh).value();
   const Sharding from = Sharding::Parse(c.tensor, mesh, c.from).value();
-  PlanFields plan{.meshes = {mesh},
-                  .from = from,
-                  .to = from.WithPlacements(c.to).value(),
-                  .why = "",
-                  .steps = {},
-                  .total = {},
-                  .lower_bound = {},
-                  .inputs = {}};
+  PlanFields plan{
+      .meshes = {mesh},
+      .from = from,
+      .to = from.WithDType(c.to_dtype.value_or(from.dtype())).value().WithPlacements(c.to).value(),
+      .why = "",
+      .steps = {},
+      .total = {},
+      .lower_bound = {},
+      .inputs = {}};
+  if (c.reduce_dtype) {
+    plan.inputs.options.emplace_back("reduce_dtype", std::string(Name(*c.reduce_dtype)));
+  }
   Sharding before = from;
   for (const Row& row : c.rows) {
     plan.steps.push_back(MakeStep(row, before));
@@ -86,8 +94,8 @@ PlanFields MakeFields(const Case& c) {
   plan.total.workspace_bytes = c.workspace;
   plan.total.peak_bytes = c.workspace;
   for (const Sharding* sharding : {&plan.from, &plan.to}) {
-    plan.total.peak_bytes =
-        SaturatingAdd(plan.total.peak_bytes, Bytes(from.dtype(), sharding->MaxLocalElements()));
+    plan.total.peak_bytes = SaturatingAdd(plan.total.peak_bytes,
+                                          Bytes(sharding->dtype(), sharding->MaxLocalElements()));
   }
   return plan;
 }

@@ -7,7 +7,9 @@
 #define MESHIFT_PLANNER_VERIFIER_CASES_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "planner/plan.h"
@@ -24,8 +26,15 @@ struct Row {
   int64_t bytes_sent;
   StepSizes sizes = StepSizes::kEven;
   ReduceOp reduce_op = ReduceOp::kSum;
-  int64_t divisor = 0;  // 0: null
+  int64_t divisor = 0;                        // 0: null
+  std::optional<DType> dtype = std::nullopt;  // after a cast
 };
+// A cast to `dtype`.
+inline Row Cast(DType dtype, std::string placements, int64_t bytes_in, int64_t bytes_out) {
+  Row row = {StepOp::kCast, "", std::move(placements), bytes_in, bytes_out, 0};
+  row.dtype = dtype;
+  return row;
+}
 
 struct Case {
   std::string mesh;
@@ -34,6 +43,8 @@ struct Case {
   std::string to;
   std::vector<Row> rows;
   int64_t workspace;
+  std::optional<DType> to_dtype = std::nullopt;      // nullopt: the source's
+  std::optional<DType> reduce_dtype = std::nullopt;  // the option
 };
 
 inline constexpr auto kAllReduce = StepOp::kAllReduce;

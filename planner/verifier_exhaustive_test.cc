@@ -443,6 +443,31 @@ Counts CheckAllSteps(const std::string& mesh_text, const std::string& tensor) {
   return counts;
 }
 
+// A cast from f32 to f64 is right where the placements stay and the boxes get twice as large; no
+// other op may do that.
+TEST(VerifierExhaustiveTest, AllCastsOfSmallWorlds) {
+  for (const char* mesh : {"a=3", "a=2,b=2", "a=2,b=3"}) {
+    for (const char* tensor : {"f32[1]", "f32[5]", "f32[3,4]", "f32[]"}) {
+      const std::vector<Sharding> all =
+          AllShardings(DeviceMesh::Parse(mesh).value(), TensorType::Parse(tensor).value());
+      for (const Sharding& before : all) {
+        for (const Sharding& after : all) {
+          PlanFields plan = World(before, after, StepOp::kCast, {}).MakePlan();
+          Step& step = plan.steps[0];
+          step.after = plan.to = after.WithDType(DType::kF64).value();
+          step.bytes_out *= 2;
+          plan.total.peak_bytes = step.bytes_in + step.bytes_out;
+          EXPECT_EQ(Verify(Plan::Seal(plan)).ok(), before == after)
+              << before.ToString() << ": " << step.ToString();
+          step.op = StepOp::kSlice;
+          step.mesh_dims = {0};
+          EXPECT_EQ(Verify(Plan::Seal(plan)).fault.value().rule, "dtype") << step.ToString();
+        }
+      }
+    }
+  }
+}
+
 TEST(VerifierExhaustiveTest, AllStepsOfSmallWorlds) {
   Counts sum;
   for (const char* mesh : {"a=3", "a=2,b=2", "a=2,b=3", "a=2,b=2@0,2,3,1", "a=2,b=3@5,4,3,0,1,2"}) {

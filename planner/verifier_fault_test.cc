@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "planner/plan.h"
@@ -83,8 +84,6 @@ TEST(VerifierFaultTest, WrongSteps) {
        "0 mesh_dims: mesh dim b has size 1: nothing happens over it"},
       {{"a=2", "f32[4]", "P", "R", {{kAllReduce, "", "R", 16, 16, 16}}, 0},
        "0 mesh_dims: mesh_dims are empty"},
-      {{"a=2", "f32[4]", "P", "R", {{StepOp::kCast, "a", "R", 16, 16, 0}}, 0},
-       "0 op: op cast has no meaning in version 1 of the format"},
       {{"a=2", "f32[4]", "P", "R", {{StepOp::kRelabel, "a", "R", 16, 16, 0}}, 0},
        "0 op: op relabel has no meaning in version 1 of the format"},
       {{"a=2", "f32[4]", "P", "R", {}, 0},
@@ -128,6 +127,236 @@ TEST(VerifierFaultTest, WrongSteps) {
   for (const auto& c : cases) EXPECT_EQ(Judge(c.plan), c.expected);
 }
 
+// Casts that are stated right, but round what the definition does not, or cannot be.
+TEST(VerifierFaultTest, WrongCasts) {
+  using enum DType;
+  const Row reduce = {kAllReduce, "a", "R", 16, 16, 16};
+  const Row reduce8 = {kAllReduce, "a", "R", 8, 8, 8};
+  const struct {
+    Case plan;
+    std::string expected;
+  } cases[] = {
+      // The dtype of a step.
+      {{"a=2", "f32[4]", "R", "R", {Cast(kF32, "R", 16, 16)}, 0},
+       "0 dtype: the cast leaves dtype f32 as it is"},
+      {{"a=2", "c64[4]", "R", "R", {Cast(kF32, "R", 32, 16)}, 0, kF32},
+       "0 dtype: a cast from c64 to f32 is refused: it would drop the imaginary part"},
+      {{"a=2", "f32[4]", "R", "R", {Cast(kF4E2M1, "R", 16, 2)}, 0, kF4E2M1},
+       "0 dtype: a cast from f32 to f4e2m1 is refused: f4e2m1 means nothing without the scales of "
+       "its blocks"},
+      // The placements stay.
+      {{"a=2",
+        "f32[4]",
+        "R",
+        "R",
+        {{StepOp::kCast, "a", "R", 16, 8, 0, {}, {}, 0, kBF16}},
+        0,
+        kBF16},
+       "0 mesh_dims: a cast names no mesh dim, this one 1"},
+      {{"a=2", "f32[4]", "R", "S(0)", {Cast(kBF16, "S(0)", 16, 4)}, 0, kBF16},
+       "0 after: mesh dim a changes from R to S(0), and the step's mesh_dims  lack it"},
+      {{"a=2,b=2",
+        "f32[4]",
+        "S(0),S(0)",
+        "S(0)[1],S(0)[0]",
+        {Cast(kBF16, "S(0)[1],S(0)[0]", 4, 2)},
+        0,
+        kBF16},
+       "0 after: cast leaves tensor dim 0 cut by [a,b], not by [b,a]"},
+      {{"a=2", "f32[4]", "R", "R", {}, 0, kBF16},
+       "- target: the source leaves f32; the target is of bf16"},
+      {{"a=2", "bf16[4]", "P", "R", {Cast(kF32, "P", 8, 16), reduce}, 16},
+       "- target: the last step leaves f32; the target is of bf16"},
+      // The reduce dtype: not that of the default, nor the option's.
+      {{"a=2", "bf16[4]", "P", "R", {Cast(kF32, "P", 8, 16), reduce}, 16, kF32},
+       "1 cast: it reduces in f32; the reduce dtype is bf16"},
+      {{"a=2", "f32[4]", "P", "R", {Cast(kBF16, "P", 16, 8), reduce8}, 16, kBF16},
+       "1 cast: it reduces in bf16; the reduce dtype is f32"},
+      {{"a=2", "bf16[4]", "P", "R", {reduce8}, 0, {}, kF32},
+       "0 cast: it reduces in bf16; the reduce dtype is f32"},
+      {{"a=2,b=2",
+        "bf16[4]",
+        "P,P",
+        "R,R",
+        {{kAllReduce, "b", "P,R", 8, 8, 8},
+         Cast(kF32, "P,R", 8, 16),
+         {kAllReduce, "a", "R,R", 16, 16, 16}},
+        32,
+        kF32},
+       "2 cast: it reduces in f32; the reduce dtype is bf16"},
+      // In the definition nothing is reduced.
+      {{"a=2",
+        "f32[4]",
+        "R",
+        "R",
+        {{kMask, "a", "P", 16, 16, 0}, reduce, Cast(kBF16, "R", 16, 8)},
+        32,
+        kBF16},
+       "1 cast: it reduces, and nothing that the source has as P"},
+      {{"a=2",
+        "bf16[4]",
+        "P",
+        "P",
+        {reduce8, Cast(kF32, "R", 8, 16), {kMask, "a", "P", 16, 16, 0}},
+        32,
+        kF32},
+       "0 cast: it reduces mesh dim a, which is P in source and target"},
+      // There and back.
+      {{"a=2,b=2",
+        "bf16[4]",
+        "P,P",
+        "R,R",
+        {{kAllReduce, "b", "P,R", 8, 8, 8},
+         Cast(kF32, "P,R", 8, 16),
+         Cast(kBF16, "P,R", 16, 8),
+         {kAllReduce, "a", "R,R", 8, 8, 8}},
+        32},
+       "1 cast: it stands between the reductions of steps 0 and 3"},
+      {{"a=2",
+        "bf16[4]",
+        "S(0)",
+        "S(0)",
+        {Cast(kF32, "S(0)", 4, 8), Cast(kBF16, "S(0)", 8, 4)},
+        16},
+       "0 cast: the casts from here on lead from bf16 back to bf16"},
+      {{"a=2", "bf16[4]", "P", "R", {Cast(kF32, "P", 8, 16), Cast(kBF16, "P", 16, 8), reduce8}, 32},
+       "0 cast: the casts from here on lead from bf16 back to bf16"},
+      {{"a=2", "bf16[4]", "P", "R", {reduce8, Cast(kF32, "R", 8, 16), Cast(kBF16, "R", 16, 8)}, 32},
+       "1 cast: the casts from here on lead from bf16 back to bf16"},
+      // Rounded twice.
+      {{"a=2",
+        "f32[4]",
+        "R",
+        "R",
+        {Cast(kBF16, "R", 16, 8), Cast(kF8E4M3, "R", 8, 4)},
+        16,
+        kF8E4M3},
+       "0 cast: f32 to bf16 rounds, and step 1 casts once more"},
+      {{"a=2",
+        "f32[4]",
+        "P",
+        "R",
+        {reduce, Cast(kF16, "R", 16, 8), Cast(kF8E4M3, "R", 8, 4)},
+        32,
+        kF8E4M3},
+       "1 cast: f32 to f16 rounds, and step 2 casts once more"},
+      {{"a=2",
+        "f64[4]",
+        "P",
+        "R",
+        {Cast(kF32, "P", 32, 16), Cast(kBF16, "P", 16, 8), reduce8},
+        32,
+        kBF16,
+        kBF16},
+       "0 cast: f64 to f32 rounds, and step 1 casts once more"},
+      // 300 would become 127, and not 44.
+      {{"a=2", "i16[4]", "R", "R", {Cast(kF32, "R", 8, 16), Cast(kI8, "R", 16, 4)}, 16, kI8},
+       "0 cast: i16 becomes i8 by way of f32, and would saturate"},
+      // What stays partial.
+      {{"a=2", "f32[4]", "P", "P", {Cast(kBF16, "P", 16, 8)}, 0, kBF16},
+       "0 cast: mesh dim a stays P: each of its parts would be rounded to bf16"},
+      {{"a=2,b=2",
+        "f32[4]",
+        "P(max),P(max)",
+        "R,P(max)",
+        {{kAllReduce, "a", "R,P(max)", 16, 16, 16, StepSizes::kEven, ReduceOp::kMax},
+         Cast(kF16, "R,P(max)", 16, 8)},
+        16,
+        kF16},
+       "1 cast: mesh dim b stays P(max): each of its parts would be rounded to f16"},
+      // The mask's identity would be that of another dtype.
+      {{"a=2",
+        "i8[4]",
+        "R",
+        "P(min)",
+        {{kMask, "a", "P(min)", 4, 4, 0}, Cast(kI32, "P(min)", 4, 16)},
+        16,
+        kI32},
+       "1 cast: step 0 has masked mesh dim a, which is not reduced since"},
+      {{"a=2,b=2",
+        "bf16[1]",
+        "P,R",
+        "R,R",
+        {{kMask, "b", "P,P", 2, 2, 0},
+         Cast(kF32, "P,P", 2, 4),
+         {kAllReduce, "a,b", "R,R", 4, 4, 6},
+         Cast(kBF16, "R,R", 4, 2)},
+        32,
+        {},
+        kF32},
+       "1 cast: step 0 has masked mesh dim b, which is not reduced since"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(Judge(c.plan), c.expected);
+
+  PlanFields plan = MakeFields({"a=2", "bf16[4]", "P", "R", {reduce8}, 0, {}, kF32});
+  plan.inputs.options[0].second = "f33";
+  EXPECT_EQ(Judge(plan), "- cast: option reduce_dtype is 'f33', no dtype");
+}
+
+// Each field of a right plan with casts, changed.
+TEST(VerifierFaultTest, DamagedCasts) {
+  const Case right = {"a=2,b=2",
+                      "bf16[4,2]",
+                      "P,S(0)",
+                      "R,R",
+                      {Cast(DType::kF32, "P,S(0)", 8, 16),
+                       {kAllReduce, "a", "R,S(0)", 16, 16, 16},
+                       Cast(DType::kF16, "R,S(0)", 16, 8),
+                       {kAllGather, "b", "R,R", 8, 16, 8}},
+                      32,
+                      DType::kF16};
+  ASSERT_EQ(Judge(right), "");
+  const struct {
+    std::string expected;  // what the verdict starts with
+    std::function<void(PlanFields*)> damage;
+  } cases[] = {
+      {"2 dtype: wire_dtype is f32; it should be null",
+       [](PlanFields* p) { p->steps[2].wire_dtype = DType::kF32; }},
+      {"3 dtype: wire_dtype is f32; it should be f16",
+       [](PlanFields* p) { p->steps[3].wire_dtype = DType::kF32; }},
+      {"1 dtype: wire_dtype is bf16; it should be f32",
+       [](PlanFields* p) { p->steps[1].wire_dtype = DType::kBF16; }},
+      {"2 dtype: accumulate_dtype is f32; it should be null",
+       [](PlanFields* p) { p->steps[2].accumulate_dtype = DType::kF32; }},
+      {"0 group: group_size is 2; it should be null",
+       [](PlanFields* p) { p->steps[0].group_size = 2; }},
+      {"0 sizes: sizes is even; it should be null",
+       [](PlanFields* p) { p->steps[0].sizes = StepSizes::kEven; }},
+      {"0 tensor_dims: tensor_dims are [0]; the tensor dims whose cuts change are []",
+       [](PlanFields* p) { p->steps[0].tensor_dims = {0}; }},
+      {"2 reduce_op: reduce_op is sum; it should be null",
+       [](PlanFields* p) { p->steps[2].reduce_op = ReduceOp::kSum; }},
+      {"0 bytes: bytes_out is 8; it should be 16",
+       [](PlanFields* p) { p->steps[0].bytes_out = 8; }},
+      {"2 bytes: bytes_in is 8; it should be 16", [](PlanFields* p) { p->steps[2].bytes_in = 8; }},
+      {"2 bytes: bytes_sent is 8; it should be 0",
+       [](PlanFields* p) { p->steps[2].bytes_sent = 8; }},
+      {"3 bytes: bytes_sent is 16; it should be 8",
+       [](PlanFields* p) { p->steps[3].bytes_sent = 16; }},
+      {"- total: total workspace_bytes is 16; it should be 32",
+       [](PlanFields* p) { p->total.workspace_bytes = 16; }},
+      {"- total: total peak_bytes is 48; it should be 56",
+       [](PlanFields* p) { p->total.peak_bytes = 48; }},
+      // Left out, moved, doubled.
+      {"0 dtype: all_reduce leaves dtype bf16, not f32",
+       [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},
+      {"2 dtype: all_gather leaves dtype f32, not f16",
+       [](PlanFields* p) { p->steps.erase(p->steps.begin() + 2); }},
+      {"1 dtype: the cast leaves dtype f32 as it is",
+       [](PlanFields* p) { p->steps.insert(p->steps.begin(), Step(p->steps[0])); }},
+      {"0 after: mesh dim a changes from P to R",
+       [](PlanFields* p) { std::swap(p->steps[0], p->steps[2]); }},
+      {"- cast: ", [](PlanFields* p) { p->inputs.options.emplace_back("reduce_dtype", ""); }},
+      {"1 cast: it reduces in f32; the reduce dtype is bf16",
+       [](PlanFields* p) { p->inputs.options.emplace_back("reduce_dtype", "bf16"); }},
+  };
+  for (const auto& c : cases) {
+    PlanFields plan = MakeFields(right);
+    c.damage(&plan);
+    EXPECT_EQ(Judge(plan).substr(0, c.expected.size()), c.expected);
+  }
+}
+
 // Each field of a right plan, changed.
 TEST(VerifierFaultTest, DamagedFields) {
   const Case right = {
@@ -153,10 +382,16 @@ TEST(VerifierFaultTest, DamagedFields) {
       {"- mesh: 2 meshes are listed", [](PlanFields* p) { p->meshes.push_back(p->meshes[0]); }},
       {"- mesh: 'from' or 'to' is not on mesh 0",
        [](PlanFields* p) { p->meshes[0] = DeviceMesh::Parse("a=2,b=3,d=2").value(); }},
-      {"- target: 'from' is of bf16[7,6], 'to' of f32[7,6]",
+      {"- target: 'from' is of bf16[7,6], 'to' of bf16[6,7]",
+       [](PlanFields* p) { p->to = Sharding::Parse("bf16[6,7]", p->meshes[0], "R,R,R").value(); }},
+      {"- target: the last step leaves bf16; the target is of f32",
        [](PlanFields* p) { p->to = Sharding::Parse("f32[7,6]", p->meshes[0], "R,R,R").value(); }},
       {"1 mesh: the step is on mesh 1", [](PlanFields* p) { p->steps[1].mesh = 1; }},
-      {"1 after: 'f32[7,6] on",
+      {"1 after: 'bf16[7,7] on",
+       [](PlanFields* p) {
+         p->steps[1].after = Sharding::Parse("bf16[7,7]", p->meshes[0], "R,R,S(1)").value();
+       }},
+      {"1 dtype: all_reduce leaves dtype bf16, not f32",
        [](PlanFields* p) {
          p->steps[1].after = Sharding::Parse("f32[7,6]", p->meshes[0], "R,R,S(1)").value();
        }},

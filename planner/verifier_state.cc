@@ -35,7 +35,6 @@ absl::InlinedVector<int64_t, 4> PieceSizes(const World& world, int64_t size,
 World::World(const Sharding& sharding)
     : mesh(sharding.mesh()),
       shape(sharding.shape()),
-      dtype(sharding.dtype()),
       empty(std::find(shape.begin(), shape.end(), 0) != shape.end()) {
   for (const DeviceMesh::Dim& dim : mesh.dims()) sizes.push_back(dim.size);
 }
@@ -46,7 +45,7 @@ int64_t World::GroupSize(absl::Span<const int> mesh_dims) const {
   return size;
 }
 
-Wide World::Bytes(Wide elements) const { return (elements * BitWidth(dtype) + 7) / 8; }
+Wide BytesOfElements(DType dtype, Wide elements) { return (elements * BitWidth(dtype) + 7) / 8; }
 
 std::string World::Names(absl::Span<const int> mesh_dims) const {
   std::string text;
@@ -71,7 +70,7 @@ std::string DimState::ToString() const {
 
 State StateOf(const Sharding& sharding) {
   const DeviceMesh& mesh = sharding.mesh();
-  State state;
+  State state{.dtype = sharding.dtype(), .dims = {}, .cuts = {}};
   state.dims.resize(mesh.NumDims());
   for (int d = 0; d < mesh.NumDims(); ++d) {
     if (mesh.dim(d).size == 1) continue;

@@ -24,20 +24,17 @@ namespace meshift::verifier_internal {
 // below 2^63 bytes.
 using Wide = __int128;
 
-// One mesh and one tensor: all that stays as it is throughout a plan.
+// One mesh and one shape: all that stays as it is throughout a plan.
 struct World {
   explicit World(const Sharding& sharding);
 
   DeviceMesh mesh;
   absl::InlinedVector<int64_t, 6> sizes;  // of the mesh dims
   Shape shape;
-  DType dtype;
   bool empty;  // the tensor has no element
 
   // The sizes of `mesh_dims`, multiplied.
   int64_t GroupSize(absl::Span<const int> mesh_dims) const;
-  // The bytes of so many elements; a part of a byte counts as one.
-  Wide Bytes(Wide elements) const;
   // "ddp,fsdp"
   std::string Names(absl::Span<const int> mesh_dims) const;
 };
@@ -55,7 +52,11 @@ struct DimState {
   friend bool operator==(const DimState&, const DimState&) = default;
 };
 
+// The bytes of so many elements; a part of a byte counts as one.
+Wide BytesOfElements(DType dtype, Wide elements);
+
 struct State {
+  DType dtype = DType::kF32;
   absl::InlinedVector<DimState, 6> dims;  // per mesh dim
   absl::InlinedVector<Cuts, 5> cuts;      // per tensor dim, outermost first
   friend bool operator==(const State&, const State&) = default;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
+#include "placement/cast.h"
 #include "planner/verifier_boxes.h"
 
 namespace meshift::verifier_internal {
@@ -62,7 +64,7 @@ bool Leaves(StepOp op, const DimState& state) {
       return !state.IsPartial();
     case StepOp::kMask:
       return state.IsPartial();
-    case StepOp::kCast:
+    case StepOp::kCast:  // which names no mesh dim
     case StepOp::kRelabel:
       break;
   }
@@ -123,7 +125,7 @@ Result CheckCuts(const StepView& view) {
       for (const int d : cut.after) {
         if (!Contains(before, d)) expected.push_back(d);
       }
-    } else if (step.op == StepOp::kAllReduce) {
+    } else if (step.op == StepOp::kAllReduce || step.op == StepOp::kCast) {
       expected = before;
     } else {
       for (const int d : before) {
@@ -156,19 +158,6 @@ Result CheckTensorDims(const StepView& view) {
   if (view.step.tensor_dims == right) return std::nullopt;
   return Break("tensor_dims", "tensor_dims are [{}]; the tensor dims whose cuts change are [{}]",
                fmt::join(view.step.tensor_dims, ","), fmt::join(right, ","));
-}
-
-// The dtype in which sums of `wire` are formed.
-DType AccumulateDType(DType wire) {
-  switch (wire) {
-    case DType::kF16:
-    case DType::kBF16:
-    case DType::kF8E4M3:
-    case DType::kF8E5M2:
-      return DType::kF32;
-    default:
-      return wire;
-  }
 }
 
 Result CheckReduction(const StepView& view) {
@@ -220,8 +209,8 @@ Result CheckDTypes(const StepView& view) {
   const Step& step = view.step;
   std::optional<DType> wire;
   std::optional<DType> accumulate;
-  if (IsCollective(step.op)) wire = view.world.dtype;
-  if (IsReduction(step.op)) accumulate = AccumulateDType(view.world.dtype);
+  if (IsCollective(step.op)) wire = view.before.dtype;
+  if (IsReduction(step.op)) accumulate = AccumulateDType(view.before.dtype);
   if (auto broken = ExpectName("dtype", "wire_dtype", step.wire_dtype, wire)) return broken;
   return ExpectName("dtype", "accumulate_dtype", step.accumulate_dtype, accumulate);
 }
@@ -304,23 +293,44 @@ Result CheckPlaces(const StepView& view) {
   return std::nullopt;
 }
 
+// Only a cast changes the dtype, and it does.
+Result CheckDTypeAfter(const Step& step, DType before) {
+  const DType after = step.after.dtype();
+  if (step.op != StepOp::kCast) {
+    if (after == before) return std::nullopt;
+    return Break("dtype", "{} leaves dtype {}, not {}", Name(step.op), Name(before), Name(after));
+  }
+  if (after == before) return Break("dtype", "the cast leaves dtype {} as it is", Name(before));
+  const absl::Status status = CheckCast(before, after);
+  if (status.ok()) return std::nullopt;
+  return Break("dtype", "{}", Message(status));
+}
+
 }  // namespace
 
-std::optional<Broken> CheckOp(const Step& step, const Sharding& from, int mesh) {
-  if (step.op >= StepOp::kCast) {
-    if (static_cast<int>(step.op) >= kNumStepOps) {
-      return Break("op", "op {} is not known", static_cast<int>(step.op));
-    }
+std::optional<Broken> CheckOp(const Step& step, const Sharding& from, int mesh,
+                              DType dtype_before) {
+  if (static_cast<int>(step.op) >= kNumStepOps) {
+    return Break("op", "op {} is not known", static_cast<int>(step.op));
+  }
+  if (step.op == StepOp::kRelabel) {
     return Break("op", "op {} has no meaning in version 1 of the format", Name(step.op));
   }
   if (step.mesh != mesh) {
     return Break("mesh", "the step is on mesh {}, the tensor on mesh {}", step.mesh, mesh);
   }
-  if (step.after.mesh() != from.mesh() || step.after.tensor() != from.tensor()) {
+  if (step.after.mesh() != from.mesh() || step.after.shape() != from.shape()) {
     return Break("after", "'{}' is not a sharding of {} on {}", step.after.ToString(),
                  from.tensor().ToString(), from.mesh().ToString());
   }
-  if (step.mesh_dims.empty()) return Break("mesh_dims", "mesh_dims are empty");
+  if (auto broken = CheckDTypeAfter(step, dtype_before)) return broken;
+  if (step.op == StepOp::kCast) {
+    if (!step.mesh_dims.empty()) {
+      return Break("mesh_dims", "a cast names no mesh dim, this one {}", step.mesh_dims.size());
+    }
+  } else if (step.mesh_dims.empty()) {
+    return Break("mesh_dims", "mesh_dims are empty");
+  }
   int last = -1;
   for (const int d : step.mesh_dims) {
     if (d <= last || d >= from.mesh().NumDims()) {
@@ -387,7 +397,7 @@ bool IsExactReduction(const StepView& view) {
     case ReduceOp::kProduct:
       break;
   }
-  const DType dtype = view.world.dtype;
+  const DType dtype = view.before.dtype;
   return !IsFloat(dtype) && !IsComplex(dtype);
 }
 

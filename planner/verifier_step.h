@@ -30,9 +30,9 @@ struct StepView {
   std::string Name(int mesh_dim) const { return world.mesh.dim(mesh_dim).name; }
 };
 
-// Whether the op is one of this version and its mesh dims are dims of the mesh: what must hold
-// before anything else can be asked. `mesh` is where the plan's shardings are.
-std::optional<Broken> CheckOp(const Step& step, const Sharding& from, int mesh);
+// Whether the op is one of this version, its mesh dims are dims of the mesh and its dtype is known:
+// what must hold before anything else can be asked. `mesh` is where the plan's shardings are.
+std::optional<Broken> CheckOp(const Step& step, const Sharding& from, int mesh, DType dtype_before);
 // Every field but the costs: what the op leaves, group, tensor dims, reduction, sizes, dtypes.
 std::optional<Broken> CheckFields(const StepView& view);
 // Whether every rank can have what `after` gives it, each element and contribution once.
@@ -40,7 +40,7 @@ std::optional<Broken> CheckData(const StepView& view);
 
 // Whether all members' boxes have one size before, and one after.
 bool IsEven(const StepView& view);
-// Whether the op on the tensor's dtype gives the same bits in any order.
+// Whether the op on the dtype before gives the same bits in any order.
 bool IsExactReduction(const StepView& view);
 
 }  // namespace meshift::verifier_internal

@@ -202,6 +202,117 @@ TEST(VerifierTest, Averages) {
   });
 }
 
+TEST(VerifierTest, Casts) {
+  using enum DType;
+  ExpectRight({
+      {"a=2", "f32[4]", "R", "R", {Cast(kBF16, "R", 16, 8)}, 0, kBF16},
+      // FSDP's weights: cast, then gathered.
+      {"a=4",
+       "f32[8,2]",
+       "S(0)",
+       "R",
+       {Cast(kBF16, "S(0)", 16, 8), {kAllGather, "a", "R", 8, 32, 24}},
+       16,
+       kBF16},
+      {"a=4",
+       "bf16[8,2]",
+       "S(0)",
+       "R",
+       {{kAllGather, "a", "R", 8, 32, 24}, Cast(kF32, "R", 32, 64)},
+       32,
+       kF32},
+      // Gradients: reduced in f32, in bf16 before and after.
+      {"a=2",
+       "bf16[8]",
+       "P",
+       "S(0)",
+       {Cast(kF32, "P", 16, 32),
+        {kReduceScatter, "a", "S(0)", 32, 16, 16},
+        Cast(kBF16, "S(0)", 16, 8)},
+       48,
+       {},
+       kF32},
+      {"a=2",
+       "bf16[8]",
+       "P",
+       "R",
+       {{kAllReduce, "a", "R", 16, 16, 16}, Cast(kF32, "R", 16, 32)},
+       16,
+       kF32},
+      // The option has no say where nothing is reduced.
+      {"a=2", "bf16[8]", "R", "R", {Cast(kF64, "R", 16, 64)}, 0, kF64, kF32},
+      // Exact casts may be several; so may what stays partial under them.
+      {"a=2", "f8e4m3[8]", "P", "P", {Cast(kF16, "P", 8, 16), Cast(kF32, "P", 16, 32)}, 16, kF32},
+      {"a=2",
+       "f8e4m3[8]",
+       "R",
+       "R",
+       {Cast(kF16, "R", 8, 16), Cast(kF32, "R", 16, 32), Cast(kI8, "R", 32, 8)},
+       48,
+       kI8},
+      {"a=2", "i8[8]", "R", "R", {Cast(kI32, "R", 8, 32), Cast(kU16, "R", 32, 16)}, 32, kU16},
+      {"a=2", "i8[8]", "R", "R", {Cast(kF16, "R", 8, 16), Cast(kC64, "R", 16, 64)}, 16, kC64},
+      // Rounded once before the reduction, and once after it.
+      {"a=2",
+       "f32[8]",
+       "P",
+       "R",
+       {Cast(kBF16, "P", 32, 16), {kAllReduce, "a", "R", 16, 16, 16}, Cast(kF16, "R", 16, 16)},
+       32,
+       kF16,
+       kBF16},
+      // A mask behind the casts; or before them, and reduced meanwhile.
+      {"a=2",
+       "i8[4]",
+       "R",
+       "P(min)",
+       {Cast(kI32, "R", 4, 16), {kMask, "a", "P(min)", 16, 16, 0}},
+       16,
+       kI32},
+      {"a=2,b=2",
+       "f32[]",
+       "P,R",
+       "R,R",
+       {{kMask, "b", "P,P", 4, 4, 0},
+        {kAllReduce, "a,b", "R,R", 4, 4, 6},
+        Cast(kBF16, "R,R", 4, 2)},
+       32,
+       kBF16},
+      // Integers are averaged in the reduce dtype.
+      {"a=2,b=2",
+       "i32[4]",
+       "P(avg),P",
+       "S(0),R",
+       {Cast(kF32, "P(avg),P", 16, 16),
+        {kReduceScatter, "a", "S(0),P", 16, 8, 8, StepSizes::kEven, ReduceOp::kAvg, 2},
+        {kAllReduce, "b", "S(0),R", 8, 8, 8}},
+       32,
+       kF32,
+       kF32},
+  });
+  EXPECT_EQ(Judge(Case{"a=2,b=2",
+                       "f32[4]",
+                       "P(avg),P",
+                       "R,R",
+                       {Cast(kI32, "P(avg),P", 16, 16),
+                        {kAllReduce, "a", "R,P", 16, 16, 16, StepSizes::kEven, ReduceOp::kAvg, 2},
+                        {kAllReduce, "b", "R,R", 16, 16, 16}},
+                       32,
+                       kI32,
+                       kI32}),
+            "1 data: an average of i32 is not the last reduction; step 2 reduces");
+}
+
+// Two elements a byte.
+TEST(VerifierTest, PackedElements) {
+  ExpectRight({
+      {"a=2", "f4e2m1[8]", "S(0)", "R", {{kAllGather, "a", "R", 2, 4, 2}}, 0},
+      {"a=2", "f4e2m1[4,4]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 4, 4, 2}}, 32},
+      {"a=3", "f4e2m1[8,6]", "S(0)", "R", {{kAllGather, "a", "R", 9, 24, 18, kPadded}}, 48},
+      {"a=2", "f4e2m1[8]", "R", "S(0)", {{kSlice, "a", "S(0)", 4, 2, 0}}, 0},
+  });
+}
+
 TEST(VerifierTest, Masks) {
   ExpectRight({
       {"a=2", "f32[8]", "S(0)", "P", {{kMask, "a", "P", 16, 32, 0}}, 0},
