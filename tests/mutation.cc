@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 #include <vector>
+
+#include "placement/cast.h"
+#include "placement/dtype.h"
 
 namespace meshift {
 namespace {
@@ -52,6 +56,109 @@ int64_t Nudge(std::mt19937_64& rng, int64_t value) {
   return value + kSteps[Random(rng, kSteps.size())];
 }
 
+// Makes the dtypes of all steps follow from those of the casts: `after`, the wire, the sums and the
+// bytes of boxes, so that the plan is damaged in what it computes and not in how it says so.
+void FollowCasts(PlanFields* fields) {
+  DType dtype = fields->from.dtype();
+  for (Step& step : fields->steps) {
+    const DType after = step.op == StepOp::kCast ? step.after.dtype() : dtype;
+    auto recast = step.after.WithDType(after);
+    if (!recast.ok()) return;  // the dtype lacks the op: as it is
+    step.after = *std::move(recast);
+    const int64_t in = BitWidth(dtype);
+    if (step.wire_dtype) {
+      step.bytes_sent = step.bytes_sent * in / BitWidth(*step.wire_dtype);
+      step.bytes_in = step.bytes_in * in / BitWidth(*step.wire_dtype);
+      step.bytes_out = step.bytes_out * in / BitWidth(*step.wire_dtype);
+      step.wire_dtype = dtype;
+    }
+    if (step.accumulate_dtype) step.accumulate_dtype = AccumulateDType(dtype);
+    dtype = after;
+  }
+  fields->total.bytes_sent = 0;
+  for (const Step& step : fields->steps) fields->total.bytes_sent += step.bytes_sent;
+}
+
+// One of the steps that are casts; -1: there is none.
+int64_t SomeCast(std::mt19937_64& rng, const std::vector<Step>& steps) {
+  std::vector<int64_t> casts;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps[i].op == StepOp::kCast) casts.push_back(static_cast<int64_t>(i));
+  }
+  return casts.empty() ? -1 : casts[Random(rng, static_cast<int64_t>(casts.size()))];
+}
+
+// A dtype near those of the tests.
+DType RandomDType(std::mt19937_64& rng) {
+  constexpr std::array<DType, 7> kDTypes = {DType::kF32,    DType::kBF16, DType::kF16, DType::kF64,
+                                            DType::kF8E4M3, DType::kI32,  DType::kI8};
+  return kDTypes[Random(rng, kDTypes.size())];
+}
+
+// A cast to `dtype` of what a step with the placements of `like` leaves.
+std::optional<Step> MakeCast(const Sharding& like, DType from, DType dtype) {
+  auto after = like.WithDType(dtype);
+  if (!after.ok()) return std::nullopt;
+  Step cast{.op = StepOp::kCast,
+            .mesh_dims = {},
+            .group_size = {},
+            .groups = {},
+            .tensor_dims = {},
+            .reduce_op = {},
+            .reduce_order = {},
+            .divisor = {},
+            .sizes = {},
+            .wire_dtype = {},
+            .accumulate_dtype = {},
+            .after = *std::move(after)};
+  cast.bytes_in = Bytes(from, like.MaxLocalElements());
+  cast.bytes_out = Bytes(dtype, like.MaxLocalElements());
+  return cast;
+}
+
+// Damages the casts of a plan: kinds 21 .. 24.
+std::string MutateCasts(int kind, std::mt19937_64& rng, PlanFields* fields) {
+  std::vector<Step>& steps = fields->steps;
+  const int64_t c = SomeCast(rng, steps);
+  std::string what;
+  if (kind == 24) {
+    // A cast more, and in half of the cases one back again.
+    const int64_t i = Random(rng, static_cast<int64_t>(steps.size()) + 1);
+    const Sharding like = i == 0 ? fields->from : steps[i - 1].after;
+    std::optional<Step> cast = MakeCast(like, like.dtype(), RandomDType(rng));
+    if (!cast) return "";
+    what = fmt::format("cast to {} added before step {}", Name(cast->after.dtype()), i);
+    std::optional<Step> back = MakeCast(like, cast->after.dtype(), like.dtype());
+    if (Random(rng, 2) == 0) {
+      steps.insert(steps.begin() + i, *std::move(back));
+      what += ", and one back";
+    }
+    steps.insert(steps.begin() + i, *std::move(cast));
+  } else if (c < 0) {
+    return "";
+  } else if (kind == 21) {
+    what = fmt::format("cast {} dropped", c);
+    steps.erase(steps.begin() + c);
+  } else if (kind == 22) {
+    const int64_t to = Random(rng, static_cast<int64_t>(steps.size()));
+    const DType dtype = steps[c].after.dtype();
+    steps.erase(steps.begin() + c);
+    const Sharding like = to == 0 ? fields->from : steps[to - 1].after;
+    std::optional<Step> cast = MakeCast(like, like.dtype(), dtype);
+    if (!cast) return "";
+    steps.insert(steps.begin() + to, *std::move(cast));
+    what = fmt::format("cast {} moved to {}", c, to);
+  } else {
+    auto recast = steps[c].after.WithDType(RandomDType(rng));
+    if (!recast.ok()) return "";
+    steps[c].after = *std::move(recast);
+    steps[c].bytes_out = Bytes(steps[c].after.dtype(), steps[c].after.MaxLocalElements());
+    what = fmt::format("cast {} is one to {}", c, Name(steps[c].after.dtype()));
+  }
+  FollowCasts(fields);
+  return what;
+}
+
 }  // namespace
 
 std::string Mutate(int kind, std::mt19937_64& rng, PlanFields* fields) {
@@ -85,6 +192,7 @@ std::string Mutate(int kind, std::mt19937_64& rng, PlanFields* fields) {
     default:
       break;
   }
+  if (kind >= 21) return MutateCasts(kind, rng, fields);
   if (num_steps == 0) return "";
   const int64_t i = Random(rng, num_steps);
   Step& step = steps[i];

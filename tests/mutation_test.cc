@@ -7,6 +7,7 @@
 
 #include <array>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -34,19 +35,33 @@ constexpr int kNumShards = 4;
 
 TEST_P(MutationTest, NothingThatRunsWrongIsAccepted) {
   constexpr uint64_t kPlans = 1000;
-  constexpr std::array<std::pair<DType, ReduceOp>, 5> kKinds = {
-      {{DType::kF32, ReduceOp::kSum},
-       {DType::kF32, ReduceOp::kSum},
-       {DType::kF32, ReduceOp::kAvg},
-       {DType::kI32, ReduceOp::kMax},
-       {DType::kBF16, ReduceOp::kProduct}}};
+  struct Kind {
+    DType dtype;
+    ReduceOp op;
+    DType to;
+    std::optional<DType> reduce_dtype;
+  };
+  constexpr std::array<Kind, 9> kKinds = {
+      {{DType::kF32, ReduceOp::kSum, DType::kF32, {}},
+       {DType::kF32, ReduceOp::kSum, DType::kBF16, {}},
+       {DType::kF32, ReduceOp::kAvg, DType::kF32, {}},
+       {DType::kI32, ReduceOp::kMax, DType::kI32, {}},
+       {DType::kBF16, ReduceOp::kProduct, DType::kBF16, {}},
+       {DType::kBF16, ReduceOp::kSum, DType::kBF16, DType::kF32},
+       {DType::kBF16, ReduceOp::kSum, DType::kF32, {}},
+       {DType::kF16, ReduceOp::kAvg, DType::kF8E4M3, {}},
+       {DType::kI8, ReduceOp::kMin, DType::kI32, {}}}};
   Tally tally;
   for (uint64_t seed = GetParam(); seed < kPlans; seed += kNumShards * testkit::TestFraction()) {
-    const auto& [dtype, op] = kKinds[seed / kNumShards % kKinds.size()];
-    const testkit::RandomPair pair = testkit::RandomCase(seed, dtype, op);
-    const absl::StatusOr<Plan> plan = MakePlan(
-        pair.from, pair.to, {.planner = seed % 7 == 0 ? PlannerKind::kPerDim : PlannerKind::kBest});
-    if (!plan.ok()) continue;  // the per-dim planner does not average integers
+    const Kind& sort = kKinds[seed / kNumShards % kKinds.size()];
+    testkit::RandomPair pair = testkit::RandomCase(seed, sort.dtype, sort.op);
+    pair.to = *pair.to.WithDType(sort.to);
+    const absl::StatusOr<Plan> plan =
+        MakePlan(pair.from, pair.to,
+                 {.planner = seed % 7 == 0 ? PlannerKind::kPerDim : PlannerKind::kBest,
+                  .reduce_dtype = sort.reduce_dtype});
+    // The per-dim planner does not average integers; what stays partial is not rounded.
+    if (!plan.ok()) continue;
     std::mt19937_64 rng(seed);
     for (int kind = 0; kind < kNumMutations; ++kind) {
       PlanFields fields = plan->fields();

@@ -18,7 +18,7 @@ absl::StatusOr<RunOutcome> PlanRunner::Run(const Plan& plan) {
   using testkit::Values;
   const testkit::Pass passes[] = {
       {.fill = {.values = Values::kExact, .seed = 1}},
-      {.fill = {.values = Values::kExact, .seed = 2}},
+      {.fill = {.values = Values::kSpecial, .seed = 2}},
       {.fill = {.values = Values::kRounding, .seed = 3}, .order = ReductionOrder::kAdversarial}};
   MESHIFT_ASSIGN_OR_RETURN(const testkit::PlanRun run, runner_->Run(plan, passes));
   RunOutcome outcome{.wrong = run.data.wrong,

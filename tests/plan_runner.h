@@ -31,8 +31,9 @@ class PlanRunner {
  public:
   explicit PlanRunner(const DeviceMesh& mesh);
 
-  // Two exact passes with different fills, in rank order, and one rounding pass under adversarial
-  // reduction. The plan is not verified. An error where it cannot be lowered or run.
+  // Two exact passes in rank order, the second with special values (NaN, infinities, zeros of both
+  // signs) where they are exact, and one rounding pass under adversarial reduction. The plan is not
+  // verified. An error where it cannot be lowered or run.
   absl::StatusOr<RunOutcome> Run(const Plan& plan);
 
  private:

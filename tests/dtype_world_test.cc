@@ -1,0 +1,36 @@
+// A tenth of the small world in each of the dtypes: planned, proven and run, bit for bit what the
+// definition says (testing/small_world.h says which).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "placement/dtype.h"
+#include "testing/small_world.h"
+#include "tests/world_tally.h"
+
+namespace meshift {
+namespace {
+
+constexpr int kNumShards = 16;  // as shard_count in BUILD; a test case per shard
+
+class DTypeWorldTest : public testing::TestWithParam<int> {};
+
+TEST_P(DTypeWorldTest, EveryCaseIsPlannedProvenAndRight) {
+  Runners runners;
+  WorldTally tally;
+  std::set<DType> dtypes;
+  testkit::ForEachDTypeCase(
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = testkit::TestFraction()},
+      [&](const Sharding& from, const Sharding& to) {
+        dtypes.insert(from.dtype());
+        JudgeCase(from, to, {}, runners.For(from.mesh()), &tally);
+      });
+  fmt::print("shard {} of {}: {} dtypes, {}\n", GetParam(), kNumShards, dtypes.size(),
+             tally.ToString());
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, DTypeWorldTest, testing::Range(0, kNumShards));
+
+}  // namespace
+}  // namespace meshift

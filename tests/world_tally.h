@@ -1,0 +1,50 @@
+// Judging many cases: each planned, proven and run, and counted.
+//
+//   Runners runners;
+//   WorldTally tally;
+//   JudgeCase(from, to, {}, runners.For(from.mesh()), &tally);
+//   fmt::print("{}\n", tally.ToString());
+#ifndef MESHIFT_TESTS_WORLD_TALLY_H_
+#define MESHIFT_TESTS_WORLD_TALLY_H_
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "placement/sharding.h"
+#include "planner/planner.h"
+#include "tests/plan_runner.h"
+
+namespace meshift {
+
+struct WorldTally {
+  int64_t cases = 0;
+  int64_t refused = 0;
+  int64_t unproven = 0;
+  int64_t wrong = 0;
+  int64_t differing = 0;
+  int64_t miscounted = 0;
+  std::map<std::string, int64_t> ops;  // steps, by op
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+
+  std::string ToString() const;
+};
+
+// Runners by mesh, made when needed.
+class Runners {
+ public:
+  PlanRunner& For(const DeviceMesh& mesh);
+
+ private:
+  std::map<std::string, std::unique_ptr<PlanRunner>> runners_;
+};
+
+// One case; failures are reported to GoogleTest, the first few of a kind with their plan.
+void JudgeCase(const Sharding& from, const Sharding& to, const PlannerOptions& options,
+               PlanRunner& runner, WorldTally* tally);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_TESTS_WORLD_TALLY_H_
