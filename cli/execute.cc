@@ -117,7 +117,7 @@ class Given : public Contents {
   absl::Status Fill(const LocalTensors&) const override { return absl::OkStatus(); }
   absl::StatusOr<CheckResult> Check(const RunTensors& tensors) const override {
     return testkit::CheckGiven(plan_.from(), plan_.to(), tensors.sources.Views(),
-                               tensors.targets.Views());
+                               tensors.targets.Views(), plan_.reduce_dtype());
   }
 
  private:

@@ -20,9 +20,11 @@
 #define MESHIFT_TESTING_GIVEN_H_
 
 #include <cstddef>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "placement/dtype.h"
 #include "placement/sharding.h"
 #include "testing/definition.h"
 
@@ -34,11 +36,12 @@ using BufferViews = absl::Span<const absl::Span<const std::byte>>;
 // and first_difference only. INVALID_ARGUMENT: a wrong number or size of buffers.
 absl::StatusOr<CheckResult> CheckReplicas(const Sharding& sharding, BufferViews buffers);
 
-// Judges all ranks' targets. Of the sources, the first replica counts. UNIMPLEMENTED: another
-// dtype. INVALID_ARGUMENT: another tensor, a mesh dim whose partial op changes, a wrong number or
-// size of buffers.
+// Judges all ranks' targets. Of the sources, the first replica counts. INVALID_ARGUMENT: another
+// shape, a cast that there is not, a mesh dim whose partial op changes, a wrong number or size of
+// buffers.
 absl::StatusOr<CheckResult> CheckGiven(const Sharding& source, const Sharding& target,
-                                       BufferViews sources, BufferViews targets);
+                                       BufferViews sources, BufferViews targets,
+                                       std::optional<DType> reduce_dtype = std::nullopt);
 
 }  // namespace meshift::testkit
 

@@ -63,6 +63,7 @@ class IntegerRule {
     return Wrapped(Quotient<T>(together, reduction_.to_divisor)) == expected_;
   }
   typename T::Bits Nearest() const { return T::Encode(expected_); }
+  Wide expected() const { return expected_; }
 
  private:
   static Wide Wrapped(Wide value) { return T::Decode(T::Encode(value)); }
@@ -121,6 +122,7 @@ class RealRule {
     return IsWithin(expected, together / static_cast<Real>(reduction_.to_divisor));
   }
   typename T::Bits Nearest() const { return T::Encode(static_cast<double>(expected_.value)); }
+  const Expected& expected() const { return expected_; }
 
  private:
   static Real FiniteMagnitude(Real value) { return std::isfinite(value) ? std::abs(value) : 0; }
@@ -163,6 +165,9 @@ class ComplexRule {
     return T::Encode(
         {static_cast<double>(product_re_.value), static_cast<double>(product_im_.value)});
   }
+
+  const Expected& expected_re() const { return multiplies_ ? product_re_ : re_.expected(); }
+  const Expected& expected_im() const { return multiplies_ ? product_im_ : im_.expected(); }
 
  private:
   static std::vector<double> PartsOf(absl::Span<const Wide> values, double Wide::*part) {

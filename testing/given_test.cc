@@ -10,11 +10,13 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
@@ -258,14 +260,69 @@ TEST(GivenTest, ReplicasOfTheSource) {
   EXPECT_EQ(result.first_difference, "ranks 6 and 7 differ at [1]: 4 and 9");
 }
 
+// Casts of what is moved and of what is reduced, by the naive engine, whose casts are others.
+TEST(GivenTest, CastsAreRightInAnyReduceDType) {
+  Random random(17);
+  int64_t visited = 0;
+  int64_t damaged = 0;
+  int64_t found = 0;
+  for (int i = 0; i < 4000 / TestFraction(); ++i) {
+    const auto dtype = static_cast<DType>(random.Below(kNumDTypes));
+    const auto target = static_cast<DType>(random.Below(kNumDTypes));
+    const auto op = static_cast<ReduceOp>(random.Below(kNumReduceOps));
+    if (dtype == DType::kF4E2M1 || !CheckReduce(op, dtype).ok()) continue;
+    const RandomPair pair = RandomCase(i, dtype, op);
+    const absl::StatusOr<Sharding> to = pair.to.WithDType(target);
+    if (!to.ok() || NumElements(pair.from.shape()) > 60) continue;
+    std::optional<DType> reduce;
+    if (i % 3 == 0) reduce = static_cast<DType>(random.Below(kNumDTypes));
+    const absl::StatusOr<Oracle> oracle = Oracle::Create(pair.from, *to, reduce);
+    if (!oracle.ok()) continue;
+    const Fill fill{.values = i % 2 == 0 ? Values::kExact : Values::kRounding, .seed = 5};
+    const Buffers in = SourcesOf(*oracle, fill);
+    Buffers out = RunNaively(pair.from, *to, in, {.seed = fill.seed, .reduce_dtype = reduce});
+    const auto check = [&] {
+      return CheckGiven(pair.from, *to, Views(in), Views(out), reduce).value();
+    };
+    const CheckResult right = check();
+    ASSERT_TRUE(right.ok()) << TextOf(pair.from, *to) << " of " << Name(target) << " reduced in "
+                            << (reduce ? Name(*reduce) : "default") << ": " << right.ToString();
+    ++visited;
+    // A value far off is wrong, unless it is not alone.
+    std::vector<std::byte>& buffer = out[random.Below(std::ssize(out))];
+    if (to->HasPartial() || buffer.empty()) continue;
+    const int64_t width = BitWidth(target) / 8;
+    const int64_t at = random.Below(std::ssize(buffer) / width) * width + width - 1;
+    buffer[at] ^= target == DType::kBool ? std::byte{1} : std::byte{64};
+    ++damaged;
+    if (!check().ok()) ++found;
+  }
+  EXPECT_GT(visited, 100 / TestFraction());
+  // The rest are sums that may overflow, and bits that no bound excludes.
+  EXPECT_GT(found, damaged * 8 / 10);
+}
+
+TEST(GivenTest, TheReduceDTypeSaysHowASumRounds) {
+  const Sharding from = Of("bf16[1]", "a=2", "P");
+  const Sharding to = Of("f32[1]", "a=2", "R");
+  // 1 + 2^-9 is no bf16.
+  const Buffers in = BytesOf<uint16_t>({{0x3f80}, {0x3b00}});
+  const auto in_f32 = [&](const Buffers& out) {
+    return CheckGiven(from, to, Views(in), Views(out), DType::kF32).value();
+  };
+  EXPECT_TRUE(in_f32(BytesOf<float>({{1.001953125F}, {1.001953125F}})).ok());
+  EXPECT_EQ(in_f32(BytesOf<float>({{1.001953125F}, {1}})).first_wrong,
+            "rank 1 holds 1 at [0], not 1.001953125");
+  // By default the sum is one of bf16, which rounds.
+  EXPECT_TRUE(Check(from, to, in, BytesOf<float>({{1}, {1}})).ok());
+}
+
 TEST(GivenTest, Refusals) {
   const Sharding from = Of("i32[4]", "a=2", "S(0)");
   const Buffers good = BytesOf<int32_t>({{1, 2}, {3, 4}});
   const auto error = [&](const Sharding& to, const Buffers& in, const Buffers& out) {
     return CheckGiven(from, to, Views(in), Views(out)).status().ToString();
   };
-  EXPECT_EQ(error(Of("f32[4]", "a=2", "S(0)"), good, good),
-            "UNIMPLEMENTED: i32 -> f32: a change of dtype is not judged with given contributions");
   EXPECT_EQ(error(Of("i32[5]", "a=2", "S(0)"), good, good),
             "INVALID_ARGUMENT: The source is i32[4] and the target i32[5]: they must be one "
             "tensor");
@@ -273,6 +330,9 @@ TEST(GivenTest, Refusals) {
             "INVALID_ARGUMENT: 1 buffers were given for a mesh of 2 ranks");
   EXPECT_EQ(error(from, {good[0], {}}, good),
             "INVALID_ARGUMENT: The buffer of rank 1 has 0 bytes; its part has 8");
+  EXPECT_EQ(
+      CheckGiven(Of("c64[4]", "a=2", "S(0)"), Of("f32[4]", "a=2", "S(0)"), {}, {}).status().code(),
+      absl::StatusCode::kInvalidArgument);
   const Sharding max = Of("i32[4]", "a=2", "P(max)");
   EXPECT_EQ(CheckGiven(max, max.WithPlacements("P").value(), {}, {}).status().ToString(),
             "INVALID_ARGUMENT: P(max) -> P on mesh dim a is refused");

@@ -1,0 +1,20 @@
+// The definition for contributions that are given, where what is reduced is also cast. Private to
+// //testing.
+#ifndef MESHIFT_TESTING_GIVEN_CAST_H_
+#define MESHIFT_TESTING_GIVEN_CAST_H_
+
+#include "placement/dtype.h"
+#include "testing/definition.h"
+#include "testing/given.h"
+#include "testing/given_world.h"
+
+namespace meshift::testkit {
+
+// What is wrong of the targets' values where contributions of dtype `from` are cast to `reduce`,
+// reduced, and cast to `to`. REQUIRES: there are these casts; buffers of the right sizes.
+CheckResult CheckCastSum(const World& world, DType from, DType reduce, DType to,
+                         BufferViews sources, BufferViews targets);
+
+}  // namespace meshift::testkit
+
+#endif  // MESHIFT_TESTING_GIVEN_CAST_H_
