@@ -43,7 +43,7 @@ run_one() {
     touch "$scratch/found/$target"
     {
       echo "==== $target found something"
-      grep -vE '^#[0-9]+\s' "$log" | tail -n 60
+      grep -vE '^#[0-9]+\s|NEW_FUNC' "$log" | tail -n 60
       echo "==== again: bazel-bin/fuzz/${target}_fuzz fuzz-findings/${target}-..."
     }
   fi
