@@ -147,10 +147,12 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
     LoweringOptions of_bytes = options;
     const Shape source = plan.from().BoxAt(*me).size;
     const Shape target = plan.to().BoxAt(*me).size;
-    MESHIFT_ASSIGN_OR_RETURN(of_bytes.source_strides,
-                             StridesOfBytes(source, options.source_strides));
-    MESHIFT_ASSIGN_OR_RETURN(of_bytes.target_strides,
-                             StridesOfBytes(target, options.target_strides));
+    absl::StatusOr<Shape> strides = StridesOfBytes(source, options.source_strides);
+    if (!strides.ok()) return Annotate(strides.status(), "the source");
+    of_bytes.source_strides = *std::move(strides);
+    strides = StridesOfBytes(target, options.target_strides);
+    if (!strides.ok()) return Annotate(strides.status(), "the target");
+    of_bytes.target_strides = *std::move(strides);
     return Lower(bytes, rank, of_bytes);
   }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,30 +18,46 @@
 #include "comm/lowering.h"
 #include "comm/lru_cache.h"
 #include "comm/program.h"
+#include "comm/view_check.h"
 #include "planner/verifier.h"
 
 namespace meshift {
 namespace {
+
+constexpr size_t kMaxLayouts = 64;  // per plan, besides row-major
+
+// Layouts as a key of a cache.
+struct LayoutsKey {
+  LoweringOptions layouts;
+  friend bool operator==(const LayoutsKey&, const LayoutsKey&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const LayoutsKey& k) {
+    return H::combine(std::move(h), k.layouts.source_strides, k.layouts.target_strides,
+                      k.layouts.one_buffer, k.layouts.consume_source);
+  }
+};
 
 // A plan that is ready to run on this rank.
 struct Prepared {
   Plan plan;
   Shape source_shape;  // of this rank's local tensors
   Shape target_shape;
-  Program program;
+  Program program;  // for row-major tensors
   std::vector<Communicator*> communicators;
+  LruCache<LayoutsKey, std::unique_ptr<const Program>> others{kMaxLayouts};
 };
 
-// Looks up pairs of shardings without copying them. An entry's key points into its plan.
-struct ShardingPair {
+// Looks up what to plan without copying shardings. An entry's key points into its plan.
+struct PlanKey {
   const Sharding* from;
   const Sharding* to;
-  friend bool operator==(const ShardingPair& a, const ShardingPair& b) {
-    return *a.from == *b.from && *a.to == *b.to;
+  std::optional<DType> reduce_dtype;
+  friend bool operator==(const PlanKey& a, const PlanKey& b) {
+    return *a.from == *b.from && *a.to == *b.to && a.reduce_dtype == b.reduce_dtype;
   }
   template <typename H>
-  friend H AbslHashValue(H h, const ShardingPair& p) {
-    return H::combine(std::move(h), *p.from, *p.to);
+  friend H AbslHashValue(H h, const PlanKey& k) {
+    return H::combine(std::move(h), *k.from, *k.to, k.reduce_dtype);
   }
 };
 
@@ -53,42 +70,29 @@ struct FingerprintKey {
   }
 };
 
-absl::Status CheckView(std::string_view name, const TensorView& view, DType dtype,
-                       const Shape& shape, int64_t rank) {
-  if (view.dtype != dtype || view.shape != shape) {
-    return InvalidArgument("the {} is {}; rank {} holds {}[{}]", name, view.ToString(), rank,
-                           Name(dtype), fmt::join(shape, ","));
-  }
-  if (view.strides.size() != view.shape.size()) {
-    return InvalidArgument("the {} {} has {} strides for {} dims", name, view.ToString(),
-                           view.strides.size(), view.shape.size());
-  }
-  if (!view.IsContiguous()) {
-    return Unimplemented("the {} {} has strides ({}); only contiguous tensors can be run yet", name,
-                         view.ToString(), fmt::join(view.strides, ","));
-  }
-  if (view.data == nullptr && NumElements(shape) > 0) {
-    return InvalidArgument("the {} {} is null", name, view.ToString());
-  }
-  return absl::OkStatus();
-}
-
 std::string DeviceText(const Device& device) {
   return fmt::format("{}:{}", device.kind == Device::Kind::kHost ? "host" : "cuda", device.index);
 }
 
-struct Memory {
-  std::string_view name;
-  const void* data;
-  int64_t bytes;
-};
+absl::Status CheckDisjoint(std::string_view name, const MemoryRange& tensor,
+                           const MemoryRange& workspace) {
+  if (!tensor.Overlaps(workspace)) return absl::OkStatus();
+  return InvalidArgument("the {} and the workspace overlap", name);
+}
 
-absl::Status CheckDisjoint(const Memory& a, const Memory& b) {
-  const auto a_begin = reinterpret_cast<uintptr_t>(a.data);
-  const auto b_begin = reinterpret_cast<uintptr_t>(b.data);
-  if (a.bytes == 0 || b.bytes == 0) return absl::OkStatus();
-  if (a_begin + a.bytes <= b_begin || b_begin + b.bytes <= a_begin) return absl::OkStatus();
-  return InvalidArgument("the {} and the {} overlap", a.name, b.name);
+// What views of a plan's local tensors on `rank` mean to the lowering.
+absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank,
+                                           const Shape& source_shape, const Shape& target_shape,
+                                           const TensorView& source, const TensorView& target,
+                                           bool consume_source) {
+  MESHIFT_RETURN_IF_ERROR(CheckView("source", source, plan.from().dtype(), source_shape, rank));
+  MESHIFT_RETURN_IF_ERROR(CheckView("target", target, plan.to().dtype(), target_shape, rank));
+  MESHIFT_RETURN_IF_ERROR(CheckTarget(target));
+  if (!(source.device == target.device)) {
+    return InvalidArgument("the source is on device {}, the target on device {}",
+                           DeviceText(source.device), DeviceText(target.device));
+  }
+  return LayoutsOf(source, target, consume_source);
 }
 
 }  // namespace
@@ -105,13 +109,14 @@ struct RunHandle::Rep {
   // Whether this rank is in the mesh.
   bool Takes() const { return groups != nullptr; }
 
-  absl::StatusOr<const Prepared*> Find(const Sharding& from, const Sharding& to);
-  absl::StatusOr<const Prepared*> Find(const Plan& plan);
-  absl::StatusOr<std::unique_ptr<const Prepared>> Make(const Plan& plan);
+  absl::StatusOr<Prepared*> Find(const PlanKey& what);
+  absl::StatusOr<Prepared*> Find(const Plan& plan);
+  absl::StatusOr<std::unique_ptr<Prepared>> Make(const Plan& plan);
+  absl::StatusOr<const Program*> FindProgram(Prepared& prepared, const LoweringOptions& layouts);
   absl::StatusOr<void*> ReserveWorkspace(int64_t bytes);
-  absl::StatusOr<RunHandle> Enqueue(const Prepared& prepared, const TensorView& source,
+  absl::StatusOr<RunHandle> Enqueue(Prepared& prepared, const TensorView& source,
                                     const TensorView& target, const Workspace& workspace,
-                                    const std::shared_ptr<Rep>& self);
+                                    bool consume_source, const std::shared_ptr<Rep>& self);
   absl::Status Wait();
 
   // The first error ends everything. Returns it.
@@ -136,8 +141,8 @@ struct RunHandle::Rep {
   std::unique_ptr<Buffer> workspace;
   std::vector<std::unique_ptr<Buffer>> outgrown;  // workspaces that work may still use
   Executor executor;
-  LruCache<ShardingPair, std::unique_ptr<const Prepared>> made;
-  LruCache<FingerprintKey, std::unique_ptr<const Prepared>> brought;
+  LruCache<PlanKey, std::unique_ptr<Prepared>> made;
+  LruCache<FingerprintKey, std::unique_ptr<Prepared>> brought;
   RunRecord last_run;
   RedistributorStats stats;
   // Destroyed first of all memory that its work uses.
@@ -147,22 +152,23 @@ struct RunHandle::Rep {
   absl::Status error MESHIFT_GUARDED_BY(mutex);
 };
 
-absl::StatusOr<const Prepared*> RunHandle::Rep::Find(const Sharding& from, const Sharding& to) {
-  if (const auto* found = made.Find({&from, &to})) {
+absl::StatusOr<Prepared*> RunHandle::Rep::Find(const PlanKey& what) {
+  if (const auto* found = made.Find(what)) {
     ++stats.plans_reused;
     return found->get();
   }
-  MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakePlan(from, to,
+  MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakePlan(*what.from, *what.to,
                                                      {.reproducibility = options.reproducibility,
                                                       .topology = options.topology,
                                                       .planner = options.planner,
-                                                      .engine = options.capabilities}));
-  MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<const Prepared> prepared, Make(plan));
-  const ShardingPair key{&prepared->plan.from(), &prepared->plan.to()};
+                                                      .engine = options.capabilities,
+                                                      .reduce_dtype = what.reduce_dtype}));
+  MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Prepared> prepared, Make(plan));
+  const PlanKey key{&prepared->plan.from(), &prepared->plan.to(), what.reduce_dtype};
   return made.Insert(key, std::move(prepared))->get();
 }
 
-absl::StatusOr<const Prepared*> RunHandle::Rep::Find(const Plan& plan) {
+absl::StatusOr<Prepared*> RunHandle::Rep::Find(const Plan& plan) {
   const FingerprintKey key{plan.fingerprint()};
   // Equal fingerprints mean equal steps, but not equal totals: those of another plan are not
   // verified.
@@ -179,11 +185,11 @@ absl::StatusOr<const Prepared*> RunHandle::Rep::Find(const Plan& plan) {
                              fault.rule, where, fault.message);
     }
   }
-  MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<const Prepared> prepared, Make(plan));
+  MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Prepared> prepared, Make(plan));
   return brought.Insert(key, std::move(prepared))->get();
 }
 
-absl::StatusOr<std::unique_ptr<const Prepared>> RunHandle::Rep::Make(const Plan& plan) {
+absl::StatusOr<std::unique_ptr<Prepared>> RunHandle::Rep::Make(const Plan& plan) {
   MESHIFT_RETURN_IF_ERROR(groups->CheckMesh(plan.from().mesh()));
   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, engine->rank()));
   ++stats.plans_made;
@@ -193,9 +199,22 @@ absl::StatusOr<std::unique_ptr<const Prepared>> RunHandle::Rep::Make(const Plan&
     if (!communicator.ok()) return Fail(communicator.status());
     communicators.push_back(*communicator);
   }
-  return std::make_unique<const Prepared>(Prepared{plan, plan.from().LocalBox(engine->rank()).size,
-                                                   plan.to().LocalBox(engine->rank()).size,
-                                                   std::move(program), std::move(communicators)});
+  return std::make_unique<Prepared>(
+      Prepared{.plan = plan,
+               .source_shape = plan.from().LocalBox(engine->rank()).size,
+               .target_shape = plan.to().LocalBox(engine->rank()).size,
+               .program = std::move(program),
+               .communicators = std::move(communicators)});
+}
+
+absl::StatusOr<const Program*> RunHandle::Rep::FindProgram(Prepared& prepared,
+                                                           const LoweringOptions& layouts) {
+  if (layouts == LoweringOptions{}) return &prepared.program;
+  if (const auto* found = prepared.others.Find({layouts})) return found->get();
+  MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(prepared.plan, engine->rank(), layouts));
+  ++stats.programs_made;
+  return prepared.others.Insert({layouts}, std::make_unique<const Program>(std::move(program)))
+      ->get();
 }
 
 absl::StatusOr<void*> RunHandle::Rep::ReserveWorkspace(int64_t bytes) {
@@ -210,40 +229,38 @@ absl::StatusOr<void*> RunHandle::Rep::ReserveWorkspace(int64_t bytes) {
   return workspace->data();
 }
 
-absl::StatusOr<RunHandle> RunHandle::Rep::Enqueue(const Prepared& prepared,
-                                                  const TensorView& source,
+absl::StatusOr<RunHandle> RunHandle::Rep::Enqueue(Prepared& prepared, const TensorView& source,
                                                   const TensorView& target, const Workspace& given,
+                                                  bool consume_source,
                                                   const std::shared_ptr<Rep>& self) {
-  const Program& program = prepared.program;
-  MESHIFT_RETURN_IF_ERROR(CheckView("source", source, prepared.plan.from().dtype(),
-                                    prepared.source_shape, program.rank));
-  MESHIFT_RETURN_IF_ERROR(
-      CheckView("target", target, prepared.plan.to().dtype(), prepared.target_shape, program.rank));
-  if (!(source.device == target.device)) {
-    return InvalidArgument("the source is on device {}, the target on device {}",
-                           DeviceText(source.device), DeviceText(target.device));
+  const Plan& plan = prepared.plan;
+  MESHIFT_ASSIGN_OR_RETURN(const LoweringOptions layouts,
+                           CheckViews(plan, engine->rank(), prepared.source_shape,
+                                      prepared.target_shape, source, target, consume_source));
+  for (const auto& [name, view] : {std::pair("source", &source), std::pair("target", &target)}) {
+    if (view->data != nullptr || NumElements(view->shape) == 0) continue;
+    return InvalidArgument("the {} {} is null", name, view->ToString());
   }
-  const Memory in{"source", source.data, source.NumBytes()};
-  const Memory out{"target", target.data, target.NumBytes()};
-  MESHIFT_RETURN_IF_ERROR(CheckDisjoint(in, out));
+  MESHIFT_ASSIGN_OR_RETURN(const Program* program, FindProgram(prepared, layouts));
   void* scratch = given.data;
   if (given.data != nullptr) {
-    if (given.bytes < program.workspace_bytes) {
+    if (given.bytes < program->workspace_bytes) {
       return InvalidArgument("the workspace has {} bytes; the plan needs {}", given.bytes,
-                             program.workspace_bytes);
+                             program->workspace_bytes);
     }
-    if (reinterpret_cast<uintptr_t>(given.data) % kWorkspaceAlignment != 0) {
+    const auto begin = reinterpret_cast<uintptr_t>(given.data);
+    if (begin % kWorkspaceAlignment != 0) {
       return InvalidArgument("the workspace is not aligned to {} bytes", kWorkspaceAlignment);
     }
-    const Memory work{"workspace", given.data, given.bytes};
-    MESHIFT_RETURN_IF_ERROR(CheckDisjoint(in, work));
-    MESHIFT_RETURN_IF_ERROR(CheckDisjoint(out, work));
+    const MemoryRange work{begin, begin + static_cast<uintptr_t>(given.bytes)};
+    MESHIFT_RETURN_IF_ERROR(CheckDisjoint("source", RangeOf(source), work));
+    MESHIFT_RETURN_IF_ERROR(CheckDisjoint("target", RangeOf(target), work));
   } else {
-    MESHIFT_ASSIGN_OR_RETURN(scratch, ReserveWorkspace(program.workspace_bytes));
+    MESHIFT_ASSIGN_OR_RETURN(scratch, ReserveWorkspace(program->workspace_bytes));
   }
   ++stats.calls;
   const absl::Status status =
-      executor.Enqueue(program, prepared.communicators,
+      executor.Enqueue(*program, prepared.communicators,
                        {.source = source.data, .target = target.data, .workspace = scratch},
                        {.time_steps = options.time_steps}, *stream, &last_run);
   if (!status.ok()) return Fail(status);
@@ -275,25 +292,29 @@ absl::StatusOr<Redistributor> Redistributor::Create(const DeviceMesh& mesh, Engi
 absl::StatusOr<RunHandle> Redistributor::operator()(const Redistribution& what) {
   MESHIFT_RETURN_IF_ERROR(rep_->Health());
   if (!rep_->Takes()) return RunHandle();
-  MESHIFT_ASSIGN_OR_RETURN(const Prepared* prepared, rep_->Find(what.from, what.to));
-  return rep_->Enqueue(*prepared, what.source, what.target, what.workspace, rep_);
+  MESHIFT_ASSIGN_OR_RETURN(Prepared * prepared,
+                           rep_->Find({&what.from, &what.to, what.reduce_dtype}));
+  return rep_->Enqueue(*prepared, what.source, what.target, what.workspace, what.consume_source,
+                       rep_);
 }
 
 absl::StatusOr<RunHandle> Redistributor::Run(const Plan& plan, const TensorView& source,
-                                             const TensorView& target, const Workspace& workspace) {
+                                             const TensorView& target, const Workspace& workspace,
+                                             bool consume_source) {
   MESHIFT_RETURN_IF_ERROR(rep_->Health());
   if (!rep_->Takes()) return RunHandle();
-  MESHIFT_ASSIGN_OR_RETURN(const Prepared* prepared, rep_->Find(plan));
-  return rep_->Enqueue(*prepared, source, target, workspace, rep_);
+  MESHIFT_ASSIGN_OR_RETURN(Prepared * prepared, rep_->Find(plan));
+  return rep_->Enqueue(*prepared, source, target, workspace, consume_source, rep_);
 }
 
-absl::StatusOr<Plan> Redistributor::Prepare(const Sharding& from, const Sharding& to) {
+absl::StatusOr<Plan> Redistributor::Prepare(const Sharding& from, const Sharding& to,
+                                            std::optional<DType> reduce_dtype) {
   MESHIFT_RETURN_IF_ERROR(rep_->Health());
   if (!rep_->Takes()) {
     return FailedPrecondition("rank {} is not in mesh {} and has no plans", rep_->engine->rank(),
                               rep_->mesh.ToString());
   }
-  MESHIFT_ASSIGN_OR_RETURN(const Prepared* prepared, rep_->Find(from, to));
+  MESHIFT_ASSIGN_OR_RETURN(const Prepared* prepared, rep_->Find({&from, &to, reduce_dtype}));
   MESHIFT_RETURN_IF_ERROR(rep_->ReserveWorkspace(prepared->program.workspace_bytes).status());
   return prepared->plan;
 }
@@ -306,6 +327,20 @@ absl::Status Redistributor::Prepare(absl::Span<const Plan> plans) {
     MESHIFT_RETURN_IF_ERROR(rep_->ReserveWorkspace(prepared->program.workspace_bytes).status());
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Redistributor::WorkspaceBytes(const Plan& plan, const TensorView& source,
+                                                      const TensorView& target,
+                                                      bool consume_source) const {
+  if (!rep_->Takes()) return 0;
+  const int64_t rank = rep_->engine->rank();
+  MESHIFT_RETURN_IF_ERROR(rep_->groups->CheckMesh(plan.from().mesh()));
+  MESHIFT_ASSIGN_OR_RETURN(
+      const LoweringOptions layouts,
+      CheckViews(plan, rank, plan.from().LocalBox(rank).size, plan.to().LocalBox(rank).size, source,
+                 target, consume_source));
+  MESHIFT_ASSIGN_OR_RETURN(const Program program, Lower(plan, rank, layouts));
+  return program.workspace_bytes;
 }
 
 void Redistributor::Abort() {

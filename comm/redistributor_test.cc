@@ -131,11 +131,16 @@ TEST_F(RedistributorTest, WrongViewsAreRefused) {
 
 TEST_F(RedistributorTest, StridesAndDevicesAreChecked) {
   Redistributor redistribute = Make();
-  Redistribution strided = Args();
-  strided.source.strides = {1, 4};
-  EXPECT_EQ(Refusal(redistribute, strided),
-            "UNIMPLEMENTED: the source f32[4,2] has strides (1,4); only contiguous tensors can be "
-            "run yet");
+  Redistribution far = Args();
+  far.source.strides = {1, int64_t{1} << 61};
+  EXPECT_EQ(Refusal(redistribute, far),
+            "INVALID_ARGUMENT: the source f32[4,2] with strides (1,2305843009213693952) reaches "
+            "beyond what can be addressed");
+  Redistribution repeated = Args();
+  repeated.target.strides = {1, 1};
+  EXPECT_EQ(Refusal(redistribute, repeated),
+            "INVALID_ARGUMENT: elements of the target f32[2,2] with strides (1,1) overlap each "
+            "other");
   Redistribution short_strides = Args();
   short_strides.target.strides = {1};
   EXPECT_EQ(Refusal(redistribute, short_strides),
@@ -153,7 +158,9 @@ TEST_F(RedistributorTest, NullAndOverlapAreRefused) {
   EXPECT_EQ(Refusal(redistribute, null), "INVALID_ARGUMENT: the source f32[4,2] is null");
   Redistribution overlap = Args();
   overlap.target.data = in_.data() + 4;
-  EXPECT_EQ(Refusal(redistribute, overlap), "INVALID_ARGUMENT: the source and the target overlap");
+  EXPECT_EQ(Refusal(redistribute, overlap),
+            "INVALID_ARGUMENT: the source and the target overlap, but do not begin at one address, "
+            "as one buffer would");
   // None of these errors is for good.
   EXPECT_TRUE(redistribute(Args()).ok());
 }

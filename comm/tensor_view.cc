@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/strides.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 
@@ -17,26 +18,12 @@ TensorView TensorView::Contiguous(void* data, DType dtype, Shape shape, Device d
   view.data = data;
   view.dtype = dtype;
   view.device = device;
-  view.strides.resize(shape.size());
-  int64_t stride = 1;
-  for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
-    view.strides[d] = stride;
-    stride *= shape[d];
-  }
+  view.strides = RowMajorStrides(shape);
   view.shape = std::move(shape);
   return view;
 }
 
-bool TensorView::IsContiguous() const {
-  if (NumElements(shape) == 0) return true;
-  int64_t stride = 1;
-  for (int d = static_cast<int>(shape.size()) - 1; d >= 0; --d) {
-    if (shape[d] == 1) continue;
-    if (strides[d] != stride) return false;
-    stride *= shape[d];
-  }
-  return true;
-}
+bool TensorView::IsContiguous() const { return IsRowMajor(shape, strides); }
 
 int64_t TensorView::NumBytes() const { return Bytes(dtype, NumElements(shape)); }
 

@@ -1,6 +1,8 @@
 // A tensor in memory that someone else owns.
 //
 //   TensorView in = TensorView::Contiguous(data, DType::kBF16, {4096, 512});
+//   TensorView transposed{.data = data, .dtype = DType::kBF16, .shape = {512, 4096}, .strides = {1,
+//   512}};
 #ifndef MESHIFT_COMM_TENSOR_VIEW_H_
 #define MESHIFT_COMM_TENSOR_VIEW_H_
 
@@ -23,10 +25,10 @@ struct Device {
 // Does not own `data`, which must outlive every operation that was given the view. A source is only
 // read, although `data` is not const.
 struct TensorView {
-  void* data = nullptr;  // may be null where the tensor has no elements
+  void* data = nullptr;  // of element (0, 0, ...); may be null where there are no elements
   DType dtype = DType::kF32;
   Shape shape;
-  Shape strides;  // in elements, one per dim
+  Shape strides;  // in elements, one per dim; may be negative or zero
   Device device;
 
   // Row-major strides for `shape`.
@@ -34,7 +36,7 @@ struct TensorView {
   // Whether the elements lie in one run in row-major order (strides of dims of size 1 do not
   // matter).
   bool IsContiguous() const;
-  int64_t NumBytes() const;
+  int64_t NumBytes() const;  // of the elements, without what lies between them
   // "bf16[4096,512]"
   std::string ToString() const;
 };

@@ -1,0 +1,96 @@
+#include "comm/view_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/checked_math.h"
+#include "base/status.h"
+#include "comm/program.h"
+#include "comm/strides.h"
+
+namespace meshift {
+namespace {
+
+std::string Text(const TensorView& view) {
+  return fmt::format("{} with strides ({})", view.ToString(), fmt::join(view.strides, ","));
+}
+
+// Empty where row-major; strides that do not matter are 0, so that equal layouts are equal.
+Shape NormalStrides(const TensorView& view) {
+  if (view.IsContiguous()) return {};
+  Shape strides = view.strides;
+  for (size_t d = 0; d < strides.size(); ++d) {
+    if (view.shape[d] == 1) strides[d] = 0;
+  }
+  return strides;
+}
+
+}  // namespace
+
+absl::Status CheckView(std::string_view name, const TensorView& view, DType dtype,
+                       const Shape& shape, int64_t rank) {
+  if (view.dtype != dtype || view.shape != shape) {
+    return InvalidArgument("the {} is {}; rank {} holds {}[{}]", name, view.ToString(), rank,
+                           Name(dtype), fmt::join(shape, ","));
+  }
+  if (view.strides.size() != view.shape.size()) {
+    return InvalidArgument("the {} {} has {} strides for {} dims", name, view.ToString(),
+                           view.strides.size(), view.shape.size());
+  }
+  if (!ExtentOf(view.shape, view.strides)) {
+    return InvalidArgument("the {} {} reaches beyond what can be addressed", name, Text(view));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTarget(const TensorView& target) {
+  switch (FindOverlap(target.shape, target.strides)) {
+    case Overlap::kNo:
+      return absl::OkStatus();
+    case Overlap::kYes:
+      return InvalidArgument("elements of the target {} overlap each other", Text(target));
+    case Overlap::kUnknown:
+      break;
+  }
+  return InvalidArgument(
+      "it would take too long to find out whether elements of the target {} overlap each other",
+      Text(target));
+}
+
+MemoryRange RangeOf(const TensorView& view) {
+  if (NumElements(view.shape) == 0) return {};
+  const StridedExtent extent = ExtentOf(view.shape, view.strides).value();
+  const int64_t bits = BitWidth(view.dtype);
+  const auto at = reinterpret_cast<uintptr_t>(view.data);
+  return {at - static_cast<uintptr_t>(CeilDiv(-extent.low * bits, 8)),
+          at + static_cast<uintptr_t>(CeilDiv(extent.high * bits, 8))};
+}
+
+absl::StatusOr<LoweringOptions> LayoutsOf(const TensorView& source, const TensorView& target,
+                                          bool consume_source) {
+  LoweringOptions layouts;
+  layouts.source_strides = NormalStrides(source);
+  layouts.target_strides = NormalStrides(target);
+  const MemoryRange in = RangeOf(source);
+  const MemoryRange out = RangeOf(target);
+  const bool known = source.data != nullptr && target.data != nullptr;
+  if (known && in.Overlaps(out)) {
+    if (in.begin != out.begin) {
+      return InvalidArgument(
+          "the source and the target overlap, but do not begin at one address, as one buffer "
+          "would");
+    }
+    layouts.one_buffer = true;
+  }
+  layouts.consume_source = consume_source && !layouts.one_buffer &&
+                           layouts.source_strides.empty() &&
+                           reinterpret_cast<uintptr_t>(source.data) % kWorkspaceAlignment == 0;
+  return layouts;
+}
+
+}  // namespace meshift

@@ -1,0 +1,46 @@
+// What the memory of a call is like: whether views are what a sharding says, which bytes they use,
+// and what that means to the lowering. Internal to the redistributor.
+//
+//   MESHIFT_RETURN_IF_ERROR(CheckView("source", view, DType::kBF16, {4, 2}, /*rank=*/3));
+//   MESHIFT_ASSIGN_OR_RETURN(LoweringOptions layouts, LayoutsOf(source, target, false));
+#ifndef MESHIFT_COMM_VIEW_CHECK_H_
+#define MESHIFT_COMM_VIEW_CHECK_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/lowering.h"
+#include "comm/tensor_view.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+
+// INVALID_ARGUMENT unless `view` has the dtype and shape of `rank`'s local tensor, a stride per
+// dim, and positions that can be addressed.
+absl::Status CheckView(std::string_view name, const TensorView& view, DType dtype,
+                       const Shape& shape, int64_t rank);
+
+// INVALID_ARGUMENT where elements of the target overlap each other, or where that cannot be told.
+absl::Status CheckTarget(const TensorView& target);
+
+// The bytes [begin, end) from a view's lowest to its highest; none of a tensor without elements.
+struct MemoryRange {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+  bool Overlaps(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
+};
+// REQUIRES: CheckView is OK.
+MemoryRange RangeOf(const TensorView& view);
+
+// How to lower for these views: their strides, whether they are one buffer, and whether the source
+// may be scratch, which needs it row-major, aligned as workspaces are, and apart from the target.
+// INVALID_ARGUMENT where they overlap and do not begin at one address. REQUIRES: both are checked.
+absl::StatusOr<LoweringOptions> LayoutsOf(const TensorView& source, const TensorView& target,
+                                          bool consume_source);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_VIEW_CHECK_H_
