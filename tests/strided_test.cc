@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "placement/cast.h"
 #include "planner/planner.h"
 #include "testing/small_world.h"
 #include "tests/layout_runner.h"
@@ -56,13 +58,14 @@ class Runners {
 };
 
 // One case on memory of every kind; failures are reported, the first few of a kind.
-void Judge(const Sharding& from, const Sharding& to, LayoutRunner& runner, Tally* tally) {
+void Judge(const Sharding& from, const Sharding& to, LayoutRunner& runner, Tally* tally,
+           std::optional<DType> reduce_dtype = std::nullopt) {
   const int64_t number = tally->cases++;
-  const absl::StatusOr<Plan> plan = MakePlan(from, to);
+  const absl::StatusOr<Plan> plan = MakePlan(from, to, {.reduce_dtype = reduce_dtype});
   for (int m = 0; m < kNumMemories; ++m) {
     const auto fail = [&](int64_t* count, const std::string& why) {
       if (++*count > 3) return;
-      ADD_FAILURE() << from.ToString() << " -> " << to.PlacementsText() << ", " << kNames[m] << ": "
+      ADD_FAILURE() << from.ToString() << " -> " << to.ToString() << ", " << kNames[m] << ": "
                     << why;
     };
     if (!plan.ok()) return fail(&tally->refused, plan.status().ToString());
@@ -97,6 +100,35 @@ TEST_P(StridedTest, SmallWorld) {
   EXPECT_GT(tally.more_workspace, 0);
   EXPECT_GT(tally.less_workspace, 0);
   fmt::print("shard {} of {}: {}\n", GetParam(), kNumShards, tally.ToString());
+}
+
+// A value that stays partial can only be cast exactly; other plans are refused.
+bool StaysPartial(const Sharding& from, const Sharding& to) {
+  for (int d = 0; d < from.mesh().NumDims(); ++d) {
+    if (from.placement(d).IsPartial() && to.placement(d).IsPartial()) return true;
+  }
+  return false;
+}
+
+TEST_P(StridedTest, SmallWorldWithCasts) {
+  Runners runners;
+  Tally tally;
+  int64_t left_out = 0;
+  testkit::ForEachCastCase(
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = kOneIn * testkit::TestFraction()},
+      [&](const Sharding& from, const Sharding& to, std::optional<DType> reduce_dtype) {
+        const DType reduced = reduce_dtype.value_or(DefaultReduceDType(from.dtype(), to.dtype()));
+        const bool exact = IsExactCast(from.dtype(), to.dtype()) &&
+                           IsExactCast(from.dtype(), reduced) && IsExactCast(reduced, to.dtype());
+        if (StaysPartial(from, to) && !exact) {
+          ++left_out;
+          return;
+        }
+        Judge(from, to, runners.For(from.mesh()), &tally, reduce_dtype);
+      });
+  EXPECT_GT(tally.cases, left_out);
+  fmt::print("casts, shard {} of {}: {}; {} left out, which stay partial\n", GetParam(), kNumShards,
+             tally.ToString(), left_out);
 }
 
 // As tensors of f4e2m1, where no cut is inside a byte.
