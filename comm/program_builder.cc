@@ -63,7 +63,7 @@ absl::Status ProgramBuilder::BeginStep(DType dtype, const Box& box) {
     arena->begin = 0;
     arena->end = arena->size;
   }
-  in_ = step_ == 0 ? memory_.source : std::move(out_);
+  in_ = step_ == 0 ? memory_.source : out_;
   if (step_ == 0) {
     scratch_.end = 0;  // until EndInput
   } else {
