@@ -72,6 +72,10 @@ TEST(RunFiles, WhatIsSavedIsLoaded) {
       {RunArgs("a=2", "i32[4]", "R", "P"), {0, 1}},                   // a partial target
       {RunArgs("a=2,b=2", "f64[6]", "P,P", "R,P"), {0, 1, 2, 3}},     // one that stays partial
       {RunArgs("a=2,b=2", "f32[6]", "P(product),R", "R,R"), {0, 1, 2, 3}},
+      {RunArgs("a=2,b=2", "f32[6]", "P,S(0)", "S(0),R", {"--to-dtype", "bf16"}), {0, 1, 2, 3}},
+      {RunArgs("a=2", "bf16[6]", "P", "R", {"--to-dtype", "f32", "--reduce-dtype", "f32"}), {0, 1}},
+      {RunArgs("a=3", "i32[7]", "S(0)", "R", {"--to-dtype", "f64"}), {0, 1, 2}},
+      {RunArgs("a=2", "f4e2m1[4,4]", "S(0)", "S(1)"), {0, 1}},
   };
   for (const auto& [args, ranks] : cases) {
     const std::string first = Saved(args);
