@@ -65,10 +65,13 @@ absl::Status CheckTarget(const TensorView& target) {
 MemoryRange RangeOf(const TensorView& view) {
   if (NumElements(view.shape) == 0) return {};
   const StridedExtent extent = ExtentOf(view.shape, view.strides).value();
-  const int64_t bits = BitWidth(view.dtype);
+  // Half a byte counts as one.
+  const auto bytes = [&](int64_t elements) {
+    const bool packed = BitWidth(view.dtype) < 8;
+    return static_cast<uintptr_t>(packed ? CeilDiv(elements, 2) : Bytes(view.dtype, elements));
+  };
   const auto at = reinterpret_cast<uintptr_t>(view.data);
-  return {at - static_cast<uintptr_t>(CeilDiv(-extent.low * bits, 8)),
-          at + static_cast<uintptr_t>(CeilDiv(extent.high * bits, 8))};
+  return {at - bytes(-extent.low), at + bytes(extent.high)};
 }
 
 absl::StatusOr<LoweringOptions> LayoutsOf(const TensorView& source, const TensorView& target,

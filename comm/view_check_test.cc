@@ -1,0 +1,85 @@
+#include "comm/view_check.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "base/status.h"
+#include "comm/lowering.h"
+#include "comm/tensor_view.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+namespace {
+
+alignas(16) char memory[256];
+
+TensorView View(int64_t offset, DType dtype, Shape shape, Shape strides) {
+  TensorView view = TensorView::Contiguous(memory + offset, dtype, std::move(shape));
+  view.strides = std::move(strides);
+  return view;
+}
+
+int64_t BeginOf(const TensorView& view) {
+  return static_cast<int64_t>(RangeOf(view).begin - reinterpret_cast<uintptr_t>(memory));
+}
+int64_t EndOf(const TensorView& view) {
+  return static_cast<int64_t>(RangeOf(view).end - reinterpret_cast<uintptr_t>(memory));
+}
+
+TEST(ViewCheck, RangesReachFromTheLowestToTheHighestByte) {
+  const TensorView columns = View(16, DType::kF32, {2, 3}, {1, 8});
+  EXPECT_EQ(BeginOf(columns), 16);
+  EXPECT_EQ(EndOf(columns), 16 + (1 + 2 * 8 + 1) * 4);
+  const TensorView backwards = View(64, DType::kF64, {3}, {-2});
+  EXPECT_EQ(BeginOf(backwards), 64 - 2 * 2 * 8);
+  EXPECT_EQ(EndOf(backwards), 64 + 8);
+  const TensorView packed = View(8, DType::kF4E2M1, {2, 4}, {6, 1});
+  EXPECT_EQ(BeginOf(packed), 8);
+  EXPECT_EQ(EndOf(packed), 8 + (6 + 4) / 2);
+  const TensorView empty = View(8, DType::kF32, {0, 4}, {1, 1});
+  EXPECT_FALSE(RangeOf(empty).Overlaps({0, UINTPTR_MAX}));
+  // As far as addresses go.
+  const TensorView far = View(0, DType::kC128, {2}, {int64_t{1} << 57});
+  EXPECT_EQ(EndOf(far), (int64_t{1} << 61) + 16);
+}
+
+TEST(ViewCheck, ContiguousTensorsApartAreLoweredAsPlanned) {
+  const TensorView source = View(0, DType::kF32, {4, 1, 2}, {2, 77, 1});
+  const TensorView target = View(32, DType::kF32, {4}, {1});
+  EXPECT_EQ(LayoutsOf(source, target, false).value(), LoweringOptions{});
+  EXPECT_EQ(LayoutsOf(source, target, true).value(), LoweringOptions{.consume_source = true});
+  // Strides that do not matter do not make another layout.
+  EXPECT_EQ(LayoutsOf(View(0, DType::kF32, {2, 1, 2}, {1, 5, 2}), target, true).value(),
+            (LoweringOptions{.source_strides = {1, 0, 2}}));
+}
+
+TEST(ViewCheck, OneBufferBeginsAtOneByte) {
+  const TensorView whole = View(0, DType::kF32, {8}, {1});
+  const TensorView half = View(0, DType::kF32, {4}, {1});
+  EXPECT_TRUE(LayoutsOf(whole, half, true).value().one_buffer);
+  EXPECT_FALSE(LayoutsOf(whole, half, true).value().consume_source);
+  // Element 0 of a tensor that lies backwards is its last byte's.
+  EXPECT_TRUE(LayoutsOf(whole, View(12, DType::kF32, {4}, {-1}), false).value().one_buffer);
+  EXPECT_EQ(Message(LayoutsOf(whole, View(4, DType::kF32, {4}, {1}), false).status()),
+            "the source and the target overlap, but do not begin at one address, as one buffer "
+            "would");
+}
+
+TEST(ViewCheck, TargetsDoNotOverlapThemselves) {
+  EXPECT_TRUE(CheckTarget(View(0, DType::kF32, {4, 2}, {1, 4})).ok());
+  EXPECT_TRUE(CheckTarget(View(0, DType::kF32, {0, 2}, {0, 0})).ok());
+  EXPECT_EQ(Message(CheckTarget(View(0, DType::kF32, {4, 2}, {1, 3}))),
+            "elements of the target f32[4,2] with strides (1,3) overlap each other");
+  EXPECT_EQ(Message(CheckTarget(
+                        View(0, DType::kF32, Shape(9, 6),
+                             {289546311528, 189700432462, 153463659930, 260950575246, 200900931384,
+                              169333006409, 210200328628, 166868390665, 213240686848})))
+                .substr(0, 59),
+            "it would take too long to find out whether elements of the ");
+}
+
+}  // namespace
+}  // namespace meshift
