@@ -45,8 +45,9 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
                   "the promise about bits: none, replicas (default)")
       ->type_name("PROMISE");
   app->add_option("--planner", flags->planner, "best (default), per-dim")->type_name("PLANNER");
-  app->add_option("--model", flags->model,
-                  "all parameters of a model file; TP in a placement list stands for S(tp_dim), cut first")
+  app->add_option(
+         "--model", flags->model,
+         "all parameters of a model file; TP in a placement list stands for S(tp_dim), cut first")
       ->type_name("FILE");
   app->add_option("--dtype", flags->dtype, "the source's dtype for all of them")
       ->type_name("DTYPE");

@@ -148,7 +148,8 @@ TEST(PlanModel, ParametersOfOneShapeAndPlanShareARow) {
                                          "--from", "S(0),TP", "--to", "R,TP"};
   const Outcome all = Meshift(args);
   EXPECT_EQ(all.code, 0) << all;
-  EXPECT_EQ(Line(all.out, "2 ").substr(0, 45), "2        bf16[64,32]  S(0),S(0)  R,S(0)  exch");
+  EXPECT_EQ(Line(all.out, "2 ").substr(0, 63),
+            "2        bf16[64,32]  S(0)[1],S(0)[0]  R,S(0)  all_gather{fsdp}");
   EXPECT_EQ(Line(all.out, "total").substr(0, 37), "total: 4 parameters, 3 distinct plans");
   std::vector<std::string> filtered = args;
   filtered.insert(filtered.end(), {"--filter", "b.*", "--format", "json"});

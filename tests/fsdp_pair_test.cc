@@ -89,6 +89,7 @@ TEST(FsdpPair, ReplicatedParametersKeepThePromiseToo) {
               AllOf(IsProven(), Takes({"cast{f32}", "reduce_scatter{fsdp}"})));
 }
 
+// The whole layer: meshift run --model examples/models/llama3-8b.json, as README.md shows.
 TEST(FsdpPair, GivesWhatTheDefinitionSays) {
   for (const Parameter& p : {kNorm, kKeys}) {
     const RedistributionPair gradient = Gradient(p);
