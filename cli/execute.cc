@@ -7,6 +7,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -96,9 +97,21 @@ class MadeUp : public Contents {
   MadeUp(const Oracle* oracle, Values values, uint64_t seed)
       : oracle_(*oracle), fill_{.values = values, .seed = seed} {}
   absl::Status Fill(const LocalTensors& sources) const override {
-    for (int64_t p = 0; p < oracle_.source().mesh().NumRanks(); ++p) {
-      MESHIFT_RETURN_IF_ERROR(oracle_.FillSource(fill_, p, sources.at(p)));
+    const int64_t ranks = oracle_.source().mesh().NumRanks();
+    const int64_t cores = std::max<int64_t>(std::thread::hardware_concurrency(), 1);
+    std::vector<absl::Status> results(std::min(cores, ranks));
+    {
+      std::vector<std::jthread> threads;
+      for (size_t first = 0; first < results.size(); ++first) {
+        threads.emplace_back([&, first] {
+          for (int64_t p = static_cast<int64_t>(first); p < ranks && results[first].ok();
+               p += static_cast<int64_t>(results.size())) {
+            results[first] = oracle_.FillSource(fill_, p, sources.at(p));
+          }
+        });
+      }
     }
+    for (const absl::Status& result : results) MESHIFT_RETURN_IF_ERROR(result);
     return absl::OkStatus();
   }
   absl::StatusOr<CheckResult> Check(const RunTensors& tensors) const override {

@@ -7,15 +7,16 @@ set -euo pipefail
 logs=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/bazel-testlogs}/tests
 # What the test printed, all shards together.
 output_of() {
-  find -L "$logs/$1" -name test.log -exec cat {} +
+  find -L "$logs/$1" -name test.log -exec cat {} + 2> /dev/null || true
 }
-output_of small_world_test | awk '
+for test in small_world dtype_world cast_world; do
+  output_of "${test}_test" | awk -v test="$test" '
   / cases in [0-9]+ ms: / {
-    kind = /^random/ ? "random world" : /^rank 0/ ? "rank 0" : "small world"
+    kind = /^random/ ? test ", random" : /^rank 0/ ? test ", rank 0" : /^from/ ? test ", all dtypes" : test
     for (i = 1; i < NF; ++i) {
       if ($(i + 1) == "cases") cases[kind] += $i
       if ($(i + 1) == "ms:") ms[kind] += $i
-      if ($(i + 1) == "refused,") refused[kind] += $i
+      if ($(i + 1) == "refused," && $(i + 2) != "as") refused[kind] += $i
       if ($(i + 1) == "not" && $(i + 2) == "proven,") unproven[kind] += $i
       if ($(i + 1) == "wrong,") wrong[kind] += $i
       if ($(i + 1) == "with" && $(i + 2) == "differing") differing[kind] += $i
@@ -28,7 +29,8 @@ output_of small_world_test | awk '
         kind, cases[kind], ms[kind] / 1000, refused[kind], unproven[kind], wrong[kind], differing[kind], miscounted[kind]
     }
   }' | sort
-for test in per_dim_test mutation_test peer_cases_test; do
+done
+for test in strided_test per_dim_test mutation_test peer_cases_test; do
   output_of "$test" |
-    grep -E '^(per-dim|shard [0-9]+: [0-9]+ damaged|dtensor_counts|live_2x2)' || true
+    grep -E '^(per-dim|((casts|f4e2m1|random), )?shard [0-9]+ of [0-9]+: |shard [0-9]+: [0-9]+ damaged|dtensor_counts|live_2x2)' || true
 done
