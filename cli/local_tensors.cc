@@ -52,7 +52,7 @@ absl::Status ReadNpy(const std::string& path, DType dtype, absl::Span<const int6
   MESHIFT_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(start));
   MESHIFT_RETURN_IF_ERROR(CheckNpy(header, dtype, shape));
   // From here on, header.data_bytes is data.size().
-  const std::string_view read = std::string_view(start).substr(header.data_offset);
+  const std::string_view read = std::string_view{start}.substr(header.data_offset);
   size_t have = std::min(read.size(), data.size());
   if (have > 0) std::memcpy(data.data(), read.data(), have);
   if (have < data.size()) {
@@ -124,8 +124,7 @@ absl::Status LoadTensors(const std::string& folder, std::string_view stem, const
   const DeviceMesh& mesh = sharding.mesh();
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
     const std::string path = folder + "/" + TensorFileName(stem, mesh.RankAt(p));
-    const absl::Status status =
-        ReadNpy(path, sharding.dtype(), LocalShape(sharding, p), tensors->at(p));
+    absl::Status status = ReadNpy(path, sharding.dtype(), LocalShape(sharding, p), tensors->at(p));
     if (absl::IsDataLoss(status)) return status;
     if (!status.ok()) return BadFile(path, status);
   }

@@ -130,7 +130,7 @@ absl::StatusOr<Model> Filter(Model model, const std::string& glob) {
 
 std::string PlacementsFor(std::string_view placements, const Parameter& parameter) {
   const std::string tp = parameter.tp_dim ? fmt::format("S({})", *parameter.tp_dim) : "R";
-  const std::string text = ReplaceTp(placements, tp);
+  std::string text = ReplaceTp(placements, tp);
   if (!parameter.tp_dim) return text;
   // Tensor parallelism cuts first: the terms that TP stands for are those that differ here.
   const auto terms = ParsePlacements(text);

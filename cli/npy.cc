@@ -118,7 +118,7 @@ class DictReader {
                              Quoted(rest_));
     }
     MESHIFT_ASSIGN_OR_RETURN(const std::string_view descr, String());
-    const absl::Status unknown = InvalidArgument(
+    absl::Status unknown = InvalidArgument(
         "descr is {}; known are |b1 |i1 <i2 <i4 <i8 |u1 <u2 <u4 <u8 |f1 <f2 <f4 "
         "<f8 <c8 <c16 |V1 |V2, also with > for <",
         Quoted(descr));

@@ -158,7 +158,7 @@ class Reader {
   absl::StatusOr<Json> Read();
 
  private:
-  absl::Status Fault(std::string message,
+  absl::Status Fault(const std::string& message,
                      absl::StatusCode code = absl::StatusCode::kInvalidArgument,
                      std::string rule = "format") {
     const std::string where = step_ ? fmt::format("step {}: ", *step_) : "";

@@ -56,7 +56,7 @@ class State {
   }
 
   // The order in which ties are broken.
-  friend auto operator<=>(const State&, const State&) = default;
+  friend auto operator<=>(const State&, const State&) = default;  // NOLINT(modernize-use-nullptr)
   template <typename H>
   friend H AbslHashValue(H h, const State& s) {
     return H::combine(std::move(h), s.packed_, s.stage_);
