@@ -35,9 +35,9 @@ std::set<double> FloatValues(int exponent_bits, int mantissa_bits, bool has_infi
 template <typename T>
 std::set<double> IntegerValues() {
   std::set<double> values;
-  for (int64_t i = std::numeric_limits<T>::min(); i <= std::numeric_limits<T>::max(); ++i) {
-    values.insert(static_cast<double>(i));
-  }
+  constexpr auto kMin = static_cast<double>(std::numeric_limits<T>::min());
+  constexpr auto kMax = static_cast<double>(std::numeric_limits<T>::max());
+  for (int i = 0; i <= static_cast<int>(kMax - kMin); ++i) values.insert(kMin + i);
   return values;
 }
 

@@ -12,7 +12,7 @@ namespace meshift {
 namespace {
 
 std::string Pair(const absl::StatusOr<RedistributionPair>& pair) {
-  if (!pair.ok()) return std::string(Message(pair.status()));
+  if (!pair.ok()) return Message(pair.status());
   return std::string(Name(pair->from.dtype())) + " " + pair->from.PlacementsText() + " -> " +
          std::string(Name(pair->to.dtype())) + " " + pair->to.PlacementsText();
 }
