@@ -22,6 +22,7 @@
 #include "placement/sharding.h"
 #include "testing/definition.h"
 #include "testing/naive_engine.h"
+#include "testing/oracle_buffers.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
 
@@ -29,31 +30,6 @@ namespace meshift::testkit {
 namespace {
 
 constexpr Values kAllValues[] = {Values::kExact, Values::kRounding, Values::kSpecial};
-
-Buffers SourcesOf(const Oracle& oracle, const Fill& fill) {
-  Buffers buffers(oracle.source().mesh().NumRanks());
-  for (size_t p = 0; p < buffers.size(); ++p) {
-    const auto position = static_cast<int64_t>(p);
-    buffers[p].resize(oracle.SourceBytes(position));
-    EXPECT_TRUE(oracle.FillSource(fill, position, absl::MakeSpan(buffers[p])).ok());
-  }
-  return buffers;
-}
-
-Buffers TargetsOf(const Oracle& oracle, const Fill& fill) {
-  Buffers buffers(oracle.target().mesh().NumRanks());
-  for (size_t p = 0; p < buffers.size(); ++p) {
-    const auto position = static_cast<int64_t>(p);
-    buffers[p].resize(oracle.TargetBytes(position));
-    EXPECT_TRUE(oracle.MakeTarget(fill, position, absl::MakeSpan(buffers[p])).ok());
-  }
-  return buffers;
-}
-
-CheckResult Check(const Oracle& oracle, const Fill& fill, const Buffers& targets) {
-  const std::vector<absl::Span<const std::byte>> views(targets.begin(), targets.end());
-  return oracle.Check(fill, views).value();
-}
 
 Sharding Of(std::string_view tensor, std::string_view mesh, std::string_view placements) {
   return Sharding::Parse(tensor, DeviceMesh::Parse(mesh).value(), placements).value();
