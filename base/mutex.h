@@ -37,6 +37,7 @@ class MESHIFT_THREAD_ANNOTATION_(capability("mutex")) Mutex {
 
  private:
   friend class MutexLock;
+  friend class MutexTryLock;
   std::mutex mutex_;
 };
 
@@ -60,6 +61,19 @@ class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) MutexLock {
   bool WaitFor(std::condition_variable& changed, std::chrono::nanoseconds timeout, Done done) {
     return changed.wait_for(lock_, timeout, std::move(done));
   }
+
+ private:
+  std::unique_lock<std::mutex> lock_;
+};
+
+// Holds a Mutex for the length of a scope, if it was free.
+class MutexTryLock {
+ public:
+  explicit MutexTryLock(Mutex& mutex) : lock_(mutex.mutex_, std::try_to_lock) {}
+  MutexTryLock(const MutexTryLock&) = delete;
+  MutexTryLock& operator=(const MutexTryLock&) = delete;
+
+  bool held() const { return lock_.owns_lock(); }
 
  private:
   std::unique_lock<std::mutex> lock_;

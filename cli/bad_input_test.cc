@@ -121,7 +121,8 @@ TEST(BadInput, TargetsThatCannotBeReached) {
       {"P(max)", "P",
        "P(max) -> P on mesh dim 'a': a partial value cannot change its op without being reduced"},
       {"S(0)", "P(avg)", "S(0) -> P(avg) on mesh dim 'a': a shard cannot become a partial average"},
-      {"S(0){4,4}", "R", "ragged shard S(0){4,4} on mesh dim 'a' is not planned by this version"},
+      {"S(0){3,4}", "R", "--from: S(0){3,4}: the sizes add up to 7, tensor dim 0 has 8"},
+      {"R", "S(0){3,4,1}", "--to: S(0){3,4,1} has 3 sizes for the 2 coordinates of mesh dim a"},
   };
   for (const auto& [from, to, message] : cases) {
     ExpectError(PlanArgs("a=2", "f32[8]", from, to), 2, message);
@@ -144,11 +145,9 @@ TEST(BadInput, OtherOptions) {
       {{"--reproducibility", "maybe"},
        "--reproducibility: 'maybe' is no reproducibility; known are none, replicas, "
        "batch-invariant, ordered"},
-      {{"--reproducibility", "batch-invariant"},
-       "--reproducibility: reproducibility batch-invariant is not in this version (none, "
-       "replicas)"},
-      {{"--reproducibility", "ordered"},
-       "--reproducibility: reproducibility ordered is not in this version (none, replicas)"},
+      {{"--reduce-block", "4"},
+       "a reduce_block of 4 needs reproducibility 'ordered'; it is 'replicas'"},
+      {{"--reduce-block", "0"}, "--reduce-block: a block of 0 is below 1"},
       {{"--planner", "magic"}, "--planner: 'magic' is no planner; known are best, per-dim"},
       {{"--format", "yaml"}, "--format: \"yaml\" is no format (text json)"},
       {{"--filter", "*"}, "--filter needs --model"},
@@ -164,7 +163,7 @@ TEST(BadInput, OtherOptions) {
     ExpectError(args, 2, message);
   }
   ExpectError({}, 2, "A subcommand is required; --help lists the options");
-  ExpectError({"fly"}, 2, "\"fly\" is no verb (plan run check shards)");
+  ExpectError({"fly"}, 2, "\"fly\" is no verb (plan run check shards env)");
   ExpectError({"plan", "--mesh"}, 2, "--mesh: 1 required MESH missing; --help lists the options");
 }
 
@@ -188,9 +187,7 @@ TEST(BadInput, OptionsOfRun) {
     Args more;
     const char* message;
   } cases[] = {
-      {{"--engine", "mpi"}, "--engine: mpi is not in this version (local)"},
-      {{"--engine", "nccl"}, "--engine: nccl is not in this version (local)"},
-      {{"--engine", "abacus"}, "--engine: \"abacus\" is no engine (local)"},
+      {{"--cases", "5"}, "--cases and --ranks need --conformance"},
       {{"--reduction-order", "random"},
        "--reduction-order: \"random\" is no order (ranks topology adversarial)"},
       {{"--repeat", "0"}, "--repeat: 0 is below 1"},

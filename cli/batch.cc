@@ -83,7 +83,7 @@ absl::StatusOr<std::optional<std::string>> ReadOptional(const Json& object, std:
 absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
   MESHIFT_ASSIGN_OR_RETURN(const auto promise, ReadOptional(line, "reproducibility"));
   if (promise) {
-    MESHIFT_ASSIGN_OR_RETURN(options->reproducibility, ParsePromise(*promise));
+    MESHIFT_ASSIGN_OR_RETURN(options->reproducibility, ParseReproducibility(*promise));
   }
   MESHIFT_ASSIGN_OR_RETURN(const auto planner, ReadOptional(line, "planner"));
   if (planner) {
@@ -92,6 +92,14 @@ absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
   MESHIFT_ASSIGN_OR_RETURN(const auto reduce_dtype, ReadOptional(line, "reduce_dtype"));
   if (reduce_dtype) {
     MESHIFT_ASSIGN_OR_RETURN(options->reduce_dtype, ParseDType(*reduce_dtype));
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const auto ragged_sizes, ReadOptional(line, "ragged_sizes"));
+  if (ragged_sizes) {
+    MESHIFT_ASSIGN_OR_RETURN(options->ragged_sizes, ParseRaggedSizes(*ragged_sizes));
+  }
+  const auto block = line.find("reduce_block");
+  if (block != line.end() && !block->is_null()) {
+    MESHIFT_ASSIGN_OR_RETURN(options->reduce_block, JsonInt(*block, "reduce_block"));
   }
   const auto topology = line.find("topology");
   if (topology == line.end() || topology->is_null()) return absl::OkStatus();

@@ -56,6 +56,14 @@ TEST(PlanLine, TheTargetsDTypeMayBeAnother) {
   EXPECT_EQ(answer.find(R"("wire_dtype":"bf16")"), std::string::npos) << answer;
 }
 
+TEST(PlanLine, ReductionsInBlocks) {
+  const std::string line = R"("tensor": "f32[8]", "from": "P,P", "to": "R,R", "reduce_block": )";
+  const std::string answer = PlanLine(Line(line + R"(2, "reproducibility": "ordered")"), {});
+  EXPECT_NE(answer.find(R"("reduce_block":2)"), std::string::npos) << answer;
+  EXPECT_NE(PlanLine(Line(line + "-2"), {}).find("a reduce_block of -2 is below 0"),
+            std::string::npos);
+}
+
 TEST(PlanLine, TakesListedRanksAndATargetOnTheSameMesh) {
   const std::string mesh = R"({"dims": [["a", 2]], "ranks": [5, 3]})";
   const std::string answer = PlanLine(R"({"mesh": )" + mesh + R"(, "to_mesh": )" + mesh +
@@ -108,8 +116,6 @@ TEST(PlanLine, WhatThisVersionLacksIsUnimplemented) {
                    "tensor": "f32[8]", "from": "S(0)", "to": "R"})_",
               "UNIMPLEMENTED",
               "to_mesh a=4 is another mesh than a=2; this version plans within one mesh");
-  ExpectError(Line(std::string(kGather) + R"(, "reproducibility": "ordered")"), "UNIMPLEMENTED",
-              "reproducibility ordered is not in this version (none, replicas)");
 }
 
 TEST(PlanBatch, GoesOnAfterABadLine) {

@@ -14,11 +14,13 @@
 
 #include "base/status.h"
 #include "cli/check_command.h"
+#include "cli/env_command.h"
 #include "cli/io.h"
 #include "cli/plan_command.h"
 #include "cli/problem.h"
 #include "cli/run_command.h"
 #include "cli/shards_command.h"
+#include "comm/nccl/environment.h"
 
 namespace meshift::cli {
 namespace {
@@ -41,10 +43,17 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--topology", flags->topology,
                   "links: a preset (flat a100 h100 h200 gb200), nvlink=8, or FILE.json")
       ->type_name("TOPOLOGY");
-  app->add_option("--reproducibility", flags->reproducibility,
-                  "the promise about bits: none, replicas (default)")
+  app->add_option("--reproducibility,--promise", flags->reproducibility,
+                  "the promise about bits: none, replicas (default), batch-invariant, ordered")
       ->type_name("PROMISE");
+  app->add_option("--reduce-block", flags->reduce_block,
+                  "ordered: add blocks of so many consecutive coordinates first")
+      ->type_name("K");
   app->add_option("--planner", flags->planner, "best (default), per-dim")->type_name("PLANNER");
+  app->add_option(
+         "--ragged-sizes", flags->ragged_sizes,
+         "gathers and scatters of ragged shards: max (padded), sum (exact), cost (default)")
+      ->type_name("SIZES");
   app->add_option(
          "--model", flags->model,
          "all parameters of a model file; TP in a placement list stands for S(tp_dim), cut first")
@@ -71,11 +80,15 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
       app->add_subcommand("run", "Plan, execute, and check every element of every rank");
   AddProblem(run, &flags->problem);
   run->add_option("--plan", flags->plan, "run this plan; - is stdin")->type_name("FILE");
-  run->add_option("--engine", flags->engine, "local (default)")->type_name("ENGINE");
+  run->add_option("--engine", flags->problem.engine,
+                  "local (default), or mpi: each process that mpirun starts is a rank")
+      ->type_name("ENGINE");
   run->add_option("--reduction-order", flags->reduction_order,
                   "how the local engine sums: ranks (default), topology, adversarial")
       ->type_name("ORDER");
-  run->add_option("--repeat", flags->repeat, "run so many times in one process")->type_name("N");
+  run->add_option("--repeat", flags->repeat,
+                  "run so many times in one process, and compare the bits")
+      ->type_name("N");
   run->add_option("--seed", flags->seed, "of the contributions (default 1)")->type_name("N");
   run->add_option("--load", flags->load,
                   "contributions from DIR/source.rank00000.npy and so on, one file per rank")
@@ -83,6 +96,11 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
   run->add_option("--save", flags->save,
                   "write DIR/source.rank00000.npy, DIR/target.rank00000.npy and so on")
       ->type_name("DIR");
+  run->add_flag("--conformance", flags->conformance,
+                "run the redistributions that every engine must get right");
+  run->add_option("--cases", flags->cases, "of --conformance (default 2000)")->type_name("N");
+  run->add_option("--ranks", flags->ranks, "of --conformance on the local engine (default 8)")
+      ->type_name("N");
   return run;
 }
 
@@ -104,6 +122,18 @@ CLI::App* AddShards(CLI::App* app, ShardsFlags* flags) {
   return shards;
 }
 
+CLI::App* AddEnv(CLI::App* app, EnvFlags* flags) {
+  CLI::App* env = app->add_subcommand("env", "What NCCL must find in the environment");
+  env->add_option("--profile", flags->profile, "batch-invariant, torchtitan-vllm")
+      ->type_name("PROFILE")
+      ->required();
+  env->add_option("--nccl-version", flags->nccl_version,
+                  "for this version instead of the installed library's: 2.31")
+      ->type_name("VERSION");
+  env->add_flag("--check", flags->check, "judge the environment instead of printing exports");
+  return env;
+}
+
 // CLI11 spreads some messages over lines.
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -117,12 +147,14 @@ int RunMeshift(std::vector<std::string> args, Io& io) {
   RunFlags run_flags;
   CheckFlags check_flags;
   ShardsFlags shards_flags;
+  EnvFlags env_flags;
   const CLI::App* plan = AddPlan(&app, &plan_flags);
   const CLI::App* run = AddRun(&app, &run_flags);
   const CLI::App* check = AddCheck(&app, &check_flags);
-  AddShards(&app, &shards_flags);
+  const CLI::App* shards = AddShards(&app, &shards_flags);
+  AddEnv(&app, &env_flags);
   // CLI11 would not name it.
-  constexpr std::array<std::string_view, 4> kVerbs = {"plan", "run", "check", "shards"};
+  constexpr std::array<std::string_view, 5> kVerbs = {"plan", "run", "check", "shards", "env"};
   if (!args.empty() && args[0].substr(0, 1) != "-" &&
       std::find(kVerbs.begin(), kVerbs.end(), args[0]) == kVerbs.end()) {
     return Fail(io, InvalidArgument("\"{}\" is no verb ({})", args[0], fmt::join(kVerbs, " ")));
@@ -136,10 +168,11 @@ int RunMeshift(std::vector<std::string> args, Io& io) {
   } catch (const CLI::ParseError& error) {
     return Fail(io, InvalidArgument("{}; --help lists the options", FirstLine(error.what())));
   }
-  const int code = plan->parsed()    ? PlanCommand(plan_flags, io)
-                   : run->parsed()   ? RunCommand(run_flags, io)
-                   : check->parsed() ? CheckCommand(check_flags, io)
-                                     : ShardsCommand(shards_flags, io);
+  const int code = plan->parsed()     ? PlanCommand(plan_flags, io)
+                   : run->parsed()    ? RunCommand(run_flags, io)
+                   : check->parsed()  ? CheckCommand(check_flags, io)
+                   : shards->parsed() ? ShardsCommand(shards_flags, io)
+                                      : EnvCommand(env_flags, Environment::Process(), io);
   io.out.flush();
   if (!io.out) return Fail(io, absl::InternalError("the output cannot be written"));
   return code;

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,14 +15,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "cli/local_tensors.h"
-#include "cli/text.h"
-#include "comm/local/local_world.h"
-#include "comm/local_run.h"
-#include "comm/redistributor.h"
+#include "cli/site.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "planner/plan.h"
@@ -37,47 +34,6 @@ using testkit::Oracle;
 using testkit::Values;
 
 constexpr int64_t kDefaultDomainSize = 8;
-// A world has all ranks up to the mesh's largest, and each costs memory, used or not.
-constexpr int64_t kMaxWorld = int64_t{1} << 20;
-constexpr int64_t kBytesPerRank = 4096;  // of the engine, roughly
-
-// The bytes that may still be allocated; a number that never stands in the way where the system
-// does not say.
-int64_t AvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key;
-  int64_t kib = 0;
-  while (file >> key) {
-    if (key == "MemAvailable:" && file >> kib) return kib * 1024;
-  }
-  return INT64_MAX;
-}
-
-int64_t WorldSize(const DeviceMesh& mesh) {
-  if (mesh.IsRowMajor()) return mesh.NumRanks();
-  const std::vector<int64_t> ranks = mesh.Ranks();
-  return *std::max_element(ranks.begin(), ranks.end()) + 1;
-}
-
-absl::Status CheckMemory(const Plan& plan) {
-  const DeviceMesh& mesh = plan.from().mesh();
-  const int64_t world = WorldSize(mesh);
-  if (world > kMaxWorld) {
-    return absl::ResourceExhaustedError(
-        fmt::format("rank {} makes a world of {} ranks; the local engine takes at most {}",
-                    world - 1, world, kMaxWorld));
-  }
-  int64_t bytes = 0;
-  const int64_t per_rank = SaturatingAdd(plan.total().peak_bytes, kBytesPerRank);
-  if (!CheckedMul(mesh.NumRanks(), per_rank, &bytes)) bytes = INT64_MAX;
-  bytes = SaturatingAdd(bytes, (world - mesh.NumRanks()) * kBytesPerRank);
-  if (const int64_t available = AvailableBytes(); bytes > available) {
-    return absl::ResourceExhaustedError(
-        fmt::format("{} need {} on the local engine; {} are available",
-                    CountText(mesh.NumRanks(), "rank"), BytesText(bytes), BytesText(available)));
-  }
-  return absl::OkStatus();
-}
 
 // What sources hold before a run, and whether targets are right after it.
 class Contents {
@@ -106,7 +62,7 @@ class MadeUp : public Contents {
         threads.emplace_back([&, first] {
           for (int64_t p = static_cast<int64_t>(first); p < ranks && results[first].ok();
                p += static_cast<int64_t>(results.size())) {
-            results[first] = oracle_.FillSource(fill_, p, sources.at(p));
+            if (sources.HoldsAt(p)) results[first] = oracle_.FillSource(fill_, p, sources.at(p));
           }
         });
       }
@@ -140,41 +96,41 @@ class Given : public Contents {
 // Runs one plan again and again, and gathers the worst.
 class Judge {
  public:
-  Judge(const Plan& plan, RunTensors* tensors)
-      : plan_(plan), sources_(tensors->sources), targets_(tensors->targets), tensors_(*tensors) {
+  Judge(const Plan& plan, Site* site, RunTensors* tensors)
+      : plan_(plan),
+        site_(*site),
+        sources_(tensors->sources),
+        targets_(tensors->targets),
+        tensors_(*tensors) {
     report_.steps.resize(plan.steps().size());
   }
 
   // Makes an engine; judges `repeat` runs with each of the contents.
   absl::Status Pass(absl::Span<const Contents* const> contents, ReductionOrder order,
                     int64_t repeat) {
-    const DeviceMesh& mesh = plan_.from().mesh();
     measured_ = false;
     group_uses_ = 0;
-    MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<LocalWorld> world,
-                             LocalWorld::Create({.num_ranks = WorldSize(mesh),
-                                                 .reduction_order = order,
-                                                 .domain_size = DomainSize(plan_)}));
-    MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<LocalRunner> runner,
-                             LocalRunner::Create(world.get(), mesh, {.time_steps = true}));
+    MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<SiteRunner> runner,
+                             site_.NewRunner(plan_, order));
     for (const Contents* each : contents) {
-      MESHIFT_RETURN_IF_ERROR(each->Fill(sources_));
+      MESHIFT_RETURN_IF_ERROR(site_.Agree(each->Fill(sources_)));
       for (int64_t i = 0; i < repeat; ++i) {
         targets_.Poison();
-        MESHIFT_ASSIGN_OR_RETURN(const LocalRun run,
-                                 runner->Run(plan_, sources_.data(), targets_.data()));
+        MESHIFT_ASSIGN_OR_RETURN(const SiteRun run, runner->Run(sources_, &targets_));
         Measure(run);
+        MESHIFT_RETURN_IF_ERROR(site_.Gather(plan_.to(), &targets_));
         MESHIFT_RETURN_IF_ERROR(Check(*each));
+        if (repeat > 1) Hash(i);
       }
     }
-    CountGroups(*runner);
-    return absl::OkStatus();
+    return CountGroups(*runner);
   }
 
   const RunReport& report() const { return report_; }
 
  private:
-  void Measure(const LocalRun& run) {
+  void Measure(const SiteRun& run) {
+    report_.miscounted = std::max(report_.miscounted, run.miscounted);
     for (size_t i = 0; i < run.steps.size() && i < report_.steps.size(); ++i) {
       StepRun& step = report_.steps[i];
       step.bytes_sent = std::max(step.bytes_sent, run.steps[i].bytes_sent);
@@ -185,7 +141,8 @@ class Judge {
   }
 
   absl::Status Check(const Contents& contents) {
-    MESHIFT_ASSIGN_OR_RETURN(const CheckResult verdict, contents.Check(tensors_));
+    MESHIFT_ASSIGN_OR_RETURN(const CheckResult verdict,
+                             site_.Share(site_.leads() ? contents.Check(tensors_) : CheckResult()));
     if (report_.wrong == 0) report_.first_wrong = verdict.first_wrong;
     if (report_.replicas_differ == 0) report_.first_difference = verdict.first_difference;
     report_.wrong = std::max(report_.wrong, verdict.wrong);
@@ -193,23 +150,39 @@ class Judge {
     return absl::OkStatus();
   }
 
+  // The leader has all ranks' tensors.
+  void Hash(int64_t run) {
+    if (!site_.leads()) return;
+    const DeviceMesh& mesh = plan_.to().mesh();
+    for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+      const absl::Span<const std::byte> local = targets_.at(p);
+      const Fingerprint hash = Fingerprint::Of(
+          std::string_view(reinterpret_cast<const char*>(local.data()), local.size()));
+      if (run == 0) {
+        report_.hashes.push_back(hash);
+      } else if (!(hash == report_.hashes[p])) {
+        if (report_.repeats_differ++ == 0) {
+          report_.first_repeat = fmt::format("rank {} in run {}", mesh.RankAt(p), run + 1);
+        }
+      }
+    }
+  }
+
   // Of the rank that is in the most groups. The root, which a group of all ranks uses, is there
   // before any plan: its first use counts as its creation.
-  void CountGroups(LocalRunner& runner) {
+  absl::Status CountGroups(SiteRunner& runner) {
     const DeviceMesh& mesh = plan_.from().mesh();
     const bool uses_root =
         std::any_of(plan_.steps().begin(), plan_.steps().end(),
                     [&](const Step& step) { return step.group_size == mesh.NumRanks(); });
-    report_.groups_created = 0;
-    for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
-      const GroupCacheStats stats = runner.at(p).stats().groups;
-      const int64_t created = stats.created + (uses_root ? 1 : 0);
-      report_.groups_created = std::max(report_.groups_created, created);
-    }
+    MESHIFT_ASSIGN_OR_RETURN(const int64_t created, runner.GroupsCreated());
+    report_.groups_created = created + (uses_root ? 1 : 0);
     report_.groups_reused = group_uses_ - report_.groups_created;
+    return absl::OkStatus();
   }
 
   const Plan& plan_;
+  Site& site_;
   LocalTensors& sources_;
   LocalTensors& targets_;
   const RunTensors& tensors_;
@@ -220,20 +193,20 @@ class Judge {
 
 }  // namespace
 
-absl::StatusOr<RunTensors> MakeTensors(const Plan& plan) {
+absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const Site& site) {
   if (!(plan.from().mesh() == plan.to().mesh())) {
     return Unimplemented("a move from mesh {} to mesh {} is not in this version",
                          plan.from().mesh().ToString(), plan.to().mesh().ToString());
   }
-  MESHIFT_RETURN_IF_ERROR(CheckMemory(plan));
-  return RunTensors{LocalTensors(plan.from()), LocalTensors(plan.to())};
+  MESHIFT_RETURN_IF_ERROR(site.CheckFits(plan));
+  return RunTensors{site.MakeTensors(plan.from()), site.MakeTensors(plan.to())};
 }
 
-absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options,
+absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options, Site* site,
                                   RunTensors* tensors) {
   MESHIFT_ASSIGN_OR_RETURN(const Oracle oracle,
                            Oracle::Create(plan.from(), plan.to(), plan.reduce_dtype()));
-  Judge judge(plan, tensors);
+  Judge judge(plan, site, tensors);
   const MadeUp exact(&oracle, Values::kExact, options.seed);
   const MadeUp other(&oracle, Values::kExact, options.seed + 1);
   const MadeUp special(&oracle, Values::kSpecial, options.seed + 2);
@@ -257,9 +230,9 @@ absl::Status CheckSources(const Plan& plan, const RunTensors& tensors) {
                          check.first_difference);
 }
 
-absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options,
+absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options, Site* site,
                                        RunTensors* tensors) {
-  Judge judge(plan, tensors);
+  Judge judge(plan, site, tensors);
   const Given given(plan);
   MESHIFT_RETURN_IF_ERROR(judge.Pass({&given}, options.reduction_order, options.repeat));
   return judge.report();

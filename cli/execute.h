@@ -1,16 +1,16 @@
-// Runs a plan on the local engine and judges every element of every rank against the definition of
+// Runs a plan on an engine and judges every element of every rank against the definition of
 // the placements: what the ranks must hold, not what the plan says.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(RunTensors tensors, MakeTensors(plan));
-//   MESHIFT_ASSIGN_OR_RETURN(RunReport report, Execute(plan, {.repeat = 2}, &tensors));
+//   MESHIFT_ASSIGN_OR_RETURN(RunTensors tensors, MakeTensors(plan, *site));
+//   MESHIFT_ASSIGN_OR_RETURN(RunReport report, Execute(plan, {.repeat = 2}, site, &tensors));
 //   if (report.wrong > 0) ...
 //
 // Execute makes two passes. The exact one has contributions whose sums are exact in any order, by
 // several fills, compared bit for bit: a lost contribution cannot hide in rounding. The rounding
 // one has full mantissas: replicas are compared with each other, values within a sound bound. The
-// passes have an engine each; steps are measured, and groups counted, in the second. ExecuteGiven
-// makes one, with contributions that are there already: testing/given.h says what is compared, and
-// how.
+// passes have redistributors of their own; steps are measured, and groups counted, in the second.
+// ExecuteGiven makes one, with contributions that are there already: testing/given.h says what is
+// compared, and how.
 #ifndef MESHIFT_CLI_EXECUTE_H_
 #define MESHIFT_CLI_EXECUTE_H_
 
@@ -20,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/local_tensors.h"
+#include "cli/site.h"
 #include "comm/local/reduction_order.h"
 #include "planner/plan.h"
 
@@ -30,6 +31,8 @@ struct ExecuteOptions {
   ReductionOrder reduction_order = ReductionOrder::kRanks;
   int64_t repeat = 1;  // runs of the rounding pass, by one redistributor
   uint64_t seed = 1;   // of what Execute makes up
+  std::string engine = "local";
+  int64_t job_ranks = 0;  // processes, where a rank is one
 };
 
 struct StepRun {
@@ -47,6 +50,14 @@ struct RunReport {
   // each run that finds it there.
   int64_t groups_created = 0;
   int64_t groups_reused = 0;
+  // Pairs of a rank and a step in which it sent other bytes than the plan says for it, in the worst
+  // run; 0 on the local engine, where only the worst rank is counted.
+  int64_t miscounted = 0;
+  // Of runs that are repeated, in the pass that is: by position, the hash of what each rank holds
+  // after the first of them, and the pairs of a rank and a later run that left other bits.
+  std::vector<Fingerprint> hashes;
+  int64_t repeats_differ = 0;
+  std::string first_repeat;  // "rank 3 in run 2"
 };
 
 // What a run reads and writes.
@@ -57,14 +68,14 @@ struct RunTensors {
 
 // RESOURCE_EXHAUSTED where the run would not fit into memory; UNIMPLEMENTED where it goes to
 // another mesh.
-absl::StatusOr<RunTensors> MakeTensors(const Plan& plan);
+absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const Site& site);
 
 // Both leave the tensors of the last run, and return the engine's error where it has one.
 // REQUIRES: MakeTensors(plan).
-absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options,
+absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options, Site* site,
                                   RunTensors* tensors);
 // REQUIRES: CheckSources.
-absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options,
+absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& options, Site* site,
                                        RunTensors* tensors);
 // Whether ranks that hold the same part of the source hold equal bits, as a plan presumes.
 // INVALID_ARGUMENT names two that do not.

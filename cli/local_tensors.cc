@@ -93,25 +93,31 @@ absl::Status WriteNpy(const std::string& path, DType dtype, absl::Span<const int
 
 }  // namespace
 
-LocalTensors::LocalTensors(const Sharding& sharding) {
+LocalTensors::LocalTensors(const Sharding& sharding)
+    : LocalTensors(sharding, [](int64_t) { return true; }) {}
+
+LocalTensors::LocalTensors(const Sharding& sharding,
+                           const std::function<bool(int64_t rank)>& holds) {
   for (int64_t p = 0; p < sharding.mesh().NumRanks(); ++p) {
     const int64_t elements = NumElements(LocalShape(sharding, p));
     sizes_.push_back(static_cast<size_t>(Bytes(sharding.dtype(), elements)));
-    memory_.push_back(sizes_[p] == 0 ? nullptr
-                                     : std::make_unique_for_overwrite<std::byte[]>(sizes_[p]));
+    held_.push_back(holds(sharding.mesh().RankAt(p)));
+    memory_.push_back(sizes_[p] == 0 || !held_[p]
+                          ? nullptr
+                          : std::make_unique_for_overwrite<std::byte[]>(sizes_[p]));
     data_.push_back(memory_.back().get());
   }
 }
 
 void LocalTensors::Poison() {
   for (size_t i = 0; i < sizes_.size(); ++i) {
-    if (sizes_[i] > 0) std::memset(data_[i], kPoison, sizes_[i]);
+    if (data_[i] != nullptr) std::memset(data_[i], kPoison, sizes_[i]);
   }
 }
 
 std::vector<absl::Span<const std::byte>> LocalTensors::Views() const {
   std::vector<absl::Span<const std::byte>> views;
-  for (size_t i = 0; i < sizes_.size(); ++i) views.emplace_back(memory_[i].get(), sizes_[i]);
+  for (size_t i = 0; i < sizes_.size(); ++i) views.push_back(at(static_cast<int64_t>(i)));
   return views;
 }
 
@@ -123,6 +129,7 @@ absl::Status LoadTensors(const std::string& folder, std::string_view stem, const
                          LocalTensors* tensors) {
   const DeviceMesh& mesh = sharding.mesh();
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+    if (!tensors->HoldsAt(p)) continue;
     const std::string path = folder + "/" + TensorFileName(stem, mesh.RankAt(p));
     absl::Status status = ReadNpy(path, sharding.dtype(), LocalShape(sharding, p), tensors->at(p));
     if (absl::IsDataLoss(status)) return status;
@@ -144,6 +151,7 @@ absl::Status SaveTensors(const std::string& folder, std::string_view stem, const
                          const LocalTensors& tensors) {
   const DeviceMesh& mesh = sharding.mesh();
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+    if (!tensors.HoldsAt(p)) continue;
     const std::string path = folder + "/" + TensorFileName(stem, mesh.RankAt(p));
     MESHIFT_RETURN_IF_ERROR(
         WriteNpy(path, sharding.dtype(), LocalShape(sharding, p), tensors.at(p)));

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,18 +28,23 @@ class LocalTensors {
  public:
   // Owns memory for every rank of the sharding's mesh; what it holds is unspecified.
   explicit LocalTensors(const Sharding& sharding);
+  // For the ranks that `holds` names; the others' are empty.
+  LocalTensors(const Sharding& sharding, const std::function<bool(int64_t rank)>& holds);
 
   // Fills all with bytes that are no right value in no dtype, so that what is not written is seen.
   void Poison();
   // By position; null where a rank has no elements.
   absl::Span<void* const> data() const { return data_; }
   absl::Span<std::byte> at(int64_t position) const {
-    return absl::MakeSpan(memory_[position].get(), sizes_[position]);
+    return absl::MakeSpan(memory_[position].get(), held_[position] ? sizes_[position] : 0);
   }
+  bool HoldsAt(int64_t position) const { return held_[position]; }
+  size_t SizeAt(int64_t position) const { return sizes_[position]; }  // bytes, held or not
   std::vector<absl::Span<const std::byte>> Views() const;
 
  private:
   std::vector<size_t> sizes_;
+  std::vector<bool> held_;
   std::vector<std::unique_ptr<std::byte[]>> memory_;
   std::vector<void*> data_;
 };
@@ -46,7 +52,7 @@ class LocalTensors {
 // "source.rank00007.npy"; more digits where the rank has more.
 std::string TensorFileName(std::string_view stem, int64_t rank);
 
-// Reads one file per rank of the sharding's mesh; a relative folder is the caller's (ResolvePath).
+// Reads one file per rank that is held; a relative folder is the caller's (ResolvePath).
 // BadFile names the file that is missing, no .npy, cut short or too long, or that holds other
 // elements than the rank's part of the tensor.
 absl::Status LoadTensors(const std::string& folder, std::string_view stem, const Sharding& sharding,
@@ -55,8 +61,8 @@ absl::Status LoadTensors(const std::string& folder, std::string_view stem, const
 // Makes the folder where it is missing; its parent must be there. FAILED_PRECONDITION where that
 // cannot be.
 absl::Status MakeFolder(const std::string& folder);
-// Writes what LoadTensors reads; a file is there whole or not at all. FAILED_PRECONDITION names the
-// file that cannot be written.
+// Writes what LoadTensors reads, of the ranks that are held; a file is there whole or not at all.
+// FAILED_PRECONDITION names the file that cannot be written.
 absl::Status SaveTensors(const std::string& folder, std::string_view stem, const Sharding& sharding,
                          const LocalTensors& tensors);
 

@@ -17,6 +17,7 @@
 #include "placement/dtype.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
+#include "planner/capabilities.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
 
@@ -37,18 +38,11 @@ absl::StatusOr<Topology> ReadTopology(const std::string& text, Io& io) {
 
 }  // namespace
 
-absl::StatusOr<Reproducibility> ParsePromise(std::string_view text) {
-  MESHIFT_ASSIGN_OR_RETURN(const Reproducibility promise, ParseReproducibility(text));
-  if (promise != Reproducibility::kNone && promise != Reproducibility::kReplicas) {
-    return Unimplemented("reproducibility {} is not in this version (none, replicas)", text);
-  }
-  return promise;
-}
-
 absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io& io) {
   PlannerOptions options;
+  options.engine = EngineCapabilities::Of(flags.engine);
   if (flags.reproducibility) {
-    const absl::StatusOr<Reproducibility> promise = ParsePromise(*flags.reproducibility);
+    const absl::StatusOr<Reproducibility> promise = ParseReproducibility(*flags.reproducibility);
     if (!promise.ok()) return Annotate(promise.status(), "--reproducibility");
     options.reproducibility = *promise;
   }
@@ -59,6 +53,17 @@ absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io
     const absl::StatusOr<PlannerKind> planner = ParsePlannerKind(*flags.planner);
     if (!planner.ok()) return Annotate(planner.status(), "--planner");
     options.planner = *planner;
+  }
+  if (flags.ragged_sizes) {
+    const absl::StatusOr<RaggedSizes> sizes = ParseRaggedSizes(*flags.ragged_sizes);
+    if (!sizes.ok()) return Annotate(sizes.status(), "--ragged-sizes");
+    options.ragged_sizes = *sizes;
+  }
+  if (flags.reduce_block) {
+    if (*flags.reduce_block < 1) {
+      return InvalidArgument("--reduce-block: a block of {} is below 1", *flags.reduce_block);
+    }
+    options.reduce_block = *flags.reduce_block;
   }
   if (flags.reduce_dtype) {
     const absl::StatusOr<DType> dtype = ParseDType(*flags.reduce_dtype);

@@ -6,6 +6,7 @@
 #ifndef MESHIFT_CLI_PROBLEM_H_
 #define MESHIFT_CLI_PROBLEM_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,7 +19,7 @@
 
 namespace meshift::cli {
 
-// As typed; nullopt where an option was not given.
+// As typed; nullopt where an option was not given and has no default.
 struct ProblemFlags {
   std::optional<std::string> mesh;
   std::optional<std::string> tensor;
@@ -28,7 +29,10 @@ struct ProblemFlags {
   std::optional<std::string> reduce_dtype;  // PlannerOptions::reduce_dtype
   std::optional<std::string> topology;
   std::optional<std::string> reproducibility;
+  std::optional<int64_t> reduce_block;  // PlannerOptions::reduce_block
   std::optional<std::string> planner;
+  std::optional<std::string> ragged_sizes;  // PlannerOptions::ragged_sizes
+  std::string engine = "local";             // that the plan is for: cli/engines.h
   std::optional<std::string> model;
   std::optional<std::string> dtype;  // of all the model's sources; none: the model's
   std::optional<std::string> filter;
@@ -50,9 +54,6 @@ absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io
 // `source` as the target has it: placed as `placements` say, of the dtype of --to-dtype.
 absl::StatusOr<Sharding> ParseTarget(const Sharding& source, const std::string& placements,
                                      const ProblemFlags& flags);
-
-// The promises that this version plans; UNIMPLEMENTED for the others.
-absl::StatusOr<Reproducibility> ParsePromise(std::string_view text);
 
 // The value of an option that must be there; INVALID_ARGUMENT "--mesh is missing" where it is not.
 absl::StatusOr<std::string> Require(const std::optional<std::string>& value, const char* option);

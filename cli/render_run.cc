@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/checked_math.h"
@@ -40,9 +42,12 @@ std::string OrderText(const Plan& plan, ReductionOrder order) {
 // "# reduction order ranks, repeat 1, seed 1", or "..., sources of FOLDER"
 std::string OptionsText(const Plan& plan, const ExecuteOptions& options,
                         const std::optional<std::string>& loaded = std::nullopt) {
-  return fmt::format("# reduction order {}, repeat {}, {}\n",
-                     OrderText(plan, options.reduction_order), options.repeat,
-                     loaded ? "sources of " + *loaded : fmt::format("seed {}", options.seed));
+  return fmt::format(
+      "# {}, repeat {}, {}\n",
+      options.engine == "local" ? "reduction order " + OrderText(plan, options.reduction_order)
+                                : fmt::format("engine {}, a job of {}", options.engine,
+                                              CountText(options.job_ranks, "rank")),
+      options.repeat, loaded ? "sources of " + *loaded : fmt::format("seed {}", options.seed));
 }
 
 // What all steps sent together, and how long they took.
@@ -62,22 +67,73 @@ std::string CountedText(const char* what, int64_t count, const std::string& firs
   return text;
 }
 
+// "0-3,7": ascending numbers, runs of them as ranges.
+std::string RangesText(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t j = i;
+    while (j + 1 < numbers.size() && numbers[j + 1] == numbers[j] + 1) ++j;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", numbers[i]);
+    if (j > i) text += fmt::format("-{}", numbers[j]);
+    i = j + 1;
+  }
+  return text;
+}
+
+// A line per hash, with the ranks that hold those bits, in the order of their first ranks; and
+// whether repeats and replicas were equal.
+std::string HashesText(const Plan& plan, const RunReport& report, int64_t repeat) {
+  if (report.hashes.empty()) return "";
+  std::vector<std::pair<Fingerprint, std::vector<int64_t>>> holders;
+  std::vector<std::pair<int64_t, Fingerprint>> ranks;
+  for (size_t p = 0; p < report.hashes.size(); ++p) {
+    ranks.emplace_back(plan.to().mesh().RankAt(static_cast<int64_t>(p)), report.hashes[p]);
+  }
+  std::sort(ranks.begin(), ranks.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [rank, hash] : ranks) {
+    const auto it = std::find_if(holders.begin(), holders.end(),
+                                 [h = hash](const auto& holder) { return holder.first == h; });
+    if (it != holders.end()) {
+      it->second.push_back(rank);
+    } else {
+      holders.push_back({hash, {rank}});
+    }
+  }
+  std::string text;
+  for (const auto& [hash, list] : holders) {
+    text += fmt::format("hash {} {} {}\n", hash.ToString(), list.size() == 1 ? "rank" : "ranks",
+                        RangesText(list));
+  }
+  text += fmt::format(
+      "bits over {} repeats: {}\n", repeat,
+      report.repeats_differ == 0
+          ? "equal"
+          : fmt::format("{} differ, first {}", report.repeats_differ, report.first_repeat));
+  return text + fmt::format("bits over replicas: {}\n",
+                            report.replicas_differ == 0 ? "equal" : "different");
+}
+
 std::string PromiseText(const Plan& plan, const RunReport& report) {
   const bool as_planned = plan.kept() >= plan.asked();
   const bool kept = KeepsPromise(plan, report);
   return RenderPromise(plan.asked(), kept,
-                       kept || !as_planned ? plan.why() : "replicas differ in this run");
+                       kept || !as_planned          ? plan.why()
+                       : report.replicas_differ > 0 ? "replicas differ in this run"
+                                                    : "repeated runs differ");
 }
 
 }  // namespace
 
 bool KeepsPromise(const Plan& plan, const RunReport& report) {
   const bool wants_replicas = plan.asked() >= Reproducibility::kReplicas;
-  return plan.kept() >= plan.asked() && !(wants_replicas && report.replicas_differ > 0);
+  const bool wants_repeats = plan.asked() > Reproducibility::kReplicas;
+  return plan.kept() >= plan.asked() && !(wants_replicas && report.replicas_differ > 0) &&
+         !(wants_repeats && report.repeats_differ > 0);
 }
 
 bool IsRight(const Plan& plan, const RunReport& report) {
-  return report.wrong == 0 && KeepsPromise(plan, report);
+  return report.wrong == 0 && report.miscounted == 0 && KeepsPromise(plan, report);
 }
 
 std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOptions& options,
@@ -105,6 +161,9 @@ std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOp
                       total.bytes_sent, TimeText(total.time_ns));
   text += CountedText("wrong", report.wrong, report.first_wrong);
   text += CountedText("replicas differ", report.replicas_differ, report.first_difference);
+  text += HashesText(plan, report, options.repeat);
+  if (options.engine != "local")
+    text += fmt::format("bytes not as planned {}\n", report.miscounted);
   text += fmt::format("groups created {}, reused {} (per rank)\n", report.groups_created,
                       report.groups_reused);
   text += PromiseText(plan, report);
@@ -140,6 +199,7 @@ std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>&
     }
     all.wrong += report.wrong;
     all.replicas_differ += report.replicas_differ;
+    all.miscounted += report.miscounted;
     if (all.first_wrong.empty()) all.first_wrong = report.first_wrong;
     if (all.first_difference.empty()) all.first_difference = report.first_difference;
     all.groups_created += report.groups_created;
@@ -156,6 +216,7 @@ std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>&
                       model.Total().bytes_sent, sum.bytes_sent, TimeText(sum.time_ns));
   text += CountedText("wrong", all.wrong, all.first_wrong);
   text += CountedText("replicas differ", all.replicas_differ, all.first_difference);
+  if (options.engine != "local") text += fmt::format("bytes not as planned {}\n", all.miscounted);
   text += fmt::format("groups created {}, reused {} (per rank)\n", all.groups_created,
                       all.groups_reused);
   return text + (promise.empty() ? RenderModelPromise(model) : promise);

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,12 +14,15 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "cli/check_command.h"
+#include "cli/conformance.h"
+#include "cli/engines.h"
 #include "cli/execute.h"
 #include "cli/io.h"
 #include "cli/local_tensors.h"
 #include "cli/model_plan.h"
 #include "cli/problem.h"
 #include "cli/render_run.h"
+#include "cli/site.h"
 #include "comm/local/reduction_order.h"
 #include "planner/plan.h"
 #include "planner/plan_io.h"
@@ -39,16 +42,38 @@ absl::StatusOr<ReductionOrder> ParseOrder(const std::string& text) {
 }
 
 absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
-  if (flags.engine == "mpi" || flags.engine == "nccl") {
-    return Unimplemented("--engine: {} is not in this version (local)", flags.engine);
-  }
-  if (flags.engine != "local") {
-    return InvalidArgument("--engine: \"{}\" is no engine (local)", flags.engine);
-  }
+  MESHIFT_RETURN_IF_ERROR(CheckEngine(flags.problem.engine));
   if (flags.repeat < 1) return InvalidArgument("--repeat: {} is below 1", flags.repeat);
   if (flags.load && flags.seed) return InvalidArgument("--seed and --load exclude each other");
   ExecuteOptions options{.repeat = flags.repeat, .seed = flags.seed.value_or(1)};
+  options.engine = flags.problem.engine;
   MESHIFT_ASSIGN_OR_RETURN(options.reduction_order, ParseOrder(flags.reduction_order));
+  if (flags.problem.engine != "local") {
+    if (options.reduction_order != ReductionOrder::kRanks) {
+      return InvalidArgument("--reduction-order is the local engine's");
+    }
+    if (flags.plan == "-") {
+      return InvalidArgument("--plan - with --engine {}: every rank reads the plan from a file",
+                             flags.problem.engine);
+    }
+    if (flags.ranks) return InvalidArgument("--ranks is the local engine's; mpirun -n says it");
+  }
+  if (!flags.conformance) {
+    if (flags.cases || flags.ranks)
+      return InvalidArgument("--cases and --ranks need --conformance");
+    return options;
+  }
+  MESHIFT_RETURN_IF_ERROR(ExcludeProblem(flags.problem, "--conformance"));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.problem.model, "--model", "--conformance"));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.plan, "--plan", "--conformance"));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.load, "--load", "--conformance"));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.save, "--save", "--conformance"));
+  if (flags.seed) return InvalidArgument("--seed and --conformance exclude each other");
+  if (flags.cases.value_or(1) < 1) return InvalidArgument("--cases: {} is below 1", *flags.cases);
+  constexpr int64_t kMaxThreads = 64;
+  if (const int64_t ranks = flags.ranks.value_or(8); ranks < 2 || ranks > kMaxThreads) {
+    return InvalidArgument("--ranks: {} is not between 2 and {}", ranks, kMaxThreads);
+  }
   return options;
 }
 
@@ -63,7 +88,9 @@ absl::StatusOr<Candidate> ReadCandidate(const RunFlags& flags, Io& io) {
   MESHIFT_RETURN_IF_ERROR(ExcludeProblem(problem, "--plan"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem.topology, "--topology", "--plan"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem.reproducibility, "--reproducibility", "--plan"));
+  if (problem.reduce_block) return InvalidArgument("--reduce-block and --plan exclude each other");
   MESHIFT_RETURN_IF_ERROR(Exclude(problem.planner, "--planner", "--plan"));
+  MESHIFT_RETURN_IF_ERROR(Exclude(problem.ragged_sizes, "--ragged-sizes", "--plan"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(*flags.plan, io));
   PlanFault unread;
   absl::StatusOr<Plan> plan = ReadPlan(text, &unread);
@@ -83,41 +110,51 @@ absl::StatusOr<Candidate> MakeCandidate(const RunFlags& flags, Io& io) {
   return Candidate{std::move(plan), std::nullopt};
 }
 
+absl::Status Load(const Plan& plan, const std::string& folder, const Site& site,
+                  RunTensors* tensors) {
+  MESHIFT_RETURN_IF_ERROR(LoadTensors(folder, "source", plan.from(), &tensors->sources));
+  const absl::Status equal = site.leads() ? CheckSources(plan, *tensors) : absl::OkStatus();
+  return equal.ok() ? equal : BadFile(folder, equal);
+}
+
+absl::Status Save(const Plan& plan, const std::string& folder, const RunTensors& tensors) {
+  MESHIFT_RETURN_IF_ERROR(MakeFolder(folder));
+  MESHIFT_RETURN_IF_ERROR(SaveTensors(folder, "source", plan.from(), tensors.sources));
+  return SaveTensors(folder, "target", plan.to(), tensors.targets);
+}
+
 // Loads where that is asked for, runs, saves where that is.
 absl::StatusOr<RunReport> LoadRunSave(const Plan& plan, const RunFlags& flags,
-                                      const ExecuteOptions& options) {
-  MESHIFT_ASSIGN_OR_RETURN(RunTensors tensors, MakeTensors(plan));
+                                      const ExecuteOptions& options, Site* site) {
+  MESHIFT_ASSIGN_OR_RETURN(RunTensors tensors, MakeTensors(plan, *site));
   if (flags.load) {
-    MESHIFT_RETURN_IF_ERROR(LoadTensors(*flags.load, "source", plan.from(), &tensors.sources));
-    const absl::Status equal = CheckSources(plan, tensors);
-    if (!equal.ok()) return BadFile(*flags.load, equal);
+    MESHIFT_RETURN_IF_ERROR(site->Agree(Load(plan, *flags.load, *site, &tensors)));
   }
-  absl::StatusOr<RunReport> report =
-      flags.load ? ExecuteGiven(plan, options, &tensors) : Execute(plan, options, &tensors);
+  absl::StatusOr<RunReport> report = flags.load ? ExecuteGiven(plan, options, site, &tensors)
+                                                : Execute(plan, options, site, &tensors);
   if (report.ok() && flags.save) {
-    MESHIFT_RETURN_IF_ERROR(Annotate(MakeFolder(*flags.save), "--save"));
-    for (const auto& [stem, sharding, held] :
-         {std::tuple("source", &plan.from(), &tensors.sources),
-          std::tuple("target", &plan.to(), &tensors.targets)}) {
-      MESHIFT_RETURN_IF_ERROR(Annotate(SaveTensors(*flags.save, stem, *sharding, *held), "--save"));
-    }
+    // The leader has all tensors.
+    MESHIFT_RETURN_IF_ERROR(site->Agree(
+        site->leads() ? Annotate(Save(plan, *flags.save, tensors), "--save") : absl::OkStatus()));
   }
   return report;
 }
 
-absl::StatusOr<int> RunOne(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
+absl::StatusOr<int> RunOne(const RunFlags& flags, const ExecuteOptions& options, Site* site,
+                           Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const Candidate candidate, MakeCandidate(flags, io));
   if (candidate.fault) {
     io.out << "wrong: " << FaultText(*candidate.fault) << "\n";
     return kExitCheckFailed;
   }
   const Plan& plan = *candidate.plan;
-  MESHIFT_ASSIGN_OR_RETURN(const RunReport report, LoadRunSave(plan, flags, options));
+  MESHIFT_ASSIGN_OR_RETURN(const RunReport report, LoadRunSave(plan, flags, options, site));
   io.out << RenderRun(plan, report, options, flags.load);
   return IsRight(plan, report) ? kExitOk : kExitCheckFailed;
 }
 
-absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
+absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& options, Site* site,
+                             Io& io) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.plan, "--plan", "--model"));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.load, "--load", "--model"));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.save, "--save", "--model"));
@@ -125,7 +162,7 @@ absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& option
   std::vector<RunReport> reports;
   bool right = true;
   for (const ModelRow& row : model.rows) {
-    absl::StatusOr<RunReport> report = LoadRunSave(row.plan, flags, options);
+    absl::StatusOr<RunReport> report = LoadRunSave(row.plan, flags, options, site);
     if (!report.ok()) {
       return Annotate(report.status(), fmt::format("parameter '{}'", row.first));
     }
@@ -136,13 +173,43 @@ absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& option
   return right ? kExitOk : kExitCheckFailed;
 }
 
+absl::StatusOr<int> Run(const RunFlags& flags, const ExecuteOptions& options, Site* site, Io& io) {
+  return flags.problem.model ? RunModel(flags, options, site, io)
+                             : RunOne(flags, options, site, io);
+}
+
+// As one rank of a job.
+int RunRank(const RunFlags& flags, ExecuteOptions options, Io& io) {
+  absl::StatusOr<RankJob> job = StartRankJob(flags.problem.engine);
+  if (!job.ok()) return Fail(io, job.status());
+  const std::unique_ptr<Site> site = MakeRankSite(&*job);
+  options.job_ranks = site->num_ranks();
+  std::ostream nowhere(nullptr);
+  Io quiet{io.in, nowhere, nowhere};
+  Io& own = site->leads() ? io : quiet;
+  const absl::StatusOr<int> code =
+      flags.conformance ? RunConformance(flags, &*job, own) : Run(flags, options, site.get(), own);
+  // mpirun ends all ranks as soon as one has left with an error.
+  io.out.flush();
+  if (code.ok()) return *code;
+  // Errors of arguments and files are everybody's, and leave nothing behind.
+  if (ExitCodeOf(code.status()) != kExitCheckFailed) return Fail(own, code.status());
+  const int exit_code =
+      Fail(io, Annotate(code.status(), fmt::format("rank {}", job->engine->rank())));
+  io.out.flush();
+  io.err.flush();
+  LeaveJob(exit_code);
+}
+
 }  // namespace
 
 int RunCommand(const RunFlags& flags, Io& io) {
   const absl::StatusOr<ExecuteOptions> options = ParseOptions(flags);
   if (!options.ok()) return Fail(io, options.status());
+  if (flags.problem.engine != "local") return RunRank(flags, *options, io);
+  const std::unique_ptr<Site> site = MakeLocalSite();
   const absl::StatusOr<int> code =
-      flags.problem.model ? RunModel(flags, *options, io) : RunOne(flags, *options, io);
+      flags.conformance ? RunLocalConformance(flags, io) : Run(flags, *options, site.get(), io);
   return code.ok() ? *code : Fail(io, code.status());
 }
 

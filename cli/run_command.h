@@ -3,6 +3,11 @@
 //
 //   meshift run --mesh ddp=8,fsdp=5,tp=1 --tensor 'bf16[4096,512]' --from P,P,R --to R,R,R
 //   meshift run --plan plan.json --load in --save out     # .npy files: cli/local_tensors.h
+//   mpirun -n 8 meshift run --engine mpi --conformance    # the cases of
+//   testing/conformance_cases.h
+//
+// On the local engine all ranks are in this process. On the others it is one rank of a job, which
+// all make the same calls; rank 0 judges and prints, and the exit code is the same on all.
 #ifndef MESHIFT_CLI_RUN_COMMAND_H_
 #define MESHIFT_CLI_RUN_COMMAND_H_
 
@@ -18,12 +23,14 @@ namespace meshift::cli {
 struct RunFlags {
   ProblemFlags problem;
   std::optional<std::string> plan;        // a plan file, "-": stdin; excludes a problem
-  std::string engine = "local";           // the only one in this version
   std::string reduction_order = "ranks";  // or "topology", "adversarial"
   int64_t repeat = 1;                     // runs of the plan in one process
   std::optional<uint64_t> seed;           // of the contributions; 1 where not given
   std::optional<std::string> load;        // a folder with the contributions; excludes a seed
   std::optional<std::string> save;        // a folder for sources and targets
+  bool conformance = false;               // instead of a problem
+  std::optional<int64_t> cases;           // of the conformance set; 2,000 where not given
+  std::optional<int64_t> ranks;           // of the local engine's; 8 where not given
 };
 
 // Exit code 1 where an element is wrong, where the promise asked for is not kept, or where a plan

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,60 @@ TEST(Run, AGroupIsMadeOnceAndReused) {
       Line(Meshift(Problem("dp=4,tp=2", "f32[64000,40]", "P,R", "R,R", {"--repeat", "3"})).out,
            "groups"),
       "groups created 2, reused 4 (per rank)");
+}
+
+// The same contributions of the same ranks: equal bits however the mesh is written and whatever the
+// engine does to its own sums.
+TEST(Run, HashesTellThatOrderedBitsAreEqualEverywhere) {
+  std::vector<std::string> hashes;
+  for (const auto& [mesh, from, to] : std::vector<std::array<std::string, 3>>{
+           {"a=40", "P", "R"}, {"a=8,b=5", "P,P", "R,R"}, {"a=5,b=2,c=4", "P,P,P", "R,R,R"}}) {
+    for (const char* order : {"topology", "adversarial"}) {
+      const Outcome outcome =
+          Meshift(Problem(mesh, "bf16[37,11]", from, to,
+                          {"--promise", "ordered", "--repeat", "3", "--reduction-order", order}));
+      EXPECT_EQ(outcome.code, 0) << outcome;
+      EXPECT_EQ(Line(outcome.out, "bits over 3"), "bits over 3 repeats: equal");
+      EXPECT_EQ(Line(outcome.out, "bits over replicas"), "bits over replicas: equal");
+      EXPECT_EQ(Line(outcome.out, "promise").substr(0, 21), "promise ordered: kept");
+      hashes.push_back(Line(outcome.out, "hash"));
+    }
+  }
+  EXPECT_EQ(hashes[0].substr(hashes[0].size() - 11), " ranks 0-39") << hashes[0];
+  for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes[0]);
+}
+
+// In blocks likewise; another block gives other bits, one that holds all the same as none.
+TEST(Run, HashesTellThatBlocksOfCoordinatesAreAddedFirst) {
+  const auto hash_of = [](const char* mesh, const char* from, const char* to,
+                          std::vector<std::string> more) {
+    more.insert(more.end(), {"--promise", "ordered", "--repeat", "2"});
+    const Outcome outcome = Meshift(Problem(mesh, "f32[370,11]", from, to, more));
+    EXPECT_EQ(outcome.code, 0) << outcome;
+    return Line(outcome.out, "hash");
+  };
+  const std::string none = hash_of("a=12", "P", "R", {});
+  const std::string four = hash_of("a=12", "P", "R", {"--reduce-block", "4"});
+  EXPECT_NE(four, none);
+  EXPECT_NE(four, hash_of("a=12", "P", "R", {"--reduce-block", "3"}));
+  EXPECT_EQ(four, hash_of("a=3,b=4", "P,P", "R,R", {"--reduce-block", "4"}));
+  EXPECT_EQ(four,
+            hash_of("a=2,b=6", "P,P", "R,R", {"--reduce-block", "4", "--topology", "nvlink=4"}));
+  EXPECT_EQ(none, hash_of("a=12", "P", "R", {"--reduce-block", "12"}));
+  const Outcome both = Meshift({"run", "--plan", "-", "--reduce-block", "4"}, "{}");
+  EXPECT_EQ(both.code, 2);
+  EXPECT_EQ(both.err, "meshift: --reduce-block and --plan exclude each other\n");
+}
+
+// Without the promise they are not, and the hashes tell.
+TEST(Run, HashesTellReplicasApart) {
+  const Outcome outcome = Meshift(
+      Problem("a=2,b=3", "f32[64]", "P,P", "R,R",
+              {"--planner", "per-dim", "--reduction-order", "adversarial", "--repeat", "2"}));
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(Line(outcome.out, "bits over 2"), "bits over 2 repeats: equal");
+  EXPECT_EQ(Line(outcome.out, "bits over replicas"), "bits over replicas: different");
+  EXPECT_EQ(Line(outcome.out, "hash").substr(38), "ranks 0-2");
 }
 
 TEST(Run, ThePerDimPlanIsRightAndItsReplicasDiffer) {

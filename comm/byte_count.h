@@ -3,6 +3,7 @@
 //
 //   AllReduceBytes(800, 40);        // 1560: a ring sends 2 * 800 * 39 / 40
 //   BlockBytes(100, 4);             // 300: reduce-scatter and all-gather of blocks of 100 bytes
+//   RaggedBytes(170, 50);           // 120: likewise, of blocks of 50, 0 and 120 bytes
 #ifndef MESHIFT_COMM_BYTE_COUNT_H_
 #define MESHIFT_COMM_BYTE_COUNT_H_
 
@@ -20,6 +21,12 @@ inline int64_t AllReduceBytes(int64_t bytes, int64_t n) {
 // A reduce-scatter or an all-gather of blocks of `block_bytes` among `n` members.
 inline int64_t BlockBytes(int64_t block_bytes, int64_t n) {
   return SaturatingMul(block_bytes, n - 1);
+}
+
+// The same of blocks of `all_bytes` together, as counted for the member whose own is `block_bytes`:
+// around a ring it passes on all others.
+inline int64_t RaggedBytes(int64_t all_bytes, int64_t block_bytes) {
+  return all_bytes - block_bytes;
 }
 
 }  // namespace meshift

@@ -21,12 +21,16 @@
 
 namespace meshift {
 
-class Stream;  // comm/engine.h
+class Stream;          // comm/engine.h
+struct SymmetricCall;  // comm/symmetric_memory.h
 
-// How values are combined. avg: the sum, divided once by `divisor`, before rounding.
+// How values are combined. avg: the sum, divided once by `divisor`, before rounding. Only
+// reductions in order (Engine::ReduceInOrder) heed `block`: where it is k > 0, inputs b*k ..
+// b*k+k-1 are combined first, then these results in ascending order of b; rounded once, at the end.
 struct Reduction {
   ReduceOp op = ReduceOp::kSum;
   int64_t divisor = 1;
+  int64_t block = 0;
   friend bool operator==(const Reduction&, const Reduction&) = default;
 };
 
@@ -58,6 +62,13 @@ class Communicator {
   // send is its own block of recv.
   virtual absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
                                  Stream& stream) = 0;
+  // Both with blocks of any sizes, one behind the other: `counts` has size() numbers of elements,
+  // 0 or more, equal on all members.
+  virtual absl::Status ReduceScatterV(const void* send, void* recv,
+                                      absl::Span<const int64_t> counts, DType dtype,
+                                      const Reduction& reduction, Stream& stream) = 0;
+  virtual absl::Status AllGatherV(const void* send, void* recv, absl::Span<const int64_t> counts,
+                                  DType dtype, Stream& stream) = 0;
   // Block i of `recv` is block rank() of member i's `send`; blocks of `count` elements.
   virtual absl::Status AllToAll(const void* send, void* recv, int64_t count, DType dtype,
                                 Stream& stream) = 0;
@@ -72,6 +83,31 @@ class Communicator {
                                  Stream& stream) = 0;
   // Done when all members have reached it.
   virtual absl::Status Barrier(Stream& stream) = 0;
+
+  enum class ReduceCall : uint8_t { kAllReduce, kReduceScatter };
+  // Gets what a call with these arguments needs, so that the call itself allocates nothing; of a
+  // ReduceScatterV `count` is this member's. A call without it is right too. Waits for nobody.
+  virtual absl::Status Reserve(ReduceCall call, int64_t count, DType dtype,
+                               const Reduction& reduction) {
+    static_cast<void>(call), static_cast<void>(count), static_cast<void>(dtype);
+    static_cast<void>(reduction);
+    return absl::OkStatus();
+  }
+
+  // What this engine does of a call on symmetric memory (comm/symmetric_memory.h), by what is equal
+  // on all members: nothing; or what AllGather and ReduceScatter do, where order-dependent
+  // reductions may have other bits, or have their bits.
+  enum class SymmetricSupport : uint8_t { kNone, kOtherBits, kSameBits };
+  virtual SymmetricSupport SupportOf(const SymmetricCall& call) const {
+    static_cast<void>(call);
+    return SymmetricSupport::kNone;
+  }
+  // Puts it on `stream`. Done when no member reads this one's memory any more. UNIMPLEMENTED where
+  // SupportOf is kNone; FAILED_PRECONDITION, where the engine can tell, if members differ in it.
+  virtual absl::Status CallSymmetric(const SymmetricCall& call, Stream& stream) {
+    static_cast<void>(call), static_cast<void>(stream);
+    return absl::UnimplementedError("this engine has no calls on symmetric memory");
+  }
 
   // Ends all work of the group, also that of other members, with ABORTED. May be called twice, and
   // from any thread.

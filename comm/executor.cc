@@ -14,9 +14,16 @@ namespace {
 using Kind = Instruction::Kind;
 
 const void* Resolve(const Location& at, const ProgramBuffers& buffers) {
-  const void* base = at.space == Location::Space::kSource   ? buffers.source
-                     : at.space == Location::Space::kTarget ? buffers.target
-                                                            : buffers.workspace;
+  const void* base = buffers.workspace;
+  if (at.space != Location::Space::kWorkspace) {
+    const bool is_source = at.space == Location::Space::kSource;
+    if (at.tensor == 0) {
+      base = is_source ? buffers.source : buffers.target;
+    } else {
+      const TensorBuffers& tensor = buffers.others[at.tensor - 1];
+      base = is_source ? tensor.source : tensor.target;
+    }
+  }
   return static_cast<const char*>(base) + at.offset;
 }
 
@@ -27,6 +34,12 @@ void* ResolveMutable(const Location& at, const ProgramBuffers& buffers) {
 }
 
 }  // namespace
+
+void RunRecord::Clear() {
+  bytes_sent.clear();
+  calls.clear();
+  events.clear();
+}
 
 int64_t RunRecord::StepNs(int i) const {
   if (static_cast<size_t>(i) + 1 >= events.size()) return -1;
@@ -41,8 +54,8 @@ absl::Status Executor::Run(const Program& program, const Instruction& instructio
   const DType dtype = instruction.dtype;
   const auto resolve = [&](const Location& at) { return ResolveMutable(at, buffers); };
   const auto count_call = [&](int64_t bytes) {
-    record->bytes_sent[instruction.step] += bytes;
-    ++record->calls[instruction.step];
+    record->bytes_sent[first_step_ + instruction.step] += bytes;
+    ++record->calls[first_step_ + instruction.step];
   };
   const int64_t count = instruction.count;
   switch (instruction.kind) {
@@ -65,10 +78,23 @@ absl::Status Executor::Run(const Program& program, const Instruction& instructio
       return communicator->AllReduce(resolve(instruction.src), resolve(instruction.dst), count,
                                      dtype, instruction.reduction, stream);
     case Kind::kReduceScatter:
+      if (instruction.counts.size > 0) {
+        count_call(
+            RaggedBytes(Bytes(dtype, program.BlocksCount(instruction)), Bytes(dtype, count)));
+        return communicator->ReduceScatterV(resolve(instruction.src), resolve(instruction.dst),
+                                            program.CountsOf(instruction), dtype,
+                                            instruction.reduction, stream);
+      }
       count_call(BlockBytes(Bytes(dtype, count), communicator->size()));
       return communicator->ReduceScatter(resolve(instruction.src), resolve(instruction.dst), count,
                                          dtype, instruction.reduction, stream);
     case Kind::kAllGather:
+      if (instruction.counts.size > 0) {
+        count_call(
+            RaggedBytes(Bytes(dtype, program.BlocksCount(instruction)), Bytes(dtype, count)));
+        return communicator->AllGatherV(resolve(instruction.src), resolve(instruction.dst),
+                                        program.CountsOf(instruction), dtype, stream);
+      }
       count_call(BlockBytes(Bytes(dtype, count), communicator->size()));
       return communicator->AllGather(resolve(instruction.src), resolve(instruction.dst), count,
                                      dtype, stream);
@@ -90,6 +116,15 @@ absl::Status Executor::Run(const Program& program, const Instruction& instructio
     case Kind::kCast:
       return engine_->Cast(resolve(instruction.src), dtype, resolve(instruction.dst),
                            instruction.to_dtype, count, stream);
+    case Kind::kReduceInOrder:
+      inputs_.clear();
+      for (int64_t b = 0; b < instruction.blocks; ++b) {
+        inputs_.push_back(
+            resolve({instruction.src.space, instruction.src.offset + b * instruction.block_bytes,
+                     instruction.src.tensor}));
+      }
+      return engine_->ReduceInOrder(inputs_, resolve(instruction.dst), count, dtype,
+                                    instruction.reduction, stream);
   }
   return Internal("instruction {} is unknown", static_cast<int>(instruction.kind));
 }
@@ -98,31 +133,53 @@ absl::Status Executor::Enqueue(const Program& program,
                                absl::Span<Communicator* const> communicators,
                                const ProgramBuffers& buffers, const ExecutorOptions& options,
                                Stream& stream, RunRecord* record) {
+  record->Clear();
+  ProgramPart all;
+  all.size = static_cast<int32_t>(program.instructions.size());
+  all.stream = &stream;
+  return EnqueueParts(program, communicators, buffers, options, absl::MakeSpan(&all, 1), record);
+}
+
+absl::Status Executor::EnqueueParts(const Program& program,
+                                    absl::Span<Communicator* const> communicators,
+                                    const ProgramBuffers& buffers, const ExecutorOptions& options,
+                                    absl::Span<ProgramPart> parts, RunRecord* record) {
   if (communicators.size() != program.groups.size()) {
     return InvalidArgument("{} communicators for the {} groups of a program", communicators.size(),
                            program.groups.size());
   }
-  record->bytes_sent.assign(program.num_steps, 0);
-  record->calls.assign(program.num_steps, 0);
-  record->events.clear();
-  const auto mark = [&]() -> absl::Status {
-    MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Event> event, engine_->Record(stream));
-    record->events.push_back(std::move(event));
+  if (static_cast<int>(buffers.others.size()) + 1 != program.num_tensors) {
+    return InvalidArgument("memory of {} tensors for the {} of a program",
+                           buffers.others.size() + 1, program.num_tensors);
+  }
+  first_step_ = record->bytes_sent.size();
+  record->bytes_sent.resize(first_step_ + program.num_steps, 0);
+  record->calls.resize(first_step_ + program.num_steps, 0);
+  // Steps that are timed have marks [0, i] before them.
+  const auto mark_until = [&](int step, Stream& stream) -> absl::Status {
+    while (options.time_steps && record->events.size() <= first_step_ + step) {
+      MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Event> event, engine_->Record(stream));
+      record->events.push_back(std::move(event));
+    }
     return absl::OkStatus();
   };
-  for (const Instruction& instruction : program.instructions) {
-    while (options.time_steps && record->events.size() <= static_cast<size_t>(instruction.step)) {
-      MESHIFT_RETURN_IF_ERROR(mark());
+  for (size_t p = 0; p < parts.size(); ++p) {
+    ProgramPart& part = parts[p];
+    Stream& stream = *part.stream;
+    if (p > 0 && part.stream != parts[p - 1].stream) {
+      MESHIFT_RETURN_IF_ERROR(engine_->RecordInto(*parts[p - 1].stream, &parts[p - 1].done));
+      MESHIFT_RETURN_IF_ERROR(engine_->WaitFor(stream, parts[p - 1].done));
     }
-    // A plan without steps has copies all the same.
-    Communicator* const communicator =
-        instruction.group < 0 ? nullptr : communicators[instruction.group];
-    MESHIFT_RETURN_IF_ERROR(Run(program, instruction, communicator, buffers, stream, record));
+    for (int32_t i = part.first; i < part.first + part.size; ++i) {
+      const Instruction& instruction = program.instructions[i];
+      MESHIFT_RETURN_IF_ERROR(mark_until(instruction.step, stream));
+      // A plan without steps has copies all the same.
+      Communicator* const communicator =
+          instruction.group < 0 ? nullptr : communicators[instruction.group];
+      MESHIFT_RETURN_IF_ERROR(Run(program, instruction, communicator, buffers, stream, record));
+    }
   }
-  while (options.time_steps && record->events.size() <= static_cast<size_t>(program.num_steps)) {
-    MESHIFT_RETURN_IF_ERROR(mark());
-  }
-  return absl::OkStatus();
+  return parts.empty() ? absl::OkStatus() : mark_until(program.num_steps, *parts.back().stream);
 }
 
 }  // namespace meshift

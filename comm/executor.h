@@ -9,10 +9,13 @@
 //   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*stream));
 //   record.bytes_sent[0];               // by this rank, in step 0
 //
+// A program may also be run in parts, each on a stream of its own (comm/program_parts.h).
+//
 // For one thread at a time.
 #ifndef MESHIFT_COMM_EXECUTOR_H_
 #define MESHIFT_COMM_EXECUTOR_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -27,10 +30,26 @@ namespace meshift {
 
 // Memory that a program runs on; null where it has no bytes. Of a strided tensor: its element
 // (0, 0, ...). The source is only read, unless the program consumes it.
+struct TensorBuffers {
+  const void* source = nullptr;
+  void* target = nullptr;
+};
 struct ProgramBuffers {
   const void* source = nullptr;
   void* target = nullptr;
   void* workspace = nullptr;
+  // Of the tensors behind the first, where a program has several.
+  absl::Span<const TensorBuffers> others = {};
+};
+
+// Part of a program that runs on one stream.
+struct ProgramPart {
+  int32_t first = 0;  // instructions [first, first + size)
+  int32_t size = 0;
+  Stream* stream = nullptr;
+  // Recorded behind this part where the next one is on another stream, which waits for it. Kept
+  // from run to run.
+  std::shared_ptr<Event> done;
 };
 
 struct ExecutorOptions {
@@ -39,6 +58,7 @@ struct ExecutorOptions {
 
 // What a run did. Reused by the next run, it keeps its memory.
 struct RunRecord {
+  void Clear();
   std::vector<int64_t> bytes_sent;             // by this rank, per step
   std::vector<int64_t> calls;                  // collective calls of this rank, per step
   std::vector<std::shared_ptr<Event>> events;  // if timed: one more than steps
@@ -58,6 +78,13 @@ class Executor {
   absl::Status Enqueue(const Program& program, absl::Span<Communicator* const> communicators,
                        const ProgramBuffers& buffers, const ExecutorOptions& options,
                        Stream& stream, RunRecord* record);
+  // Likewise, in parts, which are all of the program's instructions in order; a part waits for the
+  // one before it. The first part's stream is to wait for whatever the program needs; once all
+  // work on the last part's is done, so is the program. Appends to the record's steps instead of
+  // replacing them.
+  absl::Status EnqueueParts(const Program& program, absl::Span<Communicator* const> communicators,
+                            const ProgramBuffers& buffers, const ExecutorOptions& options,
+                            absl::Span<ProgramPart> parts, RunRecord* record);
 
  private:
   absl::Status Run(const Program& program, const Instruction& instruction,
@@ -65,9 +92,11 @@ class Executor {
                    RunRecord* record);
 
   Engine* const engine_;
+  size_t first_step_ = 0;        // of the program that is being run, in the record
   std::vector<BoxCopy> copies_;  // of the call that is being made
   std::vector<PeerMessage> sends_;
   std::vector<PeerMessage> recvs_;
+  std::vector<const void*> inputs_;
 };
 
 }  // namespace meshift

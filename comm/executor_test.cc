@@ -74,7 +74,7 @@ TEST_F(ExecutorTest, CountsPaddingAndMessages) {
   ASSERT_TRUE(Run(LowerCase(scatter, 3)).ok());
   EXPECT_EQ(record_.bytes_sent, std::vector<int64_t>{24});
   const Case exchange = {
-      "a=3", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}}, 32};
+      "a=3", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}}, 16};
   ASSERT_TRUE(Run(LowerCase(exchange, 2)).ok());
   EXPECT_EQ(record_.bytes_sent, std::vector<int64_t>{8});
   EXPECT_EQ(communicator_log_.lines,

@@ -43,6 +43,10 @@ absl::StatusOr<std::unique_ptr<GroupCache>> GroupCache::Create(Engine* engine,
   return cache;
 }
 
+absl::Status GroupCache::StayOut(Engine* engine, const DeviceMesh& mesh) {
+  return mesh.NumRanks() > 1 ? engine->SkipSplit(*engine->world()) : absl::OkStatus();
+}
+
 absl::Status GroupCache::CheckMesh(const DeviceMesh& mesh) const {
   if (mesh == mesh_) return absl::OkStatus();
   if (mesh.NumRanks() == mesh_.NumRanks()) {
@@ -55,13 +59,17 @@ absl::Status GroupCache::CheckMesh(const DeviceMesh& mesh) const {
 
 absl::StatusOr<Communicator*> GroupCache::Get(const DeviceMesh& mesh, const ProgramGroup& group,
                                               const GroupOptions& options) {
-  const MutexLock lock(mutex_);
+  const MutexLock making(making_);
   Asked asked{mesh, group.mesh_dims, options.ToString()};
-  if (const auto it = asked_.find(asked); it != asked_.end()) {
-    ++stats_.reused;
-    return it->second;
+  {
+    const MutexLock lock(mutex_);
+    if (const auto it = asked_.find(asked); it != asked_.end()) {
+      ++stats_.reused;
+      return it->second;
+    }
   }
   MESHIFT_ASSIGN_OR_RETURN(Communicator * found, Find(mesh, group, options));
+  const MutexLock lock(mutex_);
   asked_.emplace(std::move(asked), found);
   return found;
 }
@@ -72,32 +80,46 @@ absl::StatusOr<Communicator*> GroupCache::Find(const DeviceMesh& mesh, const Pro
     return InvalidArgument("a group of {} ranks needs no communicator", group.ranks.size());
   }
   MESHIFT_RETURN_IF_ERROR(CheckMesh(mesh));
-  if (static_cast<int64_t>(group.ranks.size()) == mesh_.NumRanks() && options == GroupOptions()) {
-    ++stats_.reused;
-    root_used_ = true;
-    return root_;
-  }
   CacheKey key{group.ranks, options.ToString()};
   std::string partition = PartitionKey(mesh, group.mesh_dims) + " " + key.second;
-  if (!partitions_.contains(partition)) {
-    MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Communicator> made,
-                             engine_->Split(*root_, group.ranks, group.number, options));
+  Communicator* known = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    if (static_cast<int64_t>(group.ranks.size()) == mesh_.NumRanks() && options == GroupOptions()) {
+      ++stats_.reused;
+      root_used_ = true;
+      if (aborted_) root_->Abort();
+      return root_;
+    }
+    if (const auto it = groups_.find(key); it != groups_.end()) known = it->second.get();
+    if (partitions_.contains(partition)) {
+      ++stats_.reused;
+      if (known != nullptr) return known;
+      return Internal(
+          "the partition of group {} over {} dims of {} is split, the group is not there",
+          group.number, group.mesh_dims.size(), mesh.ToString());
+    }
+  }
+  if (known != nullptr) {
+    // All its members know the group, so all of them take this way.
+    MESHIFT_RETURN_IF_ERROR(engine_->SkipSplit(*root_));
+    const MutexLock lock(mutex_);
     partitions_.insert(std::move(partition));
-    const auto [it, is_new] = groups_.try_emplace(std::move(key), std::move(made));
-    ++(is_new ? stats_.created : stats_.dropped);
-    return it->second.get();
+    ++stats_.reused;
+    return known;
   }
-  const auto it = groups_.find(key);
-  if (it == groups_.end()) {
-    return Internal("the partition of group {} over {} dims of {} is split, the group is not there",
-                    group.number, group.mesh_dims.size(), mesh.ToString());
-  }
-  ++stats_.reused;
-  return it->second.get();
+  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Communicator> made,
+                           engine_->Split(*root_, group.ranks, group.number, options));
+  const MutexLock lock(mutex_);
+  if (aborted_) made->Abort();
+  partitions_.insert(std::move(partition));
+  ++stats_.created;
+  return groups_.emplace(std::move(key), std::move(made)).first->second.get();
 }
 
 void GroupCache::AbortAll() {
   const MutexLock lock(mutex_);
+  aborted_ = true;
   for (const auto& [key, communicator] : groups_) communicator->Abort();
   if (own_root_ != nullptr || (root_used_ && root_ != nullptr)) root_->Abort();
 }

@@ -8,7 +8,7 @@
 // Splitting concerns all ranks of the root, so *whether* to split must not depend on what one rank
 // has. It is decided by the partition, which the plan alone gives: the first time that a partition
 // is needed every rank splits its own group of it, afterwards none does. A rank whose group is
-// known from another partition splits all the same, and drops the second communicator of the group.
+// known from another partition takes part without a new communicator (Engine::SkipSplit).
 //
 // Safe for concurrent use; but all ranks of a root must need partitions in the same order.
 #ifndef MESHIFT_COMM_GROUP_CACHE_H_
@@ -33,7 +33,6 @@ namespace meshift {
 
 struct GroupCacheStats {
   int64_t created = 0;  // communicators that were made and kept, without the root
-  int64_t dropped = 0;  // made only because the other groups of a partition were needed
   int64_t reused = 0;   // calls of Get that made none
   int64_t size = 0;     // communicators that the cache holds, without the root
 };
@@ -44,6 +43,9 @@ class GroupCache {
   // its ranks; none for a mesh of one rank. All ranks of the mesh call this. `engine` must outlive
   // the cache. INVALID_ARGUMENT: the engine's rank, or a rank of the mesh, is not in the other.
   static absl::StatusOr<std::unique_ptr<GroupCache>> Create(Engine* engine, const DeviceMesh& mesh);
+  // What ranks of the world that are not in `mesh` call, on engines whose splits concern them too
+  // (Engine::SkipSplit).
+  static absl::Status StayOut(Engine* engine, const DeviceMesh& mesh);
 
   // The communicator of `group`, which is over group.mesh_dims of `mesh`, a mesh of the root's
   // ranks. The cache owns it. O(1) where it was asked for before.
@@ -52,8 +54,8 @@ class GroupCache {
   // OK where `mesh` has exactly the root's ranks.
   absl::Status CheckMesh(const DeviceMesh& mesh) const;
 
-  // Aborts all communicators; the root too, where it was handed out or is the cache's own. May be
-  // called twice.
+  // Aborts all communicators; the root too, where it was handed out or is the cache's own. Those
+  // that are made afterwards are aborted too. May be called twice; does not wait for Get().
   void AbortAll();
   GroupCacheStats stats() const;
   const DeviceMesh& mesh() const { return mesh_; }
@@ -74,14 +76,17 @@ class GroupCache {
 
   GroupCache(Engine* engine, DeviceMesh mesh) : engine_(engine), mesh_(std::move(mesh)) {}
   absl::StatusOr<Communicator*> Find(const DeviceMesh& mesh, const ProgramGroup& group,
-                                     const GroupOptions& options) MESHIFT_REQUIRES(mutex_);
+                                     const GroupOptions& options) MESHIFT_REQUIRES(making_);
 
   Engine* const engine_;
   const DeviceMesh mesh_;
   Communicator* root_ = nullptr;
   std::shared_ptr<Communicator> own_root_;  // null where the root is the engine's world
 
+  // Held for as long as an engine may take to make a group; `mutex_`, taken inside it, never.
+  Mutex making_;
   mutable Mutex mutex_;
+  bool aborted_ MESHIFT_GUARDED_BY(mutex_) = false;
   bool root_used_ MESHIFT_GUARDED_BY(mutex_) = false;
   GroupCacheStats stats_ MESHIFT_GUARDED_BY(mutex_);
   // By what was asked for; by ranks; and the keys of the partitions that are split.

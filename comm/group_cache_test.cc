@@ -43,7 +43,6 @@ TEST(GroupCacheTest, MakesEachGroupOnceWhenItIsFirstNeeded) {
   const GroupCacheStats stats = cache->stats();
   EXPECT_EQ(stats.created, 2);
   EXPECT_EQ(stats.reused, 1);
-  EXPECT_EQ(stats.dropped, 0);
   EXPECT_EQ(stats.size, 2);
 }
 
@@ -66,6 +65,13 @@ TEST(GroupCacheTest, PartOfTheWorldHasARootOfItsOwn) {
             (Lines{"split 0 of {0,1,2,3,4,5,6,7}: {2,3,6,7}", "split 0 of {2,3,6,7}: {2,3}"}));
 }
 
+TEST(GroupCacheTest, RankThatStaysOutTakesPartInTheSplit) {
+  FakeEngine engine(0, 8);
+  ASSERT_TRUE(GroupCache::StayOut(&engine, Mesh("a=2,b=2@6,7,2,3")).ok());
+  ASSERT_TRUE(GroupCache::StayOut(&engine, Mesh("a=1@2")).ok());
+  EXPECT_EQ(engine.log(), Lines{"skip_split of {0,1,2,3,4,5,6,7}"});
+}
+
 TEST(GroupCacheTest, MeshOfOneRankHasNoRoot) {
   FakeEngine engine(2, 8);
   ASSERT_TRUE(GroupCache::Create(&engine, Mesh("a=1@2")).ok());
@@ -86,7 +92,7 @@ TEST(GroupCacheTest, OtherNamesForAPartitionFindIt) {
 
 // {0,1} {2,3} {4,5}, then {0,1} {2,4} {3,5}: ranks 0 and 1 know their group, but the others cannot
 // split without them.
-TEST(GroupCacheTest, KnownGroupIsSplitAgainWithItsPartition) {
+TEST(GroupCacheTest, KnownGroupIsNotMadeAgainWithItsPartition) {
   const DeviceMesh mesh = Mesh("a=3,b=2");
   const DeviceMesh listed = Mesh("a=3,b=2@0,1,2,4,3,5");
   for (const int64_t rank : {0, 1, 2, 3, 4, 5}) {
@@ -94,9 +100,10 @@ TEST(GroupCacheTest, KnownGroupIsSplitAgainWithItsPartition) {
     const auto cache = GroupCache::Create(&engine, mesh).value();
     Communicator* const first = cache->Get(mesh, GroupOf(mesh, {1}, rank)).value();
     Communicator* const second = cache->Get(listed, GroupOf(listed, {1}, rank)).value();
-    EXPECT_EQ(engine.log().size(), 2);
+    ASSERT_EQ(engine.log().size(), 2);
+    EXPECT_EQ(engine.log()[1] == "skip_split of {0,1,2,3,4,5}", rank < 2);
     EXPECT_EQ(first == second, rank < 2);
-    EXPECT_EQ(cache->stats().dropped, rank < 2 ? 1 : 0);
+    EXPECT_EQ(cache->stats().created, rank < 2 ? 1 : 2);
     EXPECT_EQ(cache->stats().size, rank < 2 ? 1 : 2);
   }
 }
@@ -131,11 +138,27 @@ TEST(GroupCacheTest, AbortsWhatItHandedOut) {
   FakeEngine engine(5, 8);
   const DeviceMesh mesh = Mesh("a=2,b=4");
   const auto cache = GroupCache::Create(&engine, mesh).value();
-  cache->AbortAll();
-  EXPECT_EQ(engine.aborts(), 0);  // the world is the engine's
   cache->Get(mesh, GroupOf(mesh, {1}, 5)).value();
   cache->Get(mesh, GroupOf(mesh, {0, 1}, 5)).value();
   cache->AbortAll();
+  EXPECT_EQ(engine.aborts(), 2);
+}
+
+TEST(GroupCacheTest, TheWorldIsTheEngines) {
+  FakeEngine engine(5, 8);
+  const auto cache = GroupCache::Create(&engine, Mesh("a=2,b=4")).value();
+  cache->AbortAll();
+  EXPECT_EQ(engine.aborts(), 0);
+}
+
+TEST(GroupCacheTest, WhatItMakesAfterAnAbortIsAborted) {
+  FakeEngine engine(5, 8);
+  const DeviceMesh mesh = Mesh("a=2,b=4");
+  const auto cache = GroupCache::Create(&engine, mesh).value();
+  cache->AbortAll();
+  cache->Get(mesh, GroupOf(mesh, {1}, 5)).value();
+  EXPECT_EQ(engine.aborts(), 1);
+  cache->Get(mesh, GroupOf(mesh, {0, 1}, 5)).value();
   EXPECT_EQ(engine.aborts(), 2);
 }
 

@@ -15,6 +15,8 @@
 #include "comm/step_lowering.h"
 #include "comm/strides.h"
 #include "placement/cast.h"
+#include "placement/placement.h"
+#include "planner/capabilities.h"
 
 namespace meshift {
 namespace {
@@ -41,13 +43,6 @@ absl::Status CheckPlan(const Plan& plan) {
   if (plan.to().shape() != plan.from().shape()) {
     return InvalidArgument("the source is {}, the target {}", plan.from().tensor().ToString(),
                            plan.to().tensor().ToString());
-  }
-  for (const Sharding* sharding : {&plan.from(), &plan.to()}) {
-    for (const Placement& placement : sharding->placements()) {
-      if (placement.IsShard() && placement.IsRagged()) {
-        return Unimplemented("{}: ragged shards cannot be run yet", placement.ToString());
-      }
-    }
   }
   return absl::OkStatus();
 }
@@ -109,6 +104,19 @@ absl::StatusOr<Value> TensorAt(Space space, DType dtype, const Box& box, const S
   return value;
 }
 
+// Whether the step keeps the promise by the engine's own all-reduce being a tree of one channel.
+bool NeedsOneChannel(const Plan& plan, const Step& step) {
+  if (plan.kept() != Reproducibility::kBatchInvariant || step.op != StepOp::kAllReduce ||
+      step.reduce_order != ReduceOrder::kAny || !step.reduce_op ||
+      IsExact(*step.reduce_op, step.after.dtype())) {
+    return false;
+  }
+  for (const auto& [name, value] : plan.inputs().options) {
+    if (name == "native_invariance") return value == Name(NativeInvariance::kAllReduce);
+  }
+  return false;
+}
+
 // The workspace's size where the program itself says how much it needs.
 constexpr int64_t kUnlimited = int64_t{1} << 61;
 
@@ -122,6 +130,7 @@ absl::StatusOr<Program> LowerInto(const Plan& plan, int64_t rank, const Coordina
     MESHIFT_RETURN_IF_ERROR(CheckStep(plan, *before, step));
     MESHIFT_ASSIGN_OR_RETURN(const StepGeometry g, StepGeometry::Create(*before, step, me));
     MESHIFT_RETURN_IF_ERROR(build.BeginStep(step.after.dtype(), g.box_after()));
+    build.set_one_channel(NeedsOneChannel(plan, step));
     MESHIFT_RETURN_IF_ERROR(lower.Add(g, *before, step));
     before = &step.after;
   }

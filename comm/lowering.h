@@ -43,8 +43,7 @@ struct LoweringOptions {
 // The plan need not be verified: what comes out stays inside its buffers, and all members of a
 // group come to the same decisions. INVALID_ARGUMENT: the rank is not in the mesh, a step cannot be
 // what it says, or the workspace is too small; strides that are too many or too large, overlap
-// within the target, or cut a byte of f4e2m1. UNIMPLEMENTED: several meshes, ragged shards, fixed
-// orders of reduction.
+// within the target, or cut a byte of f4e2m1. UNIMPLEMENTED: several meshes.
 absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOptions& options = {});
 
 }  // namespace meshift

@@ -1,5 +1,5 @@
-// Programs of random plans, followed byte by byte: of any dtypes, of strided tensors, in one
-// buffer, and with sources that are consumed.
+// Programs of random plans, followed byte by byte: of any dtypes, ragged shards and strided
+// tensors, in one buffer, and with sources that are consumed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,11 @@ class LoweringProperty : public testing::Test {
       const auto target = RandomSharding(mesh, type, false);
       if (!source.ok() || !target.ok()) continue;
       const PlannerKind planner = Pick(2) == 0 ? PlannerKind::kBest : PlannerKind::kPerDim;
-      return MakePlan(*source, *target, {.planner = planner}).value();
+      const auto sizes = static_cast<RaggedSizes>(Pick(3));
+      const auto promise = Pick(2) == 0 ? Reproducibility::kReplicas : Reproducibility::kOrdered;
+      return MakePlan(*source, *target,
+                      {.reproducibility = promise, .planner = planner, .ragged_sizes = sizes})
+          .value();
     }
   }
 
@@ -79,6 +83,13 @@ class LoweringProperty : public testing::Test {
   }
 
  private:
+  Placement RandomRagged(int tensor_dim, int64_t extent, int64_t pieces) {
+    Placement::Sizes sizes(pieces, 0);
+    const int sharing = 1 + Pick(static_cast<int>(pieces));
+    for (int64_t i = 0; i < extent; ++i) ++sizes[Pick(sharing)];
+    return Placement::RaggedShard(tensor_dim, std::move(sizes));
+  }
+
   absl::StatusOr<Sharding> RandomSharding(const DeviceMesh& mesh, const TensorType& type,
                                           bool partial) {
     std::vector<Placement> placements;
@@ -87,7 +98,9 @@ class LoweringProperty : public testing::Test {
       if (choice == 2) {
         placements.push_back(Placement::Partial());
       } else if (choice == 1 && !type.shape.empty()) {
-        placements.push_back(Placement::Shard(Pick(static_cast<int>(type.shape.size()))));
+        const int t = Pick(static_cast<int>(type.shape.size()));
+        placements.push_back(Pick(3) == 0 ? RandomRagged(t, type.shape[t], mesh.dim(d).size)
+                                          : Placement::Shard(t));
       } else {
         placements.push_back(Placement::Replicate());
       }

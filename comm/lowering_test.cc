@@ -49,6 +49,26 @@ TEST(LoweringTest, AllReduceGoesFromSourceToTarget) {
             "group 0 over 0,1: number 0 of {0");
 }
 
+// Slices of 2, 2, 1 and none of 5: to their owners, in order of coordinates, and from them.
+TEST(LoweringTest, AllReduceInOrder) {
+  PlanFields plan = MakeFields(
+      {"a=2,b=2@0,2,1,3", "f32[5]", "P,P", "R,R", {{kAllReduce, "a,b", "R,R", 20, 20, 36}}, 32});
+  plan.steps[0].reduce_order = ReduceOrder::kAscending;
+  ASSERT_EQ(Judge(plan), "");
+  const auto program = Lower(Plan::Seal(plan), 1);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(CheckProgram(*program), "");
+  EXPECT_EQ(program->ToString(),
+            "rank 1: source f32[5], target f32[5], workspace 32\n"
+            "group 0 over 0,1: number 0 of {0,1,2,3}\n"
+            "0 copy f32 source+8 (2):(1) -> workspace+16 :(1)\n"
+            "0 send_recv group 0: send [0: source+0 2, 2: source+16 1] recv [0: workspace+0 2, 2: "
+            "workspace+8 2, 3: workspace+24 2] f32\n"
+            "0 reduce_in_order 4 blocks at workspace+0 by 8 -> target+8, 2 f32 sum\n"
+            "0 send_recv group 0: send [0: target+8 2, 2: target+8 2, 3: target+8 2] recv [0: "
+            "target+0 2, 2: target+16 1] f32\n");
+}
+
 TEST(LoweringTest, AverageCarriesItsDivisor) {
   EXPECT_EQ(Text({"a=2,b=2",
                   "f32[4]",
@@ -145,29 +165,107 @@ TEST(LoweringTest, ListedRanksPackByRank) {
       "workspace+16 (2):(1) -> target+0 :(1); workspace+24 (2):(1) -> target+24 :(1)\n");
 }
 
+// Receivers want whole rows of what they will hold, which need no unpacking.
 TEST(LoweringTest, AllToAllPacksAndKeepsItsOwn) {
   const Case c = {"a=3", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}},
-                  32};
+                  16};
   EXPECT_EQ(
       Text(c, 0),
-      "rank 0: source f32[2,3], target f32[5,1], workspace 32\n"
+      "rank 0: source f32[2,3], target f32[5,1], workspace 16\n"
       "group 0 over 0: number 0 of {0,1,2}\n"
       "0 copy f32 source+4 (2):(3) -> workspace+0 :(1); source+8 (2):(3) -> workspace+8 :(1); "
-      "source+0 "
-      "(2):(3) -> target+0 :(1)\n"
-      "0 send_recv group 0: send [1: workspace+0 2, 2: workspace+8 2] recv [1: workspace+16 2, 2: "
-      "workspace+24 1] f32\n"
-      "0 copy f32 workspace+16 (2):(1) -> target+8 :(1); workspace+24 (1):(1) -> target+16 :(1)\n");
+      "source+0 (2):(3) -> target+0 :(1)\n"
+      "0 send_recv group 0: send [1: workspace+0 2, 2: workspace+8 2] recv [1: target+8 2, 2: "
+      "target+16 1] f32\n");
+  // This rank has one row.
   EXPECT_EQ(
       Text(c, 2),
-      "rank 2: source f32[1,3], target f32[5,1], workspace 32\n"
+      "rank 2: source f32[1,3], target f32[5,1], workspace 16\n"
       "group 0 over 0: number 0 of {0,1,2}\n"
-      "0 copy f32 source+0 (1):(1) -> workspace+0 :(1); source+4 (1):(1) -> workspace+4 :(1); "
-      "source+8 "
-      "(1):(1) -> target+16 :(1)\n"
-      "0 send_recv group 0: send [0: workspace+0 1, 1: workspace+4 1] recv [0: workspace+16 2, 1: "
-      "workspace+24 2] f32\n"
-      "0 copy f32 workspace+16 (2):(1) -> target+0 :(1); workspace+24 (2):(1) -> target+8 :(1)\n");
+      "0 copy f32 source+8 (1):(1) -> target+16 :(1)\n"
+      "0 send_recv group 0: send [0: source+0 1, 1: source+4 1] recv [0: target+0 2, 1: target+8 "
+      "2] f32\n");
+}
+
+TEST(LoweringTest, AllToAllOfRunsCopiesItsOwnOnly) {
+  const Case rows = {"a=3", "f32[3,6]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 24, 16}}, 0};
+  EXPECT_EQ(Text(rows, 1),
+            "rank 1: source f32[1,6], target f32[3,2], workspace 0\n"
+            "group 0 over 0: number 0 of {0,1,2}\n"
+            "0 copy f32 source+8 (2):(1) -> target+8 :(1)\n"
+            "0 send_recv group 0: send [0: source+0 2, 2: source+16 2] recv [0: target+0 2, 2: "
+            "target+16 2] f32\n");
+  const Case back = {"a=3", "f32[3,6]", "S(1)", "S(0)", {{kAllToAll, "a", "S(0)", 24, 24, 16}}, 0};
+  EXPECT_EQ(Text(back, 1),
+            "rank 1: source f32[3,2], target f32[1,6], workspace 0\n"
+            "group 0 over 0: number 0 of {0,1,2}\n"
+            "0 copy f32 source+8 (2):(1) -> target+8 :(1)\n"
+            "0 send_recv group 0: send [0: source+0 2, 2: source+16 2] recv [0: target+0 2, 2: "
+            "target+16 2] f32\n");
+}
+
+// Rows are sent from where they lie, and end up in columns.
+TEST(LoweringTest, AllToAllUnpacksColumns) {
+  const Case c = {"a=2", "f32[4,4]", "S(1)", "S(0)", {{kAllToAll, "a", "S(0)", 32, 32, 16}}, 16};
+  EXPECT_EQ(Text(c, 0),
+            "rank 0: source f32[4,2], target f32[2,4], workspace 16\n"
+            "group 0 over 0: number 0 of {0,1}\n"
+            "0 copy f32 source+0 (2,2):(2,1) -> target+0 :(4,1)\n"
+            "0 send_recv group 0: send [1: source+16 4] recv [1: workspace+0 4] f32\n"
+            "0 copy f32 workspace+0 (2,2):(2,1) -> target+8 :(4,1)\n");
+}
+
+// What is sent and what is received share memory: one of the two is copied as a whole.
+TEST(LoweringTest, AllToAllInOneBufferGoesByWayOfACopy) {
+  const Plan plan =
+      MakeCase({"a=2", "f32[2,4]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 16, 16, 8}}, 0});
+  const absl::StatusOr<Program> program = Lower(plan, 0, {.one_buffer = true});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->ToString(),
+            "rank 0: source f32[1,4], target f32[2,2], workspace 16, one buffer\n"
+            "group 0 over 0: number 0 of {0,1}\n"
+            "0 copy f32 source+0 (4):(1) -> workspace+0 :(1)\n"
+            "0 copy f32 workspace+0 (2):(1) -> target+0 :(1)\n"
+            "0 send_recv group 0: send [1: workspace+8 2] recv [1: target+8 2] f32\n");
+  EXPECT_EQ(CheckProgram(*program), "");
+}
+
+// Memory that is still to be sent from takes nothing that is received.
+TEST(LoweringTest, ConsumedSourceStaysUntilItIsSent) {
+  const Case c = {"a=2", "f32[4,4]", "S(1)", "S(0)", {{kAllToAll, "a", "S(0)", 32, 32, 16}}, 16};
+  const absl::StatusOr<Program> program = Lower(MakeCase(c), 0, {.consume_source = true});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->workspace_bytes, 16);
+  EXPECT_EQ(CheckProgram(*program), "");
+}
+
+// Each message is a row of the target, which has gaps; the source has gaps between its elements.
+TEST(LoweringTest, AllToAllOfStridedTensorsPacksWhatIsNoRun) {
+  const Case c = {"a=3", "f32[3,6]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 24, 16}}, 0};
+  const absl::StatusOr<Program> program =
+      Lower(MakeCase(c), 1, {.source_strides = {12, 2}, .target_strides = {5, 1}});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->ToString(),
+            "rank 1: source f32[1,6]:(12,2), target f32[3,2]:(5,1), workspace 16\n"
+            "group 0 over 0: number 0 of {0,1,2}\n"
+            "0 copy f32 source+0 (2):(2) -> workspace+0 :(1); source+32 (2):(2) -> workspace+8 "
+            ":(1); source+16 (2):(2) -> target+20 :(1)\n"
+            "0 send_recv group 0: send [0: workspace+0 2, 2: workspace+8 2] recv [0: target+0 2, "
+            "2: target+40 2] f32\n");
+}
+
+TEST(LoweringTest, ExchangeSendsCopiesToReplicas) {
+  const Case c = {"a=2,b=2", "f32[4]", "S(0),R", "R,S(0)", {{kExchange, "a,b", "R,S(0)", 8, 8, 8}},
+                  0};
+  EXPECT_EQ(Text(c, 0),
+            "rank 0: source f32[2], target f32[2], workspace 0\n"
+            "group 0 over 0,1: number 0 of {0,1,2,3}\n"
+            "0 copy f32 source+0 (2):(1) -> target+0 :(1)\n"
+            "0 send_recv group 0: send [2: source+0 2] recv [] f32\n");
+  EXPECT_EQ(Text(c, 1),
+            "rank 1: source f32[2], target f32[2], workspace 0\n"
+            "group 0 over 0,1: number 0 of {0,1,2,3}\n"
+            "0 send_recv group 0: send [] recv [3: target+0 2] f32\n");
 }
 
 TEST(LoweringTest, PermuteSendsWholeBoxes) {
@@ -186,21 +284,6 @@ TEST(LoweringTest, PermuteSendsWholeBoxes) {
             "rank 1: source f32[2], target f32[2], workspace 0\n"
             "group 0 over 0,1: number 0 of {0,1,2,3}\n"
             "0 send_recv group 0: send [2: source+0 2] recv [2: target+0 2] f32\n");
-}
-
-TEST(LoweringTest, ExchangeSendsCopiesToReplicas) {
-  const Case c = {"a=2,b=2", "f32[4]", "S(0),R", "R,S(0)", {{kExchange, "a,b", "R,S(0)", 8, 8, 8}},
-                  32};
-  EXPECT_EQ(Text(c, 0),
-            "rank 0: source f32[2], target f32[2], workspace 32\n"
-            "group 0 over 0,1: number 0 of {0,1,2,3}\n"
-            "0 copy f32 source+0 (2):(1) -> workspace+0 :(1); source+0 (2):(1) -> target+0 :(1)\n"
-            "0 send_recv group 0: send [2: workspace+0 2] recv [] f32\n");
-  EXPECT_EQ(Text(c, 1),
-            "rank 1: source f32[2], target f32[2], workspace 32\n"
-            "group 0 over 0,1: number 0 of {0,1,2,3}\n"
-            "0 send_recv group 0: send [] recv [3: workspace+0 2] f32\n"
-            "0 copy f32 workspace+0 (2):(1) -> target+0 :(1)\n");
 }
 
 TEST(LoweringTest, MasksFillAndKeep) {
@@ -257,12 +340,11 @@ TEST(LoweringTest, CastAlone) {
 TEST(LoweringTest, F4e2m1IsMovedAsBytes) {
   EXPECT_EQ(
       PlannedText("a=2", "f4e2m1[4,8]", "S(1)", "S(0)", DType::kF4E2M1, 1),
-      "rank 1: source u8[2,4], target u8[4,2], workspace 32\n"
+      "rank 1: source u8[2,4], target u8[4,2], workspace 16\n"
       "group 0 over 0: number 0 of {0,1}\n"
       "0 copy u8 source+0 (2,2):(4,1) -> workspace+0 :(2,1); source+2 (2,2):(4,1) -> target+4 "
       ":(2,1)\n"
-      "0 send_recv group 0: send [0: workspace+0 4] recv [0: workspace+16 4] u8\n"
-      "0 copy u8 workspace+16 (4):(1) -> target+0 :(1)\n");
+      "0 send_recv group 0: send [0: workspace+0 4] recv [0: target+0 4] u8\n");
 }
 
 TEST(LoweringTest, TensorWithoutElementsNeedsNoGroup) {
@@ -326,15 +408,6 @@ TEST(LoweringTest, RefusesWhatItCannotRun) {
   PlanFields target = MakeFields(gather);
   target.to = target.to.WithDType(DType::kBF16).value();
   EXPECT_EQ(Refusal(target), "INVALID_ARGUMENT: the plan ends with f32, not with bf16");
-
-  const Case reduce = {"a=2", "f32[4]", "P", "R", {{kAllReduce, "a", "R", 16, 16, 16}}, 0};
-  PlanFields ordered = MakeFields(reduce);
-  ordered.steps[0].reduce_order = ReduceOrder::kAscending;
-  EXPECT_EQ(Refusal(ordered),
-            "UNIMPLEMENTED: all_reduce{a} -> R: a fixed order of reduction cannot be run yet");
-
-  PlanFields ragged = MakeFields({"a=2", "f32[4]", "S(0){1,3}", "S(0){1,3}", {}, 0});
-  EXPECT_EQ(Refusal(ragged), "UNIMPLEMENTED: S(0){1,3}: ragged shards cannot be run yet");
 }
 
 TEST(LoweringTest, RefusesStepsThatCannotBe) {

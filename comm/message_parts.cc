@@ -23,11 +23,11 @@ using ChoiceLists = absl::InlinedVector<Choices, 4>;
 
 // The choices of the coordinates on those of `cuts` that cut before the step, as far as their piece
 // of `dim` has a part in `mine`; other coordinates are this rank's.
-Choices ChoicesOf(const StepGeometry& geometry, const MovedDim& dim, const MeshDims& cuts,
+Choices ChoicesOf(const StepGeometry& geometry, const MovedDim& dim, const CutList& cuts,
                   const Members& members, absl::Span<const int64_t> me, const Interval& mine) {
   Coordinate at(me.begin(), me.end());
   MeshDims loop;
-  for (const int d : cuts) {
+  for (const int d : cuts.dims) {
     if (!Has(geometry.cut_before(), d)) continue;
     loop.push_back(d);
     at[d] = 0;

@@ -21,15 +21,22 @@ absl::StatusOr<Sharding> ShardingOfBytes(const Sharding& sharding) {
   }
   TensorType tensor{DType::kU8, sharding.shape()};
   tensor.shape.back() /= 2;
+  std::vector<Placement> placements(sharding.placements().begin(), sharding.placements().end());
+  for (Placement& placement : placements) {
+    const bool halves = placement.IsShard() && placement.IsRagged() &&
+                        placement.tensor_dim() + 1 == static_cast<int>(tensor.shape.size());
+    if (!halves) continue;
+    Placement::Sizes sizes = placement.sizes();
+    for (int64_t& size : sizes) size /= 2;
+    placement = Placement::RaggedShard(placement.tensor_dim(), std::move(sizes));
+  }
   std::vector<Cuts> cuts;
   for (size_t t = 0; t < tensor.shape.size(); ++t) {
     const absl::Span<const int> of = sharding.CutsOf(static_cast<int>(t));
     cuts.emplace_back(of.begin(), of.end());
   }
-  return Sharding::Create(
-      sharding.mesh(), std::move(tensor),
-      std::vector<Placement>(sharding.placements().begin(), sharding.placements().end()),
-      std::move(cuts));
+  return Sharding::Create(sharding.mesh(), std::move(tensor), std::move(placements),
+                          std::move(cuts));
 }
 
 }  // namespace

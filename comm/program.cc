@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <string_view>
 
@@ -45,6 +46,7 @@ std::string InstructionText(const Program& program, const Instruction& i) {
     case Kind::kAllGather:
       text += fmt::format("{} -> {}, {} {}", i.src.ToString(), i.dst.ToString(), i.count,
                           Name(i.dtype));
+      if (i.counts.size > 0) text += fmt::format(" of {}", fmt::join(program.CountsOf(i), ","));
       if (i.kind != Kind::kAllGather) text += fmt::format(" {}", Name(i.reduction.op));
       if (i.reduction.op == ReduceOp::kAvg) text += fmt::format(" / {}", i.reduction.divisor);
       return text;
@@ -54,6 +56,13 @@ std::string InstructionText(const Program& program, const Instruction& i) {
     case Kind::kCast:
       return text + fmt::format("{} -> {}, {} {} to {}", i.src.ToString(), i.dst.ToString(),
                                 i.count, Name(i.dtype), Name(i.to_dtype));
+    case Kind::kReduceInOrder:
+      text += fmt::format("{} blocks at {} by {} -> {}, {} {} {}", i.blocks, i.src.ToString(),
+                          i.block_bytes, i.dst.ToString(), i.count, Name(i.dtype),
+                          Name(i.reduction.op));
+      if (i.reduction.op == ReduceOp::kAvg) text += fmt::format(" / {}", i.reduction.divisor);
+      if (i.reduction.block > 0) text += fmt::format(", {} first", i.reduction.block);
+      return text;
   }
   return text;
 }
@@ -61,15 +70,16 @@ std::string InstructionText(const Program& program, const Instruction& i) {
 }  // namespace
 
 std::string_view Name(Instruction::Kind kind) {
-  constexpr std::array<std::string_view, 8> kNames = {
-      "copy",           "fill_identity", "fill_zero", "all_reduce",
-      "reduce_scatter", "all_gather",    "send_recv", "cast"};
+  constexpr std::array<std::string_view, 9> kNames = {
+      "copy",       "fill_identity", "fill_zero", "all_reduce",     "reduce_scatter",
+      "all_gather", "send_recv",     "cast",      "reduce_in_order"};
   return kNames[static_cast<size_t>(kind)];
 }
 
 std::string Location::ToString() const {
   constexpr std::array<std::string_view, 3> kNames = {"source", "target", "workspace"};
-  return fmt::format("{}+{}", kNames[static_cast<size_t>(space)], offset);
+  return fmt::format("{}{}+{}", kNames[static_cast<size_t>(space)],
+                     tensor == 0 ? "" : fmt::format(" {}", tensor), offset);
 }
 
 std::string ProgramCopy::ToString() const {
@@ -83,15 +93,24 @@ std::string ProgramTensor::ToString() const {
   return text;
 }
 
+int64_t Program::BlocksCount(const Instruction& instruction) const {
+  if (instruction.counts.size == 0) {
+    return instruction.count * static_cast<int64_t>(groups[instruction.group].ranks.size());
+  }
+  const absl::Span<const int64_t> of = CountsOf(instruction);
+  return std::accumulate(of.begin(), of.end(), int64_t{0});
+}
+
 std::string Program::ToString() const {
   std::string text =
       fmt::format("rank {}: source {}, target {}, workspace {}{}{}\n", rank, source.ToString(),
                   target.ToString(), workspace_bytes, one_buffer ? ", one buffer" : "",
                   consumes_source ? ", source consumed" : "");
   for (size_t g = 0; g < groups.size(); ++g) {
-    text += fmt::format("group {} over {}: number {} of {{{}}}\n", g,
-                        fmt::join(groups[g].mesh_dims, ","), groups[g].number,
-                        fmt::join(groups[g].ranks, ","));
+    text +=
+        fmt::format("group {} over {}: number {} of {{{}}}{}\n", g,
+                    fmt::join(groups[g].mesh_dims, ","), groups[g].number,
+                    fmt::join(groups[g].ranks, ","), groups[g].one_channel ? ", one channel" : "");
   }
   for (const Instruction& instruction : instructions) {
     text += InstructionText(*this, instruction) + "\n";

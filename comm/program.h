@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "comm/communicator.h"
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
@@ -33,7 +34,8 @@ struct Location {
   enum class Space : uint8_t { kSource, kTarget, kWorkspace };
   Space space = Space::kSource;
   int64_t offset = 0;            // bytes
-  std::string ToString() const;  // "workspace+32"
+  int32_t tensor = 0;            // of a merged program: whose source or target
+  std::string ToString() const;  // "workspace+32", "source 3+0"
   friend bool operator==(const Location&, const Location&) = default;
 };
 
@@ -61,6 +63,7 @@ struct ProgramGroup {
   DimSet mesh_dims;
   int64_t number = 0;          // among the partition's groups, by the coordinates of the other dims
   std::vector<int64_t> ranks;  // ascending
+  bool one_channel = false;    // GroupOptions
   friend bool operator==(const ProgramGroup&, const ProgramGroup&) = default;
 };
 
@@ -77,10 +80,12 @@ struct Instruction {
     kFillIdentity,   // `count` elements at dst become reduction.op's identity
     kFillZero,       // `count` bytes at dst
     kAllReduce,      // `count` elements
-    kReduceScatter,  // `count` elements per member
+    kReduceScatter,  // `count` elements per member, or `counts`
     kAllGather,      // likewise
     kSendRecv,       // `sends` and `recvs`, possibly none
     kCast,           // `count` elements at src become such of `to_dtype` at dst
+    kReduceInOrder,  // `count` elements at dst become the reduction of those of `blocks` blocks,
+                     // the first at src, each `block_bytes` behind the one before, in this order
   };
   Kind kind = Kind::kCopy;
   int step = 0;    // index into the plan's steps; 0 in a plan without steps
@@ -94,6 +99,11 @@ struct Instruction {
   ListRange copies;  // of Program::copies
   ListRange sends;   // of Program::messages, ascending peers, as `recvs`
   ListRange recvs;
+  // Of Program::counts, where members' blocks differ (kReduceScatter, kAllGather): elements of each
+  // one's; `count` is then this rank's. Else empty.
+  ListRange counts;
+  int64_t blocks = 0;  // of kReduceInOrder
+  int64_t block_bytes = 0;
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 std::string_view Name(Instruction::Kind kind);
@@ -110,6 +120,9 @@ struct ProgramTensor {
 struct Program {
   int64_t rank = 0;
   int num_steps = 0;
+  // More than one: a program for several tensors (comm/merge_programs.h); `source` and `target` are
+  // those of the first.
+  int num_tensors = 1;
   ProgramTensor source;
   ProgramTensor target;
   // The plan's, equal on all ranks, where both tensors are row-major and nothing else is asked for;
@@ -126,6 +139,13 @@ struct Program {
   std::vector<Instruction> instructions;  // in order
   std::vector<ProgramCopy> copies;
   std::vector<ProgramMessage> messages;
+  std::vector<int64_t> counts;
+
+  absl::Span<const int64_t> CountsOf(const Instruction& instruction) const {
+    return absl::MakeConstSpan(counts).subspan(instruction.counts.first, instruction.counts.size);
+  }
+  // The elements of all members' blocks, of a reduce_scatter or all_gather.
+  int64_t BlocksCount(const Instruction& instruction) const;
 
   // One line per group and per instruction, each ending in a newline.
   std::string ToString() const;

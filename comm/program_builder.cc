@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,18 @@ Value Value::RowMajor(Location at, DType dtype, Box box) {
 }
 
 bool Value::IsRowMajor() const { return meshift::IsRowMajor(box.size, strides); }
+
+std::optional<Location> Value::RunOf(const Box& part) const {
+  int64_t offset = 0;
+  int64_t run = 1;  // elements
+  for (size_t t = part.size.size(); t-- > 0;) {
+    offset += (part.offset[t] - box.offset[t]) * strides[t];
+    if (part.size[t] == 1) continue;
+    if (strides[t] != run) return std::nullopt;
+    run *= part.size[t];
+  }
+  return ProgramBuilder::Shift(at, offset * Bytes(dtype, 1));
+}
 
 ProgramBuilder::ProgramBuilder(const DeviceMesh& mesh, int64_t rank, Coordinate me,
                                ProgramMemory memory, int num_steps)
@@ -171,6 +184,12 @@ Instruction& ProgramBuilder::AddCall(Kind kind, const DimSet& mesh_dims, Locatio
   return call;
 }
 
+void ProgramBuilder::SetCounts(absl::Span<const int64_t> counts, Instruction* call) {
+  call->counts = {static_cast<int32_t>(program_.counts.size()),
+                  static_cast<int32_t>(counts.size())};
+  program_.counts.insert(program_.counts.end(), counts.begin(), counts.end());
+}
+
 void ProgramBuilder::AddSendRecv(const DimSet& mesh_dims, absl::Span<const ProgramMessage> sends,
                                  absl::Span<const ProgramMessage> recvs) {
   Instruction& call = Add(Kind::kSendRecv, in_.dtype);
@@ -184,11 +203,15 @@ void ProgramBuilder::AddSendRecv(const DimSet& mesh_dims, absl::Span<const Progr
 
 int ProgramBuilder::GroupOver(const DimSet& mesh_dims) {
   for (size_t g = 0; g < program_.groups.size(); ++g) {
-    if (program_.groups[g].mesh_dims == mesh_dims) return static_cast<int>(g);
+    const ProgramGroup& group = program_.groups[g];
+    if (group.mesh_dims == mesh_dims && group.one_channel == one_channel_) {
+      return static_cast<int>(g);
+    }
   }
   ProgramGroup group{.mesh_dims = mesh_dims,
                      .number = GroupNumber(mesh_, mesh_dims, me_),
-                     .ranks = mesh_.GroupOf(mesh_dims, program_.rank)};
+                     .ranks = mesh_.GroupOf(mesh_dims, program_.rank),
+                     .one_channel = one_channel_};
   if (!mesh_.IsRowMajor()) std::sort(group.ranks.begin(), group.ranks.end());
   program_.groups.push_back(std::move(group));
   return static_cast<int>(program_.groups.size()) - 1;

@@ -9,6 +9,7 @@
 #define MESHIFT_COMM_PROGRAM_BUILDER_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,6 +31,9 @@ struct Value {
 
   static Value RowMajor(Location at, DType dtype, Box box);
   bool IsRowMajor() const;
+  // Where `part` begins, if its elements lie in one run in row-major order; a box with one element
+  // does. REQUIRES: `part` is not empty and inside `box`.
+  std::optional<Location> RunOf(const Box& part) const;
   int64_t count() const { return box.NumElements(); }
   int64_t bytes() const { return Bytes(dtype, count()); }
 };
@@ -72,10 +76,14 @@ class ProgramBuilder {
   // A collective call of the group over `mesh_dims`, on elements of the step's dtype.
   Instruction& AddCall(Instruction::Kind kind, const DimSet& mesh_dims, Location src, Location dst,
                        int64_t count);
+  // Elements of each member's block, of the call added last.
+  void SetCounts(absl::Span<const int64_t> counts, Instruction* call);
   void AddSendRecv(const DimSet& mesh_dims, absl::Span<const ProgramMessage> sends,
                    absl::Span<const ProgramMessage> recvs);
   // The index of this rank's group over `mesh_dims`, which is added where it is not there.
   int GroupOver(const DimSet& mesh_dims);
+  // Whether groups of the next calls have one channel (GroupOptions).
+  void set_one_channel(bool one_channel) { one_channel_ = one_channel; }
 
   static Location Shift(Location at, int64_t bytes) { return {at.space, at.offset + bytes}; }
   const Program& program() const { return program_; }
@@ -102,6 +110,7 @@ class ProgramBuilder {
   Program program_;
   int32_t flushed_copies_ = 0;  // that are part of an instruction
   int step_ = -1;
+  bool one_channel_ = false;
   DType copies_dtype_ = DType::kF32;  // of copies that are not yet part of one
   Value in_;
   Value out_;

@@ -1,6 +1,7 @@
 #include "comm/program_check.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "comm/strides.h"
 
 namespace meshift {
@@ -162,11 +164,24 @@ class Checker {
     if (reads && writes) Fault(program_.copies[i.copies.first].src, "is read and written at once");
   }
 
+  void CheckCounts(const Instruction& i) {
+    if (i.counts.size == 0) return;
+    const std::vector<int64_t>& ranks = program_.groups[i.group].ranks;
+    const absl::Span<const int64_t> counts = program_.CountsOf(i);
+    const auto self = std::find(ranks.begin(), ranks.end(), program_.rank) - ranks.begin();
+    if (counts.size() != ranks.size() || counts[self] != i.count) {
+      Fault(i.dst,
+            fmt::format("has counts {} of {} members", fmt::join(counts, ","), ranks.size()));
+    }
+  }
+
   void Step(const Instruction& i) {
     const int64_t bytes = Bytes(i.dtype, i.count);
     const int64_t members =
         i.group < 0 ? 0 : static_cast<int64_t>(program_.groups[i.group].ranks.size());
+    const int64_t blocks = i.group < 0 ? 0 : Bytes(i.dtype, program_.BlocksCount(i));
     CheckInPlace(i);
+    CheckCounts(i);
     switch (i.kind) {
       case Kind::kCopy:
         for (int c = 0; c < i.copies.size; ++c) {
@@ -187,13 +202,13 @@ class Checker {
         break;
       case Kind::kReduceScatter:
         CheckDType(i.src, i.dtype);
-        Read(i.src, bytes * members);
+        Read(i.src, blocks);
         Write(i.dst, bytes);
         break;
       case Kind::kAllGather:
         CheckDType(i.src, i.dtype);
         Read(i.src, bytes);
-        Write(i.dst, bytes * members);
+        Write(i.dst, blocks);
         break;
       case Kind::kSendRecv:
         for (const auto& [range, receives] :
@@ -219,6 +234,14 @@ class Checker {
         CheckDType(i.dst, i.to_dtype);
         Read(i.src, bytes);
         Write(i.dst, Bytes(i.to_dtype, i.count));
+        break;
+      case Kind::kReduceInOrder:
+        CheckDType(i.src, i.dtype);
+        CheckDType(i.dst, i.dtype);
+        for (int64_t b = 0; b < i.blocks; ++b) {
+          Read({i.src.space, i.src.offset + b * i.block_bytes}, bytes);
+        }
+        Write(i.dst, bytes);
         break;
     }
     Finish();

@@ -8,9 +8,22 @@
 //       RunHandle run, redistribute({.from = from, .to = to, .source = in, .target = out}));
 //   MESHIFT_RETURN_IF_ERROR(run.Wait());
 //
-// All ranks of the mesh make the same calls in the same order. Calls only put work on a stream, so
-// one thread may drive many ranks. The first call for a pair of shardings plans, lowers and splits
-// groups; the next ones find all that.
+// All ranks of the mesh make the same calls in the same order; where several threads make them,
+// tickets say which (Redistribution::ticket). Calls only put work on streams, so one thread may
+// drive many ranks. The first call for a pair of shardings plans, lowers and splits groups; the
+// next ones find all that.
+//
+// Each group has a stream of its own, so that redistributions over different groups overlap, and
+// nothing orders two calls but what they say: a call that reads what another one writes comes
+// `after_run`, or behind its Wait(). On the device nothing waits for the host, nor the host for
+// anything but in Wait() and in the agreement of calls.
+//
+// Agreement: ranks tell each other which plan each runs in which call, where the engine has a
+// control channel. Calls are numbered, from 0, in the order that they are made: each call that
+// runs, each Prepare of two shardings or of a list, each plan of a Prepare of plans. What is
+// refused (INVALID_ARGUMENT, UNIMPLEMENTED) has no number. Ranks that disagree get
+// FAILED_PRECONDITION, which names the plans: in the calls that wait for their peers' word at once,
+// in others when the engine finds its own error, or times out.
 //
 // Tensors may have any strides, a source also zero ones; elements of a target must not overlap each
 // other. Copies read and write them where they are; what needs contiguous memory goes through the
@@ -24,15 +37,16 @@
 // refused.
 //
 // Errors: one about the arguments of a call changes nothing. An error of the engine or a group is
-// for good: it ends the groups, so that no peer waits for this rank, and every later call returns
-// it. The target's contents are then unspecified.
+// for good: it ends the groups and tells the peers, so that none waits for this rank, and every
+// later call returns it. The target's contents are then unspecified.
 #ifndef MESHIFT_COMM_REDISTRIBUTOR_H_
 #define MESHIFT_COMM_REDISTRIBUTOR_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,6 +54,10 @@
 #include "comm/engine.h"
 #include "comm/executor.h"
 #include "comm/group_cache.h"
+#include "comm/redistribution.h"
+#include "comm/run_handle.h"
+#include "comm/symmetric_pool.h"
+#include "comm/symmetric_use.h"
 #include "comm/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
@@ -51,37 +69,37 @@
 
 namespace meshift {
 
+// Which calls wait until all peers have told which plan they run.
+enum class Agreement : uint8_t { kOff, kFirstCalls, kAlways };
+
+// Whether each group has a stream of its own, or all share one, as where a framework has one stream
+// for communication: then a call waits for all before it. To compare with; bits are the same.
+enum class StreamMode : uint8_t { kPerGroup, kSingleStream };
+
 struct RedistributorOptions {
   // Of planning (planner/planner.h); equal on all ranks.
   Reproducibility reproducibility = Reproducibility::kReplicas;
   Topology topology = Topology::Flat();
   PlannerKind planner = PlannerKind::kBest;
-  EngineCapabilities capabilities = EngineCapabilities::Local();
+  // None: what the engine says of itself (Engine::Capabilities), so that plans name it.
+  std::optional<EngineCapabilities> capabilities = std::nullopt;
+  RaggedSizes ragged_sizes = RaggedSizes::kCost;
+  int64_t reduce_block = 0;
 
   bool verify_plans = true;  // that the caller brings, before they run
   bool time_steps = false;
   int64_t max_cached_plans = 1024;  // of each kind: made here, and brought
-};
 
-// Scratch memory of the caller, aligned to 16 bytes. None: the redistributor keeps its own, which
-// grows with the plans.
-struct Workspace {
-  void* data = nullptr;
-  int64_t bytes = 0;
-};
-
-struct Redistribution {
-  const Sharding& from;
-  const Sharding& to;
-  TensorView source;  // this rank's local tensors
-  TensorView target;
-  Workspace workspace = {};
-  // The source is given up: once it was read, its memory takes values and packed pieces on the way,
-  // as far as they fit, and the call needs so much less workspace. Its contents are then
-  // unspecified. Without effect on a source that is not contiguous or not aligned to 16 bytes.
-  bool consume_source = false;
-  // In which partial values are reduced (PlannerOptions). Equal on all ranks.
-  std::optional<DType> reduce_dtype = std::nullopt;
+  // Of running; the first two equal on all ranks.
+  Agreement agreement = Agreement::kFirstCalls;
+  int64_t agreement_calls = 16;  // kFirstCalls: those with numbers below it
+  // For peers that are to agree, and for a ticket that is missing.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  StreamMode streams = StreamMode::kPerGroup;  // this rank's; ranks may differ
+  // A list of tensors: those whose collectives send at most so many bytes each are merged into few
+  // collectives (comm/coalesce.h). Equal on all ranks. None: as many as a collective carries while
+  // it starts, which the engine says, or the topology's fastest links. 0: only what sends nothing.
+  std::optional<int64_t> coalesce_bytes = std::nullopt;
 };
 
 struct RedistributorStats {
@@ -91,72 +109,81 @@ struct RedistributorStats {
   int64_t plans_cached = 0;   // now
   int64_t programs_made = 0;  // lowered for other layouts than row-major
   GroupCacheStats groups;
+  // Calls that named a symmetric pool: how many used it, and why others did not. The rest of
+  // `calls` named none.
+  SymmetricCounts symmetric;
 };
 
-class Redistributor;
-
-// Work that was put on the stream. Copies mean the same work.
-class RunHandle {
- public:
-  RunHandle() = default;  // nothing to wait for
-  // Waits for this work, what was put there before it and what was put there behind it; returns the
-  // redistributor's first error. May be called again.
-  absl::Status Wait() const;
-
- private:
-  friend class Redistributor;
-  struct Rep;
-  explicit RunHandle(std::shared_ptr<Rep> rep) : rep_(std::move(rep)) {}
-  std::shared_ptr<Rep> rep_;
-};
-
-// Movable. For one thread at a time, its handles included; Abort() may come from any thread.
+// Movable. Safe for concurrent use, but moves and last_run(); calls of several threads have
+// tickets.
 class Redistributor {
  public:
   Redistributor(Redistributor&&) = default;
   Redistributor& operator=(Redistributor&&) = default;
 
   // Collective over the mesh's ranks, which are ranks of the engine's world. A rank that is not in
-  // the mesh may have one too: it holds nothing, and all calls do nothing. `engine` must outlive
-  // the redistributor and its handles.
+  // the mesh may have one too, and must on engines whose splits concern all ranks (NCCL): it holds
+  // nothing, and all calls do nothing. `engine` must outlive the redistributor and its handles.
   static absl::StatusOr<Redistributor> Create(const DeviceMesh& mesh, Engine* engine,
                                               const RedistributorOptions& options = {});
 
-  // Puts the redistribution on the stream. `source` is only read, unless it is consumed or one
-  // buffer with `target`; neither overlaps the workspace; all stay untouched until the work is
-  // done. INVALID_ARGUMENT, UNIMPLEMENTED: as MakePlan; or a view that is not what the sharding
-  // says.
+  // Puts the redistribution on streams. `source` is only read, unless it is consumed or one buffer
+  // with `target`; neither overlaps the workspace; all stay untouched until the work is done.
+  // INVALID_ARGUMENT, UNIMPLEMENTED: as MakePlan; or a view that is not what the sharding says.
+  // DEADLINE_EXCEEDED: a ticket or a peer is missing.
   absl::StatusOr<RunHandle> operator()(const Redistribution& what);
+  // Several tensors at once, coalesced into few collectives where the promise and their sizes allow
+  // it: one handle, one ticket, one workspace (WorkspaceBytes), none of their own. Comes after all
+  // that any of them comes after. What one tensor writes no other may use. Where one is refused,
+  // nothing is done.
+  absl::StatusOr<RunHandle> operator()(absl::Span<const Redistribution> list,
+                                       const Workspace& workspace = {},
+                                       std::optional<int64_t> ticket = std::nullopt);
   // Runs a plan that was made elsewhere, once it is verified; an error names the rule.
   absl::StatusOr<RunHandle> Run(const Plan& plan, const TensorView& source,
                                 const TensorView& target, const Workspace& workspace = {},
-                                bool consume_source = false);
+                                bool consume_source = false, Stream* after = nullptr,
+                                const RunHandle& after_run = {},
+                                std::optional<int64_t> ticket = std::nullopt);
 
   // Does all that a first call does, but run: plans, lowers, makes groups and the workspace.
-  // Collective, as the calls are. The plan says how much workspace it needs.
+  // Collective, as the calls are; without a ticket, so not while calls with tickets are made. The
+  // plan says how much workspace it needs.
   absl::StatusOr<Plan> Prepare(const Sharding& from, const Sharding& to,
                                std::optional<DType> reduce_dtype = std::nullopt);
   absl::Status Prepare(absl::Span<const Plan> plans);
+  // As for a call with this list: also what is coalesced, and its workspace. Of the views only the
+  // layouts count; memory may be null, which is taken to be aligned and apart. What the tensors are
+  // to come after is not waited for.
+  absl::Status Prepare(absl::Span<const Redistribution> list);
   // How much workspace a call with these views needs on this rank, which may be more than the plan
   // says (strides, one buffer) or less (a consumed source). Their memory may be null, which is
   // taken to be aligned and apart. Not collective; makes nothing.
   absl::StatusOr<int64_t> WorkspaceBytes(const Plan& plan, const TensorView& source,
                                          const TensorView& target,
                                          bool consume_source = false) const;
+  absl::StatusOr<int64_t> WorkspaceBytes(absl::Span<const Redistribution> list) const;
+
+  // A pool of symmetric memory for calls over the groups of these mesh dims (ascending), by which
+  // Redistribution::symmetric may name it. Collective, as Prepare is. The pool keeps what it needs
+  // of this redistributor; destroy it before the engine, on all ranks. UNIMPLEMENTED says why the
+  // engine has no such memory for these groups; all their members learn that.
+  absl::StatusOr<std::unique_ptr<SymmetricPool>> MakeSymmetricPool(
+      absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options = {});
 
   // Ends all work, also that of other ranks, with ABORTED; so do all later calls, unless there was
-  // an error before. May be called twice.
+  // an error before. May be called twice, and from any thread.
   void Abort();
 
   RedistributorStats stats() const;
-  // Of the last call on this rank: bytes sent per step, and times where time_steps is set.
+  // Of the last call on this rank: bytes sent per step, and times where time_steps is set. Of a
+  // list: the steps of its programs, one behind the other.
   const RunRecord& last_run() const;
   const DeviceMesh& mesh() const;
 
  private:
-  using Rep = RunHandle::Rep;
-  explicit Redistributor(std::shared_ptr<Rep> rep) : rep_(std::move(rep)) {}
-  std::shared_ptr<Rep> rep_;
+  explicit Redistributor(std::shared_ptr<run_internal::RunCore> core) : core_(std::move(core)) {}
+  std::shared_ptr<run_internal::RunCore> core_;
 };
 
 }  // namespace meshift

@@ -16,7 +16,10 @@
 #include "comm/tensor_view.h"
 #include "comm/testing_fake_engine.h"
 #include "mesh/device_mesh.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
 #include "placement/sharding.h"
+#include "planner/capabilities.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
 #include "planner/verifier_cases.h"
@@ -114,6 +117,45 @@ TEST_F(RedistributorTest, PrepareLeavesNothingForTheFirstCall) {
   const RedistributorStats before = redistribute.stats();
   ASSERT_TRUE(redistribute.Run(plan, View(&in_, {4, 2}), View(&out_, {2, 2})).ok());
   EXPECT_EQ(redistribute.stats().plans_made, before.plans_made);
+}
+
+TEST_F(RedistributorTest, NorDoesItForTheFirstCallWithAList) {
+  Redistributor redistribute = Make();
+  // Two sums that become one, and a gather.
+  std::vector<float> memory[6];
+  std::vector<Redistribution> list;
+  const std::pair<Sharding, Sharding> pairs[] = {
+      {from_, to_}, {from_, to_}, {Parse("S(0),R"), Parse("R,R")}};
+  for (const auto& [from, to] : pairs) {
+    const size_t i = 2 * list.size();
+    list.push_back({.from = from,
+                    .to = to,
+                    .source = View(&memory[i], from.LocalBox(3).size),
+                    .target = View(&memory[i + 1], to.LocalBox(3).size)});
+  }
+  std::vector<Redistribution> without_memory = list;
+  for (Redistribution& what : without_memory) what.source.data = what.target.data = nullptr;
+  ASSERT_TRUE(redistribute.Prepare(without_memory).ok());
+  EXPECT_EQ(engine_.log(), Lines{"split 1 of {0,1,2,3}: {1,3}"});
+  EXPECT_GT(engine_.allocations(), 0);
+  const int allocations = engine_.allocations();
+  const RedistributorStats before = redistribute.stats();
+  engine_.ClearLog();
+
+  ASSERT_TRUE(redistribute(list).ok());
+  for (const std::string& line : engine_.log()) EXPECT_EQ(line.find("split"), std::string::npos);
+  EXPECT_EQ(engine_.allocations(), allocations);
+  const RedistributorStats stats = redistribute.stats();
+  EXPECT_EQ(stats.plans_made, before.plans_made);
+  EXPECT_EQ(stats.programs_made, before.programs_made);
+  EXPECT_EQ(stats.groups.created, before.groups.created);
+  EXPECT_EQ(stats.groups.created, 1);
+
+  // It refuses what the call would.
+  without_memory[1].source = View(&memory[0], {2, 2});
+  EXPECT_EQ(redistribute.Prepare(without_memory).ToString(),
+            "INVALID_ARGUMENT: tensor 1: the source is f32[2,2]; rank 3 holds f32[4,2]");
+  EXPECT_EQ(redistribute.stats().calls, 1);
 }
 
 TEST_F(RedistributorTest, WrongViewsAreRefused) {
@@ -235,7 +277,7 @@ TEST_F(RedistributorTest, FirstEngineErrorStays) {
 TEST_F(RedistributorTest, ErrorsOfWaitingAndSplittingStayToo) {
   Redistributor redistribute = Make();
   const RunHandle run = redistribute(Args()).value();
-  engine_.FailOn("synchronize", absl::UnavailableError("peer gone"));
+  engine_.FailOn("wait", absl::UnavailableError("peer gone"));
   EXPECT_EQ(run.Wait().ToString(), "UNAVAILABLE: peer gone");
   EXPECT_EQ(Refusal(redistribute, Args()), "UNAVAILABLE: peer gone");
 
@@ -261,9 +303,76 @@ TEST_F(RedistributorTest, RanksOutsideTheMeshDoNothing) {
       redistribute({.from = from, .to = from, .source = {}, .target = {}});
   ASSERT_TRUE(run.ok());
   EXPECT_TRUE(run->Wait().ok());
-  EXPECT_EQ(engine_.log(), Lines{});
+  EXPECT_EQ(engine_.log(), Lines{"skip_split of {0,1,2,3}"});
   EXPECT_EQ(redistribute.Prepare(from, from).status().ToString(),
             "FAILED_PRECONDITION: rank 3 is not in mesh a=2 and has no plans");
+}
+
+// Without capabilities among the options, plans are made for the engine that is to run them.
+TEST_F(RedistributorTest, PlansNameTheEngine) {
+  EXPECT_EQ(Make().Prepare(from_, to_)->inputs().engine, "fake");
+  EXPECT_EQ(Make({.capabilities = EngineCapabilities::Nccl()}).Prepare(from_, to_)->inputs().engine,
+            "nccl");
+  const auto world = LocalWorld::Create({.num_ranks = 4}).value();
+  Redistributor local = Redistributor::Create(mesh_, world->engine(0)).value();
+  EXPECT_EQ(local.Prepare(from_, to_)->inputs().engine, "local");
+}
+
+TEST_F(RedistributorTest, PlansOnlyWhatTheEngineReduces) {
+  engine_.SetCapabilities(EngineCapabilities("fake").Allow(ReduceOp::kSum, DType::kBF16));
+  Redistributor redistribute = Make();
+  EXPECT_EQ(Refusal(redistribute, Args()), "UNIMPLEMENTED: engine 'fake' cannot reduce f32 by sum");
+  EXPECT_EQ(engine_.log(), Lines{});
+  // An option goes before what the engine says.
+  Redistributor told = Make({.capabilities = EngineCapabilities::Full("told")});
+  EXPECT_TRUE(told(Args()).ok());
+}
+
+// A plan that was made for an engine whose own sums treat all elements alike.
+TEST_F(RedistributorTest, RefusesPlansThatRestOnAnotherEngine) {
+  const Plan plan =
+      MakePlan(Parse("P,P"), Parse("R,R"), {.reproducibility = Reproducibility::kBatchInvariant})
+          .value();
+  ASSERT_EQ(plan.steps()[0].reduce_order, ReduceOrder::kAny);
+  const auto run = [&](const EngineCapabilities& capabilities) {
+    Redistributor redistribute = Make({.capabilities = capabilities});
+    return redistribute.Run(plan, View(&in_, {4, 2}), View(&out_, {4, 2})).status();
+  };
+  EXPECT_TRUE(run(EngineCapabilities::Local()).ok());
+  const absl::Status refused = run(EngineCapabilities::Nccl());
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.ToString().find(
+                "is batch-invariant where the engine's own reductions are (reduce_scatter); of "
+                "engine nccl none but 'none' are known to be"),
+            std::string::npos)
+      << refused;
+}
+
+// Where the promise rests on NCCL's tree, its group has one channel, also that of all ranks; the
+// groups of other calls are others.
+TEST_F(RedistributorTest, ATreeThatTreatsElementsAlikeHasOneChannel) {
+  RedistributorOptions options{.reproducibility = Reproducibility::kBatchInvariant,
+                               .capabilities = EngineCapabilities::Nccl()};
+  options.capabilities->native_invariance = NativeInvariance::kAllReduce;
+  Redistributor redistribute = Make(options);
+  const auto run = [&](const Sharding& from, const Sharding& to) {
+    engine_.ClearLog();
+    EXPECT_TRUE(redistribute({.from = from,
+                              .to = to,
+                              .source = View(&in_, from.LocalBox(3).size),
+                              .target = View(&out_, to.LocalBox(3).size)})
+                    .ok());
+    return engine_.log();
+  };
+  EXPECT_EQ(run(Parse("P,P"), Parse("R,R")),
+            (Lines{"split 0 of {0,1,2,3}: {0,1,2,3}, one channel", "all_reduce 8 f32 sum"}));
+  EXPECT_EQ(run(Parse("S(0),S(0)"), Parse("R,R")), (Lines{"all_gather 2 f32"}));
+  EXPECT_EQ(run(Parse("S(0),P"), Parse("S(0),R")),
+            (Lines{"split 1 of {0,1,2,3}: {2,3}, one channel", "all_reduce 4 f32 sum"}));
+  EXPECT_EQ(run(Parse("S(0),S(0)"), Parse("S(0),R")),
+            (Lines{"split 1 of {0,1,2,3}: {2,3}", "all_gather 2 f32"}));
+  // What is no all_reduce is done in order.
+  EXPECT_EQ(run(Parse("S(0),P"), Parse("S(0),S(1)"))[2], "reduce_in_order 2 inputs 2 f32 sum");
 }
 
 // All ranks of a local world, driven by one thread; many calls are in flight.
@@ -290,12 +399,18 @@ TEST(RedistributorWorldTest, OneThreadDrivesAllRanks) {
                                       {static_cast<int64_t>(data.size())});
       };
       Redistributor& redistribute = redistributors[p];
-      ASSERT_TRUE(
-          redistribute(
-              {.from = partial, .to = cut, .source = view(in[p]), .target = view(middle[p])})
-              .ok());
-      last[p] = redistribute(
-                    {.from = cut, .to = whole, .source = view(middle[p]), .target = view(out[p])})
+      // Behind the last run, which writes and reads the same memory.
+      const RunHandle scattered = redistribute({.from = partial,
+                                                .to = cut,
+                                                .source = view(in[p]),
+                                                .target = view(middle[p]),
+                                                .after_run = last[p]})
+                                      .value();
+      last[p] = redistribute({.from = cut,
+                              .to = whole,
+                              .source = view(middle[p]),
+                              .target = view(out[p]),
+                              .after_run = scattered})
                     .value();
     }
   }

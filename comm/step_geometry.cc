@@ -12,28 +12,46 @@ namespace meshift::lowering_internal {
 namespace {
 
 // Mesh dims of size 1 cut nothing.
-MeshDims CutsOf(const Sharding& sharding, int tensor_dim) {
-  MeshDims cuts;
+CutList CutsOf(const Sharding& sharding, int tensor_dim) {
+  CutList cuts;
   for (const int d : sharding.CutsOf(tensor_dim)) {
-    if (sharding.mesh().dim(d).size > 1) cuts.push_back(d);
+    if (sharding.mesh().dim(d).size > 1) cuts.dims.push_back(d);
+  }
+  if (cuts.dims.empty() || !sharding.placement(cuts.dims[0]).IsRagged()) return cuts;
+  cuts.begins.push_back(0);
+  for (const int64_t size : sharding.placement(cuts.dims[0]).sizes()) {
+    cuts.begins.push_back(cuts.begins.back() + size);
   }
   return cuts;
 }
 
-absl::Status RefuseRagged(const Sharding& sharding) {
-  for (const Placement& placement : sharding.placements()) {
-    if (placement.IsShard() && placement.IsRagged()) {
-      return Unimplemented("{}: ragged shards cannot be run yet", placement.ToString());
-    }
-  }
-  return absl::OkStatus();
+// How many cuts both have, from the outermost on.
+size_t CommonLength(const CutList& a, const CutList& b) {
+  if (a.begins != b.begins) return 0;
+  return std::mismatch(a.dims.begin(), a.dims.end(), b.dims.begin(), b.dims.end()).first -
+         a.dims.begin();
+}
+
+CutList First(const CutList& cuts, size_t size) {
+  return {MeshDims(cuts.dims.begin(), cuts.dims.begin() + size),
+          size == 0 ? std::vector<int64_t>() : cuts.begins};
+}
+CutList Behind(const CutList& cuts, size_t size) {
+  return {MeshDims(cuts.dims.begin() + size, cuts.dims.end()),
+          size == 0 ? cuts.begins : std::vector<int64_t>()};
 }
 
 }  // namespace
 
-Interval Piece(const DeviceMesh& mesh, Interval whole, absl::Span<const int> cuts,
+Interval Piece(const DeviceMesh& mesh, Interval whole, const CutList& cuts,
                absl::Span<const int64_t> at) {
-  for (const int d : cuts) {
+  size_t next = 0;
+  if (!cuts.begins.empty()) {
+    const int64_t i = at[cuts.dims[next++]];
+    whole = {cuts.begins[i], cuts.begins[i + 1]};
+  }
+  for (; next < cuts.dims.size(); ++next) {
+    const int d = cuts.dims[next];
     const int64_t chunk = CeilDiv(whole.size(), mesh.dim(d).size);
     const int64_t begin = std::min(whole.end, whole.begin + chunk * at[d]);
     whole = {begin, std::min(whole.end, begin + chunk)};
@@ -97,7 +115,6 @@ int64_t GroupNumber(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
 absl::StatusOr<StepGeometry> StepGeometry::Create(const Sharding& before, const Step& step,
                                                   absl::Span<const int64_t> me) {
   const Sharding& after = step.after;
-  if (absl::Status status = RefuseRagged(after); !status.ok()) return status;
   StepGeometry geometry;
   geometry.mesh_ = &after.mesh();
   const int rank = static_cast<int>(after.shape().size());
@@ -108,21 +125,19 @@ absl::StatusOr<StepGeometry> StepGeometry::Create(const Sharding& before, const 
     box->size[t] = interval.size();
   };
   for (int t = 0; t < rank; ++t) {
-    const MeshDims cuts_before = CutsOf(before, t);
-    const MeshDims cuts_after = CutsOf(after, t);
-    const auto [end_before, end_after] =
-        std::mismatch(cuts_before.begin(), cuts_before.end(), cuts_after.begin(), cuts_after.end());
-    const auto common = static_cast<size_t>(end_before - cuts_before.begin());
-    MovedDim moved{.tensor_dim = t,
-                   .parent = Piece(after.mesh(), {0, after.shape()[t]},
-                                   absl::MakeSpan(cuts_before).subspan(0, common), me),
-                   .before = MeshDims(end_before, cuts_before.end()),
-                   .after = MeshDims(end_after, cuts_after.end())};
+    const CutList cuts_before = CutsOf(before, t);
+    const CutList cuts_after = CutsOf(after, t);
+    const size_t common = CommonLength(cuts_before, cuts_after);
+    MovedDim moved{
+        .tensor_dim = t,
+        .parent = Piece(after.mesh(), {0, after.shape()[t]}, First(cuts_before, common), me),
+        .before = Behind(cuts_before, common),
+        .after = Behind(cuts_after, common)};
     set(&geometry.box_before_, t, Piece(after.mesh(), moved.parent, moved.before, me));
     set(&geometry.box_after_, t, Piece(after.mesh(), moved.parent, moved.after, me));
-    if (moved.before.empty() && moved.after.empty()) continue;
-    for (const int d : moved.before) geometry.cut_before_ |= MeshMask{1} << d;
-    for (const int d : moved.after) geometry.cut_after_ |= MeshMask{1} << d;
+    if (moved.before.dims.empty() && moved.after.dims.empty()) continue;
+    for (const int d : moved.before.dims) geometry.cut_before_ |= MeshMask{1} << d;
+    for (const int d : moved.after.dims) geometry.cut_after_ |= MeshMask{1} << d;
     geometry.moved_.push_back(std::move(moved));
   }
   MeshMask named = 0;
@@ -136,7 +151,7 @@ absl::StatusOr<StepGeometry> StepGeometry::Create(const Sharding& before, const 
   return geometry;
 }
 
-Box StepGeometry::BoxAt(absl::Span<const int64_t> at, MeshDims MovedDim::*cuts) const {
+Box StepGeometry::BoxAt(absl::Span<const int64_t> at, CutList MovedDim::*cuts) const {
   Box box = box_before_;
   for (const MovedDim& dim : moved_) {
     const Interval piece = Piece(*mesh_, dim.parent, dim.*cuts, at);

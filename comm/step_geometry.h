@@ -36,11 +36,19 @@ inline Interval Intersect(const Interval& a, const Interval& b) {
 }
 
 using MeshDims = absl::InlinedVector<int, 6>;
+
+// Mesh dims that cut a tensor dim, outermost first.
+struct CutList {
+  MeshDims dims;
+  // Where the pieces of the first cut begin, and where the last one ends, in global indices, if it
+  // is ragged; empty: ceil chunks.
+  std::vector<int64_t> begins;
+};
 using MeshMask = uint64_t;  // bit d: mesh dim d
 inline bool Has(MeshMask mask, int d) { return (mask >> d & 1) != 0; }
 
-// What the mesh dims `cuts`, outermost first, leave of `whole` at coordinate `at`.
-Interval Piece(const DeviceMesh& mesh, Interval whole, absl::Span<const int> cuts,
+// What `cuts` leave of `whole` at coordinate `at`.
+Interval Piece(const DeviceMesh& mesh, Interval whole, const CutList& cuts,
                absl::Span<const int64_t> at);
 
 // The ranks that differ from one in some mesh dims. They count in two ways: by index, row-major
@@ -79,14 +87,14 @@ int64_t GroupNumber(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
 struct MovedDim {
   int tensor_dim = 0;
   Interval parent;  // what the common beginning leaves to this rank
-  MeshDims before;
-  MeshDims after;
+  CutList before;
+  CutList after;
 };
 
 class StepGeometry {
  public:
-  // INVALID_ARGUMENT: a moving mesh dim is not among the step's; UNIMPLEMENTED: ragged shards.
-  // Keeps references to `before` and `step`.
+  // INVALID_ARGUMENT: a moving mesh dim is not among the step's. Keeps references to `before` and
+  // `step`.
   static absl::StatusOr<StepGeometry> Create(const Sharding& before, const Step& step,
                                              absl::Span<const int64_t> me);
 
@@ -102,7 +110,7 @@ class StepGeometry {
 
  private:
   StepGeometry() = default;
-  Box BoxAt(absl::Span<const int64_t> at, MeshDims MovedDim::*cuts) const;
+  Box BoxAt(absl::Span<const int64_t> at, CutList MovedDim::*cuts) const;
 
   const DeviceMesh* mesh_ = nullptr;
   absl::InlinedVector<MovedDim, 3> moved_;

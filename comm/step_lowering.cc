@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -81,14 +82,17 @@ void StepLowering::CopyToOut(const Value& place) {
 
 absl::StatusOr<Reduction> StepLowering::ReductionOf(const Step& step) const {
   if (!step.reduce_op) return InvalidArgument("{} has no reduce_op", step.ToString());
-  if (step.reduce_order == ReduceOrder::kAscending &&
-      !IsExact(*step.reduce_op, build_.in().dtype)) {
-    return Unimplemented("{}: a fixed order of reduction cannot be run yet", step.ToString());
-  }
   Reduction reduction{.op = *step.reduce_op, .divisor = step.divisor.value_or(1)};
   if (reduction.divisor < 1 || (reduction.op == ReduceOp::kAvg) != step.divisor.has_value()) {
     return InvalidArgument("{}: divisor {} does not go with {}", step.ToString(), reduction.divisor,
                            Name(reduction.op));
+  }
+  if (step.reduce_block) {
+    reduction.block = *step.reduce_block;
+    if (reduction.block < 1 || step.reduce_order != ReduceOrder::kAscending) {
+      return InvalidArgument("{}: a reduce_block of {} is below 1, or not in order",
+                             step.ToString(), reduction.block);
+    }
   }
   return reduction;
 }
@@ -99,11 +103,12 @@ int64_t StepLowering::SelfOf(const Members& members) const {
 
 absl::Status StepLowering::LowerOp(const StepGeometry& g, const Sharding& before,
                                    const Step& step) {
+  const bool is_ordered = step.reduce_order == ReduceOrder::kAscending;
   switch (step.op) {
     case StepOp::kAllReduce:
-      return AllReduce(g, step);
+      return is_ordered ? OrderedAllReduce(g, step) : AllReduce(g, step);
     case StepOp::kReduceScatter:
-      return ReduceScatter(g, step);
+      return is_ordered ? OrderedReduceScatter(g, step) : ReduceScatter(g, step);
     case StepOp::kAllGather:
       return AllGather(g, step);
     case StepOp::kAllToAll:
@@ -157,44 +162,62 @@ void StepLowering::ForEachMember(const StepGeometry& g, const Members& members, 
 }
 
 StepLowering::Blocks StepLowering::FindBlocks(const StepGeometry& g, const Members& members,
-                                              bool after) const {
+                                              bool after, bool exact) const {
   const Box& parent = after ? g.box_before() : g.box_after();
   Blocks blocks;
+  if (exact) blocks.begins.push_back(0);
   int64_t end = 0;  // of the members so far, if they lie one behind the other
   ForEachMember(g, members, after, [&](int64_t number, const Box& box) {
     const int64_t count = box.NumElements();
-    if (number > 0 && count != blocks.count) blocks.packed = true;
+    if (!exact && number > 0 && count != blocks.count) blocks.packed = true;
     blocks.count = std::max(blocks.count, count);
     if (count > 0 && !blocks.packed) {
       blocks.packed = !IsContiguousIn(box, parent) || OffsetIn(box, parent) != end;
       end += count;
     }
+    if (exact) blocks.begins.push_back(blocks.begins.back() + count);
   });
   return blocks;
+}
+
+Instruction& StepLowering::AddBlocksCall(Kind kind, const Step& step, const Members& members,
+                                         const Blocks& blocks, Location src, Location dst) {
+  Instruction& call =
+      build_.AddCall(kind, step.mesh_dims, src, dst, blocks.CountOf(SelfOf(members)));
+  if (blocks.begins.empty()) return call;
+  std::vector<int64_t> counts;
+  for (int64_t number = 0; number < members.size(); ++number) {
+    counts.push_back(blocks.CountOf(number));
+  }
+  build_.SetCounts(counts, &call);
+  return call;
 }
 
 absl::Status StepLowering::ReduceScatter(const StepGeometry& g, const Step& step) {
   if (g.cut_before() != 0) return InvalidArgument("{} removes cuts", step.ToString());
   MESHIFT_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(step));
   const Members members(mesh_, step.mesh_dims, me_);
-  const Blocks blocks = FindBlocks(g, members, /*after=*/true);
+  const Blocks blocks =
+      FindBlocks(g, members, /*after=*/true, /*exact=*/step.sizes == StepSizes::kExact);
   if (blocks.count == 0) return absl::OkStatus();
   const DType dtype = build_.in().dtype;
   const int64_t own = g.box_after().NumElements();
-  const int64_t block_bytes = Bytes(dtype, blocks.count);
+  const int64_t self = SelfOf(members);
+  const int64_t block_bytes = Bytes(dtype, blocks.CountOf(self));
+  const int64_t all_bytes = blocks.AllBytes(dtype, members.size());
   Location send = build_.in().at;
   if (blocks.packed) {
-    MESHIFT_ASSIGN_OR_RETURN(send, build_.TakePiece(SaturatingMul(members.size(), block_bytes)));
+    MESHIFT_ASSIGN_OR_RETURN(send, build_.TakePiece(all_bytes));
     // Padding from pad to the block that is next, over empty blocks.
     int64_t pad = 0;
     ForEachMember(g, members, /*after=*/true, [&](int64_t number, const Box& box) {
-      const int64_t start = number * block_bytes;
+      const int64_t start = Bytes(dtype, blocks.Begin(number));
       if (box.IsEmpty()) return;
       build_.AddFillZero(Shift(send, pad), start - pad);
       build_.AddCopy(build_.in(), Value::RowMajor(Shift(send, start), dtype, box), box);
       pad = start + Bytes(dtype, box.NumElements());
     });
-    build_.AddFillZero(Shift(send, pad), members.size() * block_bytes - pad);
+    build_.AddFillZero(Shift(send, pad), all_bytes - pad);
   } else if (!build_.in().IsRowMajor()) {
     MESHIFT_ASSIGN_OR_RETURN(const Value copy, RowMajorIn());
     send = copy.at;
@@ -203,15 +226,14 @@ absl::Status StepLowering::ReduceScatter(const StepGeometry& g, const Step& step
   if (is_copy) build_.EndInput();
   // This rank's block, where it can be received in place.
   Location recv = build_.out().at;
-  if (own < blocks.count) {
+  if (own < blocks.CountOf(self)) {
     MESHIFT_ASSIGN_OR_RETURN(recv, build_.TakePiece(block_bytes));
   } else if (!build_.out().IsRowMajor() && is_copy) {
-    recv = Shift(send, SelfOf(members) * block_bytes);
+    recv = Shift(send, Bytes(dtype, blocks.Begin(self)));
   } else if (!build_.out().IsRowMajor()) {
     MESHIFT_ASSIGN_OR_RETURN(recv, build_.TakePiece(block_bytes));
   }
-  build_.AddCall(Kind::kReduceScatter, step.mesh_dims, send, recv, blocks.count).reduction =
-      reduction;
+  AddBlocksCall(Kind::kReduceScatter, step, members, blocks, send, recv).reduction = reduction;
   CopyToOut(Value::RowMajor(recv, dtype, g.box_after()));
   return absl::OkStatus();
 }
@@ -219,13 +241,15 @@ absl::Status StepLowering::ReduceScatter(const StepGeometry& g, const Step& step
 absl::Status StepLowering::AllGather(const StepGeometry& g, const Step& step) {
   if (g.cut_after() != 0) return InvalidArgument("{} adds cuts", step.ToString());
   const Members members(mesh_, step.mesh_dims, me_);
-  const Blocks blocks = FindBlocks(g, members, /*after=*/false);
+  const Blocks blocks =
+      FindBlocks(g, members, /*after=*/false, /*exact=*/step.sizes == StepSizes::kExact);
   if (blocks.count == 0) return absl::OkStatus();
   const DType dtype = build_.in().dtype;
   const int64_t own = g.box_before().NumElements();
-  const int64_t block_bytes = Bytes(dtype, blocks.count);
+  const int64_t self = SelfOf(members);
+  const int64_t block_bytes = Bytes(dtype, blocks.CountOf(self));
   Location send = build_.in().at;
-  if (own < blocks.count) {
+  if (own < blocks.CountOf(self)) {
     MESHIFT_ASSIGN_OR_RETURN(send, build_.TakePiece(block_bytes));
     build_.AddCopy(build_.in(), Value::RowMajor(send, dtype, g.box_before()), g.box_before());
     build_.AddFillZero(Shift(send, Bytes(dtype, own)), block_bytes - Bytes(dtype, own));
@@ -234,18 +258,18 @@ absl::Status StepLowering::AllGather(const StepGeometry& g, const Step& step) {
   Location recv = build_.out().at;
   const bool unpacks = blocks.packed || !build_.out().IsRowMajor();
   if (unpacks) {
-    MESHIFT_ASSIGN_OR_RETURN(recv, build_.TakePiece(SaturatingMul(members.size(), block_bytes)));
+    MESHIFT_ASSIGN_OR_RETURN(recv, build_.TakePiece(blocks.AllBytes(dtype, members.size())));
   }
-  if (own == blocks.count && !build_.in().IsRowMajor()) {
+  if (own == blocks.CountOf(self) && !build_.in().IsRowMajor()) {
     // Sent from where it will be received.
-    send = Shift(recv, SelfOf(members) * block_bytes);
+    send = Shift(recv, Bytes(dtype, blocks.Begin(self)));
     build_.AddCopy(build_.in(), Value::RowMajor(send, dtype, g.box_before()), g.box_before());
   }
-  build_.AddCall(Kind::kAllGather, step.mesh_dims, send, recv, blocks.count);
+  AddBlocksCall(Kind::kAllGather, step, members, blocks, send, recv);
   if (unpacks) {
     ForEachMember(g, members, /*after=*/false, [&](int64_t number, const Box& box) {
-      build_.AddCopy(Value::RowMajor(Shift(recv, number * block_bytes), dtype, box), build_.out(),
-                     box);
+      const Location at = Shift(recv, Bytes(dtype, blocks.Begin(number)));
+      build_.AddCopy(Value::RowMajor(at, dtype, box), build_.out(), box);
     });
   }
   return absl::OkStatus();
@@ -255,45 +279,51 @@ absl::Status StepLowering::Exchange(const StepGeometry& g, const Step& step) {
   const Members members(mesh_, step.mesh_dims, me_);
   const int64_t self = SelfOf(members);
   const DType dtype = build_.in().dtype;
-  // Lays the parts of other members one behind the other.
-  const auto lay = [&](const std::vector<Part>& parts,
-                       std::vector<ProgramMessage>* messages) -> absl::Status {
+  // The messages to or from other members. Those that are runs of the value go from or to where
+  // they lie; the others, `packed`, lie one behind the other in a piece of memory.
+  struct Side {
+    std::vector<ProgramMessage> messages;
+    std::vector<std::pair<size_t, const Box*>> packed;
+  };
+  const auto lay = [&](const Value& value, const std::vector<Part>& parts,
+                       Side* side) -> absl::Status {
     int64_t total = 0;
-    for (const Part& part : parts) {
-      if (part.number != self) total += part.box.NumElements();
-    }
-    MESHIFT_ASSIGN_OR_RETURN(Location at, build_.TakePiece(Bytes(dtype, total)));
-    messages->reserve(parts.size());
+    side->messages.reserve(parts.size());
     for (const Part& part : parts) {
       if (part.number == self) continue;
       const int64_t count = part.box.NumElements();
-      messages->push_back({static_cast<int>(part.number), at, count});
-      at.offset += Bytes(dtype, count);
+      const std::optional<Location> run = value.RunOf(part.box);
+      if (!run) {
+        side->packed.emplace_back(side->messages.size(), &part.box);
+        total += count;
+      }
+      side->messages.push_back({static_cast<int>(part.number), run.value_or(Location()), count});
+    }
+    MESHIFT_ASSIGN_OR_RETURN(Location at, build_.TakePiece(Bytes(dtype, total)));
+    for (const auto& [i, box] : side->packed) {
+      side->messages[i].at = at;
+      at.offset += Bytes(dtype, side->messages[i].count);
     }
     return absl::OkStatus();
   };
   const std::vector<Part> receivers = Receivers(g, members, me_);
   const std::vector<Part> senders = Senders(g, members, me_);
-  std::vector<ProgramMessage> sends;
-  std::vector<ProgramMessage> recvs;
-  MESHIFT_RETURN_IF_ERROR(lay(receivers, &sends));
-  size_t next = 0;
-  for (const Part& part : receivers) {
-    if (part.number == self) continue;
-    build_.AddCopy(build_.in(), Value::RowMajor(sends[next++].at, dtype, part.box), part.box);
+  Side sends;
+  Side recvs;
+  MESHIFT_RETURN_IF_ERROR(lay(build_.in(), receivers, &sends));
+  for (const auto& [i, box] : sends.packed) {
+    build_.AddCopy(build_.in(), Value::RowMajor(sends.messages[i].at, dtype, *box), *box);
   }
   for (const Part& part : senders) {
     if (part.number == self) build_.AddCopy(build_.in(), build_.out(), part.box);
   }
-  build_.EndInput();
-  MESHIFT_RETURN_IF_ERROR(lay(senders, &recvs));
-  if (!sends.empty() || !recvs.empty() || AnyMemberLacks(g, members, me_)) {
-    build_.AddSendRecv(step.mesh_dims, sends, recvs);
+  if (sends.packed.size() == sends.messages.size()) build_.EndInput();
+  MESHIFT_RETURN_IF_ERROR(lay(build_.out(), senders, &recvs));
+  if (!sends.messages.empty() || !recvs.messages.empty() || AnyMemberLacks(g, members, me_)) {
+    build_.AddSendRecv(step.mesh_dims, sends.messages, recvs.messages);
   }
-  next = 0;
-  for (const Part& part : senders) {
-    if (part.number == self) continue;
-    build_.AddCopy(Value::RowMajor(recvs[next++].at, dtype, part.box), build_.out(), part.box);
+  for (const auto& [i, box] : recvs.packed) {
+    build_.AddCopy(Value::RowMajor(recvs.messages[i].at, dtype, *box), build_.out(), *box);
   }
   return absl::OkStatus();
 }
@@ -304,11 +334,13 @@ absl::Status StepLowering::Permute(const StepGeometry& g, const Step& step) {
   MeshDims only_before;
   MeshDims only_after;
   for (const MovedDim& dim : g.moved()) {
-    if (dim.before.size() != dim.after.size()) {
+    const MeshDims& before = dim.before.dims;
+    const MeshDims& after = dim.after.dims;
+    if (before.size() != after.size()) {
       return InvalidArgument("{} is no permutation: tensor dim {} has {} cuts before and {} after",
-                             step.ToString(), dim.tensor_dim, dim.before.size(), dim.after.size());
+                             step.ToString(), dim.tensor_dim, before.size(), after.size());
     }
-    for (size_t i = 0; i < dim.before.size(); ++i) pairs.emplace_back(dim.before[i], dim.after[i]);
+    for (size_t i = 0; i < before.size(); ++i) pairs.emplace_back(before[i], after[i]);
   }
   for (const int d : step.mesh_dims) {
     if (Has(g.cut_before() & ~g.cut_after(), d)) only_before.push_back(d);

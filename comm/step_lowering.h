@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/checked_math.h"
 #include "comm/communicator.h"
 #include "comm/message_parts.h"
 #include "comm/program.h"
@@ -38,6 +39,11 @@ class StepLowering {
   absl::Status LowerOp(const StepGeometry& g, const Sharding& before, const Step& step);
   absl::Status AllReduce(const StepGeometry& g, const Step& step);
   absl::Status ReduceScatter(const StepGeometry& g, const Step& step);
+  // In ascending order of coordinates: ordered_lowering.cc.
+  absl::Status OrderedAllReduce(const StepGeometry& g, const Step& step);
+  absl::Status OrderedReduceScatter(const StepGeometry& g, const Step& step);
+  Instruction& ReduceBlocks(Location blocks, Location dst, int64_t count, int64_t num_blocks,
+                            const Reduction& reduction);
   absl::Status AllGather(const StepGeometry& g, const Step& step);
   absl::Status Exchange(const StepGeometry& g, const Step& step);
   absl::Status Permute(const StepGeometry& g, const Step& step);
@@ -45,12 +51,22 @@ class StepLowering {
   absl::Status Mask(const StepGeometry& g, const Sharding& before, const Step& step);
   absl::Status Cast();
 
-  // The blocks of a reduce_scatter or all_gather: all as large as the largest member's box.
+  // The blocks of a reduce_scatter or all_gather, one behind the other.
   struct Blocks {
-    int64_t count = 0;    // elements of a block
-    bool packed = false;  // else the boxes are the parent's content, in the order of the members
+    int64_t count = 0;            // elements of the largest member's box; of a block, unless exact
+    bool packed = false;          // else the boxes are the parent's content, in members' order
+    std::vector<int64_t> begins;  // exact: where each begins, and the last one ends
+    int64_t Begin(int64_t number) const { return begins.empty() ? number * count : begins[number]; }
+    int64_t AllBytes(DType dtype, int64_t members) const {
+      return begins.empty() ? SaturatingMul(members, Bytes(dtype, count))
+                            : Bytes(dtype, begins.back());
+    }
+    int64_t CountOf(int64_t number) const { return Begin(number + 1) - Begin(number); }
   };
-  Blocks FindBlocks(const StepGeometry& g, const Members& members, bool after) const;
+  Blocks FindBlocks(const StepGeometry& g, const Members& members, bool after, bool exact) const;
+  // The call of `kind` that moves them.
+  Instruction& AddBlocksCall(Instruction::Kind kind, const Step& step, const Members& members,
+                             const Blocks& blocks, Location src, Location dst);
   template <typename Fn>
   void ForEachMember(const StepGeometry& g, const Members& members, bool after, const Fn& fn) const;
   absl::StatusOr<Reduction> ReductionOf(const Step& step) const;

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "absl/types/span.h"
 #include "comm/communicator.h"
 #include "comm/engine.h"
+#include "planner/capabilities.h"
 
 namespace meshift {
 
@@ -65,6 +67,15 @@ class FakeCommunicator final : public Communicator {
   absl::Status AllGather(const void*, void*, int64_t count, DType dtype, Stream&) override {
     return log_->Add(fmt::format("all_gather {} {}", count, Name(dtype)));
   }
+  absl::Status ReduceScatterV(const void*, void*, absl::Span<const int64_t> counts, DType dtype,
+                              const Reduction& reduction, Stream&) override {
+    return log_->Add(fmt::format("reduce_scatter {} {} {}", fmt::join(counts, ","), Name(dtype),
+                                 Name(reduction.op)));
+  }
+  absl::Status AllGatherV(const void*, void*, absl::Span<const int64_t> counts, DType dtype,
+                          Stream&) override {
+    return log_->Add(fmt::format("all_gather {} {}", fmt::join(counts, ","), Name(dtype)));
+  }
   absl::Status AllToAll(const void*, void*, int64_t count, DType dtype, Stream&) override {
     return log_->Add(fmt::format("all_to_all {} {}", count, Name(dtype)));
   }
@@ -101,18 +112,30 @@ class FakeEngine final : public Engine {
     log_.failures[word] = std::move(status);
   }
 
+  // What it says of itself from now on, instead of what its name does.
+  void SetCapabilities(EngineCapabilities capabilities) { capabilities_ = std::move(capabilities); }
+
   const std::string& name() const override { return name_; }
+  EngineCapabilities Capabilities() const override {
+    return capabilities_.value_or(Engine::Capabilities());
+  }
   int64_t rank() const override { return rank_; }
   int64_t world_size() const override { return world_.size(); }
   Communicator* world() override { return &world_; }
   absl::StatusOr<std::shared_ptr<Communicator>> Split(Communicator& parent,
                                                       absl::Span<const int64_t> ranks,
-                                                      int64_t group, const GroupOptions&) override {
-    const absl::Status status = log_.Add(
-        fmt::format("split {} of {}: {{{}}}", group, parent.ToString(), fmt::join(ranks, ",")));
+                                                      int64_t group,
+                                                      const GroupOptions& options) override {
+    const std::string text = options.ToString();
+    const absl::Status status =
+        log_.Add(fmt::format("split {} of {}: {{{}}}{}{}", group, parent.ToString(),
+                             fmt::join(ranks, ","), text.empty() ? "" : ", ", text));
     if (!status.ok()) return status;
     return std::make_shared<FakeCommunicator>(std::vector<int64_t>(ranks.begin(), ranks.end()),
                                               rank_, &log_);
+  }
+  absl::Status SkipSplit(Communicator& parent) override {
+    return log_.Add(fmt::format("skip_split of {}", parent.ToString()));
   }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
     ++allocations_;
@@ -126,6 +149,7 @@ class FakeEngine final : public Engine {
   }
   absl::Status WaitFor(Stream&, std::shared_ptr<Event>) override { return absl::OkStatus(); }
   absl::Status Synchronize(Stream&) override { return log_.Add("synchronize"); }
+  absl::Status Wait(const std::shared_ptr<Event>&) override { return log_.Add("wait"); }
   absl::Status CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream&) override {
     return log_.Add(fmt::format("copy {} {}", copies.size(), Name(dtype)));
   }
@@ -138,6 +162,11 @@ class FakeEngine final : public Engine {
   absl::Status Cast(const void*, DType src_dtype, void*, DType dst_dtype, int64_t count,
                     Stream&) override {
     return log_.Add(fmt::format("cast {} {} to {}", count, Name(src_dtype), Name(dst_dtype)));
+  }
+  absl::Status ReduceInOrder(absl::Span<const void* const> inputs, void*, int64_t count,
+                             DType dtype, const Reduction& reduction, Stream&) override {
+    return log_.Add(fmt::format("reduce_in_order {} inputs {} {} {}", inputs.size(), count,
+                                Name(dtype), Name(reduction.op)));
   }
 
  private:
@@ -165,6 +194,7 @@ class FakeEngine final : public Engine {
   }
 
   const std::string name_ = "fake";
+  std::optional<EngineCapabilities> capabilities_;
   const int64_t rank_;
   FakeLog log_;
   FakeCommunicator world_;

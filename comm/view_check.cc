@@ -96,4 +96,21 @@ absl::StatusOr<LoweringOptions> LayoutsOf(const TensorView& source, const Tensor
   return layouts;
 }
 
+absl::StatusOr<MemoryRange> CheckWorkspace(const void* data, int64_t bytes, int64_t needed) {
+  if (bytes < needed) {
+    return InvalidArgument("the workspace has {} bytes; the plan needs {}", bytes, needed);
+  }
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  if (begin % kWorkspaceAlignment != 0) {
+    return InvalidArgument("the workspace is not aligned to {} bytes", kWorkspaceAlignment);
+  }
+  return MemoryRange{begin, begin + static_cast<uintptr_t>(bytes)};
+}
+
+absl::Status CheckDisjoint(std::string_view name, const MemoryRange& tensor,
+                           const MemoryRange& workspace) {
+  if (!tensor.Overlaps(workspace)) return absl::OkStatus();
+  return InvalidArgument("the {} and the workspace overlap", name);
+}
+
 }  // namespace meshift

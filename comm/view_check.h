@@ -35,6 +35,13 @@ struct MemoryRange {
 // REQUIRES: CheckView is OK.
 MemoryRange RangeOf(const TensorView& view);
 
+// The bytes of a workspace that the caller gives. INVALID_ARGUMENT where it is smaller than
+// `needed` or not aligned.
+absl::StatusOr<MemoryRange> CheckWorkspace(const void* data, int64_t bytes, int64_t needed);
+// INVALID_ARGUMENT where a tensor, called `name`, lies in the workspace.
+absl::Status CheckDisjoint(std::string_view name, const MemoryRange& tensor,
+                           const MemoryRange& workspace);
+
 // How to lower for these views: their strides, whether they are one buffer, and whether the source
 // may be scratch, which needs it row-major, aligned as workspaces are, and apart from the target.
 // INVALID_ARGUMENT where they overlap and do not begin at one address. REQUIRES: both are checked.

@@ -351,6 +351,8 @@ int Topology::LevelBetween(int64_t a, int64_t b) const {
 }
 
 std::string Topology::ToString() const {
+  // Every plan says its topology, most of them this one.
+  if (NumLevels() == 1 && *this == Flat()) return std::string(kFlatName);
   std::vector<std::string> candidates = {std::string(kFlatName)};
   for (const Preset& preset : kPresets) candidates.emplace_back(preset.name);
   std::string sizes;

@@ -148,6 +148,23 @@ absl::Status CheckCuts(absl::Span<const Placement> placements, int tensor_dim, c
   return absl::OkStatus();
 }
 
+// A ragged cut into the chunks that a plain one makes is a plain one: so equal shardings are equal
+// values.
+void DropPlainSizes(const TensorType& tensor, std::vector<Placement>* placements) {
+  for (Placement& placement : *placements) {
+    if (!placement.IsShard() || !placement.IsRagged()) continue;
+    const Placement plain = Placement::Shard(placement.tensor_dim());
+    const Placement::Sizes& sizes = placement.sizes();
+    const Interval whole = {0, tensor.shape[placement.tensor_dim()]};
+    const auto n = static_cast<int64_t>(sizes.size());
+    bool is_plain = true;
+    for (int64_t i = 0; i < n && is_plain; ++i) {
+      is_plain = sizes[i] == Cut(whole, plain, n, i).size;
+    }
+    if (is_plain) placement = plain;
+  }
+}
+
 // Each row of each local box must be whole bytes, so the innermost dim is only cut into such
 // pieces.
 absl::Status CheckWholeBytes(const DeviceMesh& mesh, const TensorType& tensor,
@@ -240,6 +257,7 @@ absl::StatusOr<Sharding> Sharding::Create(DeviceMesh mesh, TensorType tensor,
     MESHIFT_RETURN_IF_ERROR(CheckCuts(placements, tensor_dim, cuts[t]));
   }
   MESHIFT_RETURN_IF_ERROR(CheckWholeBytes(mesh, tensor, placements, cuts));
+  DropPlainSizes(tensor, &placements);
   return Sharding(std::move(mesh), std::move(tensor), std::move(placements), std::move(cuts));
 }
 

@@ -10,12 +10,13 @@
 // is mesh order, another order is written with the place: "S(0)[1],S(0)[0]". Cuts are
 // torch.chunk's: pieces of ceil(D / n), trailing pieces short or empty; nested cuts cut the piece
 // again. An empty piece's offset is the end of what was cut. A ragged cut ("S(0){3,0,5}") is always
-// outermost.
+// outermost; one whose sizes are those of chunks of ceil(D / n) is the plain cut "S(0)".
 //
 // A Sharding is an immutable value. Safe for concurrent use.
 #ifndef MESHIFT_PLACEMENT_SHARDING_H_
 #define MESHIFT_PLACEMENT_SHARDING_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/hash/hash.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "mesh/device_mesh.h"
@@ -83,13 +85,12 @@ class Sharding {
   std::string ToString() const;
 
   friend bool operator==(const Sharding& a, const Sharding& b) {
-    return a.mesh_ == b.mesh_ && a.tensor_ == b.tensor_ && a.placements_ == b.placements_ &&
-           a.cuts_ == b.cuts_;
+    return a.hash_ == b.hash_ && a.mesh_ == b.mesh_ && a.tensor_ == b.tensor_ &&
+           a.placements_ == b.placements_ && a.cuts_ == b.cuts_;
   }
   template <typename H>
   friend H AbslHashValue(H h, const Sharding& s) {
-    return H::combine(std::move(h), s.mesh_, s.tensor_.dtype, s.tensor_.shape, s.placements_,
-                      s.cuts_);
+    return H::combine(std::move(h), s.hash_);
   }
 
  private:
@@ -98,12 +99,14 @@ class Sharding {
       : mesh_(std::move(mesh)),
         tensor_(std::move(tensor)),
         placements_(std::move(placements)),
-        cuts_(std::move(cuts)) {}
+        cuts_(std::move(cuts)),
+        hash_(absl::HashOf(mesh_, tensor_.dtype, tensor_.shape, placements_, cuts_)) {}
 
   DeviceMesh mesh_;
   TensorType tensor_;
   std::vector<Placement> placements_;
   std::vector<Cuts> cuts_;
+  size_t hash_;  // of all the others: shardings are looked up in every call that redistributes
 };
 
 }  // namespace meshift

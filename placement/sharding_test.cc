@@ -100,8 +100,17 @@ TEST(Sharding, RaggedCutIsOutermost) {
   EXPECT_EQ(RowsPerRank(nested), (Rows{2, 0, 3, 1, 0, 2}));
   EXPECT_EQ(nested.LocalBox(4), (Box{{3}, {0}}));
   EXPECT_EQ(nested, Make("f32[8]", "a=2,b=3", "S(0)[1],S(0){3,0,5}[0]"));
+}
+
+TEST(Sharding, RaggedCutOfPlainSizesIsPlain) {
+  EXPECT_EQ(Make("f32[8]", "a=3", "S(0){3,3,2}"), Make("f32[8]", "a=3", "S(0)"));
+  EXPECT_EQ(Make("f32[3]", "a=4", "S(0){1,1,1,0}").PlacementsText(), "S(0)");
+  EXPECT_EQ(Make("f32[0]", "a=2", "S(0){0,0}").PlacementsText(), "S(0)");
+  EXPECT_EQ(Make("f32[8]", "a=3", "S(0){3,2,3}").PlacementsText(), "S(0){3,2,3}");
+  // It keeps its place, which a plain cut has to write.
+  EXPECT_EQ(Make("f32[8]", "a=2,b=3", "S(0),S(0){3,3,2}").PlacementsText(), "S(0)[1],S(0)[0]");
   EXPECT_EQ(Make("f32[8]", "a=2,b=2,c=1", "S(0)[2],S(0)[1],S(0){8}[0]").PlacementsText(),
-            "S(0)[2],S(0)[1],S(0){8}[0]");
+            "S(0)[2],S(0)[1],S(0)[0]");
 }
 
 TEST(Sharding, RanksInAnotherOrder) {

@@ -68,7 +68,7 @@ Step MakeStep(const Problem& problem, const CostModel& model, StepOp op, const S
   }
   if (IsReduction(op)) {
     step.reduce_op = averages ? ReduceOp::kAvg : reduce_op;
-    step.reduce_order = ReduceOrder::kAny;
+    step.reduce_order = model.ordered() ? ReduceOrder::kAscending : ReduceOrder::kAny;
     if (averages) step.divisor = divisor;
     step.accumulate_dtype = AccumulateDType(*step.wire_dtype);
   }
@@ -141,10 +141,10 @@ LowerBound Bound(const Problem& problem, const CostModel& model) {
         Interval mine{0, problem.extent(k)};
         Interval wanted = mine;
         for (int i = 0; i < before.of[k].size; ++i) {
-          mine = Cut(mine, problem.size(before.of[k][i]), at[before.of[k][i]]);
+          mine = Cut(problem, before.of[k], i, mine, at[before.of[k][i]]);
         }
         for (int i = 0; i < after.of[k].size; ++i) {
-          wanted = Cut(wanted, problem.size(after.of[k][i]), at[after.of[k][i]]);
+          wanted = Cut(problem, after.of[k], i, wanted, at[after.of[k][i]]);
         }
         sum += Overlap(mine, wanted);
       }
@@ -172,7 +172,8 @@ std::string DimNames(const Problem& problem, const Step& step) {
 }  // namespace
 
 Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
-              const PlannerOptions& options, bool exact) {
+              const PlannerOptions& options, const ReductionChoice& choice) {
+  const bool blocks = choice.ordered && options.reduce_block > 0;
   PlanFields fields{.meshes = {problem.mesh()},
                     .from_mesh = 0,
                     .to_mesh = 0,
@@ -191,6 +192,17 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
   if (options.reduce_dtype) {
     fields.inputs.options.emplace_back("reduce_dtype", std::string(Name(*options.reduce_dtype)));
   }
+  if (options.ragged_sizes != RaggedSizes::kCost) {
+    fields.inputs.options.emplace_back("ragged_sizes", std::string(Name(options.ragged_sizes)));
+  }
+  if (!options.ordered_reductions) fields.inputs.options.emplace_back("ordered_reductions", "off");
+  if (options.reduce_block > 0) {
+    fields.inputs.options.emplace_back("reduce_block", fmt::format("{}", options.reduce_block));
+  }
+  if (options.reproducibility == Reproducibility::kBatchInvariant) {
+    fields.inputs.options.emplace_back("native_invariance",
+                                       std::string(Name(options.engine.native_invariance)));
+  }
   fields.inputs.engine = options.engine.name();
 
   const auto aligned = [](int64_t bytes) {
@@ -198,11 +210,11 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
                                                    : RoundUp(bytes, kWorkspaceAlignment);
   };
   State before = problem.source();
-  bool reduces = false;
   for (size_t i = 0; i < path.moves.size(); ++i) {
     const auto& [op, after] = path.moves[i];
     const Traffic traffic = model.Measure(op, before, after);
     Step step = MakeStep(problem, model, op, before, after, traffic);
+    if (blocks && IsReduction(op)) step.reduce_block = options.reduce_block;
     int64_t workspace =
         SaturatingAdd(aligned(traffic.send_pack_bytes), aligned(traffic.receive_pack_bytes));
     if (i > 0) workspace = SaturatingAdd(workspace, aligned(step.bytes_in));
@@ -213,9 +225,8 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
     total.bytes_sent = SaturatingAdd(total.bytes_sent, step.bytes_sent);
     total.est_ns = SaturatingAdd(total.est_ns, step.est_ns);
     if (IsReduction(op)) {
-      reduces = true;
       const DimMask dims = StepDims(problem, op, before, after);
-      if (!exact && fields.kept == Reproducibility::kReplicas &&
+      if (!choice.exact && !choice.ordered && fields.kept == Reproducibility::kReplicas &&
           !IsSingleSourced(problem, before, dims)) {
         fields.kept = Reproducibility::kNone;
         std::string idle;
@@ -236,10 +247,9 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
       SaturatingAdd(problem.MaxBytes(problem.source()), problem.MaxBytes(problem.target())),
       fields.total.workspace_bytes);
   if (fields.kept == Reproducibility::kReplicas) {
-    if (!reduces) {
-      fields.why = "nothing is reduced";
-    } else if (exact) {
-      fields.why = "the reduction is exact in any order";
+    if (!choice.why.empty()) {
+      fields.kept = std::max(fields.kept, fields.asked);
+      fields.why = choice.why;
     } else {
       fields.why = "every value is reduced by one group; the rest is copied";
     }

@@ -6,14 +6,14 @@
 #include "planner/cost.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
+#include "planner/reduction_choice.h"
 #include "planner/search.h"
 #include "planner/state.h"
 
 namespace meshift {
 
-// `exact`: whether the tensor's reductions are exact in any order.
 Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
-              const PlannerOptions& options, bool exact);
+              const PlannerOptions& options, const ReductionChoice& choice);
 
 }  // namespace meshift
 

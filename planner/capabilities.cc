@@ -1,19 +1,38 @@
 #include "planner/capabilities.h"
 
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
 #include "placement/op_table.h"
 
 namespace meshift {
 
-EngineCapabilities EngineCapabilities::Local() {
-  EngineCapabilities local("local");
+std::string_view Name(NativeInvariance invariance) {
+  constexpr std::array<std::string_view, 3> kNames = {"none", "all_reduce", "reduce_scatter"};
+  return kNames[static_cast<size_t>(invariance)];
+}
+
+EngineCapabilities EngineCapabilities::Full(std::string name) {
+  EngineCapabilities full(std::move(name));
   for (int op = 0; op < kNumReduceOps; ++op) {
     for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
       if (CheckReduce(static_cast<ReduceOp>(op), static_cast<DType>(dtype)).ok()) {
-        local.Allow(static_cast<ReduceOp>(op), static_cast<DType>(dtype));
+        full.Allow(static_cast<ReduceOp>(op), static_cast<DType>(dtype));
       }
     }
   }
-  return local;
+  return full;
+}
+
+EngineCapabilities EngineCapabilities::Of(std::string name) {
+  EngineCapabilities engine = Full(std::move(name));
+  if (engine.name() == "local" || engine.name() == "mpi") {
+    engine.native_invariance = NativeInvariance::kReduceScatter;
+  }
+  return engine;
 }
 
 }  // namespace meshift

@@ -1,22 +1,42 @@
-// What an engine can reduce: an explicit input of planning, never asked of a live engine.
+// What an engine can reduce, and promises of it: an explicit input of planning, never asked of a
+// live engine.
 //
 //   EngineCapabilities::Local().CanReduce(ReduceOp::kSum, DType::kBF16);   // true
+//   EngineCapabilities::Of("nccl").native_invariance;                      // kNone
 #ifndef MESHIFT_PLANNER_CAPABILITIES_H_
 #define MESHIFT_PLANNER_CAPABILITIES_H_
 
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "placement/dtype.h"
 #include "placement/placement.h"
 
 namespace meshift {
 
+// Which of an engine's own reductions give an element bits that depend on its contributions and on
+// how its group lies on the topology alone: not on its position, the count, or what else is sent.
+enum class NativeInvariance : uint8_t {
+  kNone,
+  kAllReduce,
+  kReduceScatter,  // all_reduce and reduce_scatter, with equal bits
+};
+std::string_view Name(NativeInvariance invariance);  // "none", "all_reduce", "reduce_scatter"
+
 class EngineCapabilities {
  public:
-  // The in-process engine: every op that is allowed on a dtype at all.
-  static EngineCapabilities Local();
+  // Every op that is allowed on a dtype at all: so is each engine of this project, which reduces by
+  // kernels of its own what its library does not. Nothing is known of its own reductions.
+  static EngineCapabilities Full(std::string name);
+  // The in-process engine, which combines contributions element by element: kReduceScatter.
+  static EngineCapabilities Local() { return Of("local"); }
+  // NCCL, whose ring combines an element in an order that depends on where it lies: kNone.
+  static EngineCapabilities Nccl() { return Of("nccl"); }
+  // Of an engine of this project (cli/engines.h), by its name: "mpi" is as "local".
+  static EngineCapabilities Of(std::string name);
   // An engine that can reduce nothing yet; add with Allow.
   explicit EngineCapabilities(std::string name) : name_(std::move(name)) {}
 
@@ -30,6 +50,7 @@ class EngineCapabilities {
   // Whether the native min and max follow docs/design.md (-0 < +0, NaN wins, canonical), so that
   // they are exact in any order.
   bool min_max_exact = true;
+  NativeInvariance native_invariance = NativeInvariance::kNone;
   const std::string& name() const { return name_; }
 
  private:

@@ -4,18 +4,20 @@
 #include <array>
 
 #include "base/checked_math.h"
+#include "planner/cost_cuts.h"
 #include "planner/geometry.h"
 
 namespace meshift {
+
+using cost_internal::CommonBeginning;
+using cost_internal::Has;
+using cost_internal::IsRaggedBehind;
+
 namespace {
 
 // Groups on meshes of up to this many ranks are looked at one by one; on larger row-major ones a
 // closed form must do.
 constexpr int64_t kMaxListedRanks = 1024;
-// Coordinates of one mesh dim that are looked at for the worst rank of an exchange.
-constexpr int64_t kMaxCoordinates = 16;
-
-bool Has(DimMask mask, int d) { return (mask >> d & 1) != 0; }
 
 int64_t Log2Ceil(int64_t n) {
   int64_t log = 0;
@@ -23,24 +25,13 @@ int64_t Log2Ceil(int64_t n) {
   return log;
 }
 
-// The cuts that both have, from the outermost on.
-CutLists CommonBeginning(const Problem& problem, const CutLists& a, const CutLists& b) {
-  CutLists common;
-  for (int k = 0; k < problem.tensor_rank(); ++k) {
-    for (int i = 0; i < std::min(a.of[k].size, b.of[k].size) && a.of[k][i] == b.of[k][i]; ++i) {
-      common.of[k].Append(a.of[k][i]);
-    }
-  }
-  return common;
-}
-
 // Whether the box that `cuts` leave at a coordinate of the mesh is empty.
 bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate& coordinate) {
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     Interval interval{0, problem.extent(k)};
     for (int i = 0; i < cuts.of[k].size; ++i) {
-      const int d = cuts.of[k][i];
-      interval = Cut(interval, problem.size(d), coordinate[problem.mesh_dim(d)]);
+      const int64_t index = coordinate[problem.mesh_dim(cuts.of[k][i])];
+      interval = Cut(problem, cuts.of[k], i, interval, index);
     }
     if (interval.Length() == 0) return true;
   }
@@ -66,8 +57,12 @@ int64_t FewestSharing(const std::vector<int64_t>& ranks, int64_t domain_size, bo
 
 }  // namespace
 
-CostModel::CostModel(const Problem& problem, const Topology& topology)
-    : problem_(problem), topology_(topology), shapes_(size_t{1} << problem.num_dims()) {}
+CostModel::CostModel(const Problem& problem, const Topology& topology, const CostOptions& options)
+    : problem_(problem),
+      topology_(topology),
+      ragged_(options.ragged),
+      ordered_(options.ordered),
+      shapes_(size_t{1} << problem.num_dims()) {}
 
 int64_t CostModel::GroupSize(DimMask dims) const {
   int64_t size = 1;
@@ -143,6 +138,21 @@ CostModel::GroupShape CostModel::MakeShape(DimMask dims) const {
   return shape;
 }
 
+int64_t CostModel::LeastHopNs() const {
+  int64_t least = topology_.level(0).latency_ns;
+  for (int level = 1; level < topology_.NumLevels(); ++level) {
+    least = std::min(least, topology_.level(level).latency_ns);
+  }
+  return least;
+}
+
+int64_t CostModel::MaxTransferBytes(int64_t ns) const {
+  if (ns < 0) return -1;
+  const __int128 bytes =
+      static_cast<__int128>(ns) * topology_.level(0).bandwidth_bytes_per_us / 1000;
+  return bytes > INT64_MAX ? INT64_MAX : static_cast<int64_t>(bytes);
+}
+
 int64_t CostModel::CopyNs(int64_t bytes) const {
   const TopologyConstants& c = topology_.constants();
   return c.copy_latency_ns + MulDivCeil(bytes, 1000, c.copy_bandwidth_bytes_per_us);
@@ -177,6 +187,8 @@ bool CostModel::IsEven(const CutLists& before, const CutLists& after) const {
   }
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     for (const CutLists* lists : {&before, &after}) {
+      // Ragged cuts of equal sizes are plain ones.
+      if (IsRaggedBehind(parent.of[k], lists->of[k])) return false;
       int64_t pieces = 1;
       for (int i = parent.of[k].size; i < lists->of[k].size; ++i) {
         pieces *= problem_.size(lists->of[k][i]);
@@ -220,7 +232,8 @@ bool CostModel::RanksAscend(absl::Span<const int> order, const CutLists& parent)
 }
 
 // Whether, in every group, the pieces of `cut` in the parent's box lie one behind the
-// other in ascending order of ranks. REQUIRES: the pieces are even.
+// other in ascending order of ranks: so they do where they are one index long on all tensor dims
+// before the last that is cut.
 bool CostModel::IsConsecutive(const CutLists& parent, const CutLists& cut) const {
   absl::InlinedVector<int, kMaxStateDims> order;
   bool open = true;  // every tensor dim so far is cut into pieces of length 1, or is that short
@@ -232,11 +245,21 @@ bool CostModel::IsConsecutive(const CutLists& parent, const CutLists& cut) const
       order.push_back(cut.of[k][i]);
     }
     if (pieces > 1 && !open) return false;
-    for (int64_t extent : ExtentsAfter(problem_, k, parent)) {
-      if (extent != pieces) open = false;
-    }
+    open &= ExtentsAfter(problem_, k, cut).front() == 1;
   }
   return RanksAscend(order, parent);
+}
+
+bool CostModel::IsChosenGather(const State& before, const State& after) const {
+  if (!ragged_ || !problem_.HasRagged()) return false;
+  const CutLists from = problem_.Cuts(before);
+  const CutLists to = problem_.Cuts(after);
+  bool ragged = false;
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    if (CommonLength(from.of[k], to.of[k]) < to.of[k].size) return false;
+    ragged |= to.of[k].size == 0 && from.of[k].outermost != CutSizes::kCeil;
+  }
+  return ragged;
 }
 
 Traffic CostModel::Measure(StepOp op, const State& before, const State& after) const {
@@ -264,8 +287,12 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
   const int64_t n = shape.size;
   const int64_t start = constants.collective_latency_ns;
   const int64_t bytes_before = problem_.MaxBytes(before);
-  const int64_t bytes_after = problem_.MaxBytes(after);
   const bool even = IsEven(cuts_before, cuts_after);
+  if (ordered_ && IsReduction(op)) {
+    traffic.sizes = even ? StepSizes::kEven : StepSizes::kExact;
+    MeasureOrdered(op, before, after, shape, &traffic);
+    return traffic;
+  }
   switch (op) {
     case StepOp::kAllReduce:
       traffic.sizes = StepSizes::kEven;
@@ -274,28 +301,9 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
       traffic.est_ns = start + 2 * shape.latency_ns + RingNs(shape, traffic.bytes_sent);
       return traffic;
     case StepOp::kReduceScatter:
-    case StepOp::kAllGather: {
-      const bool gather = op == StepOp::kAllGather;
-      const CutLists& parent = gather ? cuts_after : cuts_before;
-      const CutLists& cut = gather ? cuts_before : cuts_after;
-      const int64_t block = gather ? bytes_before : bytes_after;
-      const bool packed = !even || !IsConsecutive(parent, cut);
-      traffic.sizes = even ? StepSizes::kEven : StepSizes::kPadded;
-      traffic.bytes_sent = SaturatingMul(n - 1, block);
-      traffic.bytes_received = traffic.bytes_sent;
-      traffic.est_ns = start + shape.latency_ns + RingNs(shape, traffic.bytes_sent);
-      if (packed) {
-        int64_t& whole = gather ? traffic.receive_pack_bytes : traffic.send_pack_bytes;
-        int64_t& own = gather ? traffic.send_pack_bytes : traffic.receive_pack_bytes;
-        whole = SaturatingMul(n, block);
-        traffic.est_ns += CopyNs(whole);
-        if (!even) {
-          own = block;
-          traffic.est_ns += CopyNs(own);
-        }
-      }
-      return traffic;
-    }
+      return MeasureBlocks(/*gather=*/false, before, after, dims);
+    case StepOp::kAllGather:
+      return MeasureBlocks(/*gather=*/true, after, before, dims);
     default:
       break;
   }
@@ -304,271 +312,16 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
   const int64_t bytes = std::max(traffic.bytes_sent, traffic.bytes_received);
   traffic.est_ns = start + shape.latency_ns + constants.message_latency_ns * traffic.messages +
                    DirectNs(shape, bytes, traffic.messages);
-  if (op != StepOp::kPermute) {
-    traffic.send_pack_bytes = traffic.bytes_sent;
+  if (traffic.send_packs) traffic.send_pack_bytes = traffic.bytes_sent;
+  // What stays is copied along with what is packed.
+  if (traffic.send_packs || traffic.bytes_kept > 0) {
+    traffic.est_ns += CopyNs(SaturatingAdd(traffic.send_pack_bytes, traffic.bytes_kept));
+  }
+  if (traffic.receive_packs) {
     traffic.receive_pack_bytes = traffic.bytes_received;
-    traffic.est_ns += CopyNs(traffic.bytes_sent) + CopyNs(traffic.bytes_received);
+    traffic.est_ns += CopyNs(traffic.bytes_received);
   }
   return traffic;
-}
-
-namespace {
-
-// One tensor dim on which something moves, for one length of the parent box along it. Pieces are in
-// ascending order; a piece's index is the row-major index of its cuts' coordinates.
-class MovedDim {
- public:
-  using Dims = absl::InlinedVector<int, kMaxStateDims>;
-
-  // `before`, `after`: the moving cuts. `spread`: the mesh dims whose coordinates a sender's
-  // receivers may differ in.
-  MovedDim(const Problem& problem, Dims before, Dims after, DimMask spread, int64_t extent)
-      : problem_(problem), before_(std::move(before)), after_(std::move(after)) {
-    for (int d : after_) {
-      if (!Has(spread, d)) fixed_.push_back(d);
-    }
-    const std::vector<Interval> old_pieces = Pieces(before_, extent);
-    const std::vector<Interval> new_pieces = Pieces(after_, extent);
-    const int64_t num_fixed = NumPieces(fixed_);
-    sent_.resize(old_pieces.size() * num_fixed);
-    sent_messages_.resize(old_pieces.size() * num_fixed);
-    received_messages_.resize(new_pieces.size());
-    for (size_t b = 0, a = 0; b < old_pieces.size() && a < new_pieces.size();) {
-      if (const int64_t overlap = Overlap(old_pieces[b], new_pieces[a]); overlap > 0) {
-        const size_t at = b * num_fixed + FixedIndex(static_cast<int64_t>(a));
-        sent_[at] += overlap;
-        ++sent_messages_[at];
-        ++received_messages_[a];
-      }
-      // On to the next of whichever ends first; of both, as long as there is an old one.
-      const bool both = old_pieces[b].end == new_pieces[a].end && b + 1 < old_pieces.size();
-      if (old_pieces[b].end < new_pieces[a].end || both) {
-        ++b;
-      } else {
-        ++a;
-      }
-    }
-    old_pieces_ = old_pieces;
-    new_pieces_ = new_pieces;
-  }
-
-  const Dims& before() const { return before_; }
-  const Dims& after() const { return after_; }
-
-  // For the rank at these coordinates, along this dim: its piece before, its piece after, what both
-  // have in common, and how much of the former receivers take, in how many parts.
-  struct View {
-    int64_t before, after, own, sent, sent_messages, received_messages;
-  };
-  View At(const std::array<int64_t, kMaxStateDims>& at) const {
-    const size_t b = Index(before_, at);
-    const size_t a = Index(after_, at);
-    const size_t s = b * NumPieces(fixed_) + Index(fixed_, at);
-    return {old_pieces_[b].Length(),
-            new_pieces_[a].Length(),
-            Overlap(old_pieces_[b], new_pieces_[a]),
-            sent_[s],
-            sent_messages_[s],
-            received_messages_[a]};
-  }
-
- private:
-  int64_t NumPieces(const Dims& dims) const {
-    int64_t count = 1;
-    for (int d : dims) count *= problem_.size(d);
-    return count;
-  }
-  size_t Index(const Dims& dims, const std::array<int64_t, kMaxStateDims>& at) const {
-    int64_t index = 0;
-    for (int d : dims) index = index * problem_.size(d) + at[d];
-    return static_cast<size_t>(index);
-  }
-  // Of the new piece `index`: the index over fixed_.
-  size_t FixedIndex(int64_t index) const {
-    std::array<int64_t, kMaxStateDims> at = {};
-    for (size_t i = after_.size(); i-- > 0;) {
-      at[after_[i]] = index % problem_.size(after_[i]);
-      index /= problem_.size(after_[i]);
-    }
-    return Index(fixed_, at);
-  }
-  std::vector<Interval> Pieces(const Dims& dims, int64_t extent) const {
-    std::vector<Interval> pieces = {{0, extent}};
-    for (int d : dims) {
-      std::vector<Interval> next;
-      next.reserve(pieces.size() * problem_.size(d));
-      for (const Interval& piece : pieces) {
-        for (int64_t i = 0; i < problem_.size(d); ++i) {
-          next.push_back(Cut(piece, problem_.size(d), i));
-        }
-      }
-      pieces = std::move(next);
-    }
-    return pieces;
-  }
-
-  const Problem& problem_;
-  Dims before_;
-  Dims after_;
-  Dims fixed_;  // of after_: where a sender's receivers share its coordinate
-  std::vector<Interval> old_pieces_;
-  std::vector<Interval> new_pieces_;
-  std::vector<int64_t> sent_;  // by old piece and fixed coordinates
-  std::vector<int64_t> sent_messages_;
-  std::vector<int64_t> received_messages_;  // by new piece
-};
-
-// Coordinates of a mesh dim that are looked at: of a large one the ends and the middle.
-absl::InlinedVector<int64_t, kMaxCoordinates> WorthALook(int64_t n) {
-  absl::InlinedVector<int64_t, kMaxCoordinates> list;
-  for (int64_t i = 0; i < n; ++i) {
-    if (n > kMaxCoordinates && i == 4) {
-      list.push_back(n / 2);
-      i = n - 4;
-    }
-    list.push_back(i);
-  }
-  return list;
-}
-
-// Calls fn() with every combination of those coordinates of `dims` in *at.
-template <typename Fn>
-void ForEachCoordinate(const Problem& problem, absl::Span<const int> dims,
-                       std::array<int64_t, kMaxStateDims>* at, const Fn& fn) {
-  absl::InlinedVector<absl::InlinedVector<int64_t, kMaxCoordinates>, 4> lists;
-  for (int d : dims) lists.push_back(WorthALook(problem.size(d)));
-  absl::InlinedVector<size_t, kMaxStateDims> index(dims.size(), 0);
-  for (size_t i = 0; i < dims.size(); ++i) (*at)[dims[i]] = lists[i][0];
-  while (true) {
-    fn();
-    size_t i = dims.size();
-    while (i > 0 && ++index[i - 1] == lists[i - 1].size()) {
-      --i;
-      index[i] = 0;
-      (*at)[dims[i]] = lists[i][0];
-    }
-    if (i == 0) return;
-    (*at)[dims[i - 1]] = lists[i - 1][index[i - 1]];
-  }
-}
-
-}  // namespace
-
-// The worst rank's messages of an all_to_all, a permute or an exchange.
-//
-// Along one tensor dim a rank's interval depends on the coordinates of that dim's cuts alone, so a
-// box's volume is a product over tensor dims, and so is a sum over all receivers whose coordinates
-// vary freely. Only the rank itself is enumerated: its coordinates on the moving dims, and the
-// lengths that the parent box can have.
-void CostModel::MeasureMessages(StepOp op, const State& before, const State& after,
-                                Traffic* traffic) const {
-  const CutLists cuts_before = problem_.Cuts(before);
-  const CutLists cuts_after = problem_.Cuts(after);
-  const CutLists parent = CommonBeginning(problem_, cuts_before, cuts_after);
-  DimMask cut_before = 0;  // moving cuts before the step: other coordinates are other holders
-  DimMask cut_after = 0;
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    if (problem_.extent(k) == 0) return;
-    for (int i = parent.of[k].size; i < cuts_before.of[k].size; ++i) {
-      cut_before |= DimMask{1} << cuts_before.of[k][i];
-    }
-    for (int i = parent.of[k].size; i < cuts_after.of[k].size; ++i) {
-      cut_after |= DimMask{1} << cuts_after.of[k][i];
-    }
-  }
-  // Times the items along tensor dims that nothing moves.
-  int64_t still = problem_.item_bytes(before.stage());
-  absl::InlinedVector<absl::InlinedVector<MovedDim, 2>, 4> moved;  // by tensor dim and extent
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    MovedDim::Dims dims_before;
-    MovedDim::Dims dims_after;
-    for (int i = parent.of[k].size; i < cuts_before.of[k].size; ++i) {
-      dims_before.push_back(cuts_before.of[k][i]);
-    }
-    for (int i = parent.of[k].size; i < cuts_after.of[k].size; ++i) {
-      dims_after.push_back(cuts_after.of[k][i]);
-    }
-    const Extents extents = ExtentsAfter(problem_, k, parent);
-    if (dims_before.empty() && dims_after.empty()) {
-      still *= extents.front();
-      continue;
-    }
-    moved.emplace_back();
-    for (int64_t extent : extents) {
-      moved.back().emplace_back(problem_, dims_before, dims_after, cut_before, extent);
-    }
-  }
-  int64_t copies = 1;  // receivers alike but for coordinates that cut nothing after
-  MovedDim::Dims moving;
-  MovedDim::Dims only_before;  // sorted by size, then mesh order
-  MovedDim::Dims only_after;
-  for (int d = 0; d < problem_.num_dims(); ++d) {
-    if (Has(cut_before | cut_after, d)) moving.push_back(d);
-    if (Has(cut_before & ~cut_after, d)) {
-      copies *= problem_.size(d);
-      only_before.push_back(d);
-    }
-    if (Has(cut_after & ~cut_before, d)) only_after.push_back(d);
-  }
-  for (MovedDim::Dims* dims : {&only_before, &only_after}) {
-    std::stable_sort(dims->begin(), dims->end(),
-                     [&](int x, int y) { return problem_.size(x) < problem_.size(y); });
-  }
-
-  const auto bytes = [still](__int128 elements) {
-    const __int128 product = elements * still;
-    return product > INT64_MAX ? INT64_MAX : static_cast<int64_t>(product);
-  };
-  std::array<int64_t, kMaxStateDims> at = {};
-  absl::InlinedVector<const MovedDim*, 4> chosen(moved.size());
-  const auto visit = [&] {
-    __int128 sent = copies;  // elements; never more than 2^31 ranks times 2^63
-    __int128 received = 1;
-    int64_t sent_messages = copies;
-    int64_t received_messages = 1;
-    int64_t own = 1;
-    int64_t volume = 1;
-    for (const MovedDim* dim : chosen) {
-      const MovedDim::View view = dim->At(at);
-      sent *= view.sent;
-      sent_messages *= view.sent_messages;
-      received *= view.after;
-      received_messages *= view.received_messages;
-      own *= view.own;
-      volume *= view.before;
-    }
-    if (op != StepOp::kPermute) {
-      const int64_t self = own > 0 ? 1 : 0;
-      traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(sent - own));
-      traffic->bytes_received = std::max(traffic->bytes_received, bytes(received - own));
-      traffic->messages =
-          std::max({traffic->messages, sent_messages - self, received_messages - self});
-      return;
-    }
-    // One box out, one box in; nothing where the rank keeps its own.
-    bool stays = true;
-    for (const MovedDim* dim : chosen) {
-      for (size_t i = 0; i < dim->before().size(); ++i) {
-        stays &= at[dim->before()[i]] == at[dim->after()[i]];
-      }
-    }
-    for (size_t i = 0; i < only_after.size(); ++i) {
-      stays &= at[only_after[i]] == at[only_before[i]];
-    }
-    if (stays || volume == 0) return;
-    traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(volume));
-    traffic->bytes_received = traffic->bytes_sent;
-    traffic->messages = 1;
-  };
-  // Every combination of the parent's lengths.
-  absl::InlinedVector<size_t, 4> index(moved.size(), 0);
-  while (true) {
-    for (size_t i = 0; i < moved.size(); ++i) chosen[i] = &moved[i][index[i]];
-    ForEachCoordinate(problem_, moving, &at, visit);
-    size_t i = moved.size();
-    while (i > 0 && ++index[i - 1] == moved[i - 1].size()) index[--i] = 0;
-    if (i == 0) return;
-  }
 }
 
 }  // namespace meshift

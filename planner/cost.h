@@ -16,6 +16,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/checked_math.h"
 #include "mesh/topology.h"
 #include "planner/plan.h"
 #include "planner/state.h"
@@ -27,24 +28,53 @@ struct Traffic {
   int64_t bytes_sent = 0;       // worst rank
   int64_t bytes_received = 0;   // worst rank
   int64_t messages = 0;         // sent or received, worst rank
+  int64_t bytes_kept = 0;       // of what messages could carry: what stays, worst rank
+  bool send_packs = false;      // of messages: not all are runs of what is sent, of what is
+  bool receive_packs = false;   // received into
   int64_t send_pack_bytes = 0;  // workspace for what is sent, and for what is received
   int64_t receive_pack_bytes = 0;
   std::optional<StepSizes> sizes;  // null for local steps
   int64_t est_ns = 0;
 };
 
+struct CostOptions {
+  // The sizes of gathers and scatters over ragged cuts, kPadded or kExact; none: whichever is
+  // cheaper.
+  std::optional<StepSizes> ragged = std::nullopt;
+  // Reductions are in ascending order of coordinates.
+  bool ordered = false;
+};
+
 class CostModel {
  public:
-  CostModel(const Problem& problem, const Topology& topology);
+  CostModel(const Problem& problem, const Topology& topology, const CostOptions& options = {});
 
   // REQUIRES: `op` leads from `before` to `after` (ForEachTransition, or an exchange).
   Traffic Measure(StepOp op, const State& before, const State& after) const;
+
+  // Whether an all_gather over a ragged cut leads from `before` to `after`, and its sizes were
+  // chosen: then no exchange should.
+  bool IsChosenGather(const State& before, const State& after) const;
 
   // No collective takes less time; no byte of a worst rank either.
   int64_t LeastCollectiveNs() const { return topology_.constants().collective_latency_ns; }
   int64_t LeastTransferNs(int64_t bytes) const {
     return bytes / topology_.level(0).bandwidth_bytes_per_us * 1000;
   }
+  bool ordered() const { return ordered_; }
+  // The least latency of a message; a closer bound on the time of bytes of a worst rank, and the
+  // bytes that take no more than `ns` by it (-1: not even none).
+  int64_t LeastHopNs() const;
+  int64_t TransferNs(int64_t bytes) const {
+    return MulDivCeil(bytes, 1000, topology_.level(0).bandwidth_bytes_per_us);
+  }
+  int64_t MaxTransferBytes(int64_t ns) const;
+  // What a collective over `dims` takes before any byte, and one message more.
+  int64_t StartNs(DimMask dims) const {
+    return topology_.constants().collective_latency_ns + Shape(dims).latency_ns;
+  }
+  int64_t MessageNs() const { return topology_.constants().message_latency_ns; }
+  int64_t CopyNs(int64_t bytes) const;  // of a local copy
   // Members of the group over `dims`, and how many such groups there are.
   int64_t GroupSize(DimMask dims) const;
   int64_t NumGroups(DimMask dims) const;
@@ -64,15 +94,22 @@ class CostModel {
   // `messages` messages, whose shares across the levels are the worst that the group allows.
   int64_t RingNs(const GroupShape& shape, int64_t bytes) const;
   int64_t DirectNs(const GroupShape& shape, int64_t bytes, int64_t messages) const;
-  int64_t CopyNs(int64_t bytes) const;
 
+  // An all_gather (or reduce_scatter) from `cut` to `parent` (or back) over `dims`.
+  Traffic MeasureBlocks(bool gather, const State& parent, const State& cut, DimMask dims) const;
+  // The most items that members of a group have together beyond the smallest box.
+  int64_t ItemsButSmallest(const CutLists& parent, const CutLists& cut) const;
   bool IsEven(const CutLists& before, const CutLists& after) const;
   bool IsConsecutive(const CutLists& parent, const CutLists& cut) const;
   bool RanksAscend(absl::Span<const int> order, const CutLists& parent) const;
+  void MeasureOrdered(StepOp op, const State& before, const State& after, const GroupShape& shape,
+                      Traffic* traffic) const;
   void MeasureMessages(StepOp op, const State& before, const State& after, Traffic* traffic) const;
 
   const Problem& problem_;
   const Topology topology_;
+  const std::optional<StepSizes> ragged_;
+  const bool ordered_;
   mutable std::vector<std::optional<GroupShape>> shapes_;  // by mask
 };
 

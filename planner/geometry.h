@@ -1,4 +1,4 @@
-// Lengths and intervals that nested ceil cuts give, without a list of ranks.
+// Lengths and intervals that nested cuts give, without a list of ranks.
 //
 //   ExtentsAfter(problem, 0, cuts);                 // {3, 1}: lengths that pieces of dim 0 have
 //   Interval piece = Piece(5, {2, 2}, {0, 1});      // [2, 3): 5 in two, and the first part in two
@@ -32,6 +32,14 @@ inline Interval Cut(const Interval& whole, int64_t n, int64_t i) {
           std::min(whole.end, whole.begin + chunk * (i + 1))};
 }
 
+// Piece `index` of an interval under cut i of `list`.
+inline Interval Cut(const Problem& problem, const CutLists::List& list, int i,
+                    const Interval& whole, int64_t index) {
+  if (i > 0 || list.outermost == CutSizes::kCeil) return Cut(whole, problem.size(list[i]), index);
+  const absl::Span<const int64_t> begins = problem.begins(list[0], list.outermost);
+  return {begins[index], begins[index + 1]};
+}
+
 // The distinct lengths other than 0 of the pieces of tensor dim k under `cuts`, longest first.
 using Extents = absl::InlinedVector<int64_t, 4>;
 inline Extents ExtentsAfter(const Problem& problem, int k, const CutLists& cuts) {
@@ -40,16 +48,20 @@ inline Extents ExtentsAfter(const Problem& problem, int k, const CutLists& cuts)
   for (int i = 0; i < cuts.of[k].size; ++i) {
     const int64_t n = problem.size(cuts.of[k][i]);
     Extents next;
-    const auto add = [&next](int64_t extent) {
-      if (extent > 0 && std::find(next.begin(), next.end(), extent) == next.end()) {
-        next.push_back(extent);
+    if (i == 0 && cuts.of[k].outermost != CutSizes::kCeil) {
+      for (int64_t piece = 0; piece < n; ++piece) {
+        const int64_t length = Cut(problem, cuts.of[k], 0, {}, piece).Length();
+        if (length > 0) next.push_back(length);
       }
-    };
-    for (int64_t extent : extents) {
-      const int64_t chunk = CeilDiv(extent, n);
-      add(extent >= chunk ? chunk : 0);
-      add(extent % chunk);
+    } else {
+      for (int64_t extent : extents) {
+        const int64_t chunk = CeilDiv(extent, n);
+        next.push_back(chunk);
+        if (extent % chunk > 0) next.push_back(extent % chunk);
+      }
     }
+    std::sort(next.begin(), next.end());
+    next.erase(std::unique(next.begin(), next.end()), next.end());
     extents = std::move(next);
   }
   std::sort(extents.rbegin(), extents.rend());

@@ -53,7 +53,7 @@ class PerDim {
   bool IsAsWanted(int d) const {
     if (target().IsShard(d)) {
       return state_.IsShard(d) && state_.tensor_dim(d) == target().tensor_dim(d) &&
-             OuterCutsMatch(d);
+             state_.cut_sizes(d) == target().cut_sizes(d) && OuterCutsMatch(d);
     }
     return !state_.IsShard(d) && state_.IsPartial(d) == target().IsPartial(d);
   }
@@ -112,6 +112,9 @@ class PerDim {
                       : state_.IsShard(d) ? StepOp::kAllToAll
                                           : StepOp::kSlice;
     state_.SetShard(d, target().tensor_dim(d), target().place(d));
+    if (target().cut_sizes(d) != CutSizes::kCeil) {
+      state_.SetRagged(d, target().tensor_dim(d), target().cut_sizes(d));
+    }
     path_.moves.push_back({op, state_});
   }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <charconv>
 
 #include "base/status.h"
 
@@ -35,20 +36,6 @@ std::string MeshDimNames(const Step& step) {
   std::vector<std::string> names;
   for (int d : step.mesh_dims) names.push_back(step.after.mesh().dim(d).name);
   return JoinOrDash(names);
-}
-
-template <typename T>
-std::string NumberOrDash(const std::optional<T>& value) {
-  return value ? fmt::format("{}", *value) : "-";
-}
-
-template <typename T>
-std::string NameOrDash(const std::optional<T>& value) {
-  return value ? std::string(Name(*value)) : "-";
-}
-
-std::string ChangeOfDType(DType before, DType after) {
-  return before == after ? "" : fmt::format(" dtype {}", Name(after));
 }
 
 }  // namespace
@@ -140,28 +127,74 @@ std::optional<DType> Plan::reduce_dtype() const {
   return std::nullopt;
 }
 
+// Appended piece by piece: every plan that is made says this text once, for its fingerprint.
 std::string Plan::CanonicalText() const {
   const PlanFields& f = fields();
-  std::string text = "meshift.plan 1\n";
-  auto out = std::back_inserter(text);
-  for (const DeviceMesh& mesh : f.meshes) fmt::format_to(out, "mesh {}\n", mesh.ToString());
-  fmt::format_to(out, "tensor {}\n", f.from.tensor().ToString());
-  fmt::format_to(out, "from {} {}\n", f.from_mesh, f.from.PlacementsText());
-  fmt::format_to(out, "to {} {}{}\n", f.to_mesh, f.to.PlacementsText(),
-                 ChangeOfDType(f.from.dtype(), f.to.dtype()));
+  std::string text;
+  text.reserve(256 * (1 + f.steps.size()));
+  const auto add = [&text](const auto&... parts) { (text.append(std::string_view(parts)), ...); };
+  const auto add_number = [&text](std::optional<int64_t> value) {
+    if (!value) {
+      text += '-';
+      return;
+    }
+    std::array<char, 20> digits;
+    text.append(digits.data(),
+                std::to_chars(digits.data(), digits.data() + digits.size(), *value).ptr);
+  };
+  const auto add_name = [&](const auto& value) { add(value ? Name(*value) : "-"); };
+  // add_item(i) for each of `items`, between commas.
+  const auto add_list = [&](const DimSet& items, auto add_item) {
+    if (items.empty()) text += '-';
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (i > 0) text += ',';
+      add_item(items[i]);
+    }
+  };
+  const auto add_change = [&](DType before, DType after) {
+    if (before != after) add(" dtype ", Name(after));
+  };
+  add("meshift.plan 1\n");
+  for (const DeviceMesh& mesh : f.meshes) add("mesh ", mesh.ToString(), "\n");
+  add("tensor ", f.from.tensor().ToString(), "\nfrom ");
+  add_number(f.from_mesh);
+  add(" ", f.from.PlacementsText(), "\nto ");
+  add_number(f.to_mesh);
+  add(" ", f.to.PlacementsText());
+  add_change(f.from.dtype(), f.to.dtype());
   DType dtype = f.from.dtype();
   for (const Step& s : f.steps) {
-    fmt::format_to(
-        out,
-        "step {} mesh {} dims {} group_size {} groups {} tensor_dims {} reduce {} {} divisor {} "
-        "sizes {} wire {} accumulate {} after {}{}\n",
-        Name(s.op), s.mesh, MeshDimNames(s), NumberOrDash(s.group_size), NumberOrDash(s.groups),
-        s.tensor_dims.empty() ? "-" : fmt::format("{}", fmt::join(s.tensor_dims, ",")),
-        NameOrDash(s.reduce_op), NameOrDash(s.reduce_order), NumberOrDash(s.divisor),
-        NameOrDash(s.sizes), NameOrDash(s.wire_dtype), NameOrDash(s.accumulate_dtype),
-        s.after.PlacementsText(), ChangeOfDType(dtype, s.after.dtype()));
+    add("\nstep ", Name(s.op), " mesh ");
+    add_number(s.mesh);
+    add(" dims ");
+    add_list(s.mesh_dims, [&](int d) { add(s.after.mesh().dim(d).name); });
+    add(" group_size ");
+    add_number(s.group_size);
+    add(" groups ");
+    add_number(s.groups);
+    add(" tensor_dims ");
+    add_list(s.tensor_dims, add_number);
+    add(" reduce ");
+    add_name(s.reduce_op);
+    add(" ");
+    add_name(s.reduce_order);
+    if (s.reduce_block) {
+      add(" block ");
+      add_number(s.reduce_block);
+    }
+    add(" divisor ");
+    add_number(s.divisor);
+    add(" sizes ");
+    add_name(s.sizes);
+    add(" wire ");
+    add_name(s.wire_dtype);
+    add(" accumulate ");
+    add_name(s.accumulate_dtype);
+    add(" after ", s.after.PlacementsText());
+    add_change(dtype, s.after.dtype());
     dtype = s.after.dtype();
   }
+  text += '\n';
   return text;
 }
 

@@ -52,7 +52,7 @@ enum class ReduceOrder : uint8_t { kAny, kAscending };
 std::string_view Name(ReduceOrder order);  // "any", "ascending"
 absl::StatusOr<ReduceOrder> ParseReduceOrder(std::string_view name);
 // Within every group: kEven, all members' boxes have one size before the step, and one after it;
-// else kPadded to the largest, or kExact, messages as long as their boxes.
+// else kPadded to the largest, or kExact, messages or blocks as long as their boxes.
 enum class StepSizes : uint8_t { kEven, kPadded, kExact };
 std::string_view Name(StepSizes sizes);  // "even", "padded", "exact"
 absl::StatusOr<StepSizes> ParseStepSizes(std::string_view name);
@@ -69,6 +69,8 @@ struct Step {
   DimSet tensor_dims;                 // whose cut changes
   std::optional<ReduceOp> reduce_op;  // null where nothing is reduced, as is reduce_order
   std::optional<ReduceOrder> reduce_order;
+  // Ascending: so many consecutive coordinates are combined first. Null: one after another.
+  std::optional<int64_t> reduce_block = std::nullopt;
   std::optional<int64_t> divisor;  // avg: the product of the avg dims of the step
   std::optional<StepSizes> sizes;  // null for local steps, as is wire_dtype
   std::optional<DType> wire_dtype;

@@ -54,6 +54,7 @@ Json StepToJson(const Step& step, DType before) {
                {"sizes", NameOrNull(step.sizes)},
                {"wire_dtype", NameOrNull(step.wire_dtype)},
                {"accumulate_dtype", NameOrNull(step.accumulate_dtype)}};
+  if (step.reduce_block) json["reduce_block"] = *step.reduce_block;
   if (step.after.dtype() != before) json["dtype"] = std::string(Name(step.after.dtype()));
   json["after"] = step.after.PlacementsText();
   json["bytes_in"] = step.bytes_in;
@@ -270,6 +271,9 @@ absl::StatusOr<Step> Reader::ReadStep(const Json& json) {
   MESHIFT_ASSIGN_OR_RETURN(step.group_size, OptionalInteger(json, "group_size"));
   MESHIFT_ASSIGN_OR_RETURN(step.groups, OptionalInteger(json, "groups"));
   MESHIFT_ASSIGN_OR_RETURN(step.divisor, OptionalInteger(json, "divisor"));
+  if (json.contains("reduce_block")) {
+    MESHIFT_ASSIGN_OR_RETURN(step.reduce_block, OptionalInteger(json, "reduce_block"));
+  }
   MESHIFT_ASSIGN_OR_RETURN(step.reduce_op,
                            OptionalName<ReduceOp>(json, "reduce_op", "reduce_op", ParseReduceOp));
   MESHIFT_ASSIGN_OR_RETURN(

@@ -259,7 +259,15 @@ absl::Status Reader::ReadInputs() {
 absl::Status Reader::ReadReduction(std::string_view token, Json* step) {
   const size_t colon = token.find(':');
   if (colon != std::string_view::npos) {
-    const std::string_view order = token.substr(colon + 1);
+    std::string_view order = token.substr(colon + 1);
+    if (const size_t block = order.find(':'); block != std::string_view::npos) {
+      const std::string_view rest = rest_;
+      rest_ = order.substr(block + 1);
+      MESHIFT_ASSIGN_OR_RETURN((*step)["reduce_block"], Integer());
+      if (!rest_.empty()) return Unexpected("the end of a block");
+      rest_ = rest;
+      order = order.substr(0, block);
+    }
     (*step)["reduce_order"] = order == "-" ? Json(nullptr) : Json(std::string(order));
     token = token.substr(0, colon);
   }

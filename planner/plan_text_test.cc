@@ -14,7 +14,7 @@ namespace meshift {
 namespace {
 
 Step MakeStep(StepOp op, const Sharding& after) {
-  return {op, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, after};
+  return {op, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, after};
 }
 
 PlanFields SliceReduceGather() {
@@ -107,6 +107,28 @@ TEST(PlanText, APromiseThatIsNotKeptSaysSo) {
   ExpectReadsBack(Plan::Seal(fields));
 }
 
+TEST(PlanText, OrderedInBlocks) {
+  PlanFields fields = SliceReduceGather();
+  Step& reduce = fields.steps[1];
+  reduce.reduce_op = ReduceOp::kAvg;
+  reduce.divisor = 4;
+  reduce.reduce_order = ReduceOrder::kAscending;
+  const Plan plain = Plan::Seal(fields);
+  reduce.reduce_block = 2;
+  const Plan plan = Plan::Seal(fields);
+  EXPECT_NE(PlanToText(plan).find("  avg/4:ascending:2 f32 even\n"), std::string::npos)
+      << PlanToText(plan);
+  EXPECT_NE(plan.CanonicalText().find(" reduce avg ascending block 2 divisor 4 "),
+            std::string::npos)
+      << plan.CanonicalText();
+  EXPECT_NE(plan.fingerprint(), plain.fingerprint());
+  ExpectReadsBack(plan);
+  PlanFault fault;
+  const absl::StatusOr<Plan> again = PlanFromJson(PlanToJson(plan), &fault);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, plan);
+}
+
 TEST(PlanText, APlanWithoutSteps) {
   PlanFields fields = SliceReduceGather();
   fields.from = fields.to;
@@ -147,6 +169,8 @@ TEST(PlanText, ReadsBackWhateverAPlanMaySay) {
   gather.accumulate_dtype = DType::kF64;
   gather.divisor = 7;
   gather.reduce_order = ReduceOrder::kAscending;
+  gather.reduce_block = INT64_MAX;
+  slice.reduce_block = -1;
   gather.tensor_dims = {0, 1};
   gather.bytes_in = (int64_t{1} << 60) + (int64_t{1} << 58);
   fields.total.collectives = 1;

@@ -1,48 +1,19 @@
 #include "planner/planner.h"
 
+#include <array>
 #include <optional>
+#include <string_view>
 
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "planner/assemble.h"
 #include "planner/cost.h"
 #include "planner/per_dim.h"
+#include "planner/reduction_choice.h"
 #include "planner/search.h"
 #include "planner/state.h"
 
 namespace meshift {
-namespace {
-
-// Whether all reductions that the problem needs are exact; an error if the engine cannot do one.
-absl::StatusOr<bool> CheckReductions(const Problem& problem, const PlannerOptions& options) {
-  const DType dtype = problem.dtype(problem.reduce_stage());
-  bool exact = true;
-  int averaged = 0;
-  int reduced = 0;
-  for (int d = 0; d < problem.num_dims(); ++d) {
-    if (!problem.source().IsPartial(d) || problem.StaysPartial(d)) continue;
-    const ReduceOp op = problem.source().op(d);
-    if (!options.engine.CanReduce(op, dtype)) {
-      return Unimplemented("engine '{}' cannot reduce {} by {}", options.engine.name(), Name(dtype),
-                           Name(op));
-    }
-    exact &= IsExact(op, dtype);
-    if (op == ReduceOp::kMin || op == ReduceOp::kMax) {
-      exact &= IsInteger(dtype) || options.engine.min_max_exact;
-    }
-    averaged += op == ReduceOp::kAvg ? 1 : 0;
-    ++reduced;
-  }
-  if (options.planner == PlannerKind::kPerDim && averaged > 0 && reduced > 1 && IsInteger(dtype)) {
-    return Unimplemented(
-        "the per-dim planner cannot average {} and reduce over {} mesh dims: a step would truncate "
-        "before the last sum",
-        Name(dtype), reduced);
-  }
-  return exact;
-}
-
-}  // namespace
 
 std::string_view Name(PlannerKind kind) { return kind == PlannerKind::kBest ? "best" : "per-dim"; }
 
@@ -52,26 +23,34 @@ absl::StatusOr<PlannerKind> ParsePlannerKind(std::string_view name) {
   return InvalidArgument("'{}' is no planner; known are best, per-dim", name);
 }
 
+std::string_view Name(RaggedSizes sizes) {
+  constexpr std::array<std::string_view, 3> kNames = {"cost", "max", "sum"};
+  return kNames[static_cast<size_t>(sizes)];
+}
+
+absl::StatusOr<RaggedSizes> ParseRaggedSizes(std::string_view name) {
+  for (const RaggedSizes sizes : {RaggedSizes::kCost, RaggedSizes::kMax, RaggedSizes::kSum}) {
+    if (Name(sizes) == name) return sizes;
+  }
+  return InvalidArgument("'{}' is no choice of ragged sizes; known are cost, max, sum", name);
+}
+
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options) {
-  if (options.reproducibility > Reproducibility::kReplicas) {
-    return Unimplemented(
-        "reproducibility '{}' is not planned by this version; none and replicas are",
-        Name(options.reproducibility));
-  }
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
-  MESHIFT_ASSIGN_OR_RETURN(const bool exact, CheckReductions(problem, options));
-  const CostModel model(problem, options.topology);
+  MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
+  CostOptions cost{.ordered = choice.ordered};
+  if (options.ragged_sizes == RaggedSizes::kMax) cost.ragged = StepSizes::kPadded;
+  if (options.ragged_sizes == RaggedSizes::kSum) cost.ragged = StepSizes::kExact;
+  const CostModel model(problem, options.topology, cost);
   if (options.planner == PlannerKind::kPerDim) {
-    return Assemble(problem, model, PlanPerDim(problem), options, exact);
+    return Assemble(problem, model, PlanPerDim(problem), options, choice);
   }
-  const TransitionRules rules{
-      .single_sourced = options.reproducibility >= Reproducibility::kReplicas, .exact = exact};
-  const std::optional<Path> path = FindCheapest(problem, model, rules);
+  const std::optional<Path> path = FindCheapest(problem, model, choice.rules);
   if (!path) {
     return Internal("no plan from {} to {}", from.ToString(), to.ToString());
   }
-  return Assemble(problem, model, *path, options, exact);
+  return Assemble(problem, model, *path, options, choice);
 }
 
 }  // namespace meshift

@@ -27,6 +27,15 @@ enum class PlannerKind : uint8_t {
 std::string_view Name(PlannerKind kind);  // "best", "per-dim"
 absl::StatusOr<PlannerKind> ParsePlannerKind(std::string_view name);
 
+// How an all_gather or reduce_scatter over a ragged cut moves its blocks.
+enum class RaggedSizes : uint8_t {
+  kCost,  // the cheaper of the two
+  kMax,   // padded to the largest block
+  kSum,   // exactly, one block behind the other
+};
+std::string_view Name(RaggedSizes sizes);  // "cost", "max", "sum"
+absl::StatusOr<RaggedSizes> ParseRaggedSizes(std::string_view name);
+
 struct PlannerOptions {
   // What the plan must promise about bits. kPerDim asks for it and may not keep it: Plan::kept().
   Reproducibility reproducibility = Reproducibility::kReplicas;
@@ -36,13 +45,23 @@ struct PlannerOptions {
   // The dtype in which partial values are reduced; none: the source's where the cast to the
   // target's is exact, else the one that sums of the source's are formed in (docs/plan_format.md).
   std::optional<DType> reduce_dtype = std::nullopt;
+  RaggedSizes ragged_sizes = RaggedSizes::kCost;
+  // Whether contributions may be combined in a fixed order, by messages and local sums, where the
+  // promise needs that. Else kOrdered is refused, and kBatchInvariant where the engine's own
+  // reductions do not keep it.
+  bool ordered_reductions = true;
+  // k > 0: reductions in order combine the contributions of k consecutive coordinates first, then
+  // what comes of these blocks, and round once; bits are a function of k and the contributions.
+  // Needs kOrdered. 0: no blocks.
+  int64_t reduce_block = 0;
 };
 
 // The plan from `from` to `to`, whose dtypes may differ; casts are placed by cost. INVALID_ARGUMENT
 // where the target cannot be reached (another shape, a change of the partial op, S -> P(avg), a
-// cast that does not exist, one that rounds what stays partial); UNIMPLEMENTED for what this
-// version does not plan (another mesh, ragged shards, promises above kReplicas, a dtype the engine
-// cannot reduce).
+// cast that does not exist, one that rounds what stays partial), or blocks without kOrdered;
+// UNIMPLEMENTED for what this
+// version does not plan (another mesh, a dtype the engine cannot reduce); FAILED_PRECONDITION where
+// the promise needs what the options forbid.
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options = {});
 

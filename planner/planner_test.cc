@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "planner/verifier.h"
 
 namespace meshift {
 namespace {
@@ -51,7 +55,10 @@ TEST(PlannerTest, GoldenPlans) {
            // Two tensor dims cut by one reduce-scatter, gathered by one all-gather.
            {"a=2,b=2", "f32[8,6]", "P,P", "S(0),S(1)", "reduce_scatter{a,b} -> S(0),S(1)"},
            {"a=2,b=2", "f32[8,6]", "S(0),S(1)", "R,R", "all_gather{a,b} -> R,R"},
-           {"a=2,b=2", "f32[5,3]", "S(0),S(0)", "R,R", "all_gather{a,b} -> R,R"},
+           // Of unequal rows, sent and received where they lie; of unequal columns, padded.
+           {"a=2,b=2", "f32[5,3]", "S(0),S(0)", "R,R", "exchange{a,b} -> R,R"},
+           {"a=2,b=2", "f32[3,5]", "S(1),S(1)", "R,R", "all_gather{a,b} -> R,R"},
+           {"a=4", "f32[4096,4096]", "S(1)", "R", "all_gather{a} -> R"},
            // Shards that move.
            {"a=4", "f32[8,8]", "S(0)", "S(1)", "all_to_all{a} -> S(1)"},
            {"a=2,b=2", "f32[8]", "S(0),S(0)", "S(0)[1],S(0)[0]", "permute{a,b} -> S(0)[1],S(0)[0]"},
@@ -163,10 +170,18 @@ TEST(PlannerTest, RefusalsNameTheValueAndTheRule) {
             "f32[4]",
             "P",
             "R",
-            {.reproducibility = Reproducibility::kOrdered},
-            absl::StatusCode::kUnimplemented,
-            "'ordered'"},
-           {"a=2", "f32[4]", "S(0){1,3}", "R", {}, absl::StatusCode::kUnimplemented, "{1,3}"},
+            {.reproducibility = Reproducibility::kOrdered, .ordered_reductions = false},
+            absl::StatusCode::kFailedPrecondition,
+            "reproducibility 'ordered' needs reductions in order, which the options forbid"},
+           {"a=2",
+            "f32[4]",
+            "P",
+            "S(0)",
+            {.reproducibility = Reproducibility::kBatchInvariant,
+            .engine = EngineCapabilities::Nccl(),
+            .ordered_reductions = false},
+            absl::StatusCode::kFailedPrecondition,
+            "forbid: engine nccl promises nothing about where an element lies"},
            {"a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2,i=2",
             "f32[4]",
             "P,P,P,P,P,P,P,P,P",
@@ -186,6 +201,74 @@ TEST(PlannerTest, RefusalsNameTheValueAndTheRule) {
     EXPECT_EQ(plan.status().code(), c.code) << plan.status();
     EXPECT_NE(plan.status().ToString().find(c.message), std::string::npos) << plan.status();
   }
+}
+
+std::string PromiseSteps(const std::string& tensor, const std::string& from, const std::string& to,
+                         const PlannerOptions& options) {
+  const auto plan = TryPlan("dp=4,tp=6", tensor, from, to, options);
+  return plan.ok() ? Steps(plan) + " | " + plan->why() : plan.status().ToString();
+}
+
+// One step over what source and target say, whatever it costs, in several groups or not.
+TEST(PlannerTest, OrderedReductions) {
+  const PlannerOptions ordered{.reproducibility = Reproducibility::kOrdered};
+  const std::string why = " | contributions are combined in ascending order of coordinates";
+  EXPECT_EQ(PromiseSteps("f32[]", "P,R", "R,R", ordered), "all_reduce{dp} -> R,R" + why);
+  EXPECT_EQ(PromiseSteps("f32[4096,4096]", "P,P", "R,R", ordered),
+            "all_reduce{dp,tp} -> R,R" + why);
+  EXPECT_EQ(PromiseSteps("f32[4096]", "P,R", "S(0),R", ordered),
+            "reduce_scatter{dp} -> S(0),R" + why);
+  EXPECT_EQ(PromiseSteps("i32[4096]", "P,P", "R,R", ordered),
+            "all_reduce{dp,tp} -> R,R | the reduction is exact in any order");
+  EXPECT_EQ(PromiseSteps("f32[4096]", "S(0),R", "R,R", ordered),
+            "all_gather{dp} -> R,R | nothing is reduced");
+
+  // In blocks, which what is exact does not need.
+  PlannerOptions blocks = ordered;
+  blocks.reduce_block = 5;
+  EXPECT_EQ(PromiseSteps("f32[4096]", "P,R", "S(0),R", blocks),
+            "reduce_scatter{dp} -> S(0),R" + why + ", in blocks of 5");
+  for (const char* dtype : {"f32[8]", "i32[8]"}) {
+    const auto plan = TryPlan("dp=4,tp=6", dtype, "P,P", "R,R", blocks);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->steps()[0].reduce_block,
+              dtype[0] == 'f' ? std::optional<int64_t>(5) : std::nullopt);
+    EXPECT_TRUE(Verify(*plan).ok());
+  }
+  blocks.reproducibility = Reproducibility::kBatchInvariant;
+  EXPECT_EQ(PromiseSteps("i32[8]", "R,R", "R,R", blocks),
+            "INVALID_ARGUMENT: a reduce_block of 5 needs reproducibility 'ordered'; it is "
+            "'batch-invariant'");
+  blocks.reduce_block = -1;
+  EXPECT_EQ(PromiseSteps("i32[8]", "R,R", "R,R", blocks),
+            "INVALID_ARGUMENT: a reduce_block of -1 is below 0");
+}
+
+TEST(PlannerTest, BatchInvariantReductions) {
+  PlannerOptions options{.reproducibility = Reproducibility::kBatchInvariant};
+  const std::string native =
+      " | engine local reduces every element alike, in one step by groups "
+      "that lie alike";
+  const std::string why = " | contributions are combined in ascending order of coordinates: ";
+  EXPECT_EQ(PromiseSteps("f32[4096]", "S(0),P", "S(0),R", options),
+            "all_reduce{tp} -> S(0),R" + native);
+  EXPECT_NE(PromiseSteps("f32[4096]", "P,R", "R,R", options)
+                .find(why + "several groups would reduce the same: tp is replicated"),
+            std::string::npos);
+  options.topology = Topology::Parse("nvlink=4").value();
+  EXPECT_EQ(PromiseSteps("f32[4096]", "S(0),P", "S(0),R", options),
+            "all_reduce{tp} -> S(0),R" + why + "the groups do not lie alike on the topology");
+  options.topology = Topology::Parse("nvlink=8").value();
+  EXPECT_EQ(PromiseSteps("f32[4096]", "P,S(0)", "R,S(0)", options),
+            "all_reduce{dp} -> R,S(0)" + why + "the groups do not lie alike on the topology");
+  options.engine = EngineCapabilities::Nccl();
+  EXPECT_EQ(PromiseSteps("f32[4800]", "P,P", "R,R", options),
+            "all_reduce{dp,tp} -> R,R" + why +
+                "engine nccl promises nothing about where an element lies");
+  options.engine.native_invariance = NativeInvariance::kAllReduce;
+  EXPECT_EQ(PromiseSteps("f32[4096]", "P,P", "S(0),R", options),
+            "reduce_scatter{dp,tp} -> S(0),S(0); all_gather{tp} -> S(0),R" + why +
+                "the reduce_scatter of engine nccl over dp is no all_reduce");
 }
 
 std::string CastSteps(const std::string& from_tensor, const std::string& to_tensor,
@@ -266,6 +349,21 @@ TEST(PlannerTest, RefusesAnotherTensorOrMesh) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(MakePlan(a, *Sharding::Parse("f32[4]", *DeviceMesh::Parse("y=2"), "R")).status().code(),
             absl::StatusCode::kUnimplemented);
+}
+
+TEST(PlannerTest, RaggedCutsOfManySizes) {
+  std::string sizes = "{2";
+  for (int i = 0; i < 1024; ++i) sizes += ",1";
+  sizes += "}";
+  const std::string mesh = "a=1025,b=8";
+  const auto one = TryPlan(mesh, "f32[1026,64]", "S(0)" + sizes + ",S(0)", "S(0),S(1)");
+  EXPECT_TRUE(one.ok()) << one.status();
+  const auto two =
+      TryPlan("a=1025,b=1025", "f32[1026,1026]", "S(0)" + sizes + ",S(1)" + sizes, "R,R");
+  EXPECT_EQ(two.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_NE(two.status().ToString().find(
+                "leave 1050625 boxes to choose from; this version plans for at most 1048576"),
+            std::string::npos);
 }
 
 }  // namespace

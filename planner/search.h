@@ -3,12 +3,16 @@
 //   std::optional<Path> path = FindCheapest(problem, model, rules);
 //   path->moves[0].op;       // kAllReduce
 //
-// Exact under the cost model (for the many-dimensional problems that exceed a fixed count of edges:
-// the best of those seen) over its edges: the transitions of ForEachTransition, and exchanges to
-// the target and to the states one transition before it. No value on the way is larger than source
-// and target (or, where it is reduced in another dtype, than the source in that), and ties are
-// broken by bytes sent, then number of steps, then the packed states, so that the result is the
-// same everywhere.
+// Exact under the cost model over its edges: the transitions of ForEachTransition, and exchanges to
+// the target, to the states one transition before it, and to those that local steps finish. No
+// value on the way is larger than source and target (or, where it is reduced in another dtype, than
+// the source in that), and ties are broken by bytes sent, then number of steps, then the order in
+// which paths are found, which is a function of the problem, so that the result is the same
+// everywhere.
+//
+// A* on packed states: what is left of a path is bounded by the bytes that some rank lacks, the
+// contributions that are yet to be added, and the start of the collectives that are needed at
+// least. Steps that cannot be part of the best path are not even made.
 #ifndef MESHIFT_PLANNER_SEARCH_H_
 #define MESHIFT_PLANNER_SEARCH_H_
 

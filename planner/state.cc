@@ -9,6 +9,22 @@
 #include "placement/op_table.h"
 
 namespace meshift {
+namespace {
+
+// What is measured goes through all sizes of ragged cuts, those of several tensor dims in all
+// combinations.
+constexpr int64_t kMaxRaggedChoices = int64_t{1} << 20;
+
+int64_t RaggedChoices(const Sharding& sharding) {
+  int64_t choices = 1;
+  for (const Placement& p : sharding.placements()) {
+    if (!p.IsShard() || !p.IsRagged()) continue;
+    choices = SaturatingMul(choices, static_cast<int64_t>(p.sizes().size()));
+  }
+  return choices;
+}
+
+}  // namespace
 
 void CutLists::List::Insert(int at, int d) {
   for (int i = size; i > at; --i) dims[i] = dims[i - 1];
@@ -17,7 +33,14 @@ void CutLists::List::Insert(int at, int d) {
 }
 
 bool operator==(const CutLists::List& a, const CutLists::List& b) {
-  return a.size == b.size && std::equal(a.dims.begin(), a.dims.begin() + a.size, b.dims.begin());
+  return a.size == b.size && CommonLength(a, b) == a.size;
+}
+
+int CommonLength(const CutLists::List& a, const CutLists::List& b) {
+  if (a.outermost != b.outermost) return 0;
+  int common = 0;
+  while (common < std::min(a.size, b.size) && a[common] == b[common]) ++common;
+  return common;
 }
 
 absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to,
@@ -37,12 +60,6 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
     if (mesh.dim(d).size == 1) continue;
     const Placement& s = from.placement(d);
     const Placement& t = to.placement(d);
-    for (const Placement* p : {&s, &t}) {
-      if (p->IsShard() && p->IsRagged()) {
-        return Unimplemented("ragged shard {} on mesh dim '{}' is not planned by this version",
-                             p->ToString(), mesh.dim(d).name);
-      }
-    }
     if (s.IsPartial() && t.IsPartial() && s.op() != t.op()) {
       return InvalidArgument(
           "{} -> {} on mesh dim '{}': a partial value cannot change its op without being reduced",
@@ -59,8 +76,17 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
     return Unimplemented("mesh {} has {} dims of size > 1; this version plans for at most {}",
                          mesh.ToString(), problem.num_dims(), kMaxStateDims);
   }
-  problem.source_ = problem.Reduce(from);
-  problem.target_ = problem.Reduce(to);
+  problem.SetBegins(from, CutSizes::kSource);
+  problem.SetBegins(to, CutSizes::kTarget);
+  for (const Sharding* sharding : {&from, &to}) {
+    const int64_t choices = RaggedChoices(*sharding);
+    if (choices <= kMaxRaggedChoices) continue;
+    return Unimplemented(
+        "the ragged cuts of {} leave {} boxes to choose from; this version plans for at most {}",
+        sharding->PlacementsText(), choices, kMaxRaggedChoices);
+  }
+  problem.source_ = problem.Reduce(from, CutSizes::kSource);
+  problem.target_ = problem.Reduce(to, CutSizes::kTarget);
   MESHIFT_RETURN_IF_ERROR(problem.SetStages(reduce_dtype));
   for (int d = 0; d < problem.num_dims(); ++d) {
     if (!problem.source_.IsPartial(d)) continue;
@@ -140,7 +166,13 @@ bool Problem::IsAligned(const State& state) const {
   const int last = tensor_rank() - 1;
   const CutLists::List cuts = Cuts(state).of[last];
   absl::InlinedVector<int64_t, 4> pieces = {2 * extents_[last]};  // distinct sizes, in elements
-  for (int i = 0; i < cuts.size; ++i) {
+  int first = 0;
+  if (cuts.outermost != CutSizes::kCeil) {
+    const absl::Span<const int64_t> begins = this->begins(cuts[first++], cuts.outermost);
+    pieces.clear();
+    for (size_t j = 1; j < begins.size(); ++j) pieces.push_back(2 * (begins[j] - begins[j - 1]));
+  }
+  for (int i = first; i < cuts.size; ++i) {
     absl::InlinedVector<int64_t, 4> next;
     for (const int64_t size : pieces) {
       const int64_t piece = CeilDiv(size, sizes_[cuts[i]]);
@@ -154,7 +186,34 @@ bool Problem::IsAligned(const State& state) const {
   return true;
 }
 
-State Problem::Reduce(const Sharding& sharding) const {
+void Problem::SetBegins(const Sharding& sharding, CutSizes ragged) {
+  auto& begins = begins_[ragged == CutSizes::kSource ? 0 : 1];
+  begins.resize(num_dims());
+  for (int d = 0; d < num_dims(); ++d) {
+    const Placement& p = sharding.placement(mesh_dims_[d]);
+    if (!p.IsShard() || !p.IsRagged()) continue;
+    if (ragged == CutSizes::kTarget && p == from_.placement(mesh_dims_[d])) continue;
+    const bool in_pairs =
+        from_.dtype() == DType::kF4E2M1 && p.tensor_dim() + 1 == tensor_rank();  // whole bytes
+    begins[d] = {0};
+    for (const int64_t size : p.sizes()) {
+      begins[d].push_back(begins[d].back() + (in_pairs ? size / 2 : size));
+    }
+    has_ragged_ = true;
+  }
+}
+
+bool Problem::HasCut(int d, int k, CutSizes sizes) const {
+  if (sizes == CutSizes::kCeil) return true;
+  const Sharding& sharding = sizes == CutSizes::kSource ? from_ : to_;
+  return !begins(d, sizes).empty() && sharding.placement(mesh_dims_[d]).tensor_dim() == k;
+}
+
+bool Problem::CutAlike(int d, CutSizes sizes, int e, CutSizes other) const {
+  return size(d) == size(e) && begins(d, sizes) == begins(e, other);
+}
+
+State Problem::Reduce(const Sharding& sharding, CutSizes ragged) const {
   State state;
   for (int d = 0; d < num_dims(); ++d) {
     const Placement& p = sharding.placement(mesh_dims_[d]);
@@ -165,7 +224,13 @@ State Problem::Reduce(const Sharding& sharding) const {
     for (int mesh_dim : sharding.CutsOf(k)) {
       const auto it = std::find(mesh_dims_.begin(), mesh_dims_.end(), mesh_dim);
       if (it == mesh_dims_.end()) continue;
-      state.SetShard(static_cast<int>(it - mesh_dims_.begin()), k, place++);
+      const int d = static_cast<int>(it - mesh_dims_.begin());
+      if (sharding.placement(mesh_dim).IsRagged()) {
+        state.SetRagged(d, k, HasCut(d, k, ragged) ? ragged : CutSizes::kSource);
+        ++place;
+      } else {
+        state.SetShard(d, k, place++);
+      }
     }
   }
   return state;
@@ -177,6 +242,7 @@ CutLists Problem::Cuts(const State& state) const {
     if (!state.IsShard(d)) continue;
     CutLists::List& list = cuts.of[state.tensor_dim(d)];
     list.dims[state.place(d)] = static_cast<int8_t>(d);
+    if (state.place(d) == 0) list.outermost = state.cut_sizes(d);
     ++list.size;
   }
   return cuts;
@@ -188,18 +254,26 @@ State Problem::WithCuts(const State& base, const CutLists& cuts) const {
     if (base.IsShard(d)) state.SetReplicate(d);
   }
   for (int k = 0; k < tensor_rank(); ++k) {
-    for (int i = 0; i < cuts.of[k].size; ++i) state.SetShard(cuts.of[k][i], k, i);
+    const CutLists::List& list = cuts.of[k];
+    for (int i = 0; i < list.size; ++i) state.SetShard(list[i], k, i);
+    if (list.size > 0 && list.outermost != CutSizes::kCeil) {
+      state.SetRagged(list[0], k, list.outermost);
+    }
   }
   return state;
 }
 
 Sharding Problem::ToSharding(const State& state) const {
+  if (state == target_) return to_;
   std::vector<Placement> placements(to_.placements().begin(), to_.placements().end());
   std::vector<meshift::Cuts> cuts(tensor_rank());
   for (int d = 0; d < num_dims(); ++d) {
     Placement& p = placements[mesh_dims_[d]];
     if (state.IsShard(d)) {
-      p = Placement::Shard(state.tensor_dim(d));
+      const CutSizes sizes = state.cut_sizes(d);
+      p = sizes == CutSizes::kCeil
+              ? Placement::Shard(state.tensor_dim(d))
+              : (sizes == CutSizes::kSource ? from_ : to_).placement(mesh_dims_[d]);
     } else if (state.IsPartial(d)) {
       p = Placement::Partial(state.op(d));
     } else {
@@ -236,7 +310,18 @@ int64_t Problem::MaxItems(const State& state) const {
   int64_t items = 1;
   for (int k = 0; k < tensor_rank(); ++k) {
     int64_t extent = this->extent(k);
-    for (int i = 0; i < cuts.of[k].size; ++i) extent = CeilDiv(extent, sizes_[cuts.of[k][i]]);
+    const CutLists::List& list = cuts.of[k];
+    for (int i = 0; i < list.size; ++i) {
+      if (i > 0 || list.outermost == CutSizes::kCeil) {
+        extent = CeilDiv(extent, sizes_[list[i]]);
+        continue;
+      }
+      const absl::Span<const int64_t> begins = this->begins(list[0], list.outermost);
+      extent = 0;
+      for (size_t j = 1; j < begins.size(); ++j) {
+        extent = std::max(extent, begins[j] - begins[j - 1]);
+      }
+    }
     items *= extent;
   }
   return items;

@@ -20,6 +20,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "placement/sharding.h"
 
@@ -30,29 +31,50 @@ inline constexpr int kMaxStateDims = 8;  // mesh dims of size > 1
 // A set of mesh dims of a problem, bit d for dim d.
 using DimMask = uint32_t;
 
+// The sizes of a cut's pieces: ceil chunks, or those of the ragged cut that the source (the target)
+// has on the same mesh dim and tensor dim. Of two such cuts with equal sizes, kSource.
+enum class CutSizes : uint8_t { kCeil, kSource, kTarget };
+
 // The placement of each mesh dim, with the place of every cut in its tensor dim's order. One byte
-// per mesh dim: 0 = R; 1 + op = P(op); 0x80 | tensor dim << 3 | place = S. And how many casts are
-// done (Problem::dtype).
+// per mesh dim: 0 = R; 1 + op = P(op); 0x80 | tensor dim << 3 | place = S; 0x40 | 0x10 for the
+// target's sizes | tensor dim = a ragged S, which is always outermost. And how many casts are done
+// (Problem::dtype).
 class State {
  public:
   State() = default;
 
   bool IsReplicate(int d) const { return Code(d) == 0; }
-  bool IsShard(int d) const { return (Code(d) & 0x80) != 0; }
+  bool IsShard(int d) const { return (Code(d) & 0xC0) != 0; }
   bool IsPartial(int d) const { return Code(d) != 0 && !IsShard(d); }
   ReduceOp op(int d) const { return static_cast<ReduceOp>(Code(d) - 1); }
-  int tensor_dim(int d) const { return Code(d) >> 3 & 15; }
-  int place(int d) const { return Code(d) & 7; }
+  int tensor_dim(int d) const { return (IsRagged(d) ? Code(d) : Code(d) >> 3) & 15; }
+  int place(int d) const { return IsRagged(d) ? 0 : Code(d) & 7; }
+  CutSizes cut_sizes(int d) const {
+    if (!IsRagged(d)) return CutSizes::kCeil;
+    return (Code(d) & 0x10) == 0 ? CutSizes::kSource : CutSizes::kTarget;
+  }
 
   void SetReplicate(int d) { Set(d, 0); }
   void SetPartial(int d, ReduceOp op) { Set(d, 1 + static_cast<int>(op)); }
   void SetShard(int d, int tensor_dim, int place) { Set(d, 0x80 | tensor_dim << 3 | place); }
+  // Outermost. REQUIRES: sizes != kCeil.
+  void SetRagged(int d, int tensor_dim, CutSizes sizes) {
+    Set(d, 0x40 | (sizes == CutSizes::kTarget ? 0x10 : 0) | tensor_dim);
+  }
 
   int stage() const { return stage_; }
   State AtStage(int stage) const {
     State state = *this;
     state.stage_ = static_cast<uint8_t>(stage);
     return state;
+  }
+
+  // Everything but the stage.
+  uint64_t code() const { return packed_; }
+  static State FromCode(uint64_t code, int stage) {
+    State state;
+    state.packed_ = code;
+    return state.AtStage(stage);
   }
 
   // The order in which ties are broken.
@@ -64,6 +86,7 @@ class State {
 
  private:
   int Code(int d) const { return static_cast<int>(packed_ >> (8 * d) & 255); }
+  bool IsRagged(int d) const { return (Code(d) & 0xC0) == 0x40; }
   void Set(int d, int code) {
     packed_ = (packed_ & ~(uint64_t{255} << (8 * d))) | static_cast<uint64_t>(code) << (8 * d);
   }
@@ -75,11 +98,14 @@ class State {
 struct CutLists {
   struct List {
     int size = 0;
+    CutSizes outermost = CutSizes::kCeil;  // of the first cut; the others are of ceil chunks
     std::array<int8_t, kMaxStateDims> dims = {};
     int operator[](int i) const { return dims[i]; }
     void Append(int d) { dims[size++] = static_cast<int8_t>(d); }
     void Insert(int at, int d);
     friend bool operator==(const List& a, const List& b);
+    // How many cuts are alike, from the outermost on.
+    friend int CommonLength(const List& a, const List& b);
   };
   std::array<List, kMaxTensorRank> of;  // by tensor dim
 };
@@ -88,8 +114,8 @@ class Problem {
  public:
   // `reduce_dtype`: of the reductions; none: DefaultReduceDType (placement/cast.h).
   // INVALID_ARGUMENT where `to` cannot be reached from `from`; UNIMPLEMENTED for what the planner
-  // does not know (two meshes, ragged shards, more than kMaxStateDims mesh dims of size > 1). The
-  // message names the value and the rule.
+  // does not know (two meshes, more than kMaxStateDims mesh dims of size > 1). The message names
+  // the value and the rule.
   static absl::StatusOr<Problem> Create(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype = std::nullopt);
 
@@ -120,6 +146,19 @@ class Problem {
   const State& source() const { return source_; }
   const State& target() const { return target_; }
 
+  // Whether source or target have a ragged cut.
+  bool HasRagged() const { return has_ragged_; }
+  // Where the pieces of mesh dim d's ragged cut begin, and where the last one ends: size(d) + 1
+  // items. Empty where d has no cut of these sizes.
+  absl::Span<const int64_t> begins(int d, CutSizes sizes) const {
+    if (sizes == CutSizes::kCeil) return {};
+    return begins_[sizes == CutSizes::kSource ? 0 : 1][d];
+  }
+  // Whether mesh dim d may cut tensor dim k, as its outermost cut, into pieces of `sizes`.
+  bool HasCut(int d, int k, CutSizes sizes) const;
+  // Whether outermost cuts of mesh dims d and e of the same tensor dim make the same pieces.
+  bool CutAlike(int d, CutSizes sizes, int e, CutSizes other) const;
+
   // Tensor dims that cuts may be added to: those that source or target cut, and the largest other.
   const absl::InlinedVector<int, 6>& candidate_dims() const { return candidate_dims_; }
   int largest_dim() const { return largest_dim_; }  // of them; -1 for a rank-0 tensor
@@ -142,7 +181,8 @@ class Problem {
 
  private:
   Problem(Sharding from, Sharding to) : from_(std::move(from)), to_(std::move(to)) {}
-  State Reduce(const Sharding& sharding) const;
+  State Reduce(const Sharding& sharding, CutSizes ragged) const;
+  void SetBegins(const Sharding& sharding, CutSizes ragged);
   // Sets dtypes, extents and the target's stage. REQUIRES: source and target are set.
   absl::Status SetStages(std::optional<DType> reduce_dtype);
 
@@ -156,6 +196,8 @@ class Problem {
   absl::InlinedVector<DType, 3> dtypes_;
   absl::InlinedVector<int64_t, 3> item_bytes_;
   int reduce_stage_ = 0;
+  std::array<absl::InlinedVector<std::vector<int64_t>, 4>, 2> begins_;  // source, target; by dim
+  bool has_ragged_ = false;
   State source_;
   State target_;
   ReduceOp mask_op_ = ReduceOp::kSum;

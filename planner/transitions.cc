@@ -7,12 +7,15 @@
 namespace meshift {
 namespace {
 
+constexpr CutSizes kAllCutSizes[] = {CutSizes::kCeil, CutSizes::kSource, CutSizes::kTarget};
+
 bool Has(DimMask mask, int d) { return (mask >> d & 1) != 0; }
 
 // Calls fn(cuts) for every way to add all of `dims` to `cuts`, each dim as one of the innermost
 // cuts of any candidate tensor dim. Every arrangement comes once: dims are inserted in ascending
-// order, at any place behind the cuts that were there. `towards_target`: a dim goes only to the
-// tensor dim that it cuts in the target, or to the largest if it cuts none there.
+// order, at any place behind the cuts that were there; one that becomes outermost has each of the
+// sizes that it may have. `towards_target`: a dim goes only to the tensor dim that it cuts in the
+// target, in the target's sizes, or to the largest if it cuts none there.
 template <typename Fn>
 void ForEachPlacing(const Problem& problem, const CutLists& base, DimMask dims, bool towards_target,
                     const Fn& fn) {
@@ -26,10 +29,31 @@ void ForEachPlacing(const Problem& problem, const CutLists& base, DimMask dims, 
       const State& target = problem.target();
       return k == (target.IsShard(d) ? target.tensor_dim(d) : problem.largest_dim());
     }
+    bool AllowsSizes(int d, int k, CutSizes sizes) const {
+      if (!problem.HasCut(d, k, sizes)) return false;
+      if (!towards_target) return true;
+      const State& target = problem.target();
+      return sizes == (Allows(d, k) && target.IsShard(d) ? target.cut_sizes(d) : CutSizes::kCeil);
+    }
+    // Chooses the sizes of the outermost cuts of tensor dims k and on.
+    void ChooseSizes(int k, CutLists& cuts) const {
+      while (k < problem.tensor_rank() && (base.of[k].size > 0 || cuts.of[k].size == 0)) ++k;
+      if (k == problem.tensor_rank()) {
+        fn(const_cast<const CutLists&>(cuts));
+        return;
+      }
+      for (const CutSizes sizes : kAllCutSizes) {
+        if (!AllowsSizes(cuts.of[k][0], k, sizes)) continue;
+        cuts.of[k].outermost = sizes;
+        ChooseSizes(k + 1, cuts);
+      }
+      cuts.of[k].outermost = CutSizes::kCeil;
+    }
     void Place(DimMask left, const CutLists& cuts) const {
       if (left == 0) {
-        fn(cuts);
-        return;
+        if (!problem.HasRagged()) return fn(cuts);
+        CutLists sized = cuts;
+        return ChooseSizes(0, sized);
       }
       const int d = __builtin_ctz(left);
       for (int k : problem.candidate_dims()) {
@@ -59,17 +83,28 @@ void ForEachSuffix(const Problem& problem, const CutLists& cuts, const Fn& fn) {
       }
       const int k = problem.candidate_dims()[index];
       const int full = kept.of[k].size;
+      const CutSizes outermost = kept.of[k].outermost;
       for (int keep = full; keep >= 0; --keep) {
         kept.of[k].size = keep;
+        if (keep == 0) kept.of[k].outermost = CutSizes::kCeil;
         DimMask taken = dims;
         for (int i = keep; i < full; ++i) taken |= DimMask{1} << kept.of[k][i];
         Choose(index + 1, kept, taken);
       }
       kept.of[k].size = full;
+      kept.of[k].outermost = outermost;
     }
   };
   CutLists kept = cuts;
   Recursion{problem, fn}.Choose(0, kept, 0);
+}
+
+DimMask Replicated(const Problem& problem, const State& state) {
+  DimMask replicated = 0;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (state.IsReplicate(d)) replicated |= DimMask{1} << d;
+  }
+  return replicated;
 }
 
 // Calls fn(subset) for every subset of `mask` that is not empty, ascending.
@@ -98,9 +133,12 @@ class Enumerator {
     }
   }
 
-  void RunLocal() {
+  void RunCastsAndMasks() {
     Casts();
     Masks();
+  }
+  void RunLocal() {
+    RunCastsAndMasks();
     Slices();
   }
   void Run() {
@@ -124,7 +162,7 @@ class Enumerator {
   void Reductions() {
     ForEachSubset(reducible_, [&](DimMask dims) {
       // An average is divided once, in the last reduction.
-      if ((dims & averaged_) != 0 && dims != reducible_) return;
+      if (((dims & averaged_) != 0 || rules_.at_once) && dims != reducible_) return;
       if (rules_.single_sourced && !rules_.exact && !IsSingleSourced(problem_, state_, dims)) {
         return;
       }
@@ -133,6 +171,7 @@ class Enumerator {
         if (Has(dims, d)) reduced.SetReplicate(d);
       }
       Emit(StepOp::kAllReduce, dims, reduced);
+      if (!rules_.scatters) return;
       ForEachPlacing(problem_, cuts_, dims, rules_.towards_target, [&](const CutLists& cuts) {
         Emit(StepOp::kReduceScatter, dims, problem_.WithCuts(reduced, cuts));
       });
@@ -183,12 +222,20 @@ class Enumerator {
       Emit(StepOp::kPermute, moving, next);
       return;
     }
-    const int replaced = cuts_.of[k][cuts.of[k].size];
+    const int at = cuts.of[k].size;
+    const int replaced = cuts_.of[k][at];
     for (int d = 0; d < problem_.num_dims(); ++d) {
       if (!Has(pool, d) || problem_.size(d) != problem_.size(replaced)) continue;
-      cuts.of[k].Append(d);
-      Permute(k, cuts, pool & ~(DimMask{1} << d), taken);
-      --cuts.of[k].size;
+      for (const CutSizes sizes : kAllCutSizes) {
+        // An outermost cut keeps its sizes; others have ceil chunks.
+        const CutSizes now = at == 0 ? cuts_.of[k].outermost : CutSizes::kCeil;
+        if (!problem_.HasCut(d, k, sizes) || !problem_.CutAlike(replaced, now, d, sizes)) continue;
+        if (at == 0) cuts.of[k].outermost = sizes;
+        cuts.of[k].Append(d);
+        Permute(k, cuts, pool & ~(DimMask{1} << d), taken);
+        --cuts.of[k].size;
+      }
+      if (at == 0) cuts.of[k].outermost = CutSizes::kCeil;
     }
   }
 
@@ -211,7 +258,7 @@ class Enumerator {
       });
     }
     // To join a reduction that must not be computed by several groups.
-    if (reducible_ != 0 && state_.stage() == problem_.reduce_stage()) {
+    if (!rules_.at_once && reducible_ != 0 && state_.stage() == problem_.reduce_stage()) {
       ForEachSubset(joining, [&](DimMask dims) {
         State next = state_;
         for (int d = 0; d < problem_.num_dims(); ++d) {
@@ -272,6 +319,11 @@ void ForEachLocalTransition(const Problem& problem, const State& state,
   Enumerator(problem, state, rules, emit).RunLocal();
 }
 
+void ForEachCastAndMask(const Problem& problem, const State& state, const TransitionRules& rules,
+                        const TransitionFn& emit) {
+  Enumerator(problem, state, rules, emit).RunCastsAndMasks();
+}
+
 bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims) {
   for (int d = 0; d < problem.num_dims(); ++d) {
     if (!Has(dims, d) && state.IsReplicate(d)) return false;
@@ -284,10 +336,7 @@ DimMask MovingDims(const Problem& problem, const State& before, const State& aft
   const CutLists b = problem.Cuts(after);
   DimMask moving = 0;
   for (int k = 0; k < problem.tensor_rank(); ++k) {
-    int common = 0;
-    while (common < a.of[k].size && common < b.of[k].size && a.of[k][common] == b.of[k][common]) {
-      ++common;
-    }
+    const int common = CommonLength(a.of[k], b.of[k]);
     for (const CutLists::List* list : {&a.of[k], &b.of[k]}) {
       for (int i = common; i < list->size; ++i) moving |= DimMask{1} << (*list)[i];
     }
@@ -301,7 +350,9 @@ bool IsPermutation(const Problem& problem, const State& before, const State& aft
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     if (a.of[k].size != b.of[k].size) return false;
     for (int i = 0; i < a.of[k].size; ++i) {
-      if (problem.size(a.of[k][i]) != problem.size(b.of[k][i])) return false;
+      const CutSizes before = i == 0 ? a.of[k].outermost : CutSizes::kCeil;
+      const CutSizes after = i == 0 ? b.of[k].outermost : CutSizes::kCeil;
+      if (!problem.CutAlike(a.of[k][i], before, b.of[k][i], after)) return false;
     }
   }
   return true;
@@ -330,10 +381,7 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
     DimMask from = 0;
     DimMask to = 0;
     for (int k = 0; k < problem.tensor_rank(); ++k) {
-      int common = 0;
-      while (common < a.of[k].size && common < b.of[k].size && a.of[k][common] == b.of[k][common]) {
-        ++common;
-      }
+      const int common = CommonLength(a.of[k], b.of[k]);
       for (int i = common; i < a.of[k].size; ++i) from |= DimMask{1} << a.of[k][i];
       for (int i = common; i < b.of[k].size; ++i) to |= DimMask{1} << b.of[k][i];
     }
@@ -343,29 +391,25 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
     return from == to ? StepOp::kAllToAll : StepOp::kExchange;
   }
   if (before.stage() != problem.reduce_stage()) return std::nullopt;
-  if (averages && reduced != reducible) return std::nullopt;
+  if ((averages || rules.at_once) && reduced != reducible) return std::nullopt;
   if (rules.single_sourced && !rules.exact && !IsSingleSourced(problem, before, reduced)) {
     return std::nullopt;
   }
   // The cuts that were there stay outermost; those added are the reduced dims.
   DimMask added = 0;
   for (int k = 0; k < problem.tensor_rank(); ++k) {
-    if (b.of[k].size < a.of[k].size) return std::nullopt;
-    for (int i = 0; i < b.of[k].size; ++i) {
-      if (i < a.of[k].size && a.of[k][i] != b.of[k][i]) return std::nullopt;
-      if (i >= a.of[k].size) added |= DimMask{1} << b.of[k][i];
-    }
+    if (CommonLength(a.of[k], b.of[k]) < a.of[k].size) return std::nullopt;
+    for (int i = a.of[k].size; i < b.of[k].size; ++i) added |= DimMask{1} << b.of[k][i];
   }
   if (added == 0) return StepOp::kAllReduce;
-  if (added == reduced) return StepOp::kReduceScatter;
+  if (added == reduced && rules.scatters) return StepOp::kReduceScatter;
   return std::nullopt;
 }
 
 std::vector<State> LocallyFinished(const Problem& problem) {
   std::vector<State> found = {problem.target()};
-  absl::flat_hash_set<State> seen = {problem.target()};
   const auto add = [&](const State& state) {
-    if (seen.insert(state).second) found.push_back(state);
+    if (std::find(found.begin(), found.end(), state) == found.end()) found.push_back(state);
   };
   for (size_t next = 0; next < found.size(); ++next) {
     const State state = found[next];
@@ -401,12 +445,8 @@ std::vector<State> NearTarget(const Problem& problem, bool towards_target) {
   const auto add = [&](const State& state) {
     if (seen.insert(state).second) near.push_back(state);
   };
-  DimMask replicated = 0;
-  for (int d = 0; d < problem.num_dims(); ++d) {
-    if (target.IsReplicate(d)) replicated |= DimMask{1} << d;
-  }
   // Before an all_gather.
-  ForEachSubset(replicated, [&](DimMask dims) {
+  ForEachSubset(Replicated(problem, target), [&](DimMask dims) {
     ForEachPlacing(problem, cuts, dims, towards_target,
                    [&](const CutLists& c) { add(problem.WithCuts(target, c)); });
   });
@@ -416,6 +456,18 @@ std::vector<State> NearTarget(const Problem& problem, bool towards_target) {
     ForEachPlacing(problem, kept, dims, towards_target,
                    [&](const CutLists& c) { add(problem.WithCuts(target, c)); });
   });
+  for (const State& state : NearTargetInPartials(problem, towards_target)) add(state);
+  return near;
+}
+
+std::vector<State> NearTargetInPartials(const Problem& problem, bool towards_target) {
+  const State& target = problem.target();
+  const CutLists cuts = problem.Cuts(target);
+  const DimMask replicated = Replicated(problem, target);
+  std::vector<State> near;
+  const auto add = [&](const State& state) {
+    if (std::find(near.begin(), near.end(), state) == near.end()) near.push_back(state);
+  };
   // Before a reduction, whose result the target holds whole or scattered.
   DimMask reduced = 0;
   for (int d = 0; d < problem.num_dims(); ++d) {

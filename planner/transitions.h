@@ -24,6 +24,10 @@ struct TransitionRules {
   bool single_sourced = true;
   // The reductions of this tensor are exact, so that any number of groups may compute them.
   bool exact = false;
+  // Whatever is reduced is reduced by one step over all of it and nothing else. Not where `exact`.
+  bool at_once = false;
+  // reduce_scatter is among the reductions.
+  bool scatters = true;
   // Cuts are added only where the target has them: a fraction of the edges, for a first upper
   // bound.
   bool towards_target = false;
@@ -38,6 +42,10 @@ void ForEachTransition(const Problem& problem, const State& state, const Transit
 // Only the slices, masks and casts among them.
 void ForEachLocalTransition(const Problem& problem, const State& state,
                             const TransitionRules& rules, const TransitionFn& emit);
+
+// Only the casts and masks.
+void ForEachCastAndMask(const Problem& problem, const State& state, const TransitionRules& rules,
+                        const TransitionFn& emit);
 
 // Whether a reduction over `dims` in `state` is single-sourced: every other mesh dim is a shard or
 // partial, so that no two groups compute the same value.
@@ -61,6 +69,9 @@ std::vector<State> LocallyFinished(const Problem& problem);
 // The target, and the states from which one transition leads to it, casts left out: all of the last
 // stage; in a fixed order.
 std::vector<State> NearTarget(const Problem& problem, bool towards_target);
+
+// Those among them that are partial where the target is not, or not partial where the target is.
+std::vector<State> NearTargetInPartials(const Problem& problem, bool towards_target);
 
 }  // namespace meshift
 

@@ -14,6 +14,7 @@
 #include "planner/verifier_boxes.h"
 #include "planner/verifier_bytes.h"
 #include "planner/verifier_casts.h"
+#include "planner/verifier_promise.h"
 #include "planner/verifier_state.h"
 #include "planner/verifier_step.h"
 
@@ -28,9 +29,9 @@ using verifier_internal::CheckCasts;
 using verifier_internal::CheckData;
 using verifier_internal::CheckFields;
 using verifier_internal::CheckOp;
+using verifier_internal::CheckPromise;
 using verifier_internal::Contains;
 using verifier_internal::DimState;
-using verifier_internal::IsExactReduction;
 using verifier_internal::LargestLocal;
 using verifier_internal::State;
 using verifier_internal::StateOf;
@@ -74,14 +75,6 @@ Result CheckEnds(const PlanFields& plan) {
     return Fault({}, "target", "'from' is of {}, 'to' of {}", plan.from.tensor().ToString(),
                  plan.to.tensor().ToString());
   }
-  for (const Sharding* sharding : {&plan.from, &plan.to}) {
-    for (const Placement& placement : sharding->placements()) {
-      if (placement.IsShard() && placement.IsRagged()) {
-        return Fault({}, "target", "{} is ragged; version 1 of the format has no ragged shards",
-                     placement.ToString());
-      }
-    }
-  }
   if (!mesh.IsRowMajor() && mesh.NumRanks() > verifier_internal::kMaxMoving) {
     return Fault({}, "scale", "a list of {} ranks is beyond the {} that can be followed",
                  mesh.NumRanks(), verifier_internal::kMaxMoving);
@@ -100,7 +93,7 @@ class Verifier {
     if (Result fault = CheckCasts(plan_, views_)) return fault;
     if (Result fault = CheckAllData()) return fault;
     if (Result fault = CheckAverages()) return fault;
-    if (Result fault = CheckPromise()) return fault;
+    if (Result fault = CheckPromise(plan_, world_, views_)) return fault;
     if (Result fault = CheckBytes()) return fault;
     return CheckTotals();
   }
@@ -111,11 +104,8 @@ class Verifier {
   Result CheckTarget() const;
   Result CheckAllData() const;
   Result CheckAverages() const;
-  Result CheckPromise() const;
   Result CheckBytes();
   Result CheckTotals() const;
-
-  bool IsSingleSourced(const StepView& view, int* replicated) const;
 
   const PlanFields& plan_;
   const World world_;
@@ -203,35 +193,6 @@ Result Verifier::CheckAverages() const {
       return Fault(index, "data", "the sum of the copies of {} on mesh dim {} may wrap",
                    Name(view.before.dtype), view.Name(d));
     }
-  }
-  return std::nullopt;
-}
-
-bool Verifier::IsSingleSourced(const StepView& view, int* replicated) const {
-  for (int d = 0; d < static_cast<int>(world_.sizes.size()); ++d) {
-    if (world_.sizes[d] == 1 || !view.before.dims[d].IsReplicated()) continue;
-    if (Contains(view.step.mesh_dims, d)) continue;
-    *replicated = d;
-    return false;
-  }
-  return true;
-}
-
-Result Verifier::CheckPromise() const {
-  if (plan_.kept == Reproducibility::kNone) return std::nullopt;
-  for (size_t i = 0; i < views_.size(); ++i) {
-    const StepView& view = views_[i];
-    if (!IsReduction(view.step.op) || IsExactReduction(view)) continue;
-    const auto index = static_cast<int>(i);
-    if (plan_.kept > Reproducibility::kReplicas) {
-      return Fault(index, "promise", "nothing in the plan shows that its {} of {} is {}",
-                   Name(*view.step.reduce_op), Name(view.before.dtype), Name(plan_.kept));
-    }
-    int replicated = 0;
-    if (IsSingleSourced(view, &replicated)) continue;
-    return Fault(index, "promise",
-                 "mesh dim {} is replicated: {} groups form each {}, and their bits may differ",
-                 view.Name(replicated), world_.sizes[replicated], Name(*view.step.reduce_op));
   }
   return std::nullopt;
 }

@@ -48,7 +48,7 @@ Wide LargestUnchanged(const World& world, const State& state, const Change& chan
     if (next < change.cuts.size() && change.cuts[next].tensor_dim == static_cast<int>(t)) {
       ++next;
     } else {
-      elements *= LargestPiece(world, world.shape[t], state.cuts[t]);
+      elements *= LargestPiece(world, state, static_cast<int>(t));
     }
   }
   return elements;
@@ -82,8 +82,9 @@ std::vector<std::vector<Tables>> MakeTables(const World& world, const Change& ch
   std::vector<std::vector<Tables>> tables(change.cuts.size());
   for (size_t c = 0; c < tables.size(); ++c) {
     for (const int64_t size : change.cuts[c].parents) {
-      tables[c].push_back({.before = Pieces(world, size, change.cuts[c].before),
-                           .after = Pieces(world, size, change.cuts[c].after),
+      const CutChange& cut = change.cuts[c];
+      tables[c].push_back({.before = Pieces(world, size, cut.before, cut.sizes_before),
+                           .after = Pieces(world, size, cut.after, cut.sizes_after),
                            .held_for = {}});
     }
   }
@@ -106,14 +107,67 @@ void FillHeldFor(const World& world, const CutChange& cut, absl::Span<const int>
   } while (outer.Next());
 }
 
+// Where the pieces of a parent that are not empty begin and end.
+std::vector<int64_t> Ends(const std::vector<Interval>& pieces) {
+  std::vector<int64_t> ends;
+  for (const Interval& piece : pieces) {
+    if (piece.size() == 0) continue;
+    ends.push_back(piece.low);
+    ends.push_back(piece.high);
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
+}
+
+// Messages are common parts of pieces before and after. One that is all of its box along the later
+// tensor dims, and has one index along the earlier ones, is a run.
+void FindRuns(const World& world, const State& before, const Change& change,
+              const std::vector<std::vector<Tables>>& tables, Traffic* traffic) {
+  bool one_index = true;  // along the tensor dims so far
+  size_t next = 0;
+  for (size_t t = 0; t < before.cuts.size(); ++t) {
+    if (next == change.cuts.size() || change.cuts[next].tensor_dim != static_cast<int>(t)) {
+      one_index = one_index && LargestPiece(world, before, static_cast<int>(t)) <= 1;
+      continue;
+    }
+    bool still_one = one_index;
+    for (size_t p = 0; p < tables[next].size(); ++p) {
+      const std::vector<int64_t> old_ends = Ends(tables[next][p].before);
+      const std::vector<int64_t> new_ends = Ends(tables[next][p].after);
+      const auto inside = [](const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+        return std::includes(b.begin(), b.end(), a.begin(), a.end());
+      };
+      if (!one_index && !inside(new_ends, old_ends)) traffic->sent_in_runs = false;
+      if (!one_index && !inside(old_ends, new_ends)) traffic->received_in_runs = false;
+      std::vector<int64_t> all;
+      std::set_union(old_ends.begin(), old_ends.end(), new_ends.begin(), new_ends.end(),
+                     std::back_inserter(all));
+      still_one = still_one && static_cast<int64_t>(all.size()) > change.cuts[next].parents[p];
+    }
+    one_index = still_one;
+    ++next;
+  }
+}
+
 }  // namespace
 
 int64_t Common(const Interval& a, const Interval& b) {
   return std::max<int64_t>(0, std::min(a.high, b.high) - std::max(a.low, b.low));
 }
 
-std::vector<Interval> Pieces(const World& world, int64_t size, absl::Span<const int> cuts) {
+std::vector<Interval> Pieces(const World& world, int64_t size, absl::Span<const int> cuts,
+                             const Sizes& sizes) {
   std::vector<Interval> pieces = {{0, size}};
+  if (!cuts.empty() && !sizes.empty()) {
+    pieces.clear();
+    int64_t at = 0;
+    for (const int64_t piece : sizes) {
+      pieces.push_back({at, at + piece});
+      at += piece;
+    }
+    cuts.remove_prefix(1);
+  }
   for (const int d : cuts) {
     const int64_t n = world.sizes[d];
     std::vector<Interval> finer;
@@ -192,8 +246,8 @@ std::optional<Uncovered> FindUncovered(const World& world, const CutChange& cut,
   const Cuts all = Joined(fixed, free);
   Coverage held;
   for (const int64_t parent : cut.parents) {
-    const std::vector<Interval> before = Pieces(world, parent, cut.before);
-    const std::vector<Interval> after = Pieces(world, parent, cut.after);
+    const std::vector<Interval> before = Pieces(world, parent, cut.before, cut.sizes_before);
+    const std::vector<Interval> after = Pieces(world, parent, cut.after, cut.sizes_after);
     Walk outer(world, fixed, {cut.before, cut.after});
     do {
       held.Clear();
@@ -260,8 +314,10 @@ Traffic TrafficOfExchange(const World& world, const State& before, const State& 
     } while (walk.Next());
   });
   const Wide unchanged = LargestUnchanged(world, before, change);
-  return {BytesOfElements(before.dtype, worst.sent * unchanged),
-          BytesOfElements(before.dtype, worst.received * unchanged)};
+  worst.sent = BytesOfElements(before.dtype, worst.sent * unchanged);
+  worst.received = BytesOfElements(before.dtype, worst.received * unchanged);
+  FindRuns(world, before, change, tables, &worst);
+  return worst;
 }
 
 std::optional<Sources> SourcesOfPermute(const World& world, const Change& change) {
@@ -277,6 +333,7 @@ std::optional<Sources> SourcesOfPermute(const World& world, const Change& change
   };
   for (const CutChange& cut : change.cuts) {
     if (cut.before.size() != cut.after.size()) return std::nullopt;
+    if (cut.sizes_before != cut.sizes_after) return std::nullopt;
     for (size_t i = 0; i < cut.before.size(); ++i) {
       if (world.sizes[cut.before[i]] != world.sizes[cut.after[i]]) return std::nullopt;
       source_of(cut.before[i]) = cut.after[i];
@@ -321,7 +378,7 @@ Traffic TrafficOfPermute(const World& world, const State& before, const Change& 
     } while (walk.Next());
   });
   const Wide bytes = BytesOfElements(before.dtype, worst * LargestUnchanged(world, before, change));
-  return {bytes, bytes};
+  return {.sent = bytes, .received = bytes};
 }
 
 }  // namespace meshift::verifier_internal

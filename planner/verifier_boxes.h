@@ -1,7 +1,9 @@
 // Who holds which part of a parent box before and after a step, and what must travel. Internal to
-// the verifier; cuts are torch.chunk's, computed here once more on purpose.
+// the verifier; cuts are torch.chunk's, or of sizes that are given, computed here once more on
+// purpose.
 //
-//   std::vector<Interval> pieces = Pieces(world, 10, {0, 1});  // of [0, 10), cut by dims 0, then 1
+//   Pieces(world, 10, {0, 1}, {});           // of [0, 10), cut by mesh dims 0, then 1
+//   Pieces(world, 10, {0, 1}, {3, 0, 7});    // likewise, the first cut of these sizes
 //   FindUncovered(world, cut, {0});    // nullopt: the members' pieces make up each box, once
 //   TrafficOfExchange(world, before, after, change);
 //
@@ -24,6 +26,8 @@ namespace meshift::verifier_internal {
 // The most members that one step may move data between, so that a plan cannot ask for any amount
 // of memory.
 inline constexpr int64_t kMaxMoving = int64_t{1} << 22;
+// And times the choices of sizes that the boxes have which it cuts.
+inline constexpr int64_t kMaxChoices = 4 * kMaxMoving;
 
 // [low, high) of a tensor dim, counted from the parent's first index.
 struct Interval {
@@ -36,7 +40,9 @@ struct Interval {
 int64_t Common(const Interval& a, const Interval& b);  // how many indices
 
 // The pieces of [0, size) that `cuts` make, by coordinate; that of the last cut varies fastest.
-std::vector<Interval> Pieces(const World& world, int64_t size, absl::Span<const int> cuts);
+// `sizes`: of the first cut's pieces; empty: ceil chunks, as those of the others.
+std::vector<Interval> Pieces(const World& world, int64_t size, absl::Span<const int> cuts,
+                             const Sizes& sizes);
 
 // Goes through all coordinates of some mesh dims, the last one fastest, and keeps for each of
 // several channels the index into a table over that channel's dims. A channel's dims that are not
@@ -92,8 +98,10 @@ std::optional<Uncovered> FindUncovered(const World& world, const CutChange& cut,
                                        absl::Span<const int> sources);
 
 struct Traffic {
-  Wide sent = 0;      // bytes that the worst rank sends
-  Wide received = 0;  // bytes that the worst rank receives
+  Wide sent = 0;                 // bytes that the worst rank sends
+  Wide received = 0;             // bytes that the worst rank receives
+  bool sent_in_runs = true;      // each message is one run of the box it is from
+  bool received_in_runs = true;  // of the box it is for
 };
 
 // all_to_all and exchange. REQUIRES: all parts of boxes after are held (FindUncovered).

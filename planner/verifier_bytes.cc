@@ -1,5 +1,6 @@
 #include "planner/verifier_bytes.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -14,13 +15,13 @@ const Cuts& ScatteredCuts(const StepView& view, const CutChange& cut) {
   return view.step.op == StepOp::kReduceScatter ? cut.after : cut.before;
 }
 
-// Whether the members' boxes on the scattered side, all of one size, are each one run of the
-// parent's row-major content. The last changed tensor dim is cut, so those before it must have one
-// index.
+// Whether the members' boxes on the scattered side are each one run of the parent's row-major
+// content, in the order of the cuts. The last changed tensor dim is cut, so those before it must
+// have one index.
 bool BoxesAreRuns(const StepView& view) {
   const State& scattered = view.step.op == StepOp::kReduceScatter ? view.after : view.before;
   for (int t = 0; t < view.change.cuts.back().tensor_dim; ++t) {
-    if (LargestPiece(view.world, view.world.shape[t], scattered.cuts[t]) > 1) return false;
+    if (LargestPiece(view.world, scattered, t) > 1) return false;
   }
   return true;
 }
@@ -41,7 +42,7 @@ bool ListedRanksAscend(const StepView& view, const Cuts& order) {
   std::vector<std::vector<Interval>> parents;
   for (size_t t = 0; t < gathered.cuts.size(); ++t) {
     if (gathered.cuts[t].empty()) continue;
-    parents.push_back(Pieces(world, world.shape[t], gathered.cuts[t]));
+    parents.push_back(Pieces(world, world.shape[t], gathered.cuts[t], gathered.sizes[t]));
     channels.push_back(gathered.cuts[t]);
   }
   Walk groups(world, others, channels);
@@ -64,7 +65,7 @@ bool ListedRanksAscend(const StepView& view, const Cuts& order) {
 }
 
 bool IsPacked(const StepView& view) {
-  if (!IsEven(view) || !BoxesAreRuns(view)) return true;
+  if (view.step.sizes == StepSizes::kPadded || !BoxesAreRuns(view)) return true;
   Cuts order;
   for (const CutChange& cut : view.change.cuts) {
     const Cuts& scattered = ScatteredCuts(view, cut);
@@ -75,6 +76,56 @@ bool IsPacked(const StepView& view) {
     if (order[i] < order[i - 1]) return true;
   }
   return false;
+}
+
+// What the members of a group have together, but for the smallest box, in the worst group.
+Wide BytesButSmallest(const StepView& view) {
+  const World& world = view.world;
+  const bool scatters = view.step.op == StepOp::kReduceScatter;
+  const State& scattered = scatters ? view.after : view.before;
+  struct Group {
+    Wide all = 1;
+    Wide least = 1;
+  };
+  std::vector<Group> groups = {{}};
+  for (const CutChange& cut : view.change.cuts) {
+    std::vector<Group> finer;
+    for (const int64_t parent : cut.parents) {
+      int64_t least = parent;
+      for (const Interval& piece : Pieces(world, parent, ScatteredCuts(view, cut),
+                                          scatters ? cut.sizes_after : cut.sizes_before)) {
+        least = std::min(least, piece.size());
+      }
+      for (const Group& group : groups) finer.push_back({group.all * parent, group.least * least});
+    }
+    groups = std::move(finer);
+  }
+  Wide unchanged = 1;
+  for (int t = 0; t < static_cast<int>(scattered.cuts.size()); ++t) {
+    const bool changes = std::any_of(view.change.cuts.begin(), view.change.cuts.end(),
+                                     [&](const CutChange& cut) { return cut.tensor_dim == t; });
+    if (!changes) unchanged *= LargestPiece(world, scattered, t);
+  }
+  Wide most = 0;
+  for (const Group& group : groups) most = std::max(most, group.all - group.least);
+  return BytesOfElements(view.before.dtype, most * unchanged);
+}
+
+// In order: every member gets its part of all contributions, and an all_reduce spreads the results.
+// The member with the largest part sends most of an all_reduce, the one with the smallest most of a
+// reduce_scatter.
+void CountOrdered(const StepView& view, StepBytes* bytes) {
+  const Wide n = view.world.GroupSize(view.step.mesh_dims);
+  if (view.step.op == StepOp::kAllReduce) {
+    const Wide whole = LargestLocal(view.world, view.before);
+    const Wide part = (whole + n - 1) / n;
+    bytes->sent = BytesOfElements(view.before.dtype, whole - part + (n - 1) * part);
+    bytes->to_receive = BytesOfElements(view.before.dtype, n * part);
+    return;
+  }
+  bytes->sent = BytesButSmallest(view);
+  bytes->to_receive = n * bytes->out;
+  if (IsPacked(view)) bytes->to_send = bytes->sent;
 }
 
 Wide RoundUp16(Wide bytes) { return (bytes + 15) / 16 * 16; }
@@ -88,29 +139,35 @@ StepBytes BytesOf(const StepView& view) {
   bytes.in = BytesOfElements(view.before.dtype, LargestLocal(world, view.before));
   bytes.out = BytesOfElements(view.after.dtype, LargestLocal(world, view.after));
   const Wide n = world.GroupSize(step.mesh_dims);
+  if (step.reduce_order == ReduceOrder::kAscending) {
+    CountOrdered(view, &bytes);
+    return bytes;
+  }
+  const bool exact = step.sizes == StepSizes::kExact;
   switch (step.op) {
     case StepOp::kAllReduce:
       bytes.sent = (2 * bytes.in * (n - 1) + n - 1) / n;
       break;
     case StepOp::kReduceScatter:
-      bytes.sent = (n - 1) * bytes.out;
+      bytes.sent = exact ? BytesButSmallest(view) : (n - 1) * bytes.out;
       if (IsPacked(view)) {
-        bytes.to_send = n * bytes.out;
+        bytes.to_send = exact ? bytes.in : n * bytes.out;
         if (step.sizes == StepSizes::kPadded) bytes.to_receive = bytes.out;
       }
       break;
     case StepOp::kAllGather:
-      bytes.sent = (n - 1) * bytes.in;
+      bytes.sent = exact ? BytesButSmallest(view) : (n - 1) * bytes.in;
       if (IsPacked(view)) {
-        bytes.to_receive = n * bytes.in;
+        bytes.to_receive = exact ? bytes.out : n * bytes.in;
         if (step.sizes == StepSizes::kPadded) bytes.to_send = bytes.in;
       }
       break;
     case StepOp::kAllToAll:
     case StepOp::kExchange: {
       const Traffic traffic = TrafficOfExchange(world, view.before, view.after, view.change);
-      bytes.sent = bytes.to_send = traffic.sent;
-      bytes.to_receive = traffic.received;
+      bytes.sent = traffic.sent;
+      if (!traffic.sent_in_runs) bytes.to_send = traffic.sent;
+      if (!traffic.received_in_runs) bytes.to_receive = traffic.received;
       break;
     }
     case StepOp::kPermute:

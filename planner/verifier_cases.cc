@@ -44,7 +44,11 @@ Step MakeStep(const Row& row, const Sharding& before) {
     group *= mesh.dim(d).size;
   }
   for (int t = 0; t < static_cast<int>(before.shape().size()); ++t) {
-    if (CutsOf(before, t) != CutsOf(step.after, t)) step.tensor_dims.push_back(t);
+    const Cuts cuts = CutsOf(before, t);
+    const bool alike = cuts == CutsOf(step.after, t) &&
+                       (cuts.empty() ||
+                        before.placement(cuts[0]).sizes() == step.after.placement(cuts[0]).sizes());
+    if (!alike) step.tensor_dims.push_back(t);
   }
   if (IsCollective(row.op)) {
     step.group_size = group;

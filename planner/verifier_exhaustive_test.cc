@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -39,12 +40,32 @@ Elements Chunk(const Elements& indices, int64_t n, int64_t i) {
   return result;
 }
 
+// The sizes of tensor dim t's outermost cut, if it is ragged.
+Placement::Sizes SizesOf(const Sharding& s, int t) {
+  return s.CutsOf(t).empty() ? Placement::Sizes() : s.placement(s.CutsOf(t)[0]).sizes();
+}
+
+// Along tensor dim t.
+Elements IndicesOf(const Sharding& s, const Coordinate& at, int t) {
+  Elements indices;
+  for (int64_t i = 0; i < s.shape()[t]; ++i) indices.push_back(i);
+  const Placement::Sizes sizes = SizesOf(s, t);
+  for (const int d : s.CutsOf(t)) {
+    if (d != s.CutsOf(t)[0] || sizes.empty()) {
+      indices = Chunk(indices, s.mesh().dim(d).size, at[d]);
+      continue;
+    }
+    auto begin = indices.begin();
+    for (int64_t i = 0; i < at[d]; ++i) begin += sizes[i];
+    indices = Elements(begin, begin + sizes[at[d]]);
+  }
+  return indices;
+}
+
 Elements ElementsOf(const Sharding& s, const Coordinate& at) {
   Elements elements = {0};
   for (int t = 0; t < static_cast<int>(s.shape().size()); ++t) {
-    Elements indices;
-    for (int64_t i = 0; i < s.shape()[t]; ++i) indices.push_back(i);
-    for (const int d : s.CutsOf(t)) indices = Chunk(indices, s.mesh().dim(d).size, at[d]);
+    const Elements indices = IndicesOf(s, at, t);
     Elements longer;
     for (const int64_t e : elements) {
       for (const int64_t i : indices) longer.push_back(e * s.shape()[t] + i);
@@ -86,8 +107,9 @@ class World {
     return IsComplete(result);
   }
 
-  // The plan of this step with all figures counted here.
-  PlanFields MakePlan() const;
+  // The plan of this step with all figures counted here. `exact`: blocks that are not even are
+  // exact, not padded.
+  PlanFields MakePlan(bool exact = false) const;
 
  private:
   bool Differ(int64_t p, int64_t q, const auto& may_differ) const {
@@ -126,6 +148,15 @@ class World {
   }
   bool AllEven() const;
   bool IsPacked(const std::vector<Elements>& pieces, const std::vector<Elements>& parents) const;
+  bool AreExactBlocksPacked(const Sharding& cut, const Sharding& parent) const;
+  // How many cuts of tensor dim t the two have in common, from the outermost on.
+  static size_t CommonCuts(const Sharding& a, const Sharding& b, int t) {
+    if (SizesOf(a, t) != SizesOf(b, t)) return 0;
+    const auto x = a.CutsOf(t);
+    const auto y = b.CutsOf(t);
+    return std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin();
+  }
+  bool MessagesAreRuns(const std::vector<Elements>& boxes, bool of_senders) const;
 
   Sharding before_;
   Sharding after_;
@@ -199,10 +230,8 @@ int64_t World::SourceOfPermute(int64_t p) const {
   for (int t = 0; t < static_cast<int>(before_.shape().size()); ++t) {
     const auto b = before_.CutsOf(t);
     const auto a = after_.CutsOf(t);
-    size_t common = 0;
-    while (common < std::min(a.size(), b.size()) && a[common] == b[common]) ++common;
     if (a.size() != b.size()) return -1;
-    for (size_t i = common; i < b.size(); ++i) {
+    for (size_t i = CommonCuts(before_, after_, t); i < b.size(); ++i) {
       if (before_.mesh().dim(b[i]).size != before_.mesh().dim(a[i]).size) return -1;
       source[b[i]] = at_[p][a[i]];
       moving[0].push_back(b[i]);
@@ -274,7 +303,58 @@ bool World::IsPacked(const std::vector<Elements>& pieces,
   return false;
 }
 
-PlanFields World::MakePlan() const {
+// The rule for blocks of any sizes: in the order of the cuts, and of at most one index along the
+// tensor dims before the last one that is cut.
+bool World::AreExactBlocksPacked(const Sharding& cut, const Sharding& parent) const {
+  std::vector<int> order;
+  int last = -1;
+  for (int t = 0; t < static_cast<int>(cut.shape().size()); ++t) {
+    const auto cuts = cut.CutsOf(t);
+    for (size_t i = CommonCuts(cut, parent, t); i < cuts.size(); ++i) {
+      order.push_back(cuts[i]);
+      last = t;
+    }
+  }
+  for (int64_t p = 0; p < n_; ++p) {
+    for (int t = 0; t < last; ++t) {
+      if (IndicesOf(cut, at_[p], t).size() > 1) return true;
+    }
+    if (ElementsOf(parent, at_[p]).empty()) continue;
+    for (const int64_t q : GroupOf(p)) {
+      const auto place = [&](int64_t r) {
+        std::vector<int64_t> coordinates;
+        for (const int d : order) coordinates.push_back(at_[r][d]);
+        return coordinates;
+      };
+      const DeviceMesh& mesh = before_.mesh();
+      if ((place(p) < place(q)) != (mesh.RankAt(p) < mesh.RankAt(q))) return true;
+    }
+  }
+  return false;
+}
+
+// Whether all that goes from one rank to another, or stays, lies together in the rank's box.
+bool World::MessagesAreRuns(const std::vector<Elements>& boxes, bool of_senders) const {
+  for (int64_t p = 0; p < n_; ++p) {
+    for (int64_t q = 0; q < n_; ++q) {
+      if (!Differ(p, q,
+                  [&](int d) { return In(mesh_dims_, d) && before_.placement(d).IsShard(); })) {
+        continue;
+      }
+      Elements message;
+      std::set_intersection(old_[q].begin(), old_[q].end(), new_[p].begin(), new_[p].end(),
+                            std::back_inserter(message));
+      const Elements& box = boxes[of_senders ? q : p];
+      if (std::search(box.begin(), box.end(), message.begin(), message.end()) == box.end() &&
+          !message.empty()) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+PlanFields World::MakePlan(bool exact) const {
   const DeviceMesh& mesh = before_.mesh();
   PlanFields plan{.meshes = {mesh},
                   .from = before_,
@@ -298,9 +378,12 @@ PlanFields World::MakePlan() const {
             .accumulate_dtype = {},
             .after = after_};
   for (int t = 0; t < static_cast<int>(before_.shape().size()); ++t) {
-    if (before_.CutsOf(t) != after_.CutsOf(t)) step.tensor_dims.push_back(t);
+    if (before_.CutsOf(t) != after_.CutsOf(t) || SizesOf(before_, t) != SizesOf(after_, t)) {
+      step.tensor_dims.push_back(t);
+    }
   }
-  const bool pads = op_ == StepOp::kAllGather || op_ == StepOp::kReduceScatter;
+  const bool has_blocks = op_ == StepOp::kAllGather || op_ == StepOp::kReduceScatter;
+  const bool pads = has_blocks && !exact;
   step.bytes_in = Most(old_);
   step.bytes_out = Most(new_);
   int64_t to_send = 0;
@@ -316,7 +399,18 @@ PlanFields World::MakePlan() const {
       step.reduce_order = ReduceOrder::kAny;
       step.accumulate_dtype = DType::kF32;
     }
-    if (op_ == StepOp::kAllReduce) {
+    if (has_blocks && step.sizes == StepSizes::kExact) {
+      const bool gathers = op_ == StepOp::kAllGather;
+      for (int64_t p = 0; p < n_; ++p) {
+        int64_t others = 0;
+        for (const int64_t q : GroupOf(p)) {
+          if (q != p) others += static_cast<int64_t>((gathers ? old_ : new_)[q].size()) * kItem;
+        }
+        step.bytes_sent = std::max(step.bytes_sent, others);
+      }
+      if (gathers && AreExactBlocksPacked(before_, after_)) to_receive = step.bytes_out;
+      if (!gathers && AreExactBlocksPacked(after_, before_)) to_send = step.bytes_in;
+    } else if (op_ == StepOp::kAllReduce) {
       step.bytes_sent = (2 * step.bytes_in * (group_size_ - 1) + group_size_ - 1) / group_size_;
     } else if (op_ == StepOp::kReduceScatter) {
       step.bytes_sent = (group_size_ - 1) * step.bytes_out;
@@ -333,8 +427,10 @@ PlanFields World::MakePlan() const {
     } else {
       for (const auto& [p, bytes] : sent_) step.bytes_sent = std::max(step.bytes_sent, bytes);
       if (op_ != StepOp::kPermute) {
-        to_send = step.bytes_sent;
-        for (const auto& [p, bytes] : received_) to_receive = std::max(to_receive, bytes);
+        if (!MessagesAreRuns(old_, /*of_senders=*/true)) to_send = step.bytes_sent;
+        if (!MessagesAreRuns(new_, /*of_senders=*/false)) {
+          for (const auto& [p, bytes] : received_) to_receive = std::max(to_receive, bytes);
+        }
       }
     }
     plan.total.collectives = 1;
@@ -344,6 +440,29 @@ PlanFields World::MakePlan() const {
   plan.total.peak_bytes = step.bytes_in + step.bytes_out + plan.total.workspace_bytes;
   plan.steps.push_back(std::move(step));
   return plan;
+}
+
+// `s` with its outermost cuts ragged: all for the last coordinate; or all but one index for the
+// first, and that for the last.
+std::vector<Sharding> RaggedOnes(const Sharding& s) {
+  std::vector<Sharding> result;
+  for (const bool all : {true, false}) {
+    std::vector<Placement> placements(s.placements().begin(), s.placements().end());
+    std::vector<Cuts> orders;
+    bool any = false;
+    for (int t = 0; t < static_cast<int>(s.shape().size()); ++t) {
+      orders.emplace_back(s.CutsOf(t).begin(), s.CutsOf(t).end());
+      if (orders[t].empty()) continue;
+      Placement::Sizes sizes(s.mesh().dim(orders[t][0]).size, 0);
+      const int64_t last = all ? s.shape()[t] : std::min<int64_t>(s.shape()[t], 1);
+      sizes.back() = last;
+      sizes.front() += s.shape()[t] - last;
+      placements[orders[t][0]] = Placement::RaggedShard(t, std::move(sizes));
+      any = true;
+    }
+    if (any) result.push_back(*Sharding::Create(s.mesh(), s.tensor(), placements, orders));
+  }
+  return result;
 }
 
 // All shardings of a tensor without partial ops but sum, in all orders of cuts.
@@ -409,9 +528,12 @@ struct Counts {
   int64_t refused = 0;
 };
 
-Counts CheckAllSteps(const std::string& mesh_text, const std::string& tensor) {
+Counts CheckAllSteps(const std::string& mesh_text, const std::string& tensor, bool ragged = false) {
   const DeviceMesh mesh = DeviceMesh::Parse(mesh_text).value();
-  const std::vector<Sharding> all = AllShardings(mesh, TensorType::Parse(tensor).value());
+  std::vector<Sharding> all = AllShardings(mesh, TensorType::Parse(tensor).value());
+  for (size_t i = 0, plain = all.size(); i < plain && ragged; ++i) {
+    for (Sharding& one : RaggedOnes(all[i])) all.push_back(std::move(one));
+  }
   Counts counts;
   int64_t index = 0;
   const int fraction = Fraction();
@@ -419,18 +541,25 @@ Counts CheckAllSteps(const std::string& mesh_text, const std::string& tensor) {
     for (const Sharding& after : all) {
       if (before == after) continue;
       for (const DimSet& mesh_dims : MeshDimSets(mesh)) {
-        for (int op = 0; op <= static_cast<int>(StepOp::kMask); ++op) {
+        // Of ragged worlds twice: blocks are padded, and exact.
+        const int ops = static_cast<int>(StepOp::kMask) + 1;
+        for (int i = 0; i < (ragged ? 2 * ops : ops); ++i) {
+          const int op = i % ops;
           if (index++ % fraction != 0) continue;
           World world(before, after, static_cast<StepOp>(op), mesh_dims);
           const bool can = world.Run();
-          const PlanFields plan = world.MakePlan();
+          const PlanFields plan = world.MakePlan(/*exact=*/i >= ops);
           const Verdict verdict = Verify(Plan::FromParts(plan, {}), {.check_fingerprint = false});
           const std::string rule = verdict.ok() ? "" : verdict.fault->rule;
           ++(verdict.ok() ? counts.accepted : counts.refused);
-          // Refusals for the form of the step are the tables' to test.
+          // Refusals for the form of the step are the tables' to test. So is that of a slice of a
+          // cut, which leaves all as it is where one rank has all.
+          const bool slices_cut = ragged && static_cast<StepOp>(op) == StepOp::kSlice &&
+                                  std::any_of(mesh_dims.begin(), mesh_dims.end(),
+                                              [&](int d) { return before.placement(d).IsShard(); });
           const bool right = verdict.ok() ? can
                              : rule == "data"
-                                 ? !can
+                                 ? !can || slices_cut
                                  : rule == "op" || rule == "after" || rule == "mesh_dims" ||
                                        (rule == "sizes" && !can);
           EXPECT_TRUE(right) << before.ToString() << ": " << plan.steps[0].ToString() << " " << can
@@ -484,6 +613,19 @@ TEST(VerifierExhaustiveTest, AllStepsOfSmallWorlds) {
     sum.refused += counts.refused;
   }
   fmt::print("{} steps accepted, {} refused\n", sum.accepted, sum.refused);
+  EXPECT_GT(sum.accepted, 0);
+}
+
+TEST(VerifierExhaustiveTest, AllStepsOfSmallRaggedWorlds) {
+  Counts sum;
+  for (const char* mesh : {"a=3", "a=2,b=2", "a=2,b=2@0,2,3,1"}) {
+    for (const char* tensor : {"f32[1]", "f32[4]", "f32[5]", "f32[2,3]", "f32[1,4]"}) {
+      const Counts counts = CheckAllSteps(mesh, tensor, /*ragged=*/true);
+      sum.accepted += counts.accepted;
+      sum.refused += counts.refused;
+    }
+  }
+  fmt::print("{} ragged steps accepted, {} refused\n", sum.accepted, sum.refused);
   EXPECT_GT(sum.accepted, 0);
 }
 

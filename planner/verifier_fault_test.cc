@@ -1,8 +1,11 @@
 // Plans that are wrong: which rule is broken, and in which step.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -111,10 +114,26 @@ TEST(VerifierFaultTest, WrongSteps) {
          {kAllReduce, "a", "R", 16, 16, 16, StepSizes::kEven, ReduceOp::kAvg, 2}},
         16},
        "1 data: the sum of the copies of i32 on mesh dim a may wrap"},
-      {{"a=2", "f32[4]", "S(0){3,1}", "R", {{kAllGather, "a", "R", 12, 16, 12, kPadded}}, 0},
-       "- target: S(0){3,1} is ragged; version 1 of the format has no ragged shards"},
+      {{"a=2", "f32[4]", "S(0){3,1}", "R", {{kAllGather, "a", "R", 12, 16, 12}}, 0},
+       "0 sizes: sizes is even; it should be padded"},
+      {{"a=2", "f32[4]", "S(0)", "R", {{kAllGather, "a", "R", 8, 16, 8, kExact}}, 0},
+       "0 sizes: sizes is exact; it should be even"},
+      {{"a=3", "f32[8]", "S(0){3,0,5}", "R", {{kAllGather, "a", "R", 20, 32, 40, kExact}}, 0},
+       "0 bytes: bytes_sent is 40; it should be 32"},
       {{"a=2", "f32[4]", "R", "S(0)", {{kSlice, "a", "S(0){3,1}", 16, 12, 0}}, 0},
-       "0 after: S(0){3,1} is ragged; version 1 of the format has no ragged shards"},
+       "- target: the last step leaves S(0){3,1}; the target is S(0)"},
+      {{"a=2,b=2", "f32[4]", "S(0){3,1},P", "S(0),R", {{kAllReduce, "b", "S(0),R", 12, 8, 12}}, 0},
+       "0 after: all_reduce leaves the sizes of the cuts of tensor dim 0 as they were"},
+      {{"a=2,b=2",
+        "f32[4]",
+        "S(0){3,1},R",
+        "R,S(0){1,3}",
+        {{kPermute, "a,b", "R,S(0){1,3}", 12, 12, 12, kExact}},
+        0},
+       "0 data: the cuts before and after are not of equal sizes pairwise: the box of a rank after "
+       "is no member's box before"},
+      {{"a=2", "f32[4]", "S(0){3,1}", "S(0)", {{kSlice, "a", "S(0)", 12, 8, 0}}, 0},
+       "0 data: the rank at a=1 can have 1 of the 2 indices of tensor dim 0 that it should hold"},
       {{"a=4096,b=2048",
         "f32[8388608]",
         "S(0),S(0)",
@@ -128,6 +147,25 @@ TEST(VerifierFaultTest, WrongSteps) {
 }
 
 // Casts that are stated right, but round what the definition does not, or cannot be.
+// Of three ragged cuts with 512 sizes each, every choice is a kind of group.
+TEST(VerifierFaultTest, RaggedCutsOfManySizes) {
+  std::vector<int> sizes(512);
+  std::iota(sizes.begin(), sizes.end(), 0);
+  const std::string list = fmt::format("{{{}}}", fmt::join(sizes, ","));
+  const int64_t rows = 512 * 511 / 2;
+  const Case c = {
+      "a=512,b=512,c=512,d=2,e=2,f=2",
+      fmt::format("u8[{0},{0},{0}]", rows),
+      fmt::format("S(0){0},S(1){0},S(2){0},S(0),S(1),S(2)", list),
+      fmt::format("S(0){0},S(1){0},S(2){0},R,R,R", list),
+      {{kAllGather, "d,e,f", fmt::format("S(0){0},S(1){0},S(2){0},R,R,R", list), 0, 0, 0, kPadded}},
+      0};
+  // Sizes of 0 have no groups with elements.
+  EXPECT_EQ(Judge(c),
+            "0 scale: a step that moves data between 8 ranks in each of 133432831 kinds of groups "
+            "is beyond the 16777216 moves that can be followed");
+}
+
 TEST(VerifierFaultTest, WrongCasts) {
   using enum DType;
   const Row reduce = {kAllReduce, "a", "R", 16, 16, 16};
@@ -432,7 +470,7 @@ TEST(VerifierFaultTest, DamagedFields) {
        [](PlanFields* p) { p->steps[2].reduce_op = ReduceOp::kSum; }},
       {"1 reduce_order: reduce_order is null",
        [](PlanFields* p) { p->steps[1].reduce_order.reset(); }},
-      {"1 reduce_order: reduce_order is ascending; no all_reduce of version 1",
+      {"1 bytes: bytes_sent is 70; it should be",
        [](PlanFields* p) { p->steps[1].reduce_order = ReduceOrder::kAscending; }},
       {"0 reduce_order: reduce_order is any; slice reduces nothing",
        [](PlanFields* p) { p->steps[0].reduce_order = ReduceOrder::kAny; }},

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
@@ -52,6 +53,8 @@ struct DimState {
   friend bool operator==(const DimState&, const DimState&) = default;
 };
 
+using Sizes = Placement::Sizes;
+
 // The bytes of so many elements; a part of a byte counts as one.
 Wide BytesOfElements(DType dtype, Wide elements);
 
@@ -59,6 +62,8 @@ struct State {
   DType dtype = DType::kF32;
   absl::InlinedVector<DimState, 6> dims;  // per mesh dim
   absl::InlinedVector<Cuts, 5> cuts;      // per tensor dim, outermost first
+  // Per tensor dim, the sizes of its outermost cut's pieces; empty: of ceil chunks, as all others.
+  std::vector<Sizes> sizes;
   friend bool operator==(const State&, const State&) = default;
 };
 
@@ -68,8 +73,10 @@ State StateOf(const Sharding& sharding);
 // so what holds for one parent of a size holds for each.
 struct CutChange {
   int tensor_dim = 0;
-  Cuts before;                              // behind the common beginning
-  Cuts after;                               // likewise
+  Cuts before;         // behind the common beginning
+  Cuts after;          // likewise
+  Sizes sizes_before;  // of the first of them, where it is a ragged cut
+  Sizes sizes_after;
   absl::InlinedVector<int64_t, 4> parents;  // the sizes > 0 of what they cut; descending
 };
 
@@ -80,8 +87,8 @@ struct Change {
 
 Change ChangeOf(const World& world, const State& before, const State& after);
 
-// The size of the largest piece of a tensor dim of `size`. O(cuts).
-int64_t LargestPiece(const World& world, int64_t size, absl::Span<const int> cuts);
+// The size of the largest piece of tensor dim `t`. O(cuts + sizes).
+int64_t LargestPiece(const World& world, const State& state, int t);
 // The elements of the largest local box.
 int64_t LargestLocal(const World& world, const State& state);
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/status.h"
@@ -118,6 +119,7 @@ Result CheckCuts(const StepView& view) {
   }
   for (const CutChange& cut : view.change.cuts) {
     const Cuts& before = view.before.cuts[cut.tensor_dim];
+    const Sizes& sizes = view.before.sizes[cut.tensor_dim];
     Cuts expected;
     if (step.op == StepOp::kReduceScatter) {
       if (cut.before.empty()) continue;  // new cuts stand last, in any order
@@ -132,7 +134,12 @@ Result CheckCuts(const StepView& view) {
         if (!Contains(step.mesh_dims, d)) expected.push_back(d);
       }
     }
-    if (view.after.cuts[cut.tensor_dim] == expected) continue;
+    const bool keeps_first = !before.empty() && !expected.empty() && before[0] == expected[0];
+    if (view.after.cuts[cut.tensor_dim] == expected) {
+      if (view.after.sizes[cut.tensor_dim] == (keeps_first ? sizes : Sizes{})) continue;
+      return Break("after", "{} leaves the sizes of the cuts of tensor dim {} as they were",
+                   Name(step.op), cut.tensor_dim);
+    }
     return Break("after", "{} leaves tensor dim {} cut by [{}], not by [{}]", Name(step.op),
                  cut.tensor_dim, view.world.Names(expected),
                  view.world.Names(view.after.cuts[cut.tensor_dim]));
@@ -180,13 +187,13 @@ Result CheckReduction(const StepView& view) {
     if (!step.reduce_order) {
       return Break("reduce_order", "reduce_order is null; {} reduces", Name(step.op));
     }
-    if (*step.reduce_order != ReduceOrder::kAny) {
-      return Break("reduce_order", "reduce_order is {}; no {} of version 1 adds in a fixed order",
-                   Name(*step.reduce_order), Name(step.op));
-    }
   } else if (step.reduce_order) {
     return Break("reduce_order", "reduce_order is {}; {} reduces nothing", Name(*step.reduce_order),
                  Name(step.op));
+  }
+  if (step.reduce_block && step.reduce_order != ReduceOrder::kAscending) {
+    return Break("reduce_block", "reduce_block is {}; {} is not in ascending order",
+                 *step.reduce_block, Name(step.op));
   }
   if (IsReduction(step.op) && !op) {
     return Break("reduce_op", "reduce_op is null; {} reduces", Name(step.op));
@@ -199,8 +206,12 @@ Result CheckSizes(const StepView& view) {
   const Step& step = view.step;
   std::optional<StepSizes> right;
   if (IsCollective(step.op)) {
-    const bool pads = step.op == StepOp::kReduceScatter || step.op == StepOp::kAllGather;
+    const bool pads =
+        (step.op == StepOp::kReduceScatter && step.reduce_order != ReduceOrder::kAscending) ||
+        step.op == StepOp::kAllGather;
     right = IsEven(view) ? StepSizes::kEven : pads ? StepSizes::kPadded : StepSizes::kExact;
+    // Blocks may also be as long as their boxes.
+    if (right == StepSizes::kPadded && step.sizes == StepSizes::kExact) return std::nullopt;
   }
   return ExpectName("sizes", "sizes", step.sizes, right);
 }
@@ -342,12 +353,6 @@ std::optional<Broken> CheckOp(const Step& step, const Sharding& from, int mesh,
     return Break("mesh_dims", "mesh dim {} has size 1: nothing happens over it",
                  from.mesh().dim(d).name);
   }
-  for (const Placement& placement : step.after.placements()) {
-    if (placement.IsShard() && placement.IsRagged()) {
-      return Break("after", "{} is ragged; version 1 of the format has no ragged shards",
-                   placement.ToString());
-    }
-  }
   return std::nullopt;
 }
 
@@ -360,6 +365,16 @@ std::optional<Broken> CheckFields(const StepView& view) {
     return Break("scale",
                  "a step that moves data between {} ranks is beyond the {} that can be followed",
                  view.world.GroupSize(view.change.moving), kMaxMoving);
+  }
+  // Ragged cuts leave parents of many sizes, whose choices are gone through one by one.
+  Wide choices = 1;
+  for (const CutChange& cut : view.change.cuts) choices *= std::max<size_t>(cut.parents.size(), 1);
+  if (choices * view.world.GroupSize(view.change.moving) > kMaxChoices) {
+    return Break("scale",
+                 "a step that moves data between {} ranks in each of {} kinds of groups is beyond "
+                 "the {} moves that can be followed",
+                 view.world.GroupSize(view.change.moving), static_cast<int64_t>(choices),
+                 kMaxChoices);
   }
   return std::nullopt;
 }
@@ -376,6 +391,11 @@ bool IsEven(const StepView& view) {
   // The pieces of a parent that is not empty make it up, so they are of one size where that size
   // times their number is the parent's.
   for (const CutChange& cut : view.change.cuts) {
+    for (const Sizes* sizes : {&cut.sizes_before, &cut.sizes_after}) {
+      if (std::adjacent_find(sizes->begin(), sizes->end(), std::not_equal_to<>()) != sizes->end()) {
+        return false;
+      }
+    }
     for (const int64_t parent : cut.parents) {
       if (parent % view.world.GroupSize(cut.before) != 0) return false;
       if (parent % view.world.GroupSize(cut.after) != 0) return false;

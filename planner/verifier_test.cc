@@ -58,7 +58,7 @@ TEST(VerifierTest, UnevenBoxes) {
       {"a=3", "f32[5]", "S(0)", "R", {{kAllGather, "a", "R", 8, 20, 16, kPadded}}, 48},
       {"a=3", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 16, kPadded}}, 48},
       // Rank 0 sends 2 of 3 columns of 2 rows, rank 2 receives 4 rows.
-      {"a=3", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}}, 32},
+      {"a=3", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}}, 16},
       // Rows 0-1 | 2-3, cut again: 2 and 0, 2 and 0. Evenly cut by a; by b into pieces of 1, 1.
       {"a=2,b=3",
        "f32[4]",
@@ -74,6 +74,69 @@ TEST(VerifierTest, UnevenBoxes) {
        "S(1),S(0)",
        {{kSlice, "b", "S(0),S(1)", 8, 4, 0}, {kPermute, "a,b", "S(1),S(0)", 4, 4, 4, kExact}},
        16},
+  });
+}
+
+TEST(VerifierTest, RaggedShards) {
+  ExpectRight({
+      // Blocks of 3, 0 and 5 elements: padded to 5, or one behind the other.
+      {"a=3", "f32[8]", "S(0){3,0,5}", "R", {{kAllGather, "a", "R", 20, 32, 40, kPadded}}, 96},
+      {"a=3", "f32[8]", "S(0){3,0,5}", "R", {{kAllGather, "a", "R", 20, 32, 32, kExact}}, 0},
+      {"a=3",
+       "f32[8]",
+       "P",
+       "S(0){3,0,5}",
+       {{kReduceScatter, "a", "S(0){3,0,5}", 32, 20, 40, kPadded}},
+       96},
+      {"a=3",
+       "f32[8]",
+       "P",
+       "S(0){3,0,5}",
+       {{kReduceScatter, "a", "S(0){3,0,5}", 32, 20, 32, kExact}},
+       0},
+      // Columns lie apart in the rows, so that exact blocks are packed too. Every rank has some.
+      {"a=3", "f32[2,8]", "S(1){2,1,5}", "R", {{kAllGather, "a", "R", 40, 64, 56, kExact}}, 64},
+      {"a=3",
+       "f32[2,8]",
+       "P",
+       "S(1){2,1,5}",
+       {{kReduceScatter, "a", "S(1){2,1,5}", 64, 40, 56, kExact}},
+       64},
+      // Rank 2 gives 2 to rank 0, 3 to rank 1, and keeps nothing.
+      {"a=3",
+       "f32[8]",
+       "S(0){3,0,5}",
+       "S(0){5,3,0}",
+       {{kAllToAll, "a", "S(0){5,3,0}", 20, 20, 20, kExact}},
+       0},
+      {"a=3", "f32[8]", "S(0){3,0,5}", "S(0)", {{kAllToAll, "a", "S(0)", 20, 12, 12, kExact}}, 0},
+      {"a=3", "f32[8]", "R", "S(0){3,0,5}", {{kSlice, "a", "S(0){3,0,5}", 32, 20, 0}}, 0},
+      // Behind a ragged cut: halves of 2 and of 4; or the ragged cut itself, of the worst group.
+      {"a=2,b=2",
+       "f32[6]",
+       "S(0){2,4},S(0)",
+       "S(0){2,4},R",
+       {{kAllGather, "b", "S(0){2,4},R", 8, 16, 8}},
+       0},
+      {"a=2,b=2",
+       "f32[6]",
+       "S(0){2,4},S(0)",
+       "R,R",
+       {{kAllGather, "a,b", "R,R", 8, 24, 20, kExact}},
+       0},
+      // Two ragged cuts: boxes of 3x1, 3x4, 1x1 and 1x4 of 4x5.
+      {"a=2,b=2",
+       "f32[4,5]",
+       "S(0){3,1},S(1){1,4}",
+       "R,R",
+       {{kAllGather, "a,b", "R,R", 48, 80, 76, kExact}},
+       80},
+      {"a=2,b=2",
+       "f32[4]",
+       "S(0){3,1},R",
+       "R,S(0){3,1}",
+       {{kPermute, "a,b", "R,S(0){3,1}", 12, 12, 12, kExact}},
+       0},
   });
 }
 
@@ -307,7 +370,7 @@ TEST(VerifierTest, Casts) {
 TEST(VerifierTest, PackedElements) {
   ExpectRight({
       {"a=2", "f4e2m1[8]", "S(0)", "R", {{kAllGather, "a", "R", 2, 4, 2}}, 0},
-      {"a=2", "f4e2m1[4,4]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 4, 4, 2}}, 32},
+      {"a=2", "f4e2m1[4,4]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 4, 4, 2}}, 16},
       {"a=3", "f4e2m1[8,6]", "S(0)", "R", {{kAllGather, "a", "R", 9, 24, 18, kPadded}}, 48},
       {"a=2", "f4e2m1[8]", "R", "S(0)", {{kSlice, "a", "S(0)", 4, 2, 0}}, 0},
   });
@@ -326,7 +389,7 @@ TEST(VerifierTest, Masks) {
 TEST(VerifierTest, ExchangesAndPermutes) {
   ExpectRight({
       // (0,1) needs what (0,0) holds, and (1,0) what (1,1) holds.
-      {"a=2,b=2", "f32[8]", "R,S(0)", "S(0),R", {{kExchange, "a,b", "S(0),R", 16, 16, 16}}, 32},
+      {"a=2,b=2", "f32[8]", "R,S(0)", "S(0),R", {{kExchange, "a,b", "S(0),R", 16, 16, 16}}, 0},
       {"a=2,b=2", "f32[8]", "R,S(0)", "S(0),R", {{kPermute, "a,b", "S(0),R", 16, 16, 16}}, 0},
       {"a=2,b=2,c=2",
        "f32[8]",
@@ -340,16 +403,21 @@ TEST(VerifierTest, ExchangesAndPermutes) {
        "R,S(0),P",
        "S(0),R,P",
        {{kExchange, "a,b", "S(0),R,P", 8, 8, 8}},
-       32},
+       0},
       // An exchange gathers too: a holder sends its half to the other.
-      {"a=2", "f32[8]", "S(0)", "R", {{kExchange, "a", "R", 16, 32, 16}}, 32},
+      {"a=2", "f32[8]", "S(0)", "R", {{kExchange, "a", "R", 16, 32, 16}}, 0},
       {"a=2,b=3",
        "f32[6,2]",
        "S(0),S(0)",
        "S(1),S(0)",
        {{kAllToAll, "a,b", "S(1),S(0)", 8, 8, 8}},
-       32},
-      {"a=4", "f32[8,8]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 64, 64, 48}}, 96},
+       0},
+      // Columns are packed by the senders, rows are what receivers want; and the other way round.
+      {"a=4", "f32[8,8]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 64, 64, 48}}, 48},
+      {"a=4", "f32[8,8]", "S(1)", "S(0)", {{kAllToAll, "a", "S(0)", 64, 64, 48}}, 48},
+      {"a=2", "f32[2,4,4]", "S(1)", "S(2)", {{kAllToAll, "a", "S(2)", 64, 64, 32}}, 64},
+      // A row each: what goes to a receiver lies together.
+      {"a=4", "f32[4,8]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 32, 32, 24}}, 0},
       // On 3 ranks the piece of the first is cut behind it.
       {"a=2,b=2", "f32[1]", "R,S(0)", "S(0),S(0)", {{kSlice, "a,b", "S(0),S(0)", 4, 4, 0}}, 0},
   });
@@ -382,9 +450,112 @@ TEST(VerifierTest, Promises) {
   plan = MakeFields({"a=2", "f32[4]", "P", "R", {{kAllReduce, "a", "R", 16, 16, 16}}, 0});
   plan.kept = Reproducibility::kBatchInvariant;
   EXPECT_EQ(Judge(plan),
-            "0 promise: nothing in the plan shows that its sum of f32 is batch-invariant");
+            "0 promise: nothing in the plan shows that its sum of f32 is batch-invariant: option "
+            "native_invariance is none");
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "0 promise: nothing in the plan shows that its sum of f32 is ordered");
   plan = MakeFields({"a=2", "f32[4]", "S(0)", "R", {{kAllGather, "a", "R", 8, 16, 8}}, 0});
   plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "");
+}
+
+// In order, 6 elements among 4 ranks: slices of 2, 2, 2 and none, so that who owns 2 sends 4 of its
+// contribution and its 2 sums thrice; blocks of 4 x 2 elements arrive.
+TEST(VerifierTest, OrderedReductions) {
+  PlanFields plan =
+      MakeFields({"a=2,b=2", "f32[6]", "P,P", "R,R", {{kAllReduce, "a,b", "R,R", 24, 24, 40}}, 32});
+  plan.steps[0].reduce_order = ReduceOrder::kAscending;
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "");
+  plan.steps[0].bytes_sent = 36;
+  EXPECT_EQ(Judge(plan), "0 bytes: bytes_sent is 36; it should be 40");
+
+  // Pieces of 2, 2, 1 and 0 of 5: the last rank sends all, from where it lies.
+  plan = MakeFields({"a=4", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 20}}, 32});
+  plan.steps[0].reduce_order = ReduceOrder::kAscending;
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "0 sizes: sizes is even; it should be exact");
+  plan.steps[0].sizes = StepSizes::kExact;
+  EXPECT_EQ(Judge(plan), "");
+
+  // In blocks: of the size that was asked for, and in no other plan.
+  const auto asks = [&plan](const char* block) {
+    plan.inputs.options = {{"reduce_block", block}};
+    return Judge(plan);
+  };
+  EXPECT_EQ(asks("2"), "0 reduce_block: reduce_block is null; asked for was 2");
+  plan.steps[0].reduce_block = 2;
+  EXPECT_EQ(asks("2"), "");
+  EXPECT_EQ(asks("3"), "0 reduce_block: reduce_block is 2; asked for was 3");
+  EXPECT_EQ(asks("0"), "- reduce_block: option reduce_block is '0', no size of a block");
+  EXPECT_EQ(asks("two"), "- reduce_block: option reduce_block is 'two', no size of a block");
+  plan.inputs.options.clear();
+  EXPECT_EQ(Judge(plan), "0 reduce_block: reduce_block is 2; asked for was null");
+  plan.steps[0].reduce_order = ReduceOrder::kAny;
+  EXPECT_EQ(Judge(plan),
+            "0 reduce_block: reduce_block is 2; reduce_scatter is not in ascending order");
+
+  // In several groups, whose contributions are equal.
+  plan =
+      MakeFields({"a=2,b=2", "f32[6]", "P,R", "R,R", {{kAllReduce, "a", "R,R", 24, 24, 24}}, 32});
+  plan.steps[0].reduce_order = ReduceOrder::kAscending;
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "");
+  plan.kept = Reproducibility::kReplicas;
+  EXPECT_EQ(Judge(plan), "");
+
+  // One mesh dim after the other rounds twice.
+  plan = MakeFields({"a=2,b=2",
+                     "f32[6]",
+                     "P,P",
+                     "R,R",
+                     {{kAllReduce, "a", "R,P", 24, 24, 24}, {kAllReduce, "b", "R,R", 24, 24, 24}},
+                     64});
+  for (Step& step : plan.steps) step.reduce_order = ReduceOrder::kAscending;
+  EXPECT_EQ(Judge(plan), "");
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "1 promise: step 0 has rounded the sum before: bits depend on the plan");
+
+  // A value that joins by a mask is none of the source's contributions.
+  plan = MakeFields({"a=2,b=2",
+                     "f32[6]",
+                     "P,R",
+                     "R,R",
+                     {{kMask, "b", "P,P", 24, 24, 0}, {kAllReduce, "a,b", "R,R", 24, 24, 40}},
+                     64});
+  plan.steps[1].reduce_order = ReduceOrder::kAscending;
+  EXPECT_EQ(Judge(plan), "");
+  plan.kept = Reproducibility::kBatchInvariant;
+  EXPECT_EQ(Judge(plan), "1 promise: it reduces over a,b; source and target are reduced over a");
+}
+
+TEST(VerifierTest, NativeReductionsThatTreatElementsAlike) {
+  PlanFields plan = MakeFields(
+      {"a=2,b=3", "f32[6]", "S(0),P", "S(0),R", {{kAllReduce, "b", "S(0),R", 12, 12, 16}}, 0});
+  plan.kept = Reproducibility::kBatchInvariant;
+  const std::string nothing =
+      "0 promise: nothing in the plan shows that its sum of f32 is batch-invariant: ";
+  EXPECT_EQ(Judge(plan), nothing + "option native_invariance is none");
+  plan.inputs.options.emplace_back("native_invariance", "all_reduce");
+  EXPECT_EQ(Judge(plan), "");
+  // Groups 0-2 and 3-5 of domains of 4: the second one lies across two.
+  plan.inputs.topology = "nvlink=4";
+  EXPECT_EQ(Judge(plan), nothing + "its groups do not lie alike on the topology");
+  plan.inputs.topology = "nvlink=3";
+  EXPECT_EQ(Judge(plan), "");
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "0 promise: nothing in the plan shows that its sum of f32 is ordered");
+
+  plan = MakeFields({"a=2,b=3",
+                     "f32[6]",
+                     "S(0),P",
+                     "S(0),S(0)",
+                     {{kReduceScatter, "b", "S(0),S(0)", 12, 4, 8}},
+                     0});
+  plan.kept = Reproducibility::kBatchInvariant;
+  plan.inputs.options.emplace_back("native_invariance", "all_reduce");
+  EXPECT_EQ(Judge(plan), nothing + "option native_invariance is all_reduce");
+  plan.inputs.options.back().second = "reduce_scatter";
   EXPECT_EQ(Judge(plan), "");
 }
 
@@ -438,13 +609,13 @@ TEST(VerifierTest, LargeMeshes) {
        "S(0),S(0)",
        "S(0)[1],S(0)[0]",
        {{kExchange, "a,b", "S(0)[1],S(0)[0]", 4, 4, 4}},
-       32},
+       0},
       {"a=1024,b=1024",
        "f32[1024,1024]",
        "S(0),S(1)",
        "S(1),S(0)",
        {{kAllToAll, "a,b", "S(1),S(0)", 4, 4, 4}},
-       32},
+       0},
       {"a=65536,b=16384",
        "f32[16384,16384]",
        "S(0),R",

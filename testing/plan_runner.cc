@@ -76,6 +76,7 @@ absl::StatusOr<PlanRun> PlanRunner::Run(const Plan& plan, absl::Span<const Pass>
     for (size_t i = 0; i < run.bytes_sent.size(); ++i) {
       run.bytes_sent[i] = std::max(run.bytes_sent[i], rank.record.bytes_sent[i]);
     }
+    if (!passes.empty()) run.rank_bytes_sent.push_back(rank.record.bytes_sent);
   }
   return run;
 }
@@ -99,7 +100,7 @@ absl::Status PlanRunner::Prepare(const Plan& plan, const Oracle& oracle) {
 }
 
 absl::StatusOr<CheckResult> PlanRunner::RunPass(const Oracle& oracle, const Pass& pass) {
-  world_->SetReductionOrder(pass.order, /*domain_size=*/1);
+  world_->SetReductionOrder(pass.order, pass.domain_size);
   for (int64_t position = 0; position < mesh_.NumRanks(); ++position) {
     Rank& rank = ranks_[position];
     MESHIFT_RETURN_IF_ERROR(oracle.FillSource(pass.fill, position, absl::MakeSpan(rank.source)));

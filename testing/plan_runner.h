@@ -39,13 +39,15 @@ namespace meshift::testkit {
 struct Pass {
   Fill fill;
   ReductionOrder order = ReductionOrder::kRanks;
+  int64_t domain_size = 1;  // of ReductionOrder::kTopology
 };
 
 struct PlanRun {
   // Summed over the passes. Adversarial sums are off by more than rounding, so that with
   // ReductionOrder::kAdversarial only replicas are compared.
   CheckResult data;
-  std::vector<int64_t> bytes_sent;  // per step, by the rank that sends most
+  std::vector<int64_t> bytes_sent;                    // per step, by the rank that sends most
+  std::vector<std::vector<int64_t>> rank_bytes_sent;  // by position, per step
 };
 
 // Not for use from several threads.

@@ -187,6 +187,15 @@ Sharding RandomSharding(const DeviceMesh& mesh, const TensorType& tensor,
   return Sharding::Create(mesh, tensor, std::move(placements), std::move(cuts)).value();
 }
 
+RandomPair RandomPairOn(const DeviceMesh& mesh, DType dtype, ReduceOp op, Random& random) {
+  const TensorType tensor{dtype, RandomShape(random)};
+  std::vector<bool> may_be_partial(mesh.NumDims(), true);
+  Sharding from = RandomSharding(mesh, tensor, may_be_partial, op, random);
+  for (int d = 0; d < mesh.NumDims(); ++d) may_be_partial[d] = from.placement(d).IsPartial();
+  Sharding to = RandomSharding(mesh, tensor, may_be_partial, op, random);
+  return {std::move(from), std::move(to)};
+}
+
 }  // namespace
 
 int64_t TestFraction() {
@@ -269,12 +278,12 @@ RandomPair RandomCase(uint64_t seed, DType dtype, ReduceOp op) {
   const uint64_t order = random.Next();
   const DeviceMesh mesh =
       shuffled ? ShuffledMesh(sizes, order).value() : SyntheticMesh(sizes).value();
-  const TensorType tensor{dtype, RandomShape(random)};
-  std::vector<bool> may_be_partial(mesh.NumDims(), true);
-  Sharding from = RandomSharding(mesh, tensor, may_be_partial, op, random);
-  for (int d = 0; d < mesh.NumDims(); ++d) may_be_partial[d] = from.placement(d).IsPartial();
-  Sharding to = RandomSharding(mesh, tensor, may_be_partial, op, random);
-  return {std::move(from), std::move(to)};
+  return RandomPairOn(mesh, dtype, op, random);
+}
+
+RandomPair RandomCaseOn(const DeviceMesh& mesh, uint64_t seed, DType dtype, ReduceOp op) {
+  Random random(seed);
+  return RandomPairOn(mesh, dtype, op, random);
 }
 
 }  // namespace meshift::testkit

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "absl/functional/function_ref.h"
+#include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
@@ -66,6 +67,10 @@ struct RandomPair {
 // 1; any placements and orders of cuts. The target is P only where the source is. REQUIRES: the
 // dtype has the op and is not f4e2m1.
 RandomPair RandomCase(uint64_t seed, DType dtype = DType::kF32, ReduceOp op = ReduceOp::kSum);
+
+// The same, but on a mesh that is given.
+RandomPair RandomCaseOn(const DeviceMesh& mesh, uint64_t seed, DType dtype = DType::kF32,
+                        ReduceOp op = ReduceOp::kSum);
 
 }  // namespace meshift::testkit
 

@@ -1,14 +1,14 @@
 // Meshift's plans beside those of PyTorch's DTensor, XLA and Shardy (tests/data/README.md): never
 // more collectives than the best right plan among theirs, unless the promise about bits needs them.
+#include "tests/peer_cases.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "planner/planner.h"
@@ -17,47 +17,10 @@
 namespace meshift {
 namespace {
 
-using Json = nlohmann::json;
-
-Json ReadCases(const std::string& name) {
-  std::ifstream file("tests/data/" + name);
-  EXPECT_TRUE(file.good()) << name;
-  return Json::parse(file)["cases"];
-}
-
-Sharding MakeSharding(const DeviceMesh& mesh, const TensorType& tensor, const Json& json) {
-  std::vector<Placement> placements(mesh.NumDims(), Placement::Replicate());
-  std::vector<Cuts> cuts(tensor.shape.size());
-  for (size_t k = 0; k < json["shard"].size(); ++k) {
-    for (const Json& name : json["shard"][k]) {
-      const int d = *mesh.FindDim(name.get<std::string>());
-      placements[d] = Placement::Shard(static_cast<int>(k));
-      cuts[k].push_back(d);
-    }
-  }
-  for (const auto& [name, op] : json["partial"].items()) {
-    placements[*mesh.FindDim(name)] = Placement::Partial(*ParseReduceOp(op.get<std::string>()));
-  }
-  return *Sharding::Create(mesh, tensor, std::move(placements), std::move(cuts));
-}
-
-struct Pair {
-  Sharding from;
-  Sharding to;
-};
-
-Pair MakePair(const Json& json) {
-  std::vector<DeviceMesh::Dim> dims;
-  for (const Json& dim : json["mesh"]) {
-    dims.push_back({dim[0].get<std::string>(), dim[1].get<int64_t>()});
-  }
-  const DeviceMesh mesh = *DeviceMesh::Create(dims);
-  Shape shape;
-  for (const Json& size : json["shape"]) shape.push_back(size.get<int64_t>());
-  const std::map<int, DType> by_bytes = {{2, DType::kBF16}, {4, DType::kF32}, {8, DType::kC64}};
-  const DType dtype = by_bytes.at(json["elem_bytes"].get<int>());
-  const TensorType tensor = *TensorType::Create(dtype, shape);
-  return {MakeSharding(mesh, tensor, json["src"]), MakeSharding(mesh, tensor, json["dst"])};
+std::vector<PeerCase> Read(const std::string& name) {
+  absl::StatusOr<std::vector<PeerCase>> cases = ReadPeerCases("tests/data/" + name);
+  EXPECT_TRUE(cases.ok()) << cases.status();
+  return cases.ok() ? *std::move(cases) : std::vector<PeerCase>();
 }
 
 struct Tally {
@@ -69,8 +32,8 @@ struct Tally {
   std::map<std::string, int> ops;
 
   // `best`: the fewest collectives of a right plan of the peers.
-  void Compare(const std::string& name, const Pair& pair, int best, std::optional<int64_t> sent) {
-    SCOPED_TRACE(name);
+  void Compare(const PeerCase& pair, int64_t best, std::optional<int64_t> sent) {
+    SCOPED_TRACE(pair.name);
     const auto none = MakePlan(pair.from, pair.to, {.reproducibility = Reproducibility::kNone});
     const auto replicas = MakePlan(pair.from, pair.to);
     ASSERT_TRUE(none.ok()) << none.status();
@@ -106,8 +69,8 @@ struct Tally {
 
 TEST(PeerCasesTest, DTensorCounts) {
   Tally tally;
-  for (const Json& json : ReadCases("dtensor_counts.json")) {
-    tally.Compare(json["name"], MakePair(json), json["collectives"].get<int>(), std::nullopt);
+  for (const PeerCase& one : Read("dtensor_counts.json")) {
+    tally.Compare(one, one.collectives, std::nullopt);
   }
   EXPECT_EQ(tally.cases, 151);
   tally.Print("dtensor_counts");
@@ -115,19 +78,14 @@ TEST(PeerCasesTest, DTensorCounts) {
 
 TEST(PeerCasesTest, Live2x2) {
   Tally tally;
-  for (const Json& json : ReadCases("live_2x2.json")) {
-    std::optional<int> best;
-    std::optional<int64_t> bytes;
-    for (const auto& [peer, plan] : json["peers"].items()) {
-      if (plan.contains("wrong")) continue;
-      const int collectives = plan["collectives"].get<int>();
-      const auto sent = plan["bytes_sent_max"].get<int64_t>();
-      if (!best || collectives < *best || (collectives == *best && sent < *bytes)) {
-        best = collectives;
-        bytes = sent;
-      }
+  for (const PeerCase& one : Read("live_2x2.json")) {
+    std::optional<std::pair<int64_t, int64_t>> best;  // collectives, bytes
+    for (const auto& [peer, plan] : one.peers) {
+      if (plan.is_wrong) continue;
+      const std::pair<int64_t, int64_t> cost{plan.collectives, plan.bytes_sent};
+      if (!best || cost < *best) best = cost;
     }
-    if (best) tally.Compare(json["name"], MakePair(json), *best, bytes);
+    if (best) tally.Compare(one, best->first, best->second);
   }
   EXPECT_GE(tally.cases, 800);
   tally.Print("live_2x2");

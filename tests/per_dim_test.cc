@@ -3,13 +3,22 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 
+#include "comm/local/reduction_order.h"
+#include "mesh/topology.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
 #include "planner/planner.h"
 #include "planner/verifier.h"
+#include "testing/plan_runner.h"
 #include "testing/small_world.h"
+#include "testing/values.h"
 #include "tests/plan_runner.h"
 
 namespace meshift {
@@ -73,6 +82,66 @@ TEST(PerDimTest, ReplicasDifferWhereTheRuleForbidsThePlan) {
   EXPECT_EQ(wrong, 0);
   EXPECT_GT(forbidden, 0);
   EXPECT_GE(differing * 100, forbidden * 99);
+}
+
+// Plans that keep the promise, on topologies whose domains the groups fill unevenly; and those of
+// the per-dim planner beside them.
+TEST(ReplicasTest, AreEqualOnJaggedTopologies) {
+  using testkit::Values;
+  constexpr int64_t kCases = 2000;
+  constexpr std::array kDTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kF64};
+  constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct};
+  int64_t cases = 0;
+  int64_t differing = 0;
+  int64_t wrong = 0;
+  int64_t forbidden = 0;
+  int64_t per_dim_differing = 0;
+  for (uint64_t seed = 0; cases < kCases / testkit::TestFraction(); ++seed) {
+    const auto [from, to] =
+        testkit::RandomCase(seed, kDTypes[seed % kDTypes.size()], kOps[seed / 4 % kOps.size()]);
+    bool reduces = false;
+    for (int d = 0; d < from.mesh().NumDims(); ++d) {
+      reduces |= from.mesh().dim(d).size > 1 && from.placement(d).IsPartial() &&
+                 !to.placement(d).IsPartial();
+    }
+    if (!reduces || NumElements(from.shape()) == 0) continue;
+    ++cases;
+    const auto domain = static_cast<int64_t>(2 + seed % 6);
+    const Topology topology = Topology::Parse(fmt::format("nvlink={}", domain)).value();
+    const auto runner = testkit::PlanRunner::Create(from.mesh());
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    const testkit::Pass on_topology = {.fill = {.values = Values::kRounding, .seed = seed},
+                                       .order = ReductionOrder::kTopology,
+                                       .domain_size = domain};
+    const testkit::Pass adversarial = {.fill = {.values = Values::kRounding, .seed = seed + 1},
+                                       .order = ReductionOrder::kAdversarial};
+    const absl::StatusOr<Plan> plan = MakePlan(from, to, {.topology = topology});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    for (const testkit::Pass& pass : {on_topology, adversarial}) {
+      const absl::StatusOr<testkit::PlanRun> run = (*runner)->Run(*plan, {pass});
+      ASSERT_TRUE(run.ok()) << run.status();
+      differing += run->data.replicas_differ > 0 ? 1 : 0;
+      wrong += run->data.wrong > 0 ? 1 : 0;
+      EXPECT_TRUE(run->data.ok()) << "seed " << seed << ": " << run->data.ToString();
+    }
+    const absl::StatusOr<Plan> per_dim =
+        MakePlan(from, to, {.topology = topology, .planner = PlannerKind::kPerDim});
+    ASSERT_TRUE(per_dim.ok()) << per_dim.status();
+    if (per_dim->kept() >= Reproducibility::kReplicas || !CopiesOfOneSumSurvive(*per_dim)) continue;
+    ++forbidden;
+    const absl::StatusOr<testkit::PlanRun> run = (*runner)->Run(*per_dim, {adversarial});
+    ASSERT_TRUE(run.ok()) << run.status();
+    per_dim_differing += run->data.replicas_differ > 0 ? 1 : 0;
+  }
+  fmt::print(
+      "replicas: {} cases on jagged topologies, {} with differing replicas, {} wrong; per-dim "
+      "plans "
+      "that the rule forbids: {}, of these {} differ\n",
+      cases, differing, wrong, forbidden, per_dim_differing);
+  EXPECT_EQ(differing, 0);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_GT(forbidden, 0);
+  EXPECT_GE(per_dim_differing * 100, forbidden * 99);
 }
 
 }  // namespace

@@ -155,26 +155,38 @@ uint64_t PlainArithmetic::Encode(Float value) const {
   return std::bit_cast<uint64_t>(static_cast<double>(value));
 }
 
-// Sums, averages and products in `Float`, rounded once at the end.
+// Sums, averages and products in `Float`, by blocks, rounded once at the end.
 template <typename Float>
-Bits PlainArithmetic::ReduceFloats(ReduceOp op, int64_t divisor,
+Bits PlainArithmetic::ReduceFloats(ReduceOp op, int64_t divisor, int64_t block,
                                    const std::vector<Bits>& contributions) const {
-  Float re = Decode<Float>(contributions[0][0]);
-  Float im = is_complex_ ? Decode<Float>(contributions[0][1]) : 0;
-  for (size_t i = 1; i < contributions.size(); ++i) {
-    const Float x = Decode<Float>(contributions[i][0]);
-    const Float y = is_complex_ ? Decode<Float>(contributions[i][1]) : 0;
+  struct Number {
+    Float re;
+    Float im;
+  };
+  const auto combine = [&](Number& to, const Number& from) {
+    const auto [re, im] = to;
+    const auto [x, y] = from;
     if (op != ReduceOp::kProduct) {
-      re = re + x;
-      im = im + y;
+      to = {re + x, im + y};
     } else if (!is_complex_) {
-      re = re * x;
+      to = {re * x, 0};
     } else {
-      const Float real = re * x - im * y;
-      im = re * y + im * x;
-      re = real;
+      to = {re * x - im * y, re * y + im * x};
+    }
+  };
+  std::vector<Number> sums;  // of the blocks
+  for (size_t i = 0; i < contributions.size(); ++i) {
+    const Number number = {Decode<Float>(contributions[i][0]),
+                           is_complex_ ? Decode<Float>(contributions[i][1]) : 0};
+    if (i % static_cast<size_t>(block) == 0) {
+      sums.push_back(number);
+    } else {
+      combine(sums.back(), number);
     }
   }
+  Number total = sums[0];
+  for (size_t b = 1; b < sums.size(); ++b) combine(total, sums[b]);
+  auto [re, im] = total;
   if (op == ReduceOp::kAvg) {
     re = re / static_cast<Float>(divisor);
     im = im / static_cast<Float>(divisor);
@@ -240,12 +252,18 @@ uint64_t PlainArithmetic::ReduceIntegers(ReduceOp op, int64_t divisor,
 
 Bits PlainArithmetic::Reduce(ReduceOp op, int64_t divisor,
                              const std::vector<Bits>& contributions) const {
+  return ReduceBlocks(op, divisor, 0, contributions);
+}
+
+Bits PlainArithmetic::ReduceBlocks(ReduceOp op, int64_t divisor, int64_t block,
+                                   const std::vector<Bits>& contributions) const {
   if (!is_float_) return {ReduceIntegers(op, divisor, contributions), 0};
   if (op == ReduceOp::kMin || op == ReduceOp::kMax) {
     return {MinMax(op == ReduceOp::kMax, contributions), 0};
   }
-  return width_ == 64 ? ReduceFloats<double>(op, divisor, contributions)
-                      : ReduceFloats<float>(op, divisor, contributions);
+  if (block == 0) block = static_cast<int64_t>(contributions.size());
+  return width_ == 64 ? ReduceFloats<double>(op, divisor, block, contributions)
+                      : ReduceFloats<float>(op, divisor, block, contributions);
 }
 
 Bits PlainArithmetic::Identity(ReduceOp op) const {

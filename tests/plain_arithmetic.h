@@ -49,6 +49,10 @@ class PlainArithmetic {
 
   // REQUIRES: the dtype has the op.
   Bits Reduce(ReduceOp op, int64_t divisor, const std::vector<Bits>& contributions) const;
+  // Of sums, averages and products of floats, `block` > 0 contributions first, and then what comes
+  // of these, rounded once; else as above.
+  Bits ReduceBlocks(ReduceOp op, int64_t divisor, int64_t block,
+                    const std::vector<Bits>& contributions) const;
   Bits Identity(ReduceOp op) const;  // not of avg
   // Of a real float; what every NaN that comes out is.
   uint64_t CanonicalNaN() const;
@@ -67,7 +71,8 @@ class PlainArithmetic {
   template <typename Float>
   uint64_t Encode(Float value) const;
   template <typename Float>
-  Bits ReduceFloats(ReduceOp op, int64_t divisor, const std::vector<Bits>& contributions) const;
+  Bits ReduceFloats(ReduceOp op, int64_t divisor, int64_t block,
+                    const std::vector<Bits>& contributions) const;
   uint64_t MinMax(bool max, const std::vector<Bits>& contributions) const;
   uint64_t ReduceIntegers(ReduceOp op, int64_t divisor,
                           const std::vector<Bits>& contributions) const;

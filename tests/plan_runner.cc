@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <string>
 
 #include "base/status_macros.h"
 #include "comm/local/reduction_order.h"
+#include "planner/rank_bytes.h"
 #include "testing/values.h"
 
 namespace meshift {
@@ -30,13 +32,25 @@ absl::StatusOr<RunOutcome> PlanRunner::Run(const Plan& plan) {
         fmt::format("{}: {}", plan.steps().empty() ? "no steps" : plan.steps()[0].ToString(),
                     run.data.ToString());
   }
-  for (size_t i = 0; i < plan.steps().size(); ++i) {
-    const int64_t planned = plan.steps()[i].bytes_sent;
-    if (run.bytes_sent[i] == planned) continue;
+  const auto differ = [&](const std::string& who, int64_t sent, int64_t planned) {
     ++outcome.bytes_differ;
     if (outcome.message.empty()) {
-      outcome.message =
-          fmt::format("step {} sends {} bytes, planned {}", i, run.bytes_sent[i], planned);
+      outcome.message = fmt::format("{} sends {} bytes, planned {}", who, sent, planned);
+    }
+  };
+  const DeviceMesh& mesh = plan.from().mesh();
+  for (size_t i = 0; i < plan.steps().size(); ++i) {
+    if (run.bytes_sent[i] != plan.steps()[i].bytes_sent) {
+      differ(fmt::format("step {}", i), run.bytes_sent[i], plan.steps()[i].bytes_sent);
+      continue;
+    }
+    for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
+      const int64_t rank = mesh.RankAt(position);
+      const int64_t sent = run.rank_bytes_sent[position][i];
+      const int64_t planned = BytesSent(plan, static_cast<int>(i), rank);
+      if (sent == planned) continue;
+      differ(fmt::format("rank {} in step {}", rank, i), sent, planned);
+      break;
     }
   }
   return outcome;

@@ -61,7 +61,9 @@ class Runners {
 void Judge(const Sharding& from, const Sharding& to, LayoutRunner& runner, Tally* tally,
            std::optional<DType> reduce_dtype = std::nullopt) {
   const int64_t number = tally->cases++;
-  const absl::StatusOr<Plan> plan = MakePlan(from, to, {.reduce_dtype = reduce_dtype});
+  const auto promise = number % 2 == 0 ? Reproducibility::kReplicas : Reproducibility::kOrdered;
+  const absl::StatusOr<Plan> plan =
+      MakePlan(from, to, {.reproducibility = promise, .reduce_dtype = reduce_dtype});
   for (int m = 0; m < kNumMemories; ++m) {
     const auto fail = [&](int64_t* count, const std::string& why) {
       if (++*count > 3) return;

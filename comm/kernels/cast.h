@@ -21,6 +21,10 @@ using CastFunction = void (*)(const void* src, void* dst, int64_t count);
 
 // INVALID_ARGUMENT where CheckCast refuses.
 absl::StatusOr<CastFunction> CastFunctionOf(DType from, DType to);
+// The same for a call of an engine, whose arguments it checks too: no negative count, no null
+// memory of elements, no f4e2m1, whose only cast is a copy.
+absl::StatusOr<CastFunction> CheckedCast(const void* src, DType from, const void* dst, DType to,
+                                         int64_t count);
 
 }  // namespace meshift
 

@@ -1,49 +1,23 @@
 #include "comm/kernels/copy.h"
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <cstdlib>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "comm/engine.h"
+#include "comm/kernels/copy_rows.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 
 namespace meshift {
 namespace {
 
-// One row: `count` runs of `bytes` bytes. A constant number of bytes makes memcpy a move.
-template <int kBytes>
-void CopyRow(const char* src, int64_t src_stride, char* dst, int64_t dst_stride, int64_t count,
-             int64_t bytes) {
-  for (int64_t i = 0; i < count; ++i) {
-    std::memcpy(dst + i * dst_stride, src + i * src_stride, kBytes > 0 ? kBytes : bytes);
-  }
-}
-
-using CopyRowFunction = void (*)(const char*, int64_t, char*, int64_t, int64_t, int64_t);
-
-CopyRowFunction CopyRowFor(int64_t bytes) {
-  switch (bytes) {
-    case 1:
-      return CopyRow<1>;
-    case 2:
-      return CopyRow<2>;
-    case 4:
-      return CopyRow<4>;
-    case 8:
-      return CopyRow<8>;
-    case 16:
-      return CopyRow<16>;
-    case 32:
-      return CopyRow<32>;
-    case 64:
-      return CopyRow<64>;
-    default:
-      return CopyRow<0>;
-  }
-}
+// Fewer elements than that do not make a transposing copy worth its while.
+constexpr int64_t kMinTransposeSize = 4;
 
 absl::Status CheckCopy(const BoxCopy& copy) {
   const size_t rank = copy.shape.size();
@@ -70,20 +44,27 @@ absl::StatusOr<StridedCopy> StridedCopy::Create(const BoxCopy& copy, DType dtype
   }
   result.src_ = static_cast<const char*>(copy.src);
   result.dst_ = static_cast<char*>(copy.dst);
-  // Strides in bits until the innermost dims are merged, for packed elements.
+  // The dims in which there is something to go along, by their strides in the target, largest
+  // first; strides in bits until the innermost dims are merged, for packed elements.
   const int64_t bits = BitWidth(dtype);
+  absl::InlinedVector<int, 8> order;
+  for (size_t i = 0; i < copy.shape.size(); ++i) {
+    if (copy.shape[i] != 1) order.push_back(static_cast<int>(i));
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return std::abs(copy.dst_strides[a]) > std::abs(copy.dst_strides[b]);
+  });
   int64_t run = bits;
-  int d = static_cast<int>(copy.shape.size()) - 1;
-  for (; d >= 0; --d) {
-    if (copy.shape[d] == 1) continue;
+  while (!order.empty()) {
+    const int d = order.back();
     if (copy.src_strides[d] * bits != run || copy.dst_strides[d] * bits != run) break;
     run *= copy.shape[d];
+    order.pop_back();
   }
   bool whole_bytes = run % 8 == 0;
   result.run_bytes_ = run / 8;
-  for (int i = 0; i <= d; ++i) {
+  for (const int i : order) {
     const int64_t size = copy.shape[i];
-    if (size == 1) continue;
     const int64_t src_bits = copy.src_strides[i] * bits;
     const int64_t dst_bits = copy.dst_strides[i] * bits;
     whole_bytes = whole_bytes && src_bits % 8 == 0 && dst_bits % 8 == 0;
@@ -108,35 +89,60 @@ absl::StatusOr<StridedCopy> StridedCopy::Create(const BoxCopy& copy, DType dtype
   return result;
 }
 
+int StridedCopy::DenseInSource() const {
+  const int last = static_cast<int>(shape_.size()) - 1;
+  const bool power_of_two = (run_bytes_ & (run_bytes_ - 1)) == 0;
+  if (last < 1 || run_bytes_ > 16 || !power_of_two) return -1;
+  if (dst_strides_[last] != run_bytes_ || shape_[last] < kMinTransposeSize) return -1;
+  for (int d = 0; d < last; ++d) {
+    if (src_strides_[d] == run_bytes_ && shape_[d] >= kMinTransposeSize) return d;
+  }
+  return -1;
+}
+
 void StridedCopy::RunUnits(int64_t begin, int64_t end) const {
   if (begin >= end) return;
   if (shape_.empty()) {
-    std::memcpy(dst_ + begin, src_ + begin, end - begin);
+    CopyRun(src_ + begin, dst_ + begin, end - begin, bytes_ >= kStreamBytes);
     return;
   }
-  const CopyRowFunction copy_row = CopyRowFor(run_bytes_);
+  // One or two dims make a plane, which an inner loop copies; the others are gone through here.
   const int last = static_cast<int>(shape_.size()) - 1;
+  const int dense = DenseInSource();
+  const bool stream = dense < 0 && bytes_ >= kStreamBytes && MayStreamRuns();
+  const auto size_of = [&](int d) { return d == 0 ? end - begin : shape_[d]; };
+  const auto copy_plane = [&](const char* src, char* dst) {
+    if (dense >= 0) {
+      CopyTransposed({src, src_strides_[last], dst, dst_strides_[dense], size_of(last),
+                      size_of(dense), run_bytes_});
+    } else {
+      CopyRuns({src, src_strides_[last], dst, dst_strides_[last], size_of(last), run_bytes_},
+               stream);
+    }
+  };
   const char* src = src_ + begin * src_strides_[0];
   char* dst = dst_ + begin * dst_strides_[0];
-  if (last == 0) {
-    copy_row(src, src_strides_[0], dst, dst_strides_[0], end - begin, run_bytes_);
-    return;
-  }
   Shape index(shape_.size(), 0);
-  index[0] = begin;
-  while (true) {
-    copy_row(src, src_strides_[last], dst, dst_strides_[last], shape_[last], run_bytes_);
-    int d = last - 1;
-    for (; d >= 0; --d) {
+  int d = 0;
+  while (d >= 0) {
+    copy_plane(src, dst);
+    for (d = last - 1; d >= 0; --d) {
+      if (d == dense) continue;
       src += src_strides_[d];
       dst += dst_strides_[d];
-      if (++index[d] < (d == 0 ? end : shape_[d])) break;
-      if (d == 0) return;
-      src -= src_strides_[d] * shape_[d];
-      dst -= dst_strides_[d] * shape_[d];
+      if (++index[d] < size_of(d)) break;
+      src -= src_strides_[d] * size_of(d);
+      dst -= dst_strides_[d] * size_of(d);
       index[d] = 0;
     }
   }
+  if (stream) EndStreaming();
+}
+
+bool StridedCopy::MayStreamRuns() const {
+  int64_t strides = 0;
+  for (const int64_t stride : dst_strides_) strides |= stride;
+  return MayStream(dst_, strides, run_bytes_);
 }
 
 }  // namespace meshift

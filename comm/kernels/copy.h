@@ -1,5 +1,6 @@
-// Copying boxes of strided tensors: dims that lie behind each other on both sides are merged, what
-// is then contiguous is copied by memcpy, and the rest element by element.
+// Copying boxes of strided tensors: dims that lie behind each other on both sides are merged, in
+// whatever order they are given; what is then contiguous is copied by memcpy, and the rest element
+// by element.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(StridedCopy copy, StridedCopy::Create(box_copy, DType::kBF16));
 //   copy.Run();
@@ -23,6 +24,15 @@ class StridedCopy {
   static absl::StatusOr<StridedCopy> Create(const BoxCopy& copy, DType dtype);
 
   int64_t bytes() const { return bytes_; }
+  // The copy as it is made: contiguous runs of run_bytes(), at all indices of shape(), outermost
+  // dim first (the last is that of the least stride in the target); strides in bytes.
+  const char* src() const { return src_; }
+  char* dst() const { return dst_; }
+  int64_t run_bytes() const { return run_bytes_; }
+  const Shape& shape() const { return shape_; }
+  const Shape& src_strides() const { return src_strides_; }
+  const Shape& dst_strides() const { return dst_strides_; }
+
   // The copy can be cut into this many units of equal bytes; 0 where there is nothing to do.
   int64_t units() const { return units_; }
   // Copies the units [begin, end).
@@ -31,6 +41,11 @@ class StridedCopy {
 
  private:
   StridedCopy() = default;
+
+  // The dim along which elements are side by side in the source where they are so along the last
+  // one in the target: a transposing copy. -1: none.
+  int DenseInSource() const;
+  bool MayStreamRuns() const;
 
   const char* src_ = nullptr;
   char* dst_ = nullptr;

@@ -1,8 +1,6 @@
 #include "comm/kernels/reduce.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -11,6 +9,10 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "comm/communicator.h"
+#include "comm/kernels/codec.h"
+#include "comm/kernels/codes.h"
+#include "comm/kernels/reducers.h"
+#include "comm/kernels/simd.h"
 #include "comm/kernels/small_float.h"
 #include "placement/dtype.h"
 #include "placement/op_table.h"
@@ -19,10 +21,20 @@
 namespace meshift {
 namespace {
 
+static_assert(static_cast<int>(ReduceOp::kSum) == kCodeSum &&
+              static_cast<int>(ReduceOp::kAvg) == kCodeAvg &&
+              static_cast<int>(ReduceOp::kMin) == kCodeMin &&
+              static_cast<int>(ReduceOp::kMax) == kCodeMax &&
+              static_cast<int>(ReduceOp::kProduct) == kCodeProduct &&
+              static_cast<int>(ReduceOp::kAnd) == kCodeAnd &&
+              static_cast<int>(ReduceOp::kOr) == kCodeOr &&
+              static_cast<int>(ReduceOp::kXor) == kCodeXor);
+
 using Inputs = absl::Span<const void* const>;
 
-// Small enough that accumulators stay in the first-level cache.
-constexpr int64_t kBlock = 1024;
+// Accumulators of f32 stay in the first-level cache, and inputs are read in stretches long enough
+// for the machine to read ahead.
+constexpr int64_t kBlock = 4096;
 
 // Memory is read and written through memcpy, as buffers have no type and need no alignment.
 // (Signed arithmetic: else gcc does not see that addresses advance evenly, and vectorises nothing.)
@@ -37,46 +49,6 @@ template <typename T>
 const char* At(const void* base, int64_t i) {
   return static_cast<const char*>(base) + i * static_cast<int64_t>(sizeof(T));
 }
-
-// A codec: the stored type, the type that is computed in, and the ways between.
-
-template <typename Format>
-struct SmallCodec {
-  using Stored = typename Format::Bits;
-  using Acc = float;
-  static constexpr Stored kSignBit = Format::kSignBit;
-  static constexpr Stored kMaxFinite = Format::kMaxFinite;
-  static Acc Decode(Stored bits) { return Format::ToFloat(bits); }
-  static Stored Encode(Acc value) { return Format::FromFloat(value); }
-};
-
-template <typename T, typename BitsT, BitsT kInfinity, BitsT kNaN>
-struct WideCodec {
-  using Stored = BitsT;
-  using Acc = T;
-  static constexpr Stored kSignBit = static_cast<Stored>(1) << (8 * sizeof(Stored) - 1);
-  static constexpr Stored kMaxFinite = kInfinity - 1;
-  static Acc Decode(Stored bits) { return std::bit_cast<T>(bits); }
-  static Stored Encode(Acc value) {
-    return std::isnan(value) ? kNaN : std::bit_cast<Stored>(value);
-  }
-};
-using F32Codec = WideCodec<float, uint32_t, 0x7f800000, 0x7fc00000>;
-using F64Codec = WideCodec<double, uint64_t, 0x7ff0000000000000, 0x7ff8000000000000>;
-
-struct Add {
-  template <typename T>
-  static T Combine(T a, T b) {
-    return a + b;
-  }
-};
-
-struct Multiply {
-  template <typename T>
-  static T Combine(T a, T b) {
-    return a * b;
-  }
-};
 
 template <typename C>
 void ShiftBlock(int64_t shift, int64_t count, typename C::Stored* block) {
@@ -93,197 +65,180 @@ void ShiftBlock(int64_t shift, int64_t count, typename C::Stored* block) {
   }
 }
 
-// acc[i] = combine(acc[i], decode(in[i])). Not inlined: gcc would join two of these loops into one,
-// which it then does not vectorise.
-template <typename Stored, typename Acc, typename Decode, typename Combine>
-[[gnu::noinline]] void CombineWith(const char* in, int64_t count, Acc* __restrict acc,
-                                   Decode decode, Combine combine) {
-  for (int64_t i = 0; i < count; ++i) {
-    acc[i] = static_cast<Acc>(combine(acc[i], decode(Load<Stored>(in, i))));
+// acc[i] = decode(in[i]).
+template <typename Reducer>
+void DecodeBlock(Reducer reducer, const char* in, int64_t count, typename Reducer::Acc* out) {
+  ForThisMachine([=](auto) MESHIFT_INLINE {
+    typename Reducer::Acc* __restrict acc = out;
+    for (int64_t i = 0; i < count; ++i) {
+      acc[i] = reducer.Decode(Load<typename Reducer::Stored>(in, i));
+    }
+  });
+}
+
+// acc[i] = combine(acc[i], decode(in[i])). Products of complex numbers only with base instructions:
+// with AVX-512, gcc 12 makes fused multiply-adds of them even under -ffp-contract=off.
+template <typename Reducer>
+void CombineBlock(Reducer reducer, const char* in, int64_t count, typename Reducer::Acc* inout) {
+  const auto loop = [=](auto) MESHIFT_INLINE {
+    typename Reducer::Acc* __restrict acc = inout;
+    for (int64_t i = 0; i < count; ++i) {
+      acc[i] = reducer.Combine(acc[i], reducer.Decode(Load<typename Reducer::Stored>(in, i)));
+    }
+  };
+  if constexpr (std::is_class_v<typename Reducer::Acc>) {
+    RunBase(loop);
+  } else {
+    ForThisMachine(loop);
   }
+}
+
+// out[i] = encode(acc[i]).
+template <typename Reducer>
+void EncodeBlock(Reducer reducer, const typename Reducer::Acc* in, int64_t count,
+                 typename Reducer::Stored* out) {
+  ForThisMachine([=](auto) MESHIFT_INLINE {
+    const typename Reducer::Acc* __restrict acc = in;
+    typename Reducer::Stored* __restrict stored = out;
+    for (int64_t i = 0; i < count; ++i) stored[i] = reducer.Encode(acc[i]);
+  });
 }
 
 // acc = the combination of `inputs`, in order.
-template <typename C, typename Op>
-void Accumulate(Inputs inputs, int64_t first, int64_t count, typename C::Acc* __restrict acc) {
-  using Acc = typename C::Acc;
-  using Stored = typename C::Stored;
-  const char* in = At<Stored>(inputs[0], first);
-  for (int64_t i = 0; i < count; ++i) acc[i] = C::Decode(Load<Stored>(in, i));
+template <typename Reducer>
+void Accumulate(Reducer reducer, Inputs inputs, int64_t first, int64_t count,
+                typename Reducer::Acc* acc) {
+  using Stored = typename Reducer::Stored;
+  DecodeBlock(reducer, At<Stored>(inputs[0], first), count, acc);
   for (size_t k = 1; k < inputs.size(); ++k) {
-    CombineWith<Stored>(
-        At<Stored>(inputs[k], first), count, acc, [](Stored bits) { return C::Decode(bits); },
-        [](Acc a, Acc b) { return Op::Combine(a, b); });
+    CombineBlock(reducer, At<Stored>(inputs[k], first), count, acc);
   }
 }
 
-// Sums, averages and products of floats; complex sums and averages as pairs of them.
-template <typename C, typename Op>
-void ReduceFloats(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t count, void* out) {
-  using Acc = typename C::Acc;
-  using Stored = typename C::Stored;
-  alignas(64) Acc total[kBlock];
-  alignas(64) Acc part[kBlock];
+// Combines every input in order, a block of elements at a time, and hands each block of results on.
+template <typename Reducer, typename AccumulateBlock, typename FinishBlock>
+void ForBlocks(Reducer reducer, int64_t count, void* out, AccumulateBlock accumulate,
+               FinishBlock finish) {
+  using Stored = typename Reducer::Stored;
+  alignas(64) typename Reducer::Acc total[kBlock];
   alignas(64) Stored block[kBlock];
-  const auto divisor = static_cast<Acc>(spec.reduction.divisor);
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t n = std::min(kBlock, count - begin);
-    if (spec.runs.size() <= 1) {
-      Accumulate<C, Op>(inputs, first + begin, n, total);
-    } else {
-      int64_t done = 0;
-      for (const int run : spec.runs) {
-        Accumulate<C, Op>(inputs.subspan(done, run), first + begin, n, part);
-        for (int64_t i = 0; i < n; ++i) part[i] = C::Decode(C::Encode(part[i]));
-        if (done == 0) {
-          for (int64_t i = 0; i < n; ++i) total[i] = part[i];
-        } else {
-          for (int64_t i = 0; i < n; ++i) total[i] = Op::Combine(total[i], part[i]);
-        }
-        done += run;
-      }
-    }
-    if (spec.reduction.op == ReduceOp::kAvg) {
-      for (int64_t i = 0; i < n; ++i) total[i] /= divisor;
-    }
-    for (int64_t i = 0; i < n; ++i) block[i] = C::Encode(total[i]);
-    if (spec.shift > 0) ShiftBlock<C>(spec.shift, n, block);
+    accumulate(begin, n, total);
+    EncodeBlock(reducer, total, n, block);
+    finish(block, n);
     std::memcpy(static_cast<Stored*>(out) + begin, block, n * sizeof(Stored));
   }
 }
 
-// Products of complex numbers.
-template <typename C>
-void MultiplyComplex(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t count,
-                     void* out) {
-  using Acc = typename C::Acc;
-  using Stored = typename C::Stored;
-  struct Number {
-    Acc re;
-    Acc im;
-  };
-  const auto times = [](Number a, Number b) {
-    return Number{a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
-  };
-  absl::InlinedVector<int, 8> runs = spec.runs;
-  if (runs.empty()) runs.push_back(static_cast<int>(inputs.size()));
-  for (int64_t i = 0; i < count; ++i) {
-    Number total = {1, 0};
-    int64_t done = 0;
-    for (const int run : runs) {
-      Number part = Load<Number>(At<Number>(inputs[done], first), i);
-      for (int64_t k = done + 1; k < done + run; ++k) {
-        part = times(part, Load<Number>(At<Number>(inputs[k], first), i));
+// Exact operations: any order will do.
+template <typename Reducer>
+void ReduceExact(Reducer reducer, Inputs inputs, int64_t first, int64_t count, void* out) {
+  ForBlocks(
+      reducer, count, out,
+      [&](int64_t begin, int64_t n, typename Reducer::Acc* total) {
+        Accumulate(reducer, inputs, first + begin, n, total);
+      },
+      [](typename Reducer::Stored*, int64_t) {});
+}
+
+// Sums, averages and products of floats, complex sums and averages as pairs of them, and complex
+// products. The parts of `runs` are rounded by `part_reducer`.
+template <typename C, typename Reducer, typename Part>
+void ReduceRounding(const ReduceSpec& spec, Reducer reducer, Part part_reducer, Inputs inputs,
+                    int64_t first, int64_t count, void* out) {
+  using Acc = typename Reducer::Acc;
+  using Stored = typename Reducer::Stored;
+  const auto accumulate = [&](int64_t begin, int64_t n, Acc* total) {
+    const size_t block =
+        spec.reduction.block > 0 ? static_cast<size_t>(spec.reduction.block) : inputs.size();
+    alignas(64) Acc part[kBlock];
+    if (spec.runs.size() <= 1) {
+      Accumulate(reducer, inputs.subspan(0, block), first + begin, n, total);
+      for (size_t b = block; b < inputs.size();) {
+        const Inputs next = inputs.subspan(b, block);
+        Accumulate(reducer, next, first + begin, n, part);
+        for (int64_t i = 0; i < n; ++i) total[i] = reducer.Combine(total[i], part[i]);
+        b += next.size();
       }
-      total = done == 0 ? part : times(total, part);
+      return;
+    }
+    int64_t done = 0;
+    for (const int run : spec.runs) {
+      Accumulate(reducer, inputs.subspan(done, run), first + begin, n, part);
+      for (int64_t i = 0; i < n; ++i) part[i] = reducer.Decode(part_reducer.Encode(part[i]));
+      if (done == 0) {
+        for (int64_t i = 0; i < n; ++i) total[i] = part[i];
+      } else {
+        for (int64_t i = 0; i < n; ++i) total[i] = reducer.Combine(total[i], part[i]);
+      }
       done += run;
     }
-    Stored result[2] = {C::Encode(total.re), C::Encode(total.im)};
-    if (spec.shift > 0) ShiftBlock<C>(spec.shift, 2, result);
-    std::memcpy(static_cast<char*>(out) + i * sizeof(result), result, sizeof(result));
-  }
-}
-
-// Exact operations: any order will do. `decode` and `encode` go to and from the type computed in.
-template <typename Stored, typename Decode, typename Combine, typename Encode>
-void ReduceExact(Inputs inputs, int64_t first, int64_t count, void* out, Decode decode,
-                 Combine combine, Encode encode) {
-  using Acc = decltype(decode(Stored{}));
-  alignas(64) Acc total[kBlock];
-  alignas(64) Stored block[kBlock];
-  for (int64_t begin = 0; begin < count; begin += kBlock) {
-    const int64_t n = std::min(kBlock, count - begin);
-    const char* in = At<Stored>(inputs[0], first + begin);
-    for (int64_t i = 0; i < n; ++i) total[i] = decode(Load<Stored>(in, i));
-    for (size_t k = 1; k < inputs.size(); ++k) {
-      CombineWith<Stored>(At<Stored>(inputs[k], first + begin), n, total, decode, combine);
+  };
+  const auto finish = [&](Stored* block, int64_t n) {
+    constexpr int64_t kParts = sizeof(Stored) / sizeof(typename C::Stored);
+    if (spec.shift > 0) {
+      ShiftBlock<C>(spec.shift, n * kParts, reinterpret_cast<typename C::Stored*>(block));
     }
-    for (int64_t i = 0; i < n; ++i) block[i] = encode(total[i]);
-    std::memcpy(static_cast<char*>(out) + begin * sizeof(Stored), block, n * sizeof(Stored));
+  };
+  ForBlocks(reducer, count, out, accumulate, finish);
+}
+
+// Sums and averages.
+template <typename C>
+void SumFloats(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t count, void* out) {
+  const FloatReducer<C, Add> sum;
+  if (spec.reduction.op == ReduceOp::kAvg) {
+    const FloatAverager<C> average(spec.reduction.divisor);
+    return ReduceRounding<C>(spec, average, sum, inputs, first, count, out);
   }
+  ReduceRounding<C>(spec, sum, sum, inputs, first, count, out);
 }
 
-// Minimum and maximum of floats, as integers that are ordered as the floats are, with NaN as the
-// integer that wins.
-template <typename C, typename Key, bool kMin>
-void ReduceMinMax(Inputs inputs, int64_t first, int64_t count, void* out) {
-  using Stored = typename C::Stored;
-  constexpr Stored kMagnitude = C::kSignBit - 1;
-  // All ones behind the sign are NaN in every format, so these are no float's key.
-  constexpr Key kWinner = kMin ? static_cast<Key>(C::kSignBit) : static_cast<Key>(kMagnitude);
-  constexpr bool kHasInf = !std::is_same_v<C, SmallCodec<F8E4M3>>;
-  constexpr Stored kLargest = kHasInf ? C::kMaxFinite + 1 : C::kMaxFinite;
-  const Stored nan = C::Encode(C::Decode(kMagnitude));
-  const auto decode = [](Stored bits) {
-    const auto sign_mask = static_cast<Stored>(static_cast<Key>(bits) >> (8 * sizeof(Key) - 1));
-    const auto key = static_cast<Key>(bits ^ (sign_mask & kMagnitude));
-    const auto magnitude = static_cast<Key>(bits & kMagnitude);
-    return magnitude > static_cast<Key>(kLargest) ? kWinner : key;
-  };
-  const auto combine = [](Key a, Key b) { return kMin ? (b < a ? b : a) : (a < b ? b : a); };
-  const auto encode = [nan](Key key) {
-    const auto sign_mask = static_cast<Stored>(key >> (8 * sizeof(Key) - 1));
-    const auto bits = static_cast<Stored>(static_cast<Stored>(key) ^ (sign_mask & kMagnitude));
-    return key == kWinner ? nan : bits;
-  };
-  ReduceExact<Stored>(inputs, first, count, out, decode, combine, encode);
-}
-
-template <typename C, typename Key>
+template <typename C>
 void ReduceFloat(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t count, void* out) {
+  const FloatReducer<C, Multiply> product;
   switch (spec.reduction.op) {
     case ReduceOp::kProduct:
-      return ReduceFloats<C, Multiply>(spec, inputs, first, count, out);
+      return ReduceRounding<C>(spec, product, product, inputs, first, count, out);
     case ReduceOp::kMin:
-      return ReduceMinMax<C, Key, true>(inputs, first, count, out);
+      return ReduceExact(FloatExtreme<C, true>(), inputs, first, count, out);
     case ReduceOp::kMax:
-      return ReduceMinMax<C, Key, false>(inputs, first, count, out);
+      return ReduceExact(FloatExtreme<C, false>(), inputs, first, count, out);
     default:
-      return ReduceFloats<C, Add>(spec, inputs, first, count, out);
+      return SumFloats<C>(spec, inputs, first, count, out);
   }
 }
 
 template <typename C>
 void ReduceComplex(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t count, void* out) {
+  const ComplexMultiplier<C> product;
   if (spec.reduction.op == ReduceOp::kProduct) {
-    return MultiplyComplex<C>(spec, inputs, first, count, out);
+    return ReduceRounding<C>(spec, product, product, inputs, first, count, out);
   }
-  ReduceFloats<C, Add>(spec, inputs, 2 * first, 2 * count, out);
+  SumFloats<C>(spec, inputs, 2 * first, 2 * count, out);
 }
 
 template <typename T>
 void ReduceInteger(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t count, void* out) {
-  using U = std::make_unsigned_t<T>;
-  // Wide enough that small unsigned types are not promoted to int, which would overflow.
-  using W = std::conditional_t<sizeof(U) < 4, uint32_t, U>;
-  using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
-  const auto same = [](T x) { return x; };
-  const auto add = [](T a, T b) {
-    return static_cast<T>(W{static_cast<U>(a)} + static_cast<U>(b));
-  };
-  const auto run = [&](auto combine) {
-    ReduceExact<T>(inputs, first, count, out, same, combine, same);
-  };
+  const auto run = [&](auto reducer) { ReduceExact(reducer, inputs, first, count, out); };
   switch (spec.reduction.op) {
     case ReduceOp::kSum:
-      return run(add);
-    case ReduceOp::kAvg: {
-      const auto divisor = static_cast<Wide>(spec.reduction.divisor);
-      return ReduceExact<T>(inputs, first, count, out, same, add,
-                            [divisor](T x) { return static_cast<T>(Wide{x} / divisor); });
-    }
+      return run(IntReducer<T, kCodeSum>());
+    case ReduceOp::kAvg:
+      return run(IntAverager<T>(spec.reduction.divisor));
     case ReduceOp::kProduct:
-      return run([](T a, T b) { return static_cast<T>(W{static_cast<U>(a)} * static_cast<U>(b)); });
+      return run(IntReducer<T, kCodeProduct>());
     case ReduceOp::kMin:
-      return run([](T a, T b) { return b < a ? b : a; });
+      return run(IntReducer<T, kCodeMin>());
     case ReduceOp::kMax:
-      return run([](T a, T b) { return a < b ? b : a; });
+      return run(IntReducer<T, kCodeMax>());
     case ReduceOp::kAnd:
-      return run([](T a, T b) { return static_cast<T>(a & b); });
+      return run(IntReducer<T, kCodeAnd>());
     case ReduceOp::kOr:
-      return run([](T a, T b) { return static_cast<T>(a | b); });
+      return run(IntReducer<T, kCodeOr>());
     case ReduceOp::kXor:
-      return run([](T a, T b) { return static_cast<T>(a ^ b); });
+      return run(IntReducer<T, kCodeXor>());
   }
 }
 
@@ -293,6 +248,24 @@ absl::Status CheckReduction(DType dtype, const Reduction& reduction) {
   if (absl::Status status = CheckReduce(reduction.op, dtype); !status.ok()) return status;
   if (reduction.op == ReduceOp::kAvg && reduction.divisor < 1) {
     return InvalidArgument("divisor {} of an average is not positive", reduction.divisor);
+  }
+  if (reduction.block < 0) {
+    return InvalidArgument("a block of {} inputs is negative", reduction.block);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckReduceInOrder(Inputs inputs, const void* out, int64_t count, DType dtype,
+                                const Reduction& reduction) {
+  if (absl::Status status = CheckReduction(dtype, reduction); !status.ok()) return status;
+  if (inputs.empty()) return InvalidArgument("a reduction has no inputs");
+  if (count < 0) return InvalidArgument("a count of {} to reduce is negative", count);
+  if (count == 0) return absl::OkStatus();
+  if (out == nullptr) return InvalidArgument("{} elements to reduce into are null", count);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] == nullptr) {
+      return InvalidArgument("{} elements to reduce are null in input {}", count, i);
+    }
   }
   return absl::OkStatus();
 }
@@ -317,17 +290,17 @@ void Reduce(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t count,
     case DType::kU64:
       return ReduceInteger<uint64_t>(spec, inputs, first, count, out);
     case DType::kF16:
-      return ReduceFloat<SmallCodec<F16>, int16_t>(spec, inputs, first, count, out);
+      return ReduceFloat<SmallCodec<F16>>(spec, inputs, first, count, out);
     case DType::kBF16:
-      return ReduceFloat<SmallCodec<BF16>, int16_t>(spec, inputs, first, count, out);
+      return ReduceFloat<SmallCodec<BF16>>(spec, inputs, first, count, out);
     case DType::kF32:
-      return ReduceFloat<F32Codec, int32_t>(spec, inputs, first, count, out);
+      return ReduceFloat<F32Codec>(spec, inputs, first, count, out);
     case DType::kF64:
-      return ReduceFloat<F64Codec, int64_t>(spec, inputs, first, count, out);
+      return ReduceFloat<F64Codec>(spec, inputs, first, count, out);
     case DType::kF8E4M3:
-      return ReduceFloat<SmallCodec<F8E4M3>, int8_t>(spec, inputs, first, count, out);
+      return ReduceFloat<SmallCodec<F8E4M3>>(spec, inputs, first, count, out);
     case DType::kF8E5M2:
-      return ReduceFloat<SmallCodec<F8E5M2>, int8_t>(spec, inputs, first, count, out);
+      return ReduceFloat<SmallCodec<F8E5M2>>(spec, inputs, first, count, out);
     case DType::kC64:
       return ReduceComplex<F32Codec>(spec, inputs, first, count, out);
     case DType::kC128:

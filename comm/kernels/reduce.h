@@ -10,6 +10,9 @@
 //   min, max        -0 < +0; a NaN wins
 //   and, or, xor    bit by bit; bool also takes min and max, on bytes
 //
+// With reduction.block = k > 0, k consecutive inputs are combined first, each result kept as it was
+// accumulated, then these in their order: (a + b) + (c + d). Nothing but the end is rounded.
+//
 // Every NaN that comes out is the canonical one: positive, quiet, no payload.
 //
 //   ReduceSpec spec{.dtype = DType::kBF16, .reduction = {.op = ReduceOp::kAvg, .divisor = 8}};
@@ -32,7 +35,7 @@ struct ReduceSpec {
   Reduction reduction;
   // Numbers of consecutive inputs that are combined first, each result rounded to `dtype`, before
   // these are combined in their order; they sum to the number of inputs. Empty: one after another.
-  // Only reductions that are not exact (IsExact) heed this and `shift`.
+  // Only reductions that are not exact (IsExact) heed this and `shift`. Not with reduction.block.
   absl::InlinedVector<int, 8> runs;
   // k > 0: results move by a distance of units in the last place that is distinct for each k below
   // a quarter of the number of finite magnitudes (8 bits: about 30; 16 bits: about 8,000), away
@@ -40,8 +43,15 @@ struct ReduceSpec {
   int64_t shift = 0;
 };
 
-// INVALID_ARGUMENT where the op does not take the dtype, or an average's divisor is not positive.
+// INVALID_ARGUMENT where the op does not take the dtype, an average's divisor is not positive, or
+// the block is negative.
 absl::Status CheckReduction(DType dtype, const Reduction& reduction);
+
+// What a call that reduces `inputs` in their order is to be given: CheckReduction, an input or
+// more, a count that is not negative, and nothing null where there are elements; else
+// INVALID_ARGUMENT.
+absl::Status CheckReduceInOrder(absl::Span<const void* const> inputs, const void* out,
+                                int64_t count, DType dtype, const Reduction& reduction);
 
 // out[i] = the reduction of inputs[0][first + i], inputs[1][first + i], ... for i in [0, count).
 // `out` may be where an input's elements [first, first + count) are, and otherwise overlaps none.

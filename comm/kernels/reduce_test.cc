@@ -184,6 +184,28 @@ TEST(Reduce, RoundsTheResultOfEachRun) {
   EXPECT_EQ(Of<C>(complex, {C(1, 2), C(3, 4), C(0, 1)}), C(-10, -5));
 }
 
+TEST(Reduce, CombinesBlocksFirst) {
+  const auto of = [](DType dtype, int64_t block, const auto& values, int64_t divisor = 1) {
+    ReduceSpec spec = Spec(dtype, divisor > 1 ? ReduceOp::kAvg : ReduceOp::kSum, divisor);
+    spec.reduction.block = block;
+    return Of(spec, values);
+  };
+  // 1e8 + 1 is 1e8 in f32.
+  const std::vector<float> values = {1e8F, -1e8F, 1, 1e8F, 1, -1e8F};
+  EXPECT_EQ(of(DType::kF32, 0, values), 0.0F);  // one after another
+  EXPECT_EQ(of(DType::kF32, 1, values), 0.0F);  // likewise
+  EXPECT_EQ(of(DType::kF32, 2, values), 0.0F);  // 0 + 1e8 - 1e8
+  EXPECT_EQ(of(DType::kF32, 3, values), 1.0F);  // 1 + 0
+  EXPECT_EQ(of(DType::kF32, 4, values), 0.0F);  // 1e8 - 1e8, of the last two
+  EXPECT_EQ(of(DType::kF32, 9, values), 0.0F);
+  EXPECT_EQ(of(DType::kF32, 3, values, 2), 0.5F);
+  // Blocks' sums are not rounded: 257 is no bf16, 6 * 257 is nearest to 1544, 6 * 256 is 1536.
+  std::vector<uint16_t> small;
+  for (int i = 0; i < 6; ++i) small.insert(small.end(), {Bf(256), Bf(1)});
+  EXPECT_EQ(of(DType::kBF16, 2, small), Bf(1544));
+  EXPECT_EQ(of(DType::kI32, 2, std::vector<int32_t>{1, 2, 3}), 6);
+}
+
 TEST(Reduce, ShiftsByADistanceOfEachGroupsOwn) {
   for (const float value : {1.5F, -3.0F, 0.0F, -0.0F, std::numeric_limits<float>::max()}) {
     std::set<uint32_t> seen = {std::bit_cast<uint32_t>(value)};
@@ -248,6 +270,8 @@ TEST(Reduce, TreatsAllElementsAlike) {
 }
 
 TEST(Reduce, ChecksReductions) {
+  EXPECT_EQ(Message(CheckReduction(DType::kF32, {.op = ReduceOp::kSum, .block = -1})),
+            "a block of -1 inputs is negative");
   EXPECT_EQ(Message(CheckReduction(DType::kF32, {ReduceOp::kAvg, 0})),
             "divisor 0 of an average is not positive");
   EXPECT_EQ(Message(CheckReduction(DType::kC64, {ReduceOp::kMax, 1})),

@@ -13,6 +13,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "comm/kernels/host_device.h"
+
 namespace meshift {
 
 // A sign bit, `kE` bits of exponent, `kM` of mantissa; `kHasInf`: as IEEE 754, else the largest
@@ -30,7 +32,7 @@ struct SmallFloat {
   static constexpr Bits kNaN =
       kHasInf ? static_cast<Bits>(kBeyond | (1 << (kM - 1))) : static_cast<Bits>(kMagnitude);
 
-  static float ToFloat(Bits bits) {
+  MESHIFT_HOST_DEVICE static float ToFloat(Bits bits) {
     const int32_t magnitude = bits & kMagnitude;
     const uint32_t sign = static_cast<uint32_t>(bits & kSignBit) << (31 - kE - kM);
     int32_t f = magnitude << (23 - kM);
@@ -48,7 +50,7 @@ struct SmallFloat {
     return std::bit_cast<float>(static_cast<uint32_t>(f) | sign);
   }
 
-  static Bits FromFloat(float value) {
+  MESHIFT_HOST_DEVICE static Bits FromFloat(float value) {
     const auto bits = std::bit_cast<uint32_t>(value);
     const auto f = static_cast<int32_t>(bits & 0x7fffffff);
     constexpr int kShift = 23 - kM;

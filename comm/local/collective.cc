@@ -1,12 +1,12 @@
 #include "comm/local/collective.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
+#include "base/status_macros.h"
 #include "comm/kernels/reduce.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
@@ -27,26 +28,6 @@ using Kind = CollectiveCall::Kind;
 constexpr int64_t kPartBytes = int64_t{1} << 20;  // read and written
 constexpr int kMaxParts = 64;
 constexpr int64_t kBlockBytes = 16 << 10;  // of a result that is then copied to all members
-
-std::string_view Name(Kind kind) {
-  switch (kind) {
-    case Kind::kAllReduce:
-      return "all_reduce";
-    case Kind::kReduceScatter:
-      return "reduce_scatter";
-    case Kind::kAllGather:
-      return "all_gather";
-    case Kind::kAllToAll:
-      return "all_to_all";
-    case Kind::kSendRecv:
-      return "send_recv";
-    case Kind::kBroadcast:
-      return "broadcast";
-    case Kind::kBarrier:
-      return "barrier";
-  }
-  return "?";
-}
 
 const char* At(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }
 char* At(void* base, int64_t bytes) { return static_cast<char*>(base) + bytes; }
@@ -78,6 +59,17 @@ std::string Elements(const Transfer* t) {
 
 absl::Status CollectiveCall::Check(int size) const {
   int64_t total = 0;
+  if (!begins.empty()) {
+    if (static_cast<int>(begins.size()) != size + 1) {
+      return InvalidArgument("{}: {} counts for {} members", Name(kind), begins.size() - 1, size);
+    }
+    for (int i = 0; i < size; ++i) {
+      CollectiveCall block = *this;
+      block.count = begins[i + 1] - begins[i];
+      block.begins.clear();
+      MESHIFT_RETURN_IF_ERROR(block.Check(size));
+    }
+  }
   if (count < 0) return InvalidArgument("{}: a count of {} is negative", Name(kind), count);
   // The all-to-all of all members has size * size blocks, which is also beyond what fits.
   if (!CheckedMul(count, int64_t{size} * size, &total) || !CheckedMul(total, 16, &total)) {
@@ -85,7 +77,7 @@ absl::Status CollectiveCall::Check(int size) const {
   }
   if (BitWidth(dtype) < 8 && count % 2 != 0) {
     return InvalidArgument("{}: {} elements of {} end inside a byte", Name(kind), count,
-                           meshift::Name(dtype));
+                           Name(dtype));
   }
   if (root < 0 || root >= size) {
     return InvalidArgument("{}: root {} is out of range for {} members", Name(kind), root, size);
@@ -95,12 +87,22 @@ absl::Status CollectiveCall::Check(int size) const {
 
 std::string CollectiveCall::ToString() const {
   if (kind == Kind::kBarrier) return std::string(Name(kind));
-  if (kind == Kind::kSendRecv) return fmt::format("{}({})", Name(kind), meshift::Name(dtype));
+  if (kind == Kind::kSendRecv) return fmt::format("{}({})", Name(kind), Name(dtype));
   std::string op;
-  if (Reduces()) op = fmt::format("{}, ", meshift::Name(reduction.op));
+  if (Reduces()) op = fmt::format("{}, ", Name(reduction.op));
   if (Reduces() && reduction.op == ReduceOp::kAvg) op += fmt::format("by {}, ", reduction.divisor);
   if (kind == Kind::kBroadcast) op = fmt::format("root {}, ", root);
-  return fmt::format("{}({}{} x {})", Name(kind), op, count, meshift::Name(dtype));
+  if (!begins.empty()) {
+    std::vector<int64_t> counts;
+    for (size_t i = 1; i < begins.size(); ++i) counts.push_back(begins[i] - begins[i - 1]);
+    std::string where;
+    if (places[0] >= 0) {
+      where = fmt::format(", symmetric {}+{} -> {}+{}", places[0], places[1], places[2], places[3]);
+    }
+    return fmt::format("{}({}{} x {}{})", Name(kind), op, fmt::join(counts, ","), Name(dtype),
+                       where);
+  }
+  return fmt::format("{}({}{} x {})", Name(kind), op, count, Name(dtype));
 }
 
 absl::Status PairTransfers(absl::Span<const int64_t> ranks, std::vector<Transfer>* sends,
@@ -148,7 +150,7 @@ int64_t CollectiveWork::Units() const {
       return call.count;
     case Kind::kReduceScatter:
     case Kind::kAllGather:
-      return n * call.count;
+      return call.BlockBegin(n);
     case Kind::kAllToAll:
       return n * n * call.count;
     case Kind::kSendRecv: {
@@ -209,19 +211,29 @@ void CollectiveWork::AllReduce(int64_t begin, int64_t end) const {
   }
 }
 
+template <typename Visit>
+void CollectiveWork::ForEachMemberBlock(int64_t begin, int64_t end, Visit visit) const {
+  if (call.begins.empty()) return ForEachBlock(begin, end, call.count, visit);
+  for (size_t i = 0; i < members.size(); ++i) {
+    const int64_t first = std::max(begin, call.begins[i]);
+    const int64_t last = std::min(end, call.begins[i + 1]);
+    if (first < last) visit(static_cast<int64_t>(i), first - call.begins[i], last - first);
+  }
+}
+
 void CollectiveWork::ReduceScatter(int64_t begin, int64_t end) const {
   absl::InlinedVector<const void*, 64> inputs;
   for (const CollectiveBuffers& member : members) inputs.push_back(member.send);
-  ForEachBlock(begin, end, call.count, [&](int64_t to, int64_t offset, int64_t n) {
-    Reduce(spec, inputs, to * call.count + offset, n,
+  ForEachMemberBlock(begin, end, [&](int64_t to, int64_t offset, int64_t n) {
+    Reduce(spec, inputs, call.BlockBegin(to) + offset, n,
            At(members[to].recv, Bytes(call.dtype, offset)));
   });
 }
 
 void CollectiveWork::AllGather(int64_t begin, int64_t end) const {
-  ForEachBlock(begin, end, call.count, [&](int64_t from, int64_t offset, int64_t n) {
+  ForEachMemberBlock(begin, end, [&](int64_t from, int64_t offset, int64_t n) {
     const char* src = At(members[from].send, Bytes(call.dtype, offset));
-    const int64_t target = Bytes(call.dtype, from * call.count + offset);
+    const int64_t target = Bytes(call.dtype, call.BlockBegin(from) + offset);
     for (const CollectiveBuffers& member : members) {
       Copy(At(member.recv, target), src, Bytes(call.dtype, n));
     }

@@ -2,12 +2,14 @@
 #ifndef MESHIFT_COMM_LOCAL_COLLECTIVE_H_
 #define MESHIFT_COMM_LOCAL_COLLECTIVE_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "comm/collective_kind.h"
 #include "comm/communicator.h"
 #include "comm/kernels/reduce.h"
 #include "placement/dtype.h"
@@ -16,23 +18,27 @@ namespace meshift {
 
 // What all members have to agree on.
 struct CollectiveCall {
-  enum class Kind : uint8_t {
-    kAllReduce,
-    kReduceScatter,
-    kAllGather,
-    kAllToAll,
-    kSendRecv,
-    kBroadcast,
-    kBarrier,
-  };
+  using Kind = CollectiveKind;
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kU8;
-  int64_t count = 0;    // as the caller gave it; send_recv: 0
+  int64_t count = 0;  // as the caller gave it; send_recv: 0; with `begins`: of all blocks
+  // Of blocks of any sizes (reduce_scatter, all_gather): where each begins and the last one ends,
+  // in elements. Else empty.
+  std::vector<int64_t> begins;
   Reduction reduction;  // where something is reduced
   int root = 0;         // broadcast, else 0
+  // Of a call on symmetric memory: buffer and offset of send and recv. Else no buffers.
+  std::array<int64_t, 4> places = {-1, 0, -1, 0};
 
   // INVALID_ARGUMENT where no group of `size` members could make it.
   absl::Status Check(int size) const;
+  // The elements of `member`'s block. REQUIRES: a reduce_scatter or all_gather that Check accepts.
+  int64_t BlockCount(int member) const {
+    return begins.empty() ? count : begins[member + 1] - begins[member];
+  }
+  int64_t BlockBegin(int64_t member) const {
+    return begins.empty() ? count * member : begins[member];
+  }
   bool Reduces() const { return kind == Kind::kAllReduce || kind == Kind::kReduceScatter; }
   // "all_reduce(sum, 8 x f32)"
   std::string ToString() const;
@@ -72,6 +78,9 @@ class CollectiveWork {
   void RunPart(int part, int num_parts) const;
 
  private:
+  // Calls visit(block, offset, n) for the parts of [begin, end) that lie in one member's block.
+  template <typename Visit>
+  void ForEachMemberBlock(int64_t begin, int64_t end, Visit visit) const;
   // The length of the range that parts divide among themselves.
   int64_t Units() const;
   void AllReduce(int64_t begin, int64_t end) const;

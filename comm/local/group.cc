@@ -56,9 +56,15 @@ absl::Status CheckCall(const MemberCall& call, int size) {
       return CheckMessages(call.recvs, call, size);
     case Kind::kBroadcast:
       return CheckPointer(call.buffers.recv, call.call.count, call.call);
-    default:
-      MESHIFT_RETURN_IF_ERROR(CheckPointer(call.buffers.send, call.call.count, call.call));
-      return CheckPointer(call.buffers.recv, call.call.count, call.call);
+    default: {
+      // Of blocks of any sizes one side has all, the other this member's.
+      const bool gathers = call.call.kind == Kind::kAllGather;
+      const bool ragged = !call.call.begins.empty();
+      const int64_t own = ragged ? call.call.BlockCount(call.member) : call.call.count;
+      MESHIFT_RETURN_IF_ERROR(
+          CheckPointer(call.buffers.send, gathers ? own : call.call.count, call.call));
+      return CheckPointer(call.buffers.recv, gathers ? call.call.count : own, call.call);
+    }
   }
 }
 

@@ -10,12 +10,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/checked_math.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "comm/local/collective.h"
 #include "comm/local/group.h"
 #include "comm/local/scheduler.h"
+#include "comm/local/symmetric.h"
+#include "comm/symmetric_memory.h"
 #include "placement/dtype.h"
 
 namespace meshift {
@@ -32,6 +35,17 @@ MemberCall CallOf(Kind kind, DType dtype, int64_t count, const void* send, void*
   call.call.count = count;
   call.call.reduction = reduction;
   call.buffers = {send, recv};
+  return call;
+}
+
+MemberCall RaggedCallOf(Kind kind, DType dtype, absl::Span<const int64_t> counts, const void* send,
+                        void* recv, const Reduction& reduction = {}) {
+  MemberCall call = CallOf(kind, dtype, 0, send, recv, reduction);
+  call.call.begins.assign(1, 0);
+  for (const int64_t count : counts) {
+    call.call.begins.push_back(SaturatingAdd(call.call.begins.back(), count));
+  }
+  call.call.count = call.call.begins.back();
   return call;
 }
 
@@ -88,6 +102,18 @@ absl::Status LocalCommunicator::AllGather(const void* send, void* recv, int64_t 
   return Post(CallOf(Kind::kAllGather, dtype, send_count, send, recv), stream);
 }
 
+absl::Status LocalCommunicator::ReduceScatterV(const void* send, void* recv,
+                                               absl::Span<const int64_t> counts, DType dtype,
+                                               const Reduction& reduction, Stream& stream) {
+  return Post(RaggedCallOf(Kind::kReduceScatter, dtype, counts, send, recv, reduction), stream);
+}
+
+absl::Status LocalCommunicator::AllGatherV(const void* send, void* recv,
+                                           absl::Span<const int64_t> counts, DType dtype,
+                                           Stream& stream) {
+  return Post(RaggedCallOf(Kind::kAllGather, dtype, counts, send, recv), stream);
+}
+
 absl::Status LocalCommunicator::AllToAll(const void* send, void* recv, int64_t count, DType dtype,
                                          Stream& stream) {
   return Post(CallOf(Kind::kAllToAll, dtype, count, send, recv), stream);
@@ -110,6 +136,34 @@ absl::Status LocalCommunicator::Broadcast(void* data, int64_t count, DType dtype
 }
 
 absl::Status LocalCommunicator::Barrier(Stream& stream) { return Post(MemberCall(), stream); }
+
+absl::Status LocalCommunicator::CallSymmetric(const SymmetricCall& call, Stream& stream) {
+  absl::Status status = CheckSymmetricCall(call, member_, size());
+  for (const SymmetricPlace* place : {&call.send, &call.recv}) {
+    const auto* buffer = dynamic_cast<const LocalSymmetricBuffer*>(place->buffer);
+    if (status.ok() && (buffer == nullptr || buffer->group() != group_->id())) {
+      status = InvalidArgument("{}: buffer {} is not one of {}", call.ToString(),
+                               place->buffer->number(), group_->ToString());
+    }
+  }
+  if (!status.ok()) {
+    Fail(status);
+    return status;
+  }
+  const bool gathers = call.kind == SymmetricCall::Kind::kAllGather;
+  MemberCall made =
+      RaggedCallOf(gathers ? Kind::kAllGather : Kind::kReduceScatter, call.dtype, call.counts,
+                   call.send.data(), call.recv.data(), gathers ? Reduction() : call.reduction);
+  made.call.places = {call.send.buffer->number(), call.send.offset, call.recv.buffer->number(),
+                      call.recv.offset};
+  return Post(std::move(made), stream);
+}
+
+void LocalCommunicator::Fail(const absl::Status& status) {
+  const MutexLock lock(scheduler_->mutex());
+  group_->Fail(*scheduler_, status);
+  scheduler_->Settle();
+}
 
 void LocalCommunicator::Abort() {
   const MutexLock lock(scheduler_->mutex());

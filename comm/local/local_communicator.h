@@ -14,6 +14,7 @@
 #include "comm/local/group.h"
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"
+#include "comm/symmetric_memory.h"
 #include "placement/dtype.h"
 
 namespace meshift {
@@ -26,6 +27,8 @@ class LocalCommunicator final : public Communicator {
 
   const Scheduler* scheduler() const { return scheduler_.get(); }
   const Group& group() const { return *group_; }
+  // Ends the group.
+  void Fail(const absl::Status& status);
 
   int rank() const override { return member_; }
   int size() const override { return group_->size(); }
@@ -35,12 +38,20 @@ class LocalCommunicator final : public Communicator {
                              const Reduction& reduction, Stream& stream) override;
   absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
                          Stream& stream) override;
+  absl::Status ReduceScatterV(const void* send, void* recv, absl::Span<const int64_t> counts,
+                              DType dtype, const Reduction& reduction, Stream& stream) override;
+  absl::Status AllGatherV(const void* send, void* recv, absl::Span<const int64_t> counts,
+                          DType dtype, Stream& stream) override;
   absl::Status AllToAll(const void* send, void* recv, int64_t count, DType dtype,
                         Stream& stream) override;
   absl::Status SendRecv(absl::Span<const PeerMessage> sends, absl::Span<const PeerMessage> recvs,
                         DType dtype, Stream& stream) override;
   absl::Status Broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override;
   absl::Status Barrier(Stream& stream) override;
+  SymmetricSupport SupportOf(const SymmetricCall&) const override {
+    return SymmetricSupport::kSameBits;
+  }
+  absl::Status CallSymmetric(const SymmetricCall& call, Stream& stream) override;
   void Abort() override;
   absl::Status Health() const override;
   std::string ToString() const override;

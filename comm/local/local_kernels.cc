@@ -96,4 +96,21 @@ void CastKernel::Run(int part) {
   function_(src_ + begin * src_bytes_, dst_ + begin * dst_bytes_, end - begin);
 }
 
+ReduceKernel::ReduceKernel(ReduceSpec spec, absl::Span<const void* const> inputs, void* out,
+                           int64_t count)
+    : spec_(std::move(spec)),
+      inputs_(inputs.begin(), inputs.end()),
+      out_(static_cast<char*>(out)),
+      count_(count) {
+  const auto blocks = static_cast<int64_t>(inputs_.size()) + 1;
+  set_num_parts(PartsFor(SaturatingMul(blocks, Bytes(spec_.dtype, count))));
+}
+
+void ReduceKernel::Run(int part) {
+  const int64_t step = CeilDiv(count_, num_parts());
+  const int64_t begin = std::min(count_, part * step);
+  const int64_t end = std::min(count_, begin + step);
+  Reduce(spec_, inputs_, begin, end - begin, out_ + Bytes(spec_.dtype, begin));
+}
+
 }  // namespace meshift

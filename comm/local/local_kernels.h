@@ -12,6 +12,7 @@
 #include "comm/engine.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
+#include "comm/kernels/reduce.h"
 #include "comm/local/scheduler.h"
 #include "placement/dtype.h"
 
@@ -54,6 +55,18 @@ class CastKernel final : public Kernel {
   const int64_t src_bytes_;
   char* const dst_;
   const int64_t dst_bytes_;
+  const int64_t count_;
+};
+
+class ReduceKernel final : public Kernel {
+ public:
+  ReduceKernel(ReduceSpec spec, absl::Span<const void* const> inputs, void* out, int64_t count);
+  void Run(int part) override;
+
+ private:
+  const ReduceSpec spec_;
+  const std::vector<const void*> inputs_;
+  char* const out_;
   const int64_t count_;
 };
 

@@ -6,11 +6,11 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -20,28 +20,29 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/checked_math.h"
 #include "base/mutex.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/communicator.h"
+#include "comm/control/control.h"
 #include "comm/engine.h"
+#include "comm/host_memory.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/identity.h"
+#include "comm/kernels/reduce.h"
 #include "comm/local/group.h"
 #include "comm/local/local_communicator.h"
 #include "comm/local/local_kernels.h"
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"
+#include "comm/local/symmetric.h"
+#include "comm/symmetric_memory.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 
 namespace meshift {
 namespace {
 
-constexpr int64_t kAlignment = 64;
-// Far beyond any machine; keeps sanitizers' allocators from ending the process.
-constexpr int64_t kMaxAllocation = int64_t{1} << 38;
 constexpr std::chrono::nanoseconds kMaxTimeout = std::chrono::hours(24 * 365);
 
 // What one rank has allocated.
@@ -108,20 +109,16 @@ class Splits {
 
 class LocalBuffer final : public Buffer {
  public:
-  // Takes `data`, from std::aligned_alloc.
-  LocalBuffer(void* data, int64_t size_bytes, std::shared_ptr<Memory> memory)
-      : data_(data), size_bytes_(size_bytes), memory_(std::move(memory)) {
+  LocalBuffer(HostMemory data, int64_t size_bytes, std::shared_ptr<Memory> memory)
+      : data_(std::move(data)), size_bytes_(size_bytes), memory_(std::move(memory)) {
     memory_->Add(size_bytes_);
   }
-  ~LocalBuffer() override {
-    std::free(data_);
-    memory_->Add(-size_bytes_);
-  }
-  void* data() const override { return data_; }
+  ~LocalBuffer() override { memory_->Add(-size_bytes_); }
+  void* data() const override { return data_.get(); }
   int64_t size_bytes() const override { return size_bytes_; }
 
  private:
-  void* const data_;
+  const HostMemory data_;
   const int64_t size_bytes_;
   const std::shared_ptr<Memory> memory_;
 };
@@ -135,13 +132,15 @@ struct World {
   ReductionSettings settings;
   std::shared_ptr<Scheduler> scheduler;
   Splits splits{1};
+  LocalSymmetricSets symmetric;
 };
 
 class LocalEngine final : public Engine {
  public:
-  LocalEngine(World* world, std::shared_ptr<Group> everyone, int64_t rank)
+  LocalEngine(World* world, std::shared_ptr<Group> everyone, int64_t rank, ControlChannel* control)
       : world_(world),
         rank_(rank),
+        control_(control),
         communicator_(world->scheduler, &world->settings, std::move(everyone),
                       static_cast<int>(rank)) {}
 
@@ -149,6 +148,9 @@ class LocalEngine final : public Engine {
   int64_t rank() const override { return rank_; }
   int64_t world_size() const override { return communicator_.size(); }
   Communicator* world() override { return &communicator_; }
+  ControlChannel* control() override { return control_; }
+  // A few microseconds at what a core copies.
+  std::optional<int64_t> CoalesceBytes() const override { return int64_t{4} << 10; }
   MemoryStats memory() const { return memory_->stats(); }
 
   absl::StatusOr<std::shared_ptr<Communicator>> Split(Communicator& parent,
@@ -156,18 +158,33 @@ class LocalEngine final : public Engine {
                                                       int64_t group,
                                                       const GroupOptions& options) override;
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override;
+  absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> AllocateSymmetric(
+      Communicator& communicator, const SymmetricRequest& request) override;
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override;
   absl::StatusOr<std::shared_ptr<Event>> Record(Stream& stream) override;
+  absl::Status RecordInto(Stream& stream, std::shared_ptr<Event>* event) override;
   absl::Status WaitFor(Stream& stream, std::shared_ptr<Event> event) override;
   absl::Status Synchronize(Stream& stream) override;
+  absl::Status Wait(const std::shared_ptr<Event>& event) override;
   absl::Status CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream& stream) override;
   absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                             Stream& stream) override;
   absl::Status FillZero(void* data, int64_t bytes, Stream& stream) override;
   absl::Status Cast(const void* src, DType src_dtype, void* dst, DType dst_dtype, int64_t count,
                     Stream& stream) override;
+  absl::Status ReduceInOrder(absl::Span<const void* const> inputs, void* out, int64_t count,
+                             DType dtype, const Reduction& reduction, Stream& stream) override;
 
  private:
+  absl::StatusOr<LocalCommunicator*> AsOwn(Communicator& communicator) const {
+    auto* local = dynamic_cast<LocalCommunicator*>(&communicator);
+    if (local == nullptr || local->scheduler() != world_->scheduler.get() ||
+        local->group().ranks()[local->rank()] != rank_) {
+      return InvalidArgument("rank {} is no member of the communicator {}", rank_,
+                             communicator.ToString());
+    }
+    return local;
+  }
   absl::StatusOr<LocalStream*> AsLocal(Stream& stream) const {
     return AsLocalStream(stream, *world_->scheduler, rank_);
   }
@@ -177,6 +194,7 @@ class LocalEngine final : public Engine {
   const std::string name_ = "local";
   World* const world_;
   const int64_t rank_;
+  ControlChannel* const control_;
   const std::shared_ptr<Memory> memory_ = std::make_shared<Memory>();
   LocalCommunicator communicator_;
 };
@@ -216,16 +234,27 @@ absl::StatusOr<std::shared_ptr<Communicator>> LocalEngine::Split(Communicator& p
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> LocalEngine::Allocate(int64_t bytes) {
-  if (bytes < 0) return InvalidArgument("{} bytes to allocate are negative", bytes);
-  void* data = nullptr;
-  if (bytes <= kMaxAllocation) {
-    data = std::aligned_alloc(kAlignment, RoundUp(std::max<int64_t>(bytes, 1), kAlignment));
+  MESHIFT_ASSIGN_OR_RETURN(HostMemory data, AllocateHost(bytes, rank_));
+  return std::make_unique<LocalBuffer>(std::move(data), bytes, memory_);
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> LocalEngine::AllocateSymmetric(
+    Communicator& communicator, const SymmetricRequest& request) {
+  MESHIFT_ASSIGN_OR_RETURN(LocalCommunicator * local, AsOwn(communicator));
+  MESHIFT_RETURN_IF_ERROR(CheckRequest(request));
+  MESHIFT_RETURN_IF_ERROR(local->Health());
+  const int member = local->rank();
+  const auto set = world_->symmetric.Get(local->group(), member, request);
+  if (!set.ok()) {
+    local->Fail(set.status());
+    return set.status();
   }
-  if (data == nullptr) {
-    return absl::ResourceExhaustedError(
-        fmt::format("rank {} cannot allocate {} bytes", rank_, bytes));
+  std::vector<std::unique_ptr<SymmetricBuffer>> buffers;
+  for (int64_t i = 0; i < request.count; ++i) {
+    buffers.push_back(std::make_unique<LocalSymmetricBuffer>(
+        *set, i, member, [memory = memory_](int64_t bytes) { memory->Add(bytes); }));
   }
-  return std::make_unique<LocalBuffer>(data, bytes, memory_);
+  return buffers;
 }
 
 absl::StatusOr<std::unique_ptr<Stream>> LocalEngine::CreateStream() {
@@ -233,12 +262,22 @@ absl::StatusOr<std::unique_ptr<Stream>> LocalEngine::CreateStream() {
 }
 
 absl::StatusOr<std::shared_ptr<Event>> LocalEngine::Record(Stream& stream) {
-  MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
-  auto event = std::make_shared<LocalEvent>();
-  Task task;
-  task.record = event;
-  world_->scheduler->Enqueue(*local, std::move(task));
+  std::shared_ptr<Event> event;
+  MESHIFT_RETURN_IF_ERROR(RecordInto(stream, &event));
   return event;
+}
+
+absl::Status LocalEngine::RecordInto(Stream& stream, std::shared_ptr<Event>* event) {
+  MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
+  Task task;
+  // Tasks that are not done hold their event.
+  if (event->use_count() == 1) task.record = std::dynamic_pointer_cast<LocalEvent>(*event);
+  if (task.record == nullptr) {
+    task.record = std::make_shared<LocalEvent>();
+    *event = task.record;
+  }
+  world_->scheduler->Enqueue(*local, std::move(task));
+  return absl::OkStatus();
 }
 
 absl::Status LocalEngine::WaitFor(Stream& stream, std::shared_ptr<Event> event) {
@@ -253,6 +292,12 @@ absl::Status LocalEngine::WaitFor(Stream& stream, std::shared_ptr<Event> event) 
 absl::Status LocalEngine::Synchronize(Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
   return world_->scheduler->Synchronize(*local);
+}
+
+absl::Status LocalEngine::Wait(const std::shared_ptr<Event>& event) {
+  auto* local = dynamic_cast<LocalEvent*>(event.get());
+  if (local == nullptr) return InvalidArgument("the event is null or of another engine");
+  return world_->scheduler->Wait(*local);
 }
 
 absl::Status LocalEngine::CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream& stream) {
@@ -288,18 +333,23 @@ absl::Status LocalEngine::Fill(const std::array<uint8_t, 16>& element, int64_t e
 absl::Status LocalEngine::Cast(const void* src, DType src_dtype, void* dst, DType dst_dtype,
                                int64_t count, Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
-  MESHIFT_ASSIGN_OR_RETURN(const CastFunction function, CastFunctionOf(src_dtype, dst_dtype));
-  if (count < 0) return InvalidArgument("a count of {} to cast is negative", count);
-  if (count > 0 && (src == nullptr || dst == nullptr)) {
-    return InvalidArgument("the {} of a cast of {} elements is null",
-                           src == nullptr ? "source" : "target", count);
-  }
-  if (src_dtype == DType::kF4E2M1) {  // to itself
-    return InvalidArgument("a cast of f4e2m1 to itself is a copy");
-  }
+  MESHIFT_ASSIGN_OR_RETURN(const CastFunction function,
+                           CheckedCast(src, src_dtype, dst, dst_dtype, count));
   Task task;
   task.kernel = std::make_unique<CastKernel>(function, src, Bytes(src_dtype, 1), dst,
                                              Bytes(dst_dtype, 1), count);
+  world_->scheduler->Enqueue(*local, std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status LocalEngine::ReduceInOrder(absl::Span<const void* const> inputs, void* out,
+                                        int64_t count, DType dtype, const Reduction& reduction,
+                                        Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
+  MESHIFT_RETURN_IF_ERROR(CheckReduceInOrder(inputs, out, count, dtype, reduction));
+  Task task;
+  task.kernel = std::make_unique<ReduceKernel>(
+      ReduceSpec{.dtype = dtype, .reduction = reduction, .runs = {}}, inputs, out, count);
   world_->scheduler->Enqueue(*local, std::move(task));
   return absl::OkStatus();
 }
@@ -312,7 +362,8 @@ class LocalWorldImpl final : public LocalWorld {
     const auto everyone = std::make_shared<Group>(std::move(ranks), 0, 0);
     engines_.reserve(options.num_ranks);
     for (int64_t r = 0; r < options.num_ranks; ++r) {
-      engines_.push_back(std::make_unique<LocalEngine>(&world_, everyone, r));
+      ControlChannel* const control = options.control.empty() ? nullptr : options.control[r];
+      engines_.push_back(std::make_unique<LocalEngine>(&world_, everyone, r, control));
     }
   }
   ~LocalWorldImpl() override { world_.scheduler->Stop(); }
@@ -346,6 +397,11 @@ absl::StatusOr<std::unique_ptr<LocalWorld>> LocalWorld::Create(const LocalWorldO
   }
   if (options.timeout <= std::chrono::nanoseconds::zero()) {
     return InvalidArgument("a timeout of {} ns is not positive", options.timeout.count());
+  }
+  if (!options.control.empty() &&
+      static_cast<int64_t>(options.control.size()) != options.num_ranks) {
+    return InvalidArgument("{} control channels for {} ranks", options.control.size(),
+                           options.num_ranks);
   }
   return std::make_unique<LocalWorldImpl>(options);
 }

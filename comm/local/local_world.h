@@ -26,8 +26,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "comm/control/control.h"
 #include "comm/engine.h"
 #include "comm/local/reduction_order.h"
 
@@ -41,6 +43,9 @@ struct LocalWorldOptions {
   // Where nothing in the world moves for so long while a thread waits for a stream, the collective
   // that this stream waits for ends with DEADLINE_EXCEEDED, which names the missing members.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  // What engine(r)->control() returns: by rank, of Bootstrap::InProcess() for instance; none where
+  // empty. They outlive the world. Redistributors then wait for their peers: ranks must be threads.
+  std::vector<ControlChannel*> control = {};
 };
 
 // Bytes that were ever allocated and not yet freed, now and at most, for one rank.

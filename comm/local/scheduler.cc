@@ -38,7 +38,7 @@ LocalStream::~LocalStream() { scheduler_->Synchronize(*this).IgnoreError(); }
 
 Scheduler::Scheduler(int num_workers, std::chrono::nanoseconds timeout) : timeout_(timeout) {
   workers_.reserve(num_workers);
-  for (int i = 0; i < num_workers; ++i) workers_.emplace_back([this] { Work(nullptr); });
+  for (int i = 0; i < num_workers; ++i) workers_.emplace_back([this] { Work({}); });
 }
 
 Scheduler::~Scheduler() { Stop(); }
@@ -54,9 +54,21 @@ void Scheduler::Stop() {
 }
 
 absl::Status Scheduler::Synchronize(LocalStream& stream) {
-  Work(&stream);
+  Work({.stream = &stream});
   const MutexLock lock(mutex_);
   return stream.status_;
+}
+
+absl::Status Scheduler::Wait(LocalEvent& event) {
+  Work({.event = &event});
+  const MutexLock lock(mutex_);
+  return event.status_;
+}
+
+bool Scheduler::Reached(const Goal& goal) const {
+  if (goal.stream != nullptr) return goal.stream->idle();
+  if (goal.event != nullptr) return goal.event->ReachedNs() >= 0;
+  return stopping_;
 }
 
 void Scheduler::Enqueue(LocalStream& stream, Task task) {
@@ -69,7 +81,11 @@ void Scheduler::EnqueueLocked(LocalStream& stream, Task task) {
   AssertLocked();
   ++progress_;
   if (task.kernel != nullptr) task.kernel->stream_ = &stream;
-  if (task.record != nullptr) task.record->recorded_on_ = &stream;
+  if (task.record != nullptr) {
+    task.record->reached_ns_.store(-1, std::memory_order_relaxed);
+    task.record->status_ = absl::OkStatus();
+    task.record->recorded_on_ = &stream;
+  }
   if (stream.idle()) to_advance_.push_back(&stream);
   stream.tasks_.push_back(std::move(task));
 }
@@ -148,6 +164,7 @@ void Scheduler::Reach(LocalEvent& event, const absl::Status& status) {
   event.reached_ns_.store(NowNs(), std::memory_order_release);
   to_advance_.insert(to_advance_.end(), event.waiting_.begin(), event.waiting_.end());
   event.waiting_.clear();
+  for (Sleeper* waiter : event.waiters_) Wake(*waiter);
 }
 
 Job* Scheduler::TakePart(int* part) {
@@ -169,8 +186,9 @@ void Scheduler::FinishPart(Job* job) {
   Settle();
 }
 
-void Scheduler::Work(LocalStream* stream) {
+void Scheduler::Work(const Goal& goal) {
   Sleeper self;
+  const bool is_worker = goal.stream == nullptr && goal.event == nullptr;
   Job* job = nullptr;
   int part = 0;
   uint64_t progress = 0;
@@ -182,8 +200,9 @@ void Scheduler::Work(LocalStream* stream) {
       if (job != nullptr) FinishPart(job);
       job = nullptr;
       while (true) {
-        if (stream != nullptr ? stream->idle() : stopping_) {
-          if (stream != nullptr) stream->waiter_ = nullptr;
+        if (Reached(goal)) {
+          if (goal.stream != nullptr) goal.stream->waiter_ = nullptr;
+          if (goal.event != nullptr) std::erase(goal.event->waiters_, &self);
           // Whoever was woken for a job and leaves hands it on.
           if (first_ready_ != nullptr) WakeForReady();
           return;
@@ -196,11 +215,15 @@ void Scheduler::Work(LocalStream* stream) {
         self.awake = false;
         sleepers_.push_back(&self);
         const auto awake = [&] { return self.awake; };
-        if (stream == nullptr) {
+        if (is_worker) {
           lock.Wait(self.wake, awake);
           continue;
         }
-        stream->waiter_ = &self;
+        if (goal.stream != nullptr) goal.stream->waiter_ = &self;
+        if (goal.event != nullptr && !slept) {
+          std::erase(goal.event->waiters_, &self);
+          goal.event->waiters_.push_back(&self);
+        }
         if (!slept || progress != progress_ || running_ > 0) {
           progress = progress_;
           deadline = Clock::now() + timeout_;
@@ -209,7 +232,9 @@ void Scheduler::Work(LocalStream* stream) {
         if (lock.WaitFor(self.wake, deadline - Clock::now(), awake)) continue;
         sleepers_.erase(std::find(sleepers_.begin(), sleepers_.end(), &self));
         if (progress == progress_ && running_ == 0 && first_ready_ == nullptr) {
-          TimeOut(*stream);
+          const LocalStream* blocked =
+              goal.stream != nullptr ? goal.stream : goal.event->recorded_on_;
+          if (blocked != nullptr) TimeOut(*blocked);
           Settle();
         }
       }
@@ -218,7 +243,7 @@ void Scheduler::Work(LocalStream* stream) {
   }
 }
 
-void Scheduler::TimeOut(LocalStream& stream) {
+void Scheduler::TimeOut(const LocalStream& stream) {
   // An event stands on its stream before a wait for it is put on another: the chain has an end.
   const LocalStream* blocked = &stream;
   while (!blocked->idle()) {

@@ -81,6 +81,7 @@ class LocalEvent final : public Event {
   absl::Status status_;                 // the first error of the work before it
   LocalStream* recorded_on_ = nullptr;  // as long as it is not reached
   std::vector<LocalStream*> waiting_;   // streams whose first task waits for it
+  std::vector<Sleeper*> waiters_;       // in Wait()
 };
 
 // What to put on a stream: one of the pointers or the error is set.
@@ -128,6 +129,8 @@ class Scheduler {
   // Waits until all work on `stream` is done, doing what is ready meanwhile; returns the stream's
   // first error. Where nothing in this world moves for timeout(), what the stream waits for fails.
   absl::Status Synchronize(LocalStream& stream);
+  // As Synchronize, for the work before `event`, which was put on a stream of this scheduler.
+  absl::Status Wait(LocalEvent& event);
   void Enqueue(LocalStream& stream, Task task);
 
   // For those who hold the lock, which passes through jobs, so that no analysis can follow it.
@@ -141,8 +144,13 @@ class Scheduler {
 
  private:
   void AssertLocked() const MESHIFT_THREAD_ANNOTATION_(assert_capability(mutex_)) {}
-  // Works until `stream` (or, where null, this scheduler) has come to its end.
-  void Work(LocalStream* stream);
+  // What a thread works for: the end of a stream, an event; or, without either, of this scheduler.
+  struct Goal {
+    LocalStream* stream = nullptr;
+    LocalEvent* event = nullptr;
+  };
+  void Work(const Goal& goal);
+  bool Reached(const Goal& goal) const MESHIFT_REQUIRES(mutex_);
   Job* TakePart(int* part) MESHIFT_REQUIRES(mutex_);
   void FinishPart(Job* job) MESHIFT_REQUIRES(mutex_);
   // Lets `stream` go on until its first task has to wait for something.
@@ -150,7 +158,7 @@ class Scheduler {
   static void SetError(LocalStream& stream, const absl::Status& status);
   void Reach(LocalEvent& event, const absl::Status& status) MESHIFT_REQUIRES(mutex_);
   void Pop(LocalStream& stream) MESHIFT_REQUIRES(mutex_);
-  void TimeOut(LocalStream& stream) MESHIFT_REQUIRES(mutex_);
+  void TimeOut(const LocalStream& stream) MESHIFT_REQUIRES(mutex_);
   void Wake(Sleeper& sleeper) MESHIFT_REQUIRES(mutex_);
   void WakeForReady() MESHIFT_REQUIRES(mutex_);
 

@@ -5,8 +5,8 @@
 //
 // The tests compare with values computed from the definition, and look only at what ranks of this
 // process hold, so that a rank may also be a process.
-#ifndef MESHIFT_COMM_LOCAL_CONFORMANCE_H_
-#define MESHIFT_COMM_LOCAL_CONFORMANCE_H_
+#ifndef MESHIFT_COMM_CONFORMANCE_CONFORMANCE_H_
+#define MESHIFT_COMM_CONFORMANCE_CONFORMANCE_H_
 
 #include <gtest/gtest.h>
 
@@ -52,4 +52,4 @@ class EngineConformance : public testing::TestWithParam<ConformanceCase> {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_LOCAL_CONFORMANCE_H_
+#endif  // MESHIFT_COMM_CONFORMANCE_CONFORMANCE_H_

@@ -1,0 +1,364 @@
+// What a redistribution costs on the MPI engine, over the same MPI calls made by hand: all ratios
+// are of one run, raw and ours in turns.
+//
+//   bazel run //bench:execute_bench            # mpirun -n 2 and -n 4 of this program
+//
+// Bytes are those of the larger of a rank's two buffers, as nccl-tests counts. Columns, in us: the
+// blocking and the non-blocking MPI call; the engine's call; the
+// redistribution; what that adds to the faster MPI call. Then the time of the faster MPI call over
+// that of the engine's, and of the redistribution. Each is the fastest tenth of many rounds of
+// several calls. Where elements change places, what is done by hand packs or unpacks with memcpy,
+// and the last ratio is that of the all-to-all by itself.
+//
+// Submitting is what the calling thread spends until Redistribute returns: on a stream that is
+// idle, where it may do more than that; on one that is busy; and there when the caches hold other
+// things.
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/mpi/mpi_engine.h"
+#include "comm/mpi/mpi_session.h"
+#include "comm/redistributor.h"
+#include "comm/tensor_view.h"
+#include "mesh/device_mesh.h"
+#include "placement/sharding.h"
+
+namespace meshift {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of the matrix whose columns move: rows of 4 KiB.
+constexpr int64_t kColumns = 1024;
+constexpr int64_t kSweepBytes = int64_t{64} << 20;
+
+constexpr char kRow[] =
+    "{:>5}  {:<14} {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  "
+    "{:>6}\n";
+
+double Us(Clock::duration duration) {
+  return std::chrono::duration<double, std::micro>(duration).count();
+}
+
+// The machine may be busy with other things: of many rounds the tenth part that was the least
+// disturbed, of which the slowest, so that one lucky round decides nothing.
+double Best(std::vector<double> values) {
+  const auto place = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 10);
+  std::nth_element(values.begin(), place, values.end());
+  return *place;
+}
+
+// What is measured: a redistribution, and the MPI calls that do the same.
+struct Subject {
+  const char* name;
+  std::string tensor;
+  const char* from;
+  const char* to;
+  std::function<absl::Status(Stream&)> engine;  // the same call of the engine; null: there is none
+  std::function<void()> blocking;
+  std::function<void(MPI_Request*)> non_blocking;
+  std::function<void()> before;  // what is done by hand before the MPI call and behind it
+  std::function<void()> behind;
+};
+
+struct Submission {
+  double idle = 0;
+  double busy = 0;
+  double cold = 0;
+};
+
+class Bench {
+ public:
+  Bench(Engine* engine, int ranks) : engine_(*engine), ranks_(ranks), sweep_(kSweepBytes) {}
+
+  // `bytes`: of the larger of a rank's two buffers.
+  absl::Status Run(int64_t bytes, int rounds, int calls);
+
+ private:
+  absl::Status RunOne(const Subject& subject, int64_t bytes, int rounds, int calls);
+  // Submissions of rank 0 on a stream that waits for another rank, in us.
+  absl::Status Submit(Redistributor& redistribute, const Redistribution& what, bool cold,
+                      double* us);
+  // The columns of a row-major matrix of `rows` rows into one block per rank, or back.
+  void MoveColumns(int64_t rows, bool pack);
+
+  // The time of one of `calls` calls, in us.
+  double Time(int calls, const std::function<void()>& call) const {
+    MPI_Barrier(MPI_COMM_WORLD);
+    const auto begin = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    return Us(Clock::now() - begin) / calls;
+  }
+
+  Engine& engine_;
+  const int ranks_;
+  std::vector<float> in_;
+  std::vector<float> out_;
+  std::vector<float> packed_;
+  std::vector<char> sweep_;
+  std::unique_ptr<Stream> held_;
+};
+
+absl::Status Bench::Run(int64_t bytes, int rounds, int calls) {
+  const int64_t count = bytes / static_cast<int64_t>(sizeof(float));
+  const int64_t block = std::max<int64_t>(count / ranks_, 1);
+  in_.assign(std::max(count, block * ranks_), 1.0F);
+  out_.assign(in_.size(), 0.0F);
+  packed_.assign(in_.size(), 0.0F);
+  Communicator& world = *engine_.world();
+  const int all = static_cast<int>(count);
+  const int part = static_cast<int>(block);
+  const std::vector<int> parts(ranks_, part);
+  std::vector<int> places;
+  for (int i = 0; i < ranks_; ++i) places.push_back(i * part);
+  const auto all_to_all = [&](const float* in, float* out) {
+    MPI_Alltoallv(in, parts.data(), places.data(), MPI_FLOAT, out, parts.data(), places.data(),
+                  MPI_FLOAT, MPI_COMM_WORLD);
+  };
+  const auto all_to_all_non_blocking = [&](const float* in, float* out, MPI_Request* request) {
+    MPI_Ialltoallv(in, parts.data(), places.data(), MPI_FLOAT, out, parts.data(), places.data(),
+                   MPI_FLOAT, MPI_COMM_WORLD, request);
+  };
+  const std::string vector = fmt::format("f32[{}]", count);
+  // Of the tensor's `ranks` rows each rank has one, or one of `ranks` parts of each.
+  const std::string rows = fmt::format("f32[{},{}]", ranks_, count);
+  const std::string matrix = fmt::format("f32[{},{}]", ranks_ * count / kColumns, kColumns);
+  std::vector<Subject> subjects = {
+      {"all_reduce", vector, "P", "R",
+       [&](Stream& stream) {
+         return world.AllReduce(in_.data(), out_.data(), count, DType::kF32, {}, stream);
+       },
+       [&] { MPI_Allreduce(in_.data(), out_.data(), all, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); },
+       [&](MPI_Request* request) {
+         MPI_Iallreduce(in_.data(), out_.data(), all, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, request);
+       },
+       nullptr, nullptr},
+      {"all_gather", vector, "S(0)", "R",
+       [&](Stream& stream) {
+         return world.AllGather(in_.data(), out_.data(), block, DType::kF32, stream);
+       },
+       [&] {
+         MPI_Allgather(in_.data(), part, MPI_FLOAT, out_.data(), part, MPI_FLOAT, MPI_COMM_WORLD);
+       },
+       [&](MPI_Request* request) {
+         MPI_Iallgather(in_.data(), part, MPI_FLOAT, out_.data(), part, MPI_FLOAT, MPI_COMM_WORLD,
+                        request);
+       },
+       nullptr, nullptr},
+      {"reduce_scatter", vector, "P", "S(0)",
+       [&](Stream& stream) {
+         return world.ReduceScatter(in_.data(), out_.data(), block, DType::kF32, {}, stream);
+       },
+       [&] {
+         MPI_Reduce_scatter(in_.data(), out_.data(), parts.data(), MPI_FLOAT, MPI_SUM,
+                            MPI_COMM_WORLD);
+       },
+       [&](MPI_Request* request) {
+         MPI_Ireduce_scatter(in_.data(), out_.data(), parts.data(), MPI_FLOAT, MPI_SUM,
+                             MPI_COMM_WORLD, request);
+       },
+       nullptr, nullptr},
+      {"all_to_all", rows, "S(0)", "S(1)",
+       [&](Stream& stream) {
+         return world.AllToAll(in_.data(), out_.data(), block, DType::kF32, stream);
+       },
+       [&] { all_to_all(in_.data(), out_.data()); },
+       [&](MPI_Request* request) { all_to_all_non_blocking(in_.data(), out_.data(), request); },
+       nullptr, nullptr},
+      {"+ packing", matrix, "S(0)", "S(1)", nullptr,
+       [&] { all_to_all(packed_.data(), out_.data()); },
+       [&](MPI_Request* request) { all_to_all_non_blocking(packed_.data(), out_.data(), request); },
+       [&] { MoveColumns(count / kColumns, /*pack=*/true); }, nullptr},
+      {"+ unpacking", matrix, "S(1)", "S(0)", nullptr,
+       [&] { all_to_all(in_.data(), packed_.data()); },
+       [&](MPI_Request* request) { all_to_all_non_blocking(in_.data(), packed_.data(), request); },
+       nullptr, [&] { MoveColumns(count / kColumns, /*pack=*/false); }},
+  };
+  if (part < ranks_ * kColumns) subjects.resize(1);
+  for (const Subject& subject : subjects) {
+    MESHIFT_RETURN_IF_ERROR(RunOne(subject, bytes, rounds, calls));
+  }
+  return absl::OkStatus();
+}
+
+void Bench::MoveColumns(int64_t rows, bool pack) {
+  const int64_t columns = kColumns / ranks_;
+  for (int64_t rank = 0; rank < ranks_; ++rank) {
+    for (int64_t row = 0; row < rows; ++row) {
+      float* const packed = packed_.data() + (rank * rows + row) * columns;
+      const int64_t place = row * kColumns + rank * columns;
+      if (pack) {
+        std::memcpy(packed, in_.data() + place, columns * sizeof(float));
+      } else {
+        std::memcpy(out_.data() + place, packed, columns * sizeof(float));
+      }
+    }
+  }
+}
+
+absl::Status Bench::Submit(Redistributor& redistribute, const Redistribution& what, bool cold,
+                           double* us) {
+  constexpr int kCalls = 8;
+  if (held_ == nullptr) {
+    MESHIFT_ASSIGN_OR_RETURN(held_, engine_.CreateStream());
+  }
+  const bool measures = engine_.rank() == 0;
+  // The others come to the barrier once this rank has submitted.
+  if (!measures) MPI_Barrier(MPI_COMM_WORLD);
+  MESHIFT_RETURN_IF_ERROR(engine_.world()->Barrier(*held_));
+  Redistribution first = what;
+  first.after = held_.get();
+  MESHIFT_ASSIGN_OR_RETURN(RunHandle last, redistribute(first));
+  double sum = 0;
+  for (int i = 0; i < kCalls; ++i) {
+    if (cold && measures) std::fill(sweep_.begin(), sweep_.end(), static_cast<char>(i));
+    const auto begin = Clock::now();
+    absl::StatusOr<RunHandle> run = redistribute(what);
+    sum += Us(Clock::now() - begin);
+    MESHIFT_RETURN_IF_ERROR(run.status());
+    last = *std::move(run);
+  }
+  if (measures) MPI_Barrier(MPI_COMM_WORLD);
+  *us = sum / kCalls;
+  return last.Wait();
+}
+
+absl::Status Bench::RunOne(const Subject& subject, int64_t bytes, int rounds, int calls) {
+  MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, DeviceMesh::Parse(fmt::format("d={}", ranks_)));
+  MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute,
+                           Redistributor::Create(mesh, &engine_, {.agreement = Agreement::kOff}));
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding from,
+                           Sharding::Parse(subject.tensor, mesh, subject.from));
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding to, from.WithPlacements(subject.to));
+  const TensorView source =
+      TensorView::Contiguous(in_.data(), DType::kF32, from.LocalBox(engine_.rank()).size);
+  const TensorView target =
+      TensorView::Contiguous(out_.data(), DType::kF32, to.LocalBox(engine_.rank()).size);
+  const Redistribution what = {.from = from, .to = to, .source = source, .target = target};
+  absl::Status status;
+  Clock::duration submitting{};
+  const auto ours = [&] {
+    const auto begin = Clock::now();
+    const absl::StatusOr<RunHandle> run = redistribute(what);
+    submitting += Clock::now() - begin;
+    if (status.ok()) status = run.ok() ? run->Wait() : run.status();
+  };
+  const auto bare = [&] { subject.blocking(); };
+  const auto bare_non_blocking = [&] {
+    MPI_Request request = MPI_REQUEST_NULL;
+    subject.non_blocking(&request);
+    for (int done = 0; done == 0;) MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+  };
+  const bool packs = subject.before != nullptr || subject.behind != nullptr;
+  const auto with_packing = [&](const std::function<void()>& call) {
+    if (subject.before != nullptr) subject.before();
+    call();
+    if (subject.behind != nullptr) subject.behind();
+  };
+  MESHIFT_ASSIGN_OR_RETURN(const auto stream, engine_.CreateStream());
+  const auto of_engine = [&] {
+    if (status.ok()) status = subject.engine(*stream);
+    if (status.ok()) status = engine_.Synchronize(*stream);
+  };
+  std::vector<double> raw;
+  std::vector<double> raw_bare;
+  std::vector<double> raw_non_blocking;
+  std::vector<double> raw_bare_non_blocking;
+  std::vector<double> engine;
+  std::vector<double> own;
+  std::vector<double> submission;
+  // In turns, since each leaves the caches to the next.
+  std::vector<std::function<void()>> ways = {
+      [&] { raw.push_back(Time(calls, [&] { with_packing(bare); })); },
+      [&] { raw_non_blocking.push_back(Time(calls, [&] { with_packing(bare_non_blocking); })); },
+      [&] {
+        submitting = {};
+        own.push_back(Time(calls, ours));
+        submission.push_back(Us(submitting) / calls);
+      }};
+  if (subject.engine != nullptr) ways.push_back([&] { engine.push_back(Time(calls, of_engine)); });
+  if (packs) {
+    ways.push_back([&] { raw_bare.push_back(Time(calls, bare)); });
+    ways.push_back([&] { raw_bare_non_blocking.push_back(Time(calls, bare_non_blocking)); });
+  }
+  for (int i = 0; i < 3; ++i) {
+    for (const auto& way : ways) way();
+  }
+  for (std::vector<double>* times :
+       {&raw, &raw_bare, &raw_non_blocking, &raw_bare_non_blocking, &engine, &own, &submission}) {
+    times->clear();
+  }
+  for (int round = 0; round < rounds; ++round) {
+    // Each comes behind each other one.
+    for (size_t i = 0; i < ways.size(); ++i) {
+      ways[(round % 2 == 0 ? round / 2 + i : round / 2 + ways.size() - i) % ways.size()]();
+    }
+  }
+  MESHIFT_RETURN_IF_ERROR(status);
+  Submission submit{.idle = Best(submission)};
+  for (const bool cold : {false, true}) {
+    double& best = cold ? submit.cold : submit.busy;
+    for (int round = 0; round < std::max(rounds / 4, 10); ++round) {
+      double us = 0;
+      MESHIFT_RETURN_IF_ERROR(Submit(redistribute, what, cold, &us));
+      best = round == 0 ? us : std::min(best, us);
+    }
+  }
+  if (engine_.rank() != 0) return absl::OkStatus();
+  const double best = std::min(Best(raw), Best(raw_non_blocking));
+  const double total = Best(own);
+  const auto text = [](bool is, double value) { return is ? fmt::format("{:.2f}", value) : ""; };
+  const bool has_engine = subject.engine != nullptr;
+  fmt::print(kRow, ranks_, subject.name, bytes, fmt::format("{:.2f}", Best(raw)),
+             fmt::format("{:.2f}", Best(raw_non_blocking)),
+             text(has_engine, has_engine ? Best(engine) : 0), fmt::format("{:.2f}", total),
+             fmt::format("{:.2f}", total - best),
+             text(has_engine, has_engine ? best / Best(engine) : 0),
+             fmt::format("{:.2f}", best / total),
+             text(packs, packs ? std::min(Best(raw_bare), Best(raw_bare_non_blocking)) / total : 0),
+             fmt::format("{:.2f}", submit.idle), fmt::format("{:.2f}", submit.busy),
+             fmt::format("{:.2f}", submit.cold));
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
+absl::Status RunAll() {
+  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, CreateMpiEngine());
+  const int ranks = static_cast<int>(engine->world_size());
+  if (engine->rank() == 0) {
+    fmt::print(kRow, "ranks", "op", "bytes", "MPI, us", "MPI_I, us", "engine", "total", "added",
+               "engine", "total", "bare", "idle", "busy", "cold");
+  }
+  Bench bench(engine.get(), ranks);
+  MESHIFT_RETURN_IF_ERROR(bench.Run(8, /*rounds=*/200, /*calls=*/100));
+  MESHIFT_RETURN_IF_ERROR(bench.Run(int64_t{64} << 10, /*rounds=*/100, /*calls=*/20));
+  MESHIFT_RETURN_IF_ERROR(bench.Run(int64_t{1} << 20, /*rounds=*/100, /*calls=*/8));
+  return bench.Run(int64_t{64} << 20, /*rounds=*/60, /*calls=*/1);
+}
+
+}  // namespace
+}  // namespace meshift
+
+int main() {
+  auto session = meshift::MpiSession::Start();
+  const absl::Status status = session.ok() ? meshift::RunAll() : session.status();
+  if (status.ok()) return 0;
+  fmt::print(stderr, "execute_bench: {}\n", meshift::Message(status));
+  meshift::MpiSession::Leave(1);
+}

@@ -1,0 +1,94 @@
+#include "cli/engines.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "cli/io.h"
+#include "cli/problem.h"
+#include "cli/test_util.h"
+#include "comm/mpi/mpi_engine.h"
+#include "comm/nccl/nccl_start.h"
+#include "planner/plan.h"
+#include "planner/plan_text.h"
+#include "planner/planner.h"
+
+namespace meshift::cli {
+namespace {
+
+TEST(Engines, AreThoseOfTheBuild) {
+  EXPECT_TRUE(CheckEngine("local").ok());
+  EXPECT_EQ(CheckEngine("abacus").code(), absl::StatusCode::kInvalidArgument);
+  const std::pair<std::string, std::string> engines[] = {{"mpi", MpiAbsence()},
+                                                         {"nccl", NcclAbsence()}};
+  for (const auto& [name, absence] : engines) {
+    const bool named = (" " + EngineNames() + " ").find(" " + name + " ") != std::string::npos;
+    EXPECT_EQ(named, absence.empty()) << name;
+    if (absence.empty()) {
+      EXPECT_TRUE(CheckEngine(name).ok());
+      continue;
+    }
+    // As the command says it: left out by an option, or for want of what is named.
+    EXPECT_TRUE(absence.find("left out by --config=no") != std::string::npos ||
+                absence.find("there is no ") != std::string::npos ||
+                absence.find("is not installed") != std::string::npos)
+        << absence;
+    const Outcome outcome = Meshift({"run", "--engine", name, "--conformance"});
+    EXPECT_EQ(outcome.code, 2) << outcome;
+    EXPECT_EQ(outcome.err, fmt::format("meshift: --engine: {} is not in this build: {} (there is: "
+                                       "{})\n",
+                                       name, absence, EngineNames()));
+  }
+}
+
+// A plan says which engine it is for. Those of this project can do the same, so that it is the same
+// plan.
+TEST(Engines, AreNamedByTheirPlans) {
+  std::istringstream in;
+  std::ostringstream out;
+  Io io{in, out, out};
+  ProblemFlags flags;
+  flags.mesh = "a=2,b=2";
+  flags.tensor = "f32[8,6]";
+  flags.from = "P,S(0)";
+  flags.to = "R,R";
+  std::set<std::string> fingerprints;
+  for (const std::string name : {"local", "mpi", "nccl"}) {
+    flags.engine = name;
+    const absl::StatusOr<Problem> problem = ParseProblem(flags, io);
+    ASSERT_TRUE(problem.ok()) << problem.status();
+    const absl::StatusOr<Plan> plan = MakePlan(problem->from, problem->to, problem->options);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->inputs().engine, name);
+    EXPECT_EQ(PlanInputsLine(*plan),
+              "# topology flat, engine " + name + ", planner best, reproducibility replicas\n");
+    fingerprints.insert(plan->fingerprint().ToString());
+  }
+  EXPECT_EQ(fingerprints.size(), 1);
+}
+
+TEST(Engines, AnUnknownOneIsNamed) {
+  const Outcome outcome = Meshift({"run", "--engine", "abacus", "--conformance"});
+  EXPECT_EQ(outcome.code, 2) << outcome;
+  EXPECT_EQ(outcome.err,
+            fmt::format("meshift: --engine: \"abacus\" is no engine ({})\n", EngineNames()));
+}
+
+// Threads of this process are ranks.
+TEST(Engines, TheLocalOnePassesItsConformance) {
+  const Outcome outcome = Meshift({"run", "--conformance", "--cases", "80", "--ranks", "3"});
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_NE(outcome.out.find("# meshift run --conformance: engine local, 3 ranks\n"),
+            std::string::npos)
+      << outcome;
+  EXPECT_NE(outcome.out.find("   240"), std::string::npos) << outcome;
+}
+
+}  // namespace
+}  // namespace meshift::cli

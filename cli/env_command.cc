@@ -1,0 +1,66 @@
+#include "cli/env_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "base/text_table.h"
+#include "cli/io.h"
+#include "comm/nccl/environment.h"
+
+namespace meshift::cli {
+namespace {
+
+absl::StatusOr<NcclVersion> VersionOf(const EnvFlags& flags, Io& io) {
+  if (flags.nccl_version) return NcclVersion::Parse(*flags.nccl_version);
+  const absl::StatusOr<NcclVersion> loaded = LoadedNcclVersion();
+  if (loaded.ok()) return loaded;
+  const NcclVersion assumed;
+  io.err << fmt::format("meshift: {}; taking {} (--nccl-version names another)\n",
+                        Message(loaded.status()), assumed.ToString());
+  return assumed;
+}
+
+absl::StatusOr<int> Env(const EnvFlags& flags, const Environment& environment, Io& io) {
+  MESHIFT_ASSIGN_OR_RETURN(const NcclProfile profile, ParseNcclProfile(flags.profile));
+  MESHIFT_ASSIGN_OR_RETURN(const NcclVersion version, VersionOf(flags, io));
+  io.out << fmt::format("# {} for NCCL {}\n", Name(profile), version.ToString());
+  if (!flags.check) {
+    for (const NcclSetting& setting : NcclProfileSettings(profile, version)) {
+      io.out << fmt::format("export {}='{}'  # {}\n", setting.name, setting.value, setting.effect);
+    }
+    return kExitOk;
+  }
+  const std::vector<NcclFinding> findings = CheckNcclEnvironment(profile, version, environment);
+  TextTable table({{"variable"}, {"value"}, {"verdict"}, {"why"}});
+  for (const NcclFinding& finding : findings) {
+    table.AddRow({finding.name, finding.value ? fmt::format("'{}'", *finding.value) : "-",
+                  finding.breaks ? "breaks" : "ok", finding.why});
+  }
+  io.out << table.ToString();
+  const auto breaks = std::count_if(findings.begin(), findings.end(),
+                                    [](const NcclFinding& finding) { return finding.breaks; });
+  if (breaks == 0) {
+    io.out << "the environment keeps the promise\n";
+    return kExitOk;
+  }
+  io.out << fmt::format("the environment breaks the promise in {} variable{}\n", breaks,
+                        breaks == 1 ? "" : "s");
+  return kExitCheckFailed;
+}
+
+}  // namespace
+
+int EnvCommand(const EnvFlags& flags, const Environment& environment, Io& io) {
+  const absl::StatusOr<int> code = Env(flags, environment, io);
+  return code.ok() ? *code : Fail(io, code.status());
+}
+
+}  // namespace meshift::cli

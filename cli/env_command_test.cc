@@ -1,0 +1,126 @@
+#include "cli/env_command.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+
+#include "cli/io.h"
+#include "comm/nccl/environment.h"
+
+namespace meshift::cli {
+namespace {
+
+class FixedEnvironment final : public Environment {
+ public:
+  explicit FixedEnvironment(std::map<std::string, std::string> variables)
+      : variables_(std::move(variables)) {}
+  std::optional<std::string> Get(const std::string& name) const override {
+    const auto it = variables_.find(name);
+    return it == variables_.end() ? std::nullopt : std::optional<std::string>(it->second);
+  }
+  void Set(const std::string&, const std::optional<std::string>&) override { FAIL(); }
+
+ private:
+  std::map<std::string, std::string> variables_;
+};
+
+struct Ran {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+Ran RunEnv(const EnvFlags& flags, const std::map<std::string, std::string>& variables = {}) {
+  std::istringstream in;
+  std::ostringstream out, err;
+  Io io{in, out, err};
+  const int code = EnvCommand(flags, FixedEnvironment(variables), io);
+  return {code, out.str(), err.str()};
+}
+
+TEST(EnvCommandTest, BatchInvariantExports) {
+  EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.28.9"}).out,
+            R"(# batch-invariant for NCCL 2.28.9
+export NCCL_ALGO='allreduce:tree'  # all-reduce by tree: one order of sums, whatever the size
+export NCCL_PROTO='Simple'  # one protocol, whatever the size
+export NCCL_NVLS_ENABLE='0'  # no sums in NVSwitch
+export NCCL_COLLNET_ENABLE='0'  # no sums in network switches
+)");
+  EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.31"}).out,
+            R"(# batch-invariant for NCCL 2.31.0
+export NCCL_ALGO='ring,tree;allreduce:tree'  # all-reduce by tree; since 2.31 the others must be named, or have none
+export NCCL_PROTO='Simple'  # one protocol, whatever the size
+export NCCL_NVLS_ENABLE='0'  # no sums in NVSwitch
+export NCCL_COLLNET_ENABLE='0'  # no sums in network switches
+)");
+}
+
+TEST(EnvCommandTest, TorchtitanExports) {
+  const std::string golden =
+      R"(export NCCL_LAUNCH_MODE='GROUP'  # no effect in this version: deprecated, and for several GPUs per process
+export NCCL_COLLNET_ENABLE='0'  # no sums in network switches
+export NCCL_NVLS_ENABLE='0'  # no sums in NVSwitch
+export NCCL_P2P_NET_DISABLE='1'  # no effect in this version: NCCL reads no such variable
+export NCCL_MIN_NCHANNELS='1'  # one channel, of every communicator
+export NCCL_MAX_NCHANNELS='1'  # one channel, of every communicator
+export NCCL_PROTO='Simple'  # one protocol, whatever the size
+)";
+  const std::string end =
+      R"(export NCCL_NTHREADS='1'  # no effect in this version: no multiple of 32, so NCCL takes its maximum
+export NCCL_SOCKET_NTHREADS='1'  # one thread per socket connection; no result depends on it
+)";
+  EXPECT_EQ(RunEnv({.profile = "torchtitan-vllm", .nccl_version = "2.28"}).out,
+            "# torchtitan-vllm for NCCL 2.28.0\n" + golden +
+                "export NCCL_ALGO='allreduce:tree'  # all-reduce by tree: one order of sums, "
+                "whatever the size\n" +
+                end);
+  EXPECT_EQ(RunEnv({.profile = "torchtitan-vllm", .nccl_version = "2.31"}).out,
+            "# torchtitan-vllm for NCCL 2.31.0\n" + golden +
+                "export NCCL_ALGO='ring,tree;allreduce:tree'  # all-reduce by tree; since 2.31 the "
+                "others must be named, or have none\n" +
+                end);
+}
+
+TEST(EnvCommandTest, CheckTellsWhatBreaksThePromise) {
+  const Ran ran =
+      RunEnv({.profile = "batch-invariant", .nccl_version = "2.28", .check = true},
+             {{"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}, {"NCCL_NVLS_ENABLE", "0"}});
+  EXPECT_EQ(ran.code, kExitCheckFailed);
+  EXPECT_EQ(ran.out, R"(# batch-invariant for NCCL 2.28.0
+# variable           value     verdict  why
+NCCL_ALGO            'Ring'    breaks   all-reduce may take 'ring': only the tree adds an element's contributions in an order that no size changes
+NCCL_PROTO           'Simple'  ok       one protocol
+NCCL_NVLS_ENABLE     '0'       ok       no sums in NVSwitch
+NCCL_COLLNET_ENABLE  -         ok       no sums in the network
+NCCL_MIN_NCHANNELS   -         ok       leaves the number of channels to the communicator
+NCCL_MIN_CTAS        -         ok       leaves the number of channels to the communicator
+the environment breaks the promise in 1 variable
+)");
+  EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.28", .check = true},
+                   {{"NCCL_ALGO", "tree"}, {"NCCL_PROTO", "Simple"}, {"NCCL_NVLS_ENABLE", "0"}})
+                .code,
+            kExitOk);
+}
+
+TEST(EnvCommandTest, BadUsageNamesTheValue) {
+  Ran ran = RunEnv({.profile = "fast", .nccl_version = "2.28"});
+  EXPECT_EQ(ran.code, kExitBadUsage);
+  EXPECT_EQ(ran.err, "meshift: 'fast' is no profile (batch-invariant torchtitan-vllm)\n");
+  ran = RunEnv({.profile = "batch-invariant", .nccl_version = "two"});
+  EXPECT_EQ(ran.code, kExitBadUsage);
+  EXPECT_EQ(ran.err, "meshift: 'two' is no NCCL version of the form 2.28 or 2.28.9\n");
+}
+
+TEST(EnvCommandTest, WithoutALibraryTheVersionIsAssumedAndSaidSo) {
+  ASSERT_EQ(setenv("MESHIFT_NCCL_LIBRARY", "/nowhere/libnccl.so", 1), 0);
+  const Ran ran = RunEnv({.profile = "batch-invariant"});
+  EXPECT_EQ(ran.code, kExitOk);
+  EXPECT_NE(ran.err.find("taking 2.28.9 (--nccl-version names another)"), std::string::npos);
+  EXPECT_NE(ran.out.find("for NCCL 2.28.9"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace meshift::cli

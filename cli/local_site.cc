@@ -1,0 +1,137 @@
+// All ranks in this process, on the local engine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/checked_math.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/execute.h"
+#include "cli/site.h"
+#include "cli/text.h"
+#include "comm/local/local_world.h"
+#include "comm/local_run.h"
+#include "comm/redistributor.h"
+#include "mesh/device_mesh.h"
+#include "planner/plan.h"
+
+namespace meshift::cli {
+namespace {
+
+// A world has all ranks up to the mesh's largest, and each costs memory, used or not.
+constexpr int64_t kMaxWorld = int64_t{1} << 20;
+constexpr int64_t kBytesPerRank = 4096;  // of the engine, roughly
+
+// The bytes that may still be allocated; a number that never stands in the way where the system
+// does not say.
+int64_t AvailableBytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  int64_t kib = 0;
+  while (file >> key) {
+    if (key == "MemAvailable:" && file >> kib) return kib * 1024;
+  }
+  return INT64_MAX;
+}
+
+int64_t WorldSize(const DeviceMesh& mesh) {
+  if (mesh.IsRowMajor()) return mesh.NumRanks();
+  const std::vector<int64_t> ranks = mesh.Ranks();
+  return *std::max_element(ranks.begin(), ranks.end()) + 1;
+}
+
+class LocalSiteRunner final : public SiteRunner {
+ public:
+  LocalSiteRunner(const Plan& plan, std::unique_ptr<LocalWorld> world,
+                  std::unique_ptr<LocalRunner> runner)
+      : plan_(plan), world_(std::move(world)), runner_(std::move(runner)) {}
+
+  absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) override {
+    MESHIFT_ASSIGN_OR_RETURN(const LocalRun run,
+                             runner_->Run(plan_, sources.data(), targets->data()));
+    SiteRun result;
+    for (const LocalRun::StepRun& step : run.steps) {
+      result.steps.push_back({.bytes_sent = step.bytes_sent, .calls = step.calls, .ns = step.ns});
+    }
+    return result;
+  }
+  absl::StatusOr<int64_t> GroupsCreated() override {
+    int64_t created = 0;
+    for (int64_t p = 0; p < plan_.from().mesh().NumRanks(); ++p) {
+      created = std::max(created, runner_->at(p).stats().groups.created);
+    }
+    return created;
+  }
+
+ private:
+  const Plan& plan_;
+  const std::unique_ptr<LocalWorld> world_;
+  const std::unique_ptr<LocalRunner> runner_;
+};
+
+class LocalSite final : public Site {
+ public:
+  const std::string& engine() const override { return name_; }
+  int64_t num_ranks() const override { return 0; }
+  bool leads() const override { return true; }
+
+  absl::Status CheckFits(const Plan& plan) const override {
+    const DeviceMesh& mesh = plan.from().mesh();
+    const int64_t world = WorldSize(mesh);
+    if (world > kMaxWorld) {
+      return absl::ResourceExhaustedError(
+          fmt::format("rank {} makes a world of {} ranks; the local engine takes at most {}",
+                      world - 1, world, kMaxWorld));
+    }
+    int64_t bytes = 0;
+    const int64_t per_rank = SaturatingAdd(plan.total().peak_bytes, kBytesPerRank);
+    if (!CheckedMul(mesh.NumRanks(), per_rank, &bytes)) bytes = INT64_MAX;
+    bytes = SaturatingAdd(bytes, (world - mesh.NumRanks()) * kBytesPerRank);
+    if (const int64_t available = AvailableBytes(); bytes > available) {
+      return absl::ResourceExhaustedError(
+          fmt::format("{} need {} on the local engine; {} are available",
+                      CountText(mesh.NumRanks(), "rank"), BytesText(bytes), BytesText(available)));
+    }
+    return absl::OkStatus();
+  }
+
+  LocalTensors MakeTensors(const Sharding& sharding) const override {
+    return LocalTensors(sharding);
+  }
+
+  absl::StatusOr<std::unique_ptr<SiteRunner>> NewRunner(const Plan& plan,
+                                                        ReductionOrder order) override {
+    const DeviceMesh& mesh = plan.from().mesh();
+    MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<LocalWorld> world,
+                             LocalWorld::Create({.num_ranks = WorldSize(mesh),
+                                                 .reduction_order = order,
+                                                 .domain_size = DomainSize(plan)}));
+    MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<LocalRunner> runner,
+                             LocalRunner::Create(world.get(), mesh, {.time_steps = true}));
+    return std::make_unique<LocalSiteRunner>(plan, std::move(world), std::move(runner));
+  }
+
+  absl::Status Gather(const Sharding&, LocalTensors*) override { return absl::OkStatus(); }
+  absl::Status Agree(const absl::Status& status) override { return status; }
+  absl::StatusOr<testkit::CheckResult> Share(
+      const absl::StatusOr<testkit::CheckResult>& result) override {
+    return result;
+  }
+
+ private:
+  const std::string name_ = "local";
+};
+
+}  // namespace
+
+std::unique_ptr<Site> MakeLocalSite() { return std::make_unique<LocalSite>(); }
+
+}  // namespace meshift::cli

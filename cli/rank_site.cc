@@ -1,0 +1,248 @@
+// One rank of a job of many processes, on any engine.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/io.h"
+#include "cli/site.h"
+#include "cli/text.h"
+#include "comm/engine.h"
+#include "comm/lowering.h"
+#include "comm/program_bytes.h"
+#include "comm/redistributor.h"
+#include "comm/tensor_view.h"
+#include "mesh/device_mesh.h"
+#include "planner/plan.h"
+
+namespace meshift::cli {
+namespace {
+
+// How much of a tensor ranks pass on at once.
+constexpr size_t kPiece = size_t{4} << 20;
+
+// Numbers as the bytes that ranks exchange; all are of one kind of machine.
+std::string Pack(const std::vector<int64_t>& numbers) {
+  return std::string(reinterpret_cast<const char*>(numbers.data()),
+                     numbers.size() * sizeof(int64_t));
+}
+
+std::vector<int64_t> Unpack(std::string_view bytes) {
+  std::vector<int64_t> numbers(bytes.size() / sizeof(int64_t));
+  if (!numbers.empty()) {
+    std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(int64_t));
+  }
+  return numbers;
+}
+
+// Passes `mine` around, or `status`: then all ranks return the first error.
+absl::StatusOr<std::vector<std::string>> Meet(Bootstrap& bootstrap, const absl::Status& status,
+                                              const std::string& mine) {
+  const char code = static_cast<char>(status.code());
+  MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> all,
+                           bootstrap.Exchange(code + (status.ok() ? mine : Message(status))));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) return Internal("rank {} says nothing", rank);
+    const auto its = static_cast<absl::StatusCode>(all[rank][0]);
+    all[rank].erase(0, 1);
+    if (its == absl::StatusCode::kOk) continue;
+    const absl::Status error(its, all[rank]);
+    // All say so of arguments and files; of failures each its own.
+    const bool of_all = ExitCodeOf(error) != kExitCheckFailed;
+    return of_all ? error : Annotate(error, fmt::format("rank {}", rank));
+  }
+  return all;
+}
+
+class RankSiteRunner final : public SiteRunner {
+ public:
+  RankSiteRunner(const Plan& plan, RankJob* job, Redistributor redistributor)
+      : plan_(plan), job_(*job), redistributor_(std::move(redistributor)) {}
+
+  absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) override {
+    const absl::Status status = RunHere(sources, targets);
+    const size_t steps = plan_.steps().size();
+    // By step: bytes, bytes that are planned, calls, time.
+    std::vector<int64_t> mine;
+    if (status.ok() && position_) {
+      MESHIFT_ASSIGN_OR_RETURN(const Program program, Lower(plan_, job_.engine->rank()));
+      const std::vector<int64_t> planned = ProgramBytes(program);
+      const RunRecord& record = redistributor_.last_run();
+      for (size_t i = 0; i < steps; ++i) {
+        for (const int64_t number : {record.bytes_sent[i], planned[i], record.calls[i],
+                                     record.StepNs(static_cast<int>(i))}) {
+          mine.push_back(number);
+        }
+      }
+    }
+    MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                             Meet(*job_.bootstrap, status, Pack(mine)));
+    SiteRun run;
+    run.steps.resize(steps);
+    for (const std::string& text : all) {
+      const std::vector<int64_t> numbers = Unpack(text);
+      for (size_t i = 0; i * 4 < numbers.size(); ++i) {
+        SiteRun::StepRun& step = run.steps[i];
+        step.bytes_sent = std::max(step.bytes_sent, numbers[4 * i]);
+        step.calls = std::max(step.calls, numbers[4 * i + 2]);
+        step.ns = std::max(step.ns, numbers[4 * i + 3]);
+        if (numbers[4 * i] != numbers[4 * i + 1]) ++run.miscounted;
+      }
+    }
+    return run;
+  }
+
+  absl::StatusOr<int64_t> GroupsCreated() override {
+    MESHIFT_ASSIGN_OR_RETURN(
+        const std::vector<std::string> all,
+        Meet(*job_.bootstrap, absl::OkStatus(), Pack({redistributor_.stats().groups.created})));
+    int64_t created = 0;
+    for (const std::string& text : all) created = std::max(created, Unpack(text).at(0));
+    return created;
+  }
+
+ private:
+  absl::Status RunHere(const LocalTensors& sources, LocalTensors* targets) {
+    Engine& engine = *job_.engine;
+    if (!position_) return absl::OkStatus();
+    const absl::Span<const std::byte> source = sources.at(*position_);
+    const absl::Span<std::byte> target = targets->at(*position_);
+    const auto in_bytes = static_cast<int64_t>(source.size());
+    const auto out_bytes = static_cast<int64_t>(target.size());
+    if (in_ == nullptr) {
+      MESHIFT_ASSIGN_OR_RETURN(stream_, engine.CreateStream());
+      MESHIFT_ASSIGN_OR_RETURN(in_, engine.Allocate(in_bytes));
+      MESHIFT_ASSIGN_OR_RETURN(out_, engine.Allocate(out_bytes));
+    }
+    MESHIFT_RETURN_IF_ERROR(engine.CopyIn(source.data(), in_->data(), in_bytes, *stream_));
+    // What it is poisoned with.
+    MESHIFT_RETURN_IF_ERROR(engine.CopyIn(target.data(), out_->data(), out_bytes, *stream_));
+    MESHIFT_RETURN_IF_ERROR(engine.Synchronize(*stream_));
+    const auto view = [&](const Sharding& sharding, const Buffer& buffer) {
+      return TensorView::Contiguous(buffer.data(), sharding.dtype(),
+                                    sharding.LocalBox(engine.rank()).size);
+    };
+    MESHIFT_ASSIGN_OR_RETURN(
+        const RunHandle run,
+        redistributor_.Run(plan_, view(plan_.from(), *in_), view(plan_.to(), *out_)));
+    MESHIFT_RETURN_IF_ERROR(run.Wait());
+    MESHIFT_RETURN_IF_ERROR(engine.CopyOut(out_->data(), target.data(), out_bytes, *stream_));
+    return engine.Synchronize(*stream_);
+  }
+
+  const Plan& plan_;
+  RankJob& job_;
+  const std::optional<int64_t> position_ = plan_.from().mesh().PositionOf(job_.engine->rank());
+  std::unique_ptr<Buffer> in_;
+  std::unique_ptr<Buffer> out_;
+  std::unique_ptr<Stream> stream_;
+  Redistributor redistributor_;
+};
+
+class RankSite final : public Site {
+ public:
+  explicit RankSite(RankJob* job) : job_(*job) {}
+
+  const std::string& engine() const override { return job_.engine->name(); }
+  int64_t num_ranks() const override { return job_.engine->world_size(); }
+  bool leads() const override { return job_.engine->rank() == 0; }
+
+  absl::Status CheckFits(const Plan& plan) const override {
+    const DeviceMesh& mesh = plan.from().mesh();
+    int64_t largest = mesh.NumRanks() - 1;
+    if (!mesh.IsRowMajor() && mesh.NumRanks() <= num_ranks()) {
+      const std::vector<int64_t> ranks = mesh.Ranks();
+      largest = *std::max_element(ranks.begin(), ranks.end());
+    }
+    if (largest < num_ranks()) return absl::OkStatus();
+    return InvalidArgument("mesh {} has rank {}; this job has {}", mesh.ToString(), largest,
+                           CountText(num_ranks(), "rank"));
+  }
+
+  LocalTensors MakeTensors(const Sharding& sharding) const override {
+    if (leads()) return LocalTensors(sharding);
+    return LocalTensors(sharding, [&](int64_t rank) { return rank == job_.engine->rank(); });
+  }
+
+  absl::StatusOr<std::unique_ptr<SiteRunner>> NewRunner(const Plan& plan, ReductionOrder) override {
+    absl::StatusOr<Redistributor> redistributor =
+        Redistributor::Create(plan.from().mesh(), job_.engine.get(), {.time_steps = true});
+    MESHIFT_RETURN_IF_ERROR(Agree(redistributor.status()));
+    return std::make_unique<RankSiteRunner>(plan, &job_, *std::move(redistributor));
+  }
+
+  absl::Status Gather(const Sharding& sharding, LocalTensors* tensors) override {
+    const DeviceMesh& mesh = sharding.mesh();
+    size_t most = 0;
+    for (int64_t p = 0; p < mesh.NumRanks(); ++p) most = std::max(most, tensors->SizeAt(p));
+    const std::optional<int64_t> own = mesh.PositionOf(job_.engine->rank());
+    for (size_t first = 0; first < most; first += kPiece) {
+      std::string mine;
+      if (own && !leads()) {
+        const absl::Span<const std::byte> piece = Piece(tensors->at(*own), first);
+        mine.assign(reinterpret_cast<const char*>(piece.data()), piece.size());
+      }
+      MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, job_.bootstrap->Exchange(mine));
+      for (int64_t p = 0; leads() && p < mesh.NumRanks(); ++p) {
+        if (mesh.RankAt(p) == 0) continue;
+        const absl::Span<std::byte> to = Piece(tensors->at(p), first);
+        const std::string& from = all[mesh.RankAt(p)];
+        if (from.size() != to.size()) {
+          return Internal("rank {} passes {} bytes of {}", mesh.RankAt(p), from.size(), to.size());
+        }
+        if (!to.empty()) std::memcpy(to.data(), from.data(), to.size());
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Agree(const absl::Status& status) override {
+    return Meet(*job_.bootstrap, status, "").status();
+  }
+
+  absl::StatusOr<testkit::CheckResult> Share(
+      const absl::StatusOr<testkit::CheckResult>& result) override {
+    std::string mine;
+    if (leads() && result.ok()) {
+      mine = Pack({result->wrong, result->replicas_differ,
+                   static_cast<int64_t>(result->first_wrong.size())}) +
+             result->first_wrong + result->first_difference;
+    }
+    MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                             Meet(*job_.bootstrap, result.status(), mine));
+    constexpr size_t kNumbers = 3 * sizeof(int64_t);
+    const std::vector<int64_t> numbers = Unpack(std::string_view(all[0]).substr(0, kNumbers));
+    testkit::CheckResult shared;
+    shared.wrong = numbers.at(0);
+    shared.replicas_differ = numbers.at(1);
+    shared.first_wrong = all[0].substr(kNumbers, numbers.at(2));
+    shared.first_difference = all[0].substr(kNumbers + numbers.at(2));
+    return shared;
+  }
+
+ private:
+  template <typename T>
+  static absl::Span<T> Piece(absl::Span<T> whole, size_t first) {
+    return whole.subspan(std::min(first, whole.size()), kPiece);
+  }
+
+  RankJob& job_;
+};
+
+}  // namespace
+
+std::unique_ptr<Site> MakeRankSite(RankJob* job) { return std::make_unique<RankSite>(job); }
+
+}  // namespace meshift::cli

@@ -1,0 +1,79 @@
+// Where the ranks of a plan are that the command runs: all in this process, or one of them.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto runner, site.NewRunner(plan, ReductionOrder::kRanks));
+//   MESHIFT_ASSIGN_OR_RETURN(SiteRun run, runner->Run(sources, targets));
+//   MESHIFT_RETURN_IF_ERROR(site.Gather(plan.to(), &targets));
+//   if (site.leads()) ... judge all targets ...
+//
+// Where a rank is a process, all processes make the same calls in the same order.
+#ifndef MESHIFT_CLI_SITE_H_
+#define MESHIFT_CLI_SITE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/engines.h"
+#include "cli/local_tensors.h"
+#include "comm/local/reduction_order.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+#include "testing/definition.h"
+
+namespace meshift::cli {
+
+struct SiteRun {
+  struct StepRun {
+    int64_t bytes_sent = 0;  // by the worst rank, counted from the calls that were made
+    int64_t calls = 0;       // of the rank with the most
+    int64_t ns = -1;         // on the slowest rank
+  };
+  std::vector<StepRun> steps;
+  // Pairs of a rank and a step in which it sent other bytes than the plan says for it.
+  int64_t miscounted = 0;
+};
+
+// Runs one plan again and again, by one redistributor per rank.
+class SiteRunner {
+ public:
+  virtual ~SiteRunner() = default;
+  // Reads the sources of the ranks that are here, and writes their targets.
+  virtual absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) = 0;
+  // Of the rank that has made the most, without the root.
+  virtual absl::StatusOr<int64_t> GroupsCreated() = 0;
+};
+
+class Site {
+ public:
+  virtual ~Site() = default;
+
+  virtual const std::string& engine() const = 0;  // "mpi"
+  virtual int64_t num_ranks() const = 0;          // of the job; 0: as many as a plan has
+  // Whether this process judges and prints.
+  virtual bool leads() const = 0;
+  // An error where the plan does not fit here.
+  virtual absl::Status CheckFits(const Plan& plan) const = 0;
+  // The leader has those of all ranks, other processes their own.
+  virtual LocalTensors MakeTensors(const Sharding& sharding) const = 0;
+  virtual absl::StatusOr<std::unique_ptr<SiteRunner>> NewRunner(const Plan& plan,
+                                                                ReductionOrder order) = 0;
+  // Copies all ranks' tensors to the leader.
+  virtual absl::Status Gather(const Sharding& sharding, LocalTensors* tensors) = 0;
+  // The first error of any process, on all of them.
+  virtual absl::Status Agree(const absl::Status& status) = 0;
+  // What the leader has found, on all processes.
+  virtual absl::StatusOr<testkit::CheckResult> Share(
+      const absl::StatusOr<testkit::CheckResult>& result) = 0;
+};
+
+// All ranks in this process.
+std::unique_ptr<Site> MakeLocalSite();
+// One of many processes. `job` must outlive it.
+std::unique_ptr<Site> MakeRankSite(RankJob* job);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_SITE_H_

@@ -1,0 +1,63 @@
+// How the ranks of a job find each other: who they are, an exchange of bytes at set-up, and the
+// control channel.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto bootstrap, Bootstrap::FromTorchrun());
+//   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> ids, bootstrap->Exchange(my_id));
+//
+// A hub in rank 0's process passes messages on; the other ranks are connected to it by TCP, ranks
+// of one process directly. comm/mpi/mpi_bootstrap.h starts one from MPI.
+#ifndef MESHIFT_COMM_CONTROL_BOOTSTRAP_H_
+#define MESHIFT_COMM_CONTROL_BOOTSTRAP_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "comm/control/control.h"
+#include "comm/control/job_rank.h"
+
+namespace meshift {
+
+// Safe for concurrent use, but that all ranks make their Exchange calls in one order. Destroying it
+// leaves the job; rank 0's should go last, since the others lose their hub with it.
+class Bootstrap {
+ public:
+  using Timeout = std::chrono::nanoseconds;
+  static constexpr Timeout kDefaultTimeout = std::chrono::seconds(60);
+
+  virtual ~Bootstrap() = default;
+
+  // All ranks in this process, as threads: element r is rank r's.
+  static absl::StatusOr<std::vector<std::unique_ptr<Bootstrap>>> InProcess(
+      int64_t world_size, Timeout timeout = kDefaultTimeout);
+  // Rank 0: opens the hub on `port` (0: a free one) and returns without waiting for the others.
+  static absl::StatusOr<std::unique_ptr<Bootstrap>> Listen(const JobRank& job, int port = 0,
+                                                           Timeout timeout = kDefaultTimeout);
+  // The other ranks. `address`: as rank 0's address() says. Retries until the time-out.
+  static absl::StatusOr<std::unique_ptr<Bootstrap>> Connect(const JobRank& job,
+                                                            const std::string& address,
+                                                            Timeout timeout = kDefaultTimeout);
+  // By RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Where torchrun itself listens on
+  // MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), the hub takes the port behind it;
+  // MESHIFT_PORT, if set, names another. `getenv`: tests pass their own.
+  static absl::StatusOr<std::unique_ptr<Bootstrap>> FromTorchrun(
+      Timeout timeout = kDefaultTimeout,
+      const std::function<const char*(const char*)>& getenv = {});
+
+  virtual const JobRank& job() const = 0;
+  // "token@host:port,host:port" of the hub; empty in process and on other ranks than 0.
+  virtual const std::string& address() const = 0;
+  // What each rank has passed, by rank. Collective. DEADLINE_EXCEEDED names the ranks that are
+  // missing, UNAVAILABLE one that is gone.
+  virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine) = 0;
+  virtual ControlChannel* control() = 0;  // owned
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_CONTROL_BOOTSTRAP_H_

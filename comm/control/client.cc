@@ -1,0 +1,432 @@
+#include "comm/control/client.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/control/frame.h"
+#include "comm/control/job_rank.h"
+#include "comm/control/socket.h"
+
+namespace meshift {
+namespace {
+
+using Kind = Frame::Kind;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kAnswerTime(500);
+
+absl::Status Went(int64_t rank, bool left) {
+  return absl::UnavailableError(left ? fmt::format("rank {} has left the job", rank)
+                                     : fmt::format("rank {} is gone: its process has ended or its "
+                                                   "connection is lost",
+                                                   rank));
+}
+
+int64_t Milliseconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
+}
+
+// Adds what is there to `reader`; false at the end of the connection.
+bool Receive(const Socket& socket, FrameReader* reader) {
+  std::array<char, 1 << 16> bytes;
+  ssize_t size = 0;
+  do {
+    size = recv(socket.fd(), bytes.data(), bytes.size(), 0);
+  } while (size < 0 && errno == EINTR);
+  if (size <= 0) return false;
+  reader->Add({bytes.data(), static_cast<size_t>(size)});
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Start(const JobRank& job, Socket socket,
+                                                      const std::string& token,
+                                                      Clock::time_point until) {
+  MESHIFT_RETURN_IF_ERROR(socket.SendAll(
+      Encode({.kind = Kind::kHello, .rank = job.rank, .number = job.world_size, .text = token})));
+  FrameReader reader;
+  while (true) {
+    MESHIFT_ASSIGN_OR_RETURN(std::optional<Frame> frame, reader.Next());
+    if (frame) {
+      if (frame->kind != Kind::kWelcome || !frame->text.empty()) {
+        return FailedPrecondition("the hub refuses rank {}: {}", job.rank, frame->text);
+      }
+      break;
+    }
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
+    pollfd poll_fd = {socket.fd(), POLLIN, 0};
+    if (left.count() <= 0 || poll(&poll_fd, 1, static_cast<int>(left.count())) == 0) {
+      return absl::DeadlineExceededError("the hub does not answer");
+    }
+    if (!Receive(socket, &reader)) return absl::UnavailableError("the hub has hung up");
+  }
+  std::unique_ptr<Client> client(new Client(job, std::move(socket)));
+  client->thread_ =
+      std::thread([c = client.get(), r = std::move(reader)]() mutable { c->Run(std::move(r)); });
+  return client;
+}
+
+Client::~Client() {
+  Send({.kind = Kind::kBye, .rank = job_.rank});
+  socket_.Shutdown();
+  thread_.join();
+}
+
+void Client::Run(FrameReader reader) {
+  while (true) {
+    absl::StatusOr<std::optional<Frame>> frame = reader.Next();
+    if (!frame.ok()) return Lose(frame.status(), false);
+    if (frame->has_value()) {
+      Handle(**std::move(frame));
+    } else if (!Receive(socket_, &reader)) {
+      return Lose(absl::UnavailableError("the hub in rank 0's process is gone"), false);
+    }
+  }
+}
+
+void Client::Handle(Frame frame) {
+  const absl::Status status(static_cast<absl::StatusCode>(frame.code), frame.text);
+  switch (frame.kind) {
+    case Kind::kSettled:
+    case Kind::kFail:
+    case Kind::kAsk: {
+      const MutexLock roots_lock(roots_mutex_);
+      const auto it = roots_.find(frame.root);
+      ClientRoot* const root = it == roots_.end() ? nullptr : it->second;
+      if (frame.kind == Kind::kAsk) {
+        frame.code = Frame::kNotMade;
+        frame.number = root == nullptr ? 0 : frame.number;
+        if (root != nullptr) root->Answer(&frame);
+        frame.kind = Kind::kAnswer;
+        return Send(frame);
+      }
+      const absl::Status failure =
+          frame.kind == Kind::kFail
+              ? Annotate(status, fmt::format("rank {} has failed", frame.rank))
+              : status;
+      if (root == nullptr) {
+        const MutexLock lock(mutex_);
+        if (!failure.ok()) early_.emplace(frame.root, failure);
+      } else if (frame.kind == Kind::kFail) {
+        root->PeerFailed(failure);
+      } else {
+        root->Settle(frame.number, failure);
+      }
+      return;
+    }
+    case Kind::kGone:
+    case Kind::kBye: {
+      if (frame.rank < 0) return Lose(Went(0, true), /*left=*/true);
+      const absl::Status went = Went(frame.rank, frame.kind == Kind::kBye);
+      {
+        const MutexLock lock(mutex_);
+        absent_.emplace(frame.rank, went);
+        changed_.notify_all();
+      }
+      // A rank that leaves has failed nobody; who still needs it will miss it.
+      if (frame.kind == Kind::kBye) return;
+      const MutexLock roots_lock(roots_mutex_);
+      for (const auto& [key, root] : roots_) {
+        if (root->Has(frame.rank)) root->PeerFailed(went);
+      }
+      return;
+    }
+    default: {
+      const MutexLock lock(mutex_);
+      if (frame.kind == Kind::kExchange) exchanged_[frame.number] = std::move(frame.text);
+      if (frame.kind == Kind::kMissing) missing_[frame.number] = std::move(frame.text);
+      if (frame.kind == Kind::kAnswer) {
+        const auto it = answers_.find(frame.id);
+        if (it != answers_.end()) it->second[frame.rank] = std::move(frame);
+      }
+      changed_.notify_all();
+    }
+  }
+}
+
+void Client::Lose(const absl::Status& status, bool left) {
+  {
+    const MutexLock lock(mutex_);
+    if (!lost_.ok()) return;
+    lost_ = status;
+    changed_.notify_all();
+  }
+  if (left) return;
+  const MutexLock roots_lock(roots_mutex_);
+  for (const auto& [key, root] : roots_) root->PeerFailed(status);
+}
+
+void Client::Send(const Frame& frame) {
+  const MutexLock lock(send_mutex_);
+  // Where the hub is gone, the reading thread will see it.
+  socket_.SendAll(Encode(frame)).IgnoreError();
+}
+
+absl::StatusOr<std::vector<std::string>> Client::Exchange(std::string_view mine,
+                                                          std::chrono::nanoseconds timeout) {
+  if (mine.size() > FrameReader::kMaxFrame / 2 / static_cast<size_t>(job_.world_size)) {
+    return InvalidArgument("{} bytes are too many to exchange among {} ranks", mine.size(),
+                           job_.world_size);
+  }
+  int64_t number = 0;
+  {
+    const MutexLock lock(mutex_);
+    number = exchanges_++;
+  }
+  Send({.kind = Kind::kExchange, .number = number, .text = std::string(mine)});
+  const Clock::time_point deadline = Clock::now() + timeout;
+  size_t absent = 0;
+  while (true) {
+    bool late = false;
+    std::map<int64_t, absl::Status> gone;
+    {
+      MutexLock lock(mutex_);
+      late = !lock.WaitFor(changed_, deadline - Clock::now(), [&] {
+        return exchanged_.count(number) != 0 || !lost_.ok() || absent_.size() > absent;
+      });
+      if (const auto it = exchanged_.find(number); it != exchanged_.end()) {
+        const std::string bytes = std::move(it->second);
+        exchanged_.erase(it);
+        return DecodeList(bytes);
+      }
+      if (!lost_.ok()) return lost_;
+      absent = absent_.size();
+      gone = absent_;
+    }
+    // Who went may have given its bytes before.
+    const std::vector<int64_t> missing = AskMissing(number);
+    for (const int64_t rank : missing) {
+      const auto it = gone.find(rank);
+      if (it != gone.end()) return Annotate(it->second, fmt::format("exchange {}", number));
+    }
+    if (late) {
+      return absl::DeadlineExceededError(
+          fmt::format("exchange {}: nothing from ranks {{{}}} within {} ms", number,
+                      fmt::join(missing, ","), Milliseconds(timeout)));
+    }
+  }
+}
+
+std::vector<int64_t> Client::AskMissing(int64_t exchange) {
+  Send({.kind = Kind::kMissing, .number = exchange});
+  MutexLock lock(mutex_);
+  lock.WaitFor(changed_, kAnswerTime, [&] { return missing_.count(exchange) != 0 || !lost_.ok(); });
+  const auto it = missing_.find(exchange);
+  if (it == missing_.end()) return {};
+  std::vector<int64_t> ranks = DecodeRanks(it->second);
+  missing_.erase(it);
+  return ranks;
+}
+
+std::map<int64_t, Frame> Client::Ask(const std::string& root, int64_t call, size_t peers) {
+  int64_t id = 0;
+  {
+    const MutexLock lock(mutex_);
+    id = questions_++;
+    answers_[id];
+  }
+  Send({.kind = Kind::kAsk, .number = call, .id = id, .root = root});
+  MutexLock lock(mutex_);
+  lock.WaitFor(changed_, kAnswerTime, [&] { return answers_[id].size() >= peers || !lost_.ok(); });
+  std::map<int64_t, Frame> answers = std::move(answers_[id]);
+  answers_.erase(id);
+  return answers;
+}
+
+absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
+    absl::Span<const int64_t> ranks, std::function<void(const absl::Status&)> on_failure) {
+  const bool ascend =
+      std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) == ranks.end();
+  if (!ascend || std::find(ranks.begin(), ranks.end(), job_.rank) == ranks.end() ||
+      ranks.front() < 0 || ranks.back() >= job_.world_size) {
+    return InvalidArgument("ranks {{{}}} are not ascending ranks of {}, with rank {} among them",
+                           fmt::join(ranks, ","), job_.world_size, job_.rank);
+  }
+  const std::string text = EncodeRanks(ranks);
+  const MutexLock roots_lock(roots_mutex_);
+  std::string key;
+  {
+    const MutexLock lock(mutex_);
+    key = fmt::format("{}#{}", text, joins_[text]++);
+    if (!lost_.ok()) return lost_;
+    for (const auto& [rank, status] : absent_) {
+      if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return status;
+    }
+    if (const auto it = early_.find(key); it != early_.end()) return it->second;
+  }
+  auto root = std::make_unique<ClientRoot>(
+      this, key, std::vector<int64_t>(ranks.begin(), ranks.end()), std::move(on_failure));
+  roots_.emplace(key, root.get());
+  Send({.kind = Kind::kJoin, .root = key, .text = text});
+  return root;
+}
+
+void Client::Leave(const std::string& root) {
+  const MutexLock lock(roots_mutex_);
+  roots_.erase(root);
+}
+
+ClientRoot::ClientRoot(Client* client, std::string key, std::vector<int64_t> ranks,
+                       std::function<void(const absl::Status&)> on_failure)
+    : client_(client),
+      key_(std::move(key)),
+      ranks_(std::move(ranks)),
+      on_failure_(std::move(on_failure)),
+      posts_(kRememberedPosts, CallPost{.call = -1}) {}
+
+ClientRoot::~ClientRoot() { client_->Leave(key_); }
+
+void ClientRoot::Post(const CallPost& post, bool announce) {
+  {
+    const MutexLock lock(mutex_);
+    posts_[post.call % kRememberedPosts] = post;
+    calls_ = std::max(calls_, post.call + 1);
+  }
+  if (!announce) return;
+  client_->Send({.kind = Kind::kAnnounce,
+                 .number = post.call,
+                 .high = post.high,
+                 .low = post.low,
+                 .root = key_,
+                 .text = post.what == nullptr ? "" : *post.what});
+}
+
+absl::Status ClientRoot::Await(int64_t call, std::chrono::nanoseconds timeout) {
+  {
+    MutexLock lock(mutex_);
+    lock.WaitFor(changed_, timeout,
+                 [&] { return settled_.count(call) != 0 || !failure_.ok() || !told_.ok(); });
+    if (const auto it = settled_.find(call); it != settled_.end()) {
+      const absl::Status status = it->second;
+      settled_.erase(it);
+      return status;
+    }
+    if (!failure_.ok()) return failure_;
+    if (!told_.ok()) return told_;
+  }
+  return Explain(
+      call, absl::DeadlineExceededError(fmt::format("not all ranks made call {} within {} ms", call,
+                                                    Milliseconds(timeout))));
+}
+
+absl::Status ClientRoot::Explain(int64_t call, const absl::Status& error) {
+  Frame mine{.rank = client_->job_.rank, .number = call};
+  Answer(&mine);
+  std::map<int64_t, Frame> answers = client_->Ask(key_, call, ranks_.size() - 1);
+  std::vector<std::string> missing;
+  for (const int64_t rank : ranks_) {
+    if (rank == mine.rank) continue;
+    const auto it = answers.find(rank);
+    if (it == answers.end()) {
+      missing.push_back(fmt::format("rank {} does not answer", rank));
+      continue;
+    }
+    const Frame& answer = it->second;
+    switch (answer.code) {
+      case Frame::kMade:
+        if (mine.code == Frame::kMade && (answer.high != mine.high || answer.low != mine.low)) {
+          return FailedPrecondition(
+              "the ranks disagree in call {}: rank {} has {}, but rank {} has {} ({})", call,
+              mine.rank, mine.text, rank, answer.text, Message(error));
+        }
+        break;
+      case Frame::kNotMade:
+        missing.push_back(fmt::format("rank {} has not made call {}, only {} before it", rank, call,
+                                      answer.number));
+        break;
+      case Frame::kHasLeft:
+        missing.push_back(Message(Went(rank, true)));
+        break;
+      case Frame::kIsGone:
+        missing.push_back(Message(Went(rank, false)));
+        break;
+      default:
+        break;
+    }
+  }
+  if (missing.empty()) return error;
+  return absl::Status(error.code(),
+                      fmt::format("{}; {}", Message(error), fmt::join(missing, "; ")));
+}
+
+void ClientRoot::Fail(const absl::Status& error) {
+  {
+    const MutexLock lock(mutex_);
+    if (!told_.ok() || error.ok()) return;
+    told_ = error;
+    changed_.notify_all();
+  }
+  client_->Send({.kind = Kind::kFail,
+                 .code = static_cast<int64_t>(error.code()),
+                 .root = key_,
+                 .text = Message(error)});
+}
+
+absl::Status ClientRoot::Health() const {
+  if (!failed_.load(std::memory_order_acquire)) return absl::OkStatus();
+  const MutexLock lock(mutex_);
+  return failure_;
+}
+
+bool ClientRoot::Has(int64_t rank) const {
+  return std::binary_search(ranks_.begin(), ranks_.end(), rank);
+}
+
+void ClientRoot::Settle(int64_t call, const absl::Status& status) {
+  const MutexLock lock(mutex_);
+  settled_.emplace(call, status);
+  changed_.notify_all();
+}
+
+void ClientRoot::PeerFailed(const absl::Status& status) {
+  {
+    const MutexLock lock(mutex_);
+    if (!failure_.ok()) return;
+    failure_ = status;
+    failed_.store(true, std::memory_order_release);
+    changed_.notify_all();
+  }
+  if (on_failure_) on_failure_(status);
+}
+
+void ClientRoot::Answer(Frame* question) const {
+  const MutexLock lock(mutex_);
+  const CallPost& post = posts_[question->number % kRememberedPosts];
+  if (post.call == question->number) {
+    question->code = Frame::kMade;
+    question->high = post.high;
+    question->low = post.low;
+    question->text = post.what == nullptr ? "" : *post.what;
+  } else if (question->number < calls_) {
+    question->code = Frame::kForgotten;
+  } else {
+    question->code = Frame::kNotMade;
+    question->number = calls_;
+  }
+}
+
+}  // namespace meshift

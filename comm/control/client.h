@@ -1,0 +1,126 @@
+// One rank's connection to the hub: Bootstrap and ControlChannel in one. A thread reads what comes,
+// and answers peers that ask.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto client, Client::Start(job, std::move(socket), token, deadline));
+#ifndef MESHIFT_COMM_CONTROL_CLIENT_H_
+#define MESHIFT_COMM_CONTROL_CLIENT_H_
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/mutex.h"
+#include "comm/control/control.h"
+#include "comm/control/frame.h"
+#include "comm/control/job_rank.h"
+#include "comm/control/socket.h"
+
+namespace meshift {
+
+class Client;
+
+// What a rank knows of one root.
+class ClientRoot final : public ControlRoot {
+ public:
+  ClientRoot(Client* client, std::string key, std::vector<int64_t> ranks,
+             std::function<void(const absl::Status&)> on_failure);
+  ~ClientRoot() override;
+
+  void Post(const CallPost& post, bool announce) override;
+  absl::Status Await(int64_t call, std::chrono::nanoseconds timeout) override;
+  absl::Status Explain(int64_t call, const absl::Status& error) override;
+  void Fail(const absl::Status& error) override;
+  absl::Status Health() const override;
+
+  // For the client's thread.
+  bool Has(int64_t rank) const;
+  void Settle(int64_t call, const absl::Status& status);
+  void PeerFailed(const absl::Status& status);
+  // Fills in what this rank says about the call that `question` names.
+  void Answer(Frame* question) const;
+
+ private:
+  Client* const client_;
+  const std::string key_;
+  const std::vector<int64_t> ranks_;
+  const std::function<void(const absl::Status&)> on_failure_;
+
+  mutable Mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<CallPost> posts_ MESHIFT_GUARDED_BY(mutex_);  // call k at k % kRememberedPosts
+  int64_t calls_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  std::map<int64_t, absl::Status> settled_ MESHIFT_GUARDED_BY(mutex_);
+  absl::Status told_ MESHIFT_GUARDED_BY(mutex_);  // the peers, of a failure here
+  absl::Status failure_ MESHIFT_GUARDED_BY(mutex_);
+  std::atomic<bool> failed_ = false;  // !failure_.ok()
+};
+
+class Client final : public ControlChannel {
+ public:
+  // Says hello and waits for the hub's welcome. UNAVAILABLE: refused, or nobody there.
+  static absl::StatusOr<std::unique_ptr<Client>> Start(const JobRank& job, Socket socket,
+                                                       const std::string& token,
+                                                       std::chrono::steady_clock::time_point until);
+  // Leaves the job.
+  ~Client() override;
+
+  absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine,
+                                                    std::chrono::nanoseconds timeout);
+  absl::StatusOr<std::unique_ptr<ControlRoot>> Join(
+      absl::Span<const int64_t> ranks,
+      std::function<void(const absl::Status&)> on_failure) override;
+
+ private:
+  friend class ClientRoot;
+
+  Client(const JobRank& job, Socket socket) : job_(job), socket_(std::move(socket)) {}
+  void Run(FrameReader reader);
+  void Handle(Frame frame);
+  // The hub is lost. Where it has left, no root has failed for that.
+  void Lose(const absl::Status& status, bool left);
+  void Send(const Frame& frame);
+  // What `peers` other ranks of a root say about a call, by rank: what comes within half a second.
+  std::map<int64_t, Frame> Ask(const std::string& root, int64_t call, size_t peers);
+  // Who has not given its bytes.
+  std::vector<int64_t> AskMissing(int64_t exchange);
+  void Leave(const std::string& root);
+
+  const JobRank job_;
+  const Socket socket_;
+  std::thread thread_;
+  Mutex send_mutex_;
+
+  Mutex mutex_;
+  std::condition_variable changed_;
+  absl::Status lost_ MESHIFT_GUARDED_BY(mutex_);  // why there is no hub any more
+  std::map<int64_t, absl::Status> absent_ MESHIFT_GUARDED_BY(mutex_);  // ranks that went, and how
+  int64_t exchanges_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  std::map<int64_t, std::string> exchanged_ MESHIFT_GUARDED_BY(mutex_);
+  std::map<int64_t, std::string> missing_ MESHIFT_GUARDED_BY(mutex_);
+  int64_t questions_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  std::map<int64_t, std::map<int64_t, Frame>> answers_ MESHIFT_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> joins_ MESHIFT_GUARDED_BY(mutex_);  // of each set of ranks
+  // Failures of roots that this rank has not joined yet.
+  std::map<std::string, absl::Status> early_ MESHIFT_GUARDED_BY(mutex_);
+
+  // Held while a root is called by this client's thread; taken before mutex_.
+  Mutex roots_mutex_;
+  std::map<std::string, ClientRoot*> roots_ MESHIFT_GUARDED_BY(roots_mutex_);
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_CONTROL_CLIENT_H_

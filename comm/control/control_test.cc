@@ -1,0 +1,412 @@
+// The same tests for ranks in one process and for ranks that are connected by TCP.
+#include "comm/control/control.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "comm/control/bootstrap.h"
+#include "comm/control/frame.h"
+#include "comm/control/job_rank.h"
+#include "comm/control/socket.h"
+
+namespace meshift {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kShort(300);
+constexpr milliseconds kLong(20000);
+
+using Ranks = std::vector<std::unique_ptr<Bootstrap>>;
+
+Ranks Connected(int64_t world_size, bool tcp, milliseconds timeout = kLong) {
+  if (!tcp) return *Bootstrap::InProcess(world_size, timeout);
+  Ranks ranks;
+  ranks.push_back(*Bootstrap::Listen({.world_size = world_size}, 0, timeout));
+  for (int64_t rank = 1; rank < world_size; ++rank) {
+    ranks.push_back(*Bootstrap::Connect({.rank = rank, .world_size = world_size},
+                                        ranks[0]->address(), timeout));
+  }
+  return ranks;
+}
+
+void OnThreads(int64_t n, const std::function<void(int64_t)>& run) {
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < n; ++i) threads.emplace_back(run, i);
+  for (std::thread& thread : threads) thread.join();
+}
+
+bool Contains(const absl::Status& status, const std::string& part) {
+  return Message(status).find(part) != std::string::npos;
+}
+
+// Keeps what on_failure is told.
+class Failures {
+ public:
+  std::function<void(const absl::Status&)> Listener() {
+    return [this](const absl::Status& status) {
+      const MutexLock lock(mutex_);
+      told_.push_back(status);
+      changed_.notify_all();
+    };
+  }
+  // Waits for the first; returns all.
+  std::vector<absl::Status> Await() {
+    MutexLock lock(mutex_);
+    lock.WaitFor(changed_, kLong, [&] { return !told_.empty(); });
+    return told_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<absl::Status> told_;
+};
+
+class ControlTest : public testing::TestWithParam<bool> {
+ protected:
+  // `root` of each rank, all of whom have joined.
+  void Join(int64_t n, milliseconds timeout = kLong) {
+    ranks_ = Connected(n, GetParam(), timeout);
+    std::vector<int64_t> all(n);
+    for (int64_t r = 0; r < n; ++r) all[r] = r;
+    failures_ = std::vector<Failures>(n);
+    for (int64_t r = 0; r < n; ++r) {
+      roots_.push_back(*ranks_[r]->control()->Join(all, failures_[r].Listener()));
+    }
+    // Whoever has had an answer knows that the hub has seen its join.
+    OnThreads(n, [&](int64_t r) { ASSERT_TRUE(ranks_[r]->Exchange("").ok()); });
+  }
+
+  const std::string plan_a_ = "plan aa: P -> R";
+  const std::string plan_b_ = "plan bb: P -> S(0)";
+  Ranks ranks_;
+  std::vector<Failures> failures_;
+  std::vector<std::unique_ptr<ControlRoot>> roots_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Links, ControlTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Tcp" : "InProcess"; });
+
+TEST_P(ControlTest, ExchangeGivesEveryRanksBytesByRank) {
+  const Ranks ranks = Connected(5, GetParam());
+  OnThreads(5, [&](int64_t r) {
+    for (int round = 0; round < 50; ++round) {
+      const auto all =
+          ranks[r]->Exchange(std::string(r * 1000, static_cast<char>('a' + round % 26)));
+      ASSERT_TRUE(all.ok()) << all.status();
+      ASSERT_EQ(all->size(), 5);
+      for (size_t i = 0; i < 5; ++i) {
+        EXPECT_EQ((*all)[i], std::string(i * 1000, static_cast<char>('a' + round % 26)));
+      }
+    }
+  });
+}
+
+TEST_P(ControlTest, ExchangeNamesWhoIsMissing) {
+  const Ranks ranks = Connected(4, GetParam(), kShort);
+  OnThreads(2, [&](int64_t r) {
+    const auto all = ranks[r]->Exchange("x");
+    EXPECT_EQ(all.status().code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_TRUE(Contains(all.status(), "nothing from ranks {2,3} within 300 ms")) << all.status();
+  });
+}
+
+TEST_P(ControlTest, ExchangeEndsAtOnceWhenARankThatIsMissingLeaves) {
+  Ranks ranks = Connected(3, GetParam());
+  std::thread leaves([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    ranks[2].reset();
+  });
+  OnThreads(2, [&](int64_t r) {
+    const auto all = ranks[r]->Exchange("x");
+    EXPECT_EQ(all.status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_TRUE(Contains(all.status(), "rank 2 has left the job")) << all.status();
+  });
+  leaves.join();
+}
+
+TEST_P(ControlTest, ARankMayLeaveOnceItHasGivenItsBytes) {
+  Ranks ranks = Connected(3, GetParam());
+  std::thread first([&] { EXPECT_TRUE(ranks[1]->Exchange("b").ok()); });
+  std::thread leaves([&] {
+    const auto all = ranks[2]->Exchange("c");
+    EXPECT_TRUE(all.ok()) << all.status();
+    ranks[2].reset();
+  });
+  std::this_thread::sleep_for(milliseconds(50));
+  const auto all = ranks[0]->Exchange("a");
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(*all, (std::vector<std::string>{"a", "b", "c"}));
+  first.join();
+  leaves.join();
+}
+
+TEST_P(ControlTest, AwaitIsOkWhereAllRanksAnnounceOnePlan) {
+  Join(4);
+  OnThreads(4, [&](int64_t r) {
+    for (int64_t call = 0; call < 2000; ++call) {
+      const uint64_t low = static_cast<uint64_t>(call);
+      roots_[r]->Post({.call = call, .high = 1, .low = low, .what = &plan_a_}, call % 7 == 0);
+      if (call % 7 == 0) {
+        ASSERT_EQ(roots_[r]->Await(call, kLong), absl::OkStatus());
+      }
+    }
+    EXPECT_EQ(roots_[r]->Health(), absl::OkStatus());
+  });
+}
+
+TEST_P(ControlTest, AwaitNamesBothPlansWhereRanksDisagree) {
+  Join(3);
+  OnThreads(3, [&](int64_t r) {
+    const bool other = r == 1;
+    roots_[r]->Post({.call = 0, .high = other ? 2U : 1U, .what = other ? &plan_b_ : &plan_a_},
+                    true);
+    const absl::Status status = roots_[r]->Await(0, kLong);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(Contains(status, "the ranks disagree in call 0")) << status;
+    EXPECT_TRUE(Contains(status, "rank 1 has plan bb: P -> S(0)")) << status;
+    EXPECT_TRUE(Contains(status, "plan aa: P -> R")) << status;
+  });
+}
+
+TEST_P(ControlTest, AwaitNamesWhoHasNotMadeTheCall) {
+  Join(3);
+  roots_[0]->Post({.call = 0, .what = &plan_a_}, true);
+  roots_[2]->Post({.call = 0, .what = &plan_a_}, true);
+  const absl::Status status = roots_[0]->Await(0, kShort);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Contains(status, "rank 1 has not made call 0")) << status;
+  EXPECT_FALSE(Contains(status, "rank 2")) << status;
+}
+
+TEST_P(ControlTest, ExplainComparesPostsThatNobodyAnnounced) {
+  Join(4);
+  const absl::Status late = absl::DeadlineExceededError("all_reduce of group 0-3");
+  for (int64_t call = 0; call < 8; ++call) {
+    for (int64_t r = 0; r < 4; ++r) {
+      if (r == 3 && call >= 6) continue;
+      const bool other = r == 2 && call == 7;
+      roots_[r]->Post({.call = call, .high = other ? 2U : 1U, .what = other ? &plan_b_ : &plan_a_},
+                      false);
+    }
+  }
+  absl::Status status = roots_[0]->Explain(6, late);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Message(status),
+            "all_reduce of group 0-3; rank 3 has not made call 6, only 6 before it");
+  status = roots_[0]->Explain(7, late);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Contains(status, "rank 0 has plan aa: P -> R, but rank 2 has plan bb: P -> S(0)"))
+      << status;
+  EXPECT_EQ(roots_[0]->Explain(5, late), late);
+}
+
+TEST_P(ControlTest, ExplainKnowsTheLastThousandCalls) {
+  Join(2);
+  const absl::Status late = absl::DeadlineExceededError("late");
+  for (int64_t call = 0; call < 3000; ++call) {
+    roots_[0]->Post({.call = call, .high = 1, .what = &plan_a_}, false);
+    roots_[1]->Post({.call = call, .high = call == 2500 ? 2U : 1U, .what = &plan_b_}, false);
+  }
+  EXPECT_EQ(roots_[0]->Explain(2500, late).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(roots_[0]->Explain(2501, late), late);
+  EXPECT_EQ(roots_[0]->Explain(10, late), late);
+}
+
+TEST_P(ControlTest, AFailureReachesTheRootsOfPeersOnce) {
+  Join(3);
+  roots_[1]->Fail(absl::InternalError("cable"));
+  roots_[1]->Fail(absl::InternalError("again"));
+  for (const int64_t r : {0, 2}) {
+    const std::vector<absl::Status> told = failures_[r].Await();
+    ASSERT_EQ(told.size(), 1);
+    EXPECT_EQ(told[0], absl::InternalError("rank 1 has failed: cable"));
+    EXPECT_EQ(roots_[r]->Health(), told[0]);
+    EXPECT_EQ(roots_[r]->Await(0, kLong), told[0]);
+  }
+  EXPECT_EQ(roots_[1]->Health(), absl::OkStatus());
+}
+
+TEST_P(ControlTest, AFailureConcernsItsRootOnly) {
+  const Ranks ranks = Connected(3, GetParam());
+  Failures told;
+  Failures none;
+  const auto pair0 = *ranks[0]->control()->Join({0, 1}, told.Listener());
+  const auto pair1 = *ranks[1]->control()->Join({0, 1}, nullptr);
+  const auto other0 = *ranks[0]->control()->Join({0, 2}, none.Listener());
+  const auto again0 = *ranks[0]->control()->Join({0, 1}, none.Listener());
+  pair1->Fail(absl::InternalError("x"));
+  EXPECT_EQ(told.Await().size(), 1);
+  EXPECT_EQ(other0->Health(), absl::OkStatus());
+  EXPECT_EQ(again0->Health(), absl::OkStatus());
+}
+
+TEST_P(ControlTest, RanksThatLeaveFailNobodyButAreMissed) {
+  Join(3);
+  roots_[0]->Post({.call = 0, .what = &plan_a_}, true);
+  roots_[1]->Post({.call = 0, .what = &plan_a_}, true);
+  roots_[2].reset();
+  ranks_[2].reset();
+  const absl::Status status = roots_[0]->Await(0, kShort);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Contains(status, "rank 2 has left the job")) << status;
+  EXPECT_EQ(roots_[1]->Health(), absl::OkStatus());
+}
+
+TEST_P(ControlTest, JoinRefusesOtherRanks) {
+  const Ranks ranks = Connected(3, GetParam());
+  for (const std::vector<int64_t>& bad :
+       {std::vector<int64_t>{1, 2}, {1, 0}, {0, 0}, {0, 3}, {-1, 0}, {}}) {
+    EXPECT_EQ(ranks[0]->control()->Join(bad, nullptr).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+// A rank whose process dies says no goodbye.
+TEST(TcpControlTest, AProcessThatDiesFailsTheRootsItIsIn) {
+  const auto zero = *Bootstrap::Listen({.world_size = 3});
+  const auto one = *Bootstrap::Connect({.rank = 1, .world_size = 3}, zero->address());
+  Failures told;
+  Failures told_one;
+  const auto root0 = *zero->control()->Join({0, 1, 2}, told.Listener());
+  const auto root1 = *one->control()->Join({0, 1, 2}, told_one.Listener());
+  const auto pair = *zero->control()->Join({0, 1}, nullptr);
+  const std::string& address = zero->address();
+  const int port = std::stoi(address.substr(address.rfind(':') + 1));
+  {
+    const Socket socket = *DialAny({"127.0.0.1"}, port, std::chrono::steady_clock::now() + kLong);
+    ASSERT_TRUE(socket
+                    .SendAll(Encode({.kind = Frame::Kind::kHello,
+                                     .rank = 2,
+                                     .number = 3,
+                                     .text = address.substr(0, address.find('@'))}))
+                    .ok());
+  }
+  for (Failures* failures : {&told, &told_one}) {
+    const std::vector<absl::Status> statuses = failures->Await();
+    ASSERT_EQ(statuses.size(), 1);
+    EXPECT_EQ(statuses[0].code(), absl::StatusCode::kUnavailable);
+    EXPECT_TRUE(Contains(statuses[0], "rank 2 is gone")) << statuses[0];
+  }
+  EXPECT_EQ(pair->Health(), absl::OkStatus());
+  EXPECT_EQ(zero->control()->Join({0, 2}, nullptr).status().code(), absl::StatusCode::kUnavailable);
+  const auto exchanged = one->Exchange("x");
+  EXPECT_TRUE(Contains(exchanged.status(), "rank 2 is gone")) << exchanged.status();
+}
+
+TEST(TcpControlTest, AHubThatLeavesIsMissedByWhoeverStillNeedsIt) {
+  auto zero = *Bootstrap::Listen({.world_size = 2}, 0, kShort);
+  const auto one = *Bootstrap::Connect({.rank = 1, .world_size = 2}, zero->address(), kShort);
+  const auto root = *one->control()->Join({0, 1}, nullptr);
+  zero.reset();
+  const auto exchanged = one->Exchange("x");
+  EXPECT_EQ(exchanged.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Contains(exchanged.status(), "rank 0 has left the job")) << exchanged.status();
+  EXPECT_EQ(root->Health(), absl::OkStatus());
+  EXPECT_TRUE(Contains(root->Await(0, kShort), "rank 0 does not answer"));
+  EXPECT_EQ(one->control()->Join({0, 1}, nullptr).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(TcpControlTest, AHubThatDiesFailsAllRoots) {
+  const Listening hub = *Listening::Open(0);
+  std::thread dies([&] {
+    Socket socket;
+    while (!socket.open()) socket = hub.Accept();
+    ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kWelcome})).ok());
+    std::this_thread::sleep_for(milliseconds(200));
+  });
+  const auto one = *Bootstrap::Connect({.rank = 1, .world_size = 2},
+                                       "t@127.0.0.1:" + std::to_string(hub.port()), kLong);
+  Failures told;
+  const auto root = *one->control()->Join({0, 1}, told.Listener());
+  EXPECT_TRUE(Contains(told.Await()[0], "the hub in rank 0's process is gone"));
+  EXPECT_EQ(root->Health().code(), absl::StatusCode::kUnavailable);
+  dies.join();
+}
+
+TEST(TcpControlTest, TheHubRefusesStrangers) {
+  const auto zero = *Bootstrap::Listen({.world_size = 2}, 0, kShort);
+  const std::string& address = zero->address();
+  const auto error = [&](const JobRank& job, const std::string& to) {
+    return Bootstrap::Connect(job, to, kShort).status();
+  };
+  EXPECT_TRUE(Contains(error({.rank = 1, .world_size = 2}, "x" + address), "another job"));
+  EXPECT_TRUE(Contains(error({.rank = 1, .world_size = 3}, address), "has 2 ranks, not 3"));
+  EXPECT_TRUE(Contains(error({.rank = 0, .world_size = 2}, address), "has been here already"));
+  EXPECT_EQ(error({.rank = 2, .world_size = 2}, address).code(),
+            absl::StatusCode::kInvalidArgument);
+  for (const char* const bad : {"", "host:1", "t@host", "t@host:0", "t@host:x", "t@host:65536"}) {
+    EXPECT_EQ(error({.rank = 1, .world_size = 2}, bad).code(), absl::StatusCode::kInvalidArgument)
+        << bad;
+  }
+  // Nobody there.
+  const Listening closed = *Listening::Open(0);
+  EXPECT_EQ(Bootstrap::Listen({.world_size = 2}, closed.port()).status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+std::function<const char*(const char*)> Environment(
+    const std::vector<std::pair<std::string, std::string>>& variables) {
+  return [&variables](const char* name) -> const char* {
+    for (const auto& [key, value] : variables) {
+      if (key == name) return value.c_str();
+    }
+    return nullptr;
+  };
+}
+
+TEST(TorchrunTest, RanksMeetByTheVariables) {
+  int port = 0;
+  { port = Listening::Open(0)->port(); }
+  OnThreads(3, [&](int64_t r) {
+    const std::vector<std::pair<std::string, std::string>> variables = {
+        {"RANK", std::to_string(r)},
+        {"WORLD_SIZE", "3"},
+        {"LOCAL_RANK", "0"},
+        {"MASTER_ADDR", "127.0.0.1"},
+        {"MASTER_PORT", std::to_string(port - 1)},
+        {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
+    const auto bootstrap = Bootstrap::FromTorchrun(kLong, Environment(variables));
+    ASSERT_TRUE(bootstrap.ok()) << bootstrap.status();
+    const auto all = (*bootstrap)->Exchange(std::to_string(r));
+    ASSERT_TRUE(all.ok()) << all.status();
+    EXPECT_EQ(*all, (std::vector<std::string>{"0", "1", "2"}));
+    // Rank 0 last.
+    if (r == 0) std::this_thread::sleep_for(milliseconds(200));
+  });
+}
+
+TEST(TorchrunTest, ABadVariableIsNamed) {
+  std::vector<std::pair<std::string, std::string>> variables;
+  const auto error = [&] {
+    return Message(Bootstrap::FromTorchrun(kShort, Environment(variables)).status());
+  };
+  EXPECT_EQ(error(), "the environment has no RANK, which torchrun sets");
+  variables = {{"RANK", "x"}};
+  EXPECT_EQ(error(), "RANK='x' is not a number");
+  variables = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}};
+  EXPECT_EQ(error(), "the environment has no MASTER_PORT, which torchrun sets");
+  variables.emplace_back("MASTER_PORT", "70000");
+  EXPECT_EQ(error(), "port 70000 is not between 1 and 65535");
+  variables.back().second = "1";
+  EXPECT_EQ(error(), "the environment has no MASTER_ADDR, which torchrun sets");
+  variables.emplace_back("MASTER_ADDR", "127.0.0.1");
+  EXPECT_NE(error().find("nobody answers on port 1 of 127.0.0.1"), std::string::npos) << error();
+}
+
+}  // namespace
+}  // namespace meshift

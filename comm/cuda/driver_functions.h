@@ -1,0 +1,64 @@
+// The functions of the CUDA driver that Meshift calls, as a list for the preprocessor. Includes
+// nothing, so that it also serves what is written without cuda.h.
+//
+//   #define DECLARE(name, symbol) decltype(&::symbol) name;
+//   MESHIFT_CUDA_FUNCTIONS(DECLARE)
+#ifndef MESHIFT_COMM_CUDA_DRIVER_FUNCTIONS_H_
+#define MESHIFT_COMM_CUDA_DRIVER_FUNCTIONS_H_
+
+// X(name, symbol): the symbols are those that cuda.h's macros stand for, by their own names.
+// clang-format off
+#define MESHIFT_CUDA_FUNCTIONS(X)                                    \
+  X(Init, cuInit)                                                    \
+  X(DriverGetVersion, cuDriverGetVersion)                            \
+  X(DeviceGetCount, cuDeviceGetCount)                                \
+  X(DeviceGet, cuDeviceGet)                                          \
+  X(DeviceGetName, cuDeviceGetName)                                  \
+  X(DeviceGetAttribute, cuDeviceGetAttribute)                        \
+  X(DeviceGetPCIBusId, cuDeviceGetPCIBusId)                          \
+  X(DevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)                \
+  X(DevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2)           \
+  X(CtxSetCurrent, cuCtxSetCurrent)                                  \
+  X(CtxGetCurrent, cuCtxGetCurrent)                                  \
+  X(CtxPushCurrent, cuCtxPushCurrent_v2)                             \
+  X(CtxPopCurrent, cuCtxPopCurrent_v2)                               \
+  X(CtxGetDevice, cuCtxGetDevice)                                    \
+  X(CtxSynchronize, cuCtxSynchronize)                                \
+  X(MemGetInfo, cuMemGetInfo_v2)                                     \
+  X(MemAlloc, cuMemAlloc_v2)                                         \
+  X(MemFree, cuMemFree_v2)                                           \
+  X(MemHostAlloc, cuMemHostAlloc)                                    \
+  X(MemFreeHost, cuMemFreeHost)                                      \
+  X(MemcpyAsync, cuMemcpyAsync)                                      \
+  X(MemcpyHtoDAsync, cuMemcpyHtoDAsync_v2)                           \
+  X(MemcpyDtoHAsync, cuMemcpyDtoHAsync_v2)                           \
+  X(MemcpyDtoDAsync, cuMemcpyDtoDAsync_v2)                           \
+  X(MemsetD8Async, cuMemsetD8Async)                                  \
+  X(PointerGetAttribute, cuPointerGetAttribute)                      \
+  X(StreamCreate, cuStreamCreate)                                    \
+  X(StreamCreateWithPriority, cuStreamCreateWithPriority)            \
+  X(StreamDestroy, cuStreamDestroy_v2)                               \
+  X(StreamQuery, cuStreamQuery)                                      \
+  X(StreamSynchronize, cuStreamSynchronize)                          \
+  X(StreamWaitEvent, cuStreamWaitEvent)                              \
+  X(StreamIsCapturing, cuStreamIsCapturing)                          \
+  X(StreamGetCaptureInfo, cuStreamGetCaptureInfo_v3)                 \
+  X(StreamBeginCapture, cuStreamBeginCapture_v2)                     \
+  X(StreamEndCapture, cuStreamEndCapture)                            \
+  X(LaunchHostFunc, cuLaunchHostFunc)                                \
+  X(EventCreate, cuEventCreate)                                      \
+  X(EventDestroy, cuEventDestroy_v2)                                 \
+  X(EventRecord, cuEventRecord)                                      \
+  X(EventQuery, cuEventQuery)                                        \
+  X(EventSynchronize, cuEventSynchronize)                            \
+  X(ModuleLoadData, cuModuleLoadData)                                \
+  X(ModuleUnload, cuModuleUnload)                                    \
+  X(ModuleGetFunction, cuModuleGetFunction)                          \
+  X(LaunchKernel, cuLaunchKernel)                                    \
+  X(GraphInstantiate, cuGraphInstantiateWithFlags)                   \
+  X(GraphLaunch, cuGraphLaunch)                                      \
+  X(GraphExecDestroy, cuGraphExecDestroy)                            \
+  X(GraphDestroy, cuGraphDestroy)
+// clang-format on
+
+#endif  // MESHIFT_COMM_CUDA_DRIVER_FUNCTIONS_H_

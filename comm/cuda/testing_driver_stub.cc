@@ -1,0 +1,21 @@
+// A driver library on a machine without a GPU: every call fails with CUDA_ERROR_NO_DEVICE. With
+// MESHIFT_WITHOUT_FUNCTION it also lacks the last function that is looked for, as an old driver
+// may. Written without cuda.h, whose declarations it does not follow: no argument is looked at.
+#include "comm/cuda/driver_functions.h"
+
+#define MESHIFT_STUB(name, symbol) \
+  extern "C" int symbol() { return 100; }
+MESHIFT_CUDA_FUNCTIONS(MESHIFT_STUB)
+#undef MESHIFT_STUB
+
+extern "C" int cuGetErrorName(int error, const char** text) {
+  *text = error == 100 ? "CUDA_ERROR_NO_DEVICE" : nullptr;
+  return *text == nullptr ? 1 : 0;
+}
+extern "C" int cuGetErrorString(int error, const char** text) {
+  *text = error == 100 ? "no CUDA-capable device is detected" : nullptr;
+  return *text == nullptr ? 1 : 0;
+}
+#ifndef MESHIFT_WITHOUT_FUNCTION
+extern "C" int cuEventElapsedTime() { return 100; }
+#endif

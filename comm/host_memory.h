@@ -1,0 +1,26 @@
+// Memory of the host, for engines whose ranks are there.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(HostMemory memory, AllocateHost(bytes, rank_));
+#ifndef MESHIFT_COMM_HOST_MEMORY_H_
+#define MESHIFT_COMM_HOST_MEMORY_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "absl/status/statusor.h"
+
+namespace meshift {
+
+struct HostMemoryFree {
+  void operator()(void* data) const { std::free(data); }
+};
+using HostMemory = std::unique_ptr<void, HostMemoryFree>;
+
+// As Engine::Allocate wants it: 64-byte aligned, never null, contents unspecified.
+// INVALID_ARGUMENT: `bytes` are negative; RESOURCE_EXHAUSTED: there is no more, which names `rank`.
+absl::StatusOr<HostMemory> AllocateHost(int64_t bytes, int64_t rank);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_HOST_MEMORY_H_

@@ -1,0 +1,213 @@
+// What the conformance tests cannot ask of every engine: progress while nobody waits, time-outs and
+// aborts across processes, tags of groups, messages in pieces. For two ranks or more.
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "comm/mpi/mpi_engine.h"
+#include "comm/mpi/requests.h"
+#include "comm/redistributor.h"
+#include "mesh/device_mesh.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+
+namespace meshift {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+int WorldRank() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+int WorldSize() {
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return size;
+}
+
+std::unique_ptr<Engine> MakeEngine(std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  auto engine = CreateMpiEngine({.timeout = timeout});
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  return engine.ok() ? *std::move(engine) : nullptr;
+}
+
+TEST(MpiEngineTest, PlansNameTheEngine) {
+  const auto engine = MakeEngine();
+  const DeviceMesh mesh = DeviceMesh::Create({{"a", WorldSize()}}).value();
+  const Sharding from = Sharding::Parse("f32[4]", mesh, "P").value();
+  Redistributor redistribute = Redistributor::Create(mesh, engine.get()).value();
+  const absl::StatusOr<Plan> plan = redistribute.Prepare(from, from.WithPlacements("R").value());
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->inputs().engine, "mpi");
+}
+
+TEST(MpiEngineTest, GoesOnWhileNobodyWaits) {
+  const auto engine = MakeEngine();
+  const auto stream = engine->CreateStream().value();
+  // Small, and too large to be begun by the caller.
+  for (const int64_t count : {1, 1 << 20}) {
+    std::vector<float> data(count, 1.0F);
+    ASSERT_TRUE(
+        engine->world()->AllReduce(data.data(), data.data(), count, DType::kF32, {}, *stream).ok());
+    const auto event = engine->Record(*stream).value();
+    const auto end = Clock::now() + std::chrono::seconds(20);
+    while (event->ReachedNs() < 0 && Clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ASSERT_GE(event->ReachedNs(), 0) << count;
+    EXPECT_EQ(data.back(), static_cast<float>(WorldSize()));
+  }
+  EXPECT_TRUE(engine->Synchronize(*stream).ok());
+}
+
+// A consumer waits for its own operation while another one cannot end.
+TEST(MpiEngineTest, WaitsForItsOwnOperationOnly) {
+  const auto engine = MakeEngine();
+  const std::vector<int64_t> pair = {0, 1};
+  std::shared_ptr<Communicator> group;
+  if (WorldRank() < 2) {
+    group = engine->Split(*engine->world(), pair, 0, {}).value();
+  } else {
+    ASSERT_TRUE(engine->SkipSplit(*engine->world()).ok());
+  }
+  const auto slow = engine->CreateStream().value();
+  const auto quick = engine->CreateStream().value();
+  float late = 1;
+  float early = 1;
+  const bool first = WorldRank() == 0;
+  const auto reduce_late = [&] {
+    return engine->world()->AllReduce(&late, &late, 1, DType::kF32, {}, *slow);
+  };
+  EXPECT_TRUE(!first || reduce_late().ok());
+  if (group != nullptr) {
+    ASSERT_TRUE(group->AllReduce(&early, &early, 1, DType::kF32, {}, *quick).ok());
+    ASSERT_TRUE(engine->Synchronize(*quick).ok());
+    EXPECT_EQ(early, 2);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  EXPECT_TRUE(first || reduce_late().ok());
+  ASSERT_TRUE(engine->Synchronize(*slow).ok());
+  EXPECT_EQ(late, static_cast<float>(WorldSize()));
+}
+
+TEST(MpiEngineTest, ATimeOutNamesTheGroupTheCallAndWhoIsMissing) {
+  const auto engine = MakeEngine(std::chrono::milliseconds(200));
+  const auto stream = engine->CreateStream().value();
+  std::vector<float> data(100, 1.0F);
+  if (WorldRank() > 0) {
+    const auto reduce = [&] {
+      return engine->world()->AllReduce(data.data(), data.data(), 100, DType::kF32, {}, *stream);
+    };
+    ASSERT_TRUE(reduce().ok());
+    const auto begin = Clock::now();
+    const absl::Status status = engine->Synchronize(*stream);
+    EXPECT_LT(Clock::now() - begin, std::chrono::milliseconds(1200));
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_NE(Message(status).find("all_reduce of 100 f32 (call 0) has waited 200 ms for rank 0"),
+              std::string::npos)
+        << status;
+    EXPECT_EQ(engine->world()->Health(), status);
+    EXPECT_EQ(reduce(), status);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST(MpiEngineTest, AbortEndsAWaitOfAnotherThread) {
+  const auto engine = MakeEngine();
+  const auto stream = engine->CreateStream().value();
+  std::vector<float> data(1 << 20, 1.0F);
+  if (WorldRank() > 0) {
+    ASSERT_TRUE(engine->world()
+                    ->AllReduce(data.data(), data.data(), 1 << 20, DType::kF32, {}, *stream)
+                    .ok());
+    std::thread thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      engine->world()->Abort();
+    });
+    EXPECT_EQ(engine->Synchronize(*stream).code(), absl::StatusCode::kAborted);
+    thread.join();
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST(MpiEngineTest, AMemberThatSendsAnotherSizeIsNamed) {
+  const auto engine = MakeEngine();
+  const auto stream = engine->CreateStream().value();
+  std::vector<float> data(200, 1.0F);
+  const int64_t count = WorldRank() == 0 ? 100 : 101;
+  ASSERT_TRUE(
+      engine->world()->AllReduce(data.data(), data.data(), count, DType::kF32, {}, *stream).ok());
+  const absl::Status status = engine->Synchronize(*stream);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_NE(Message(status).find("its call is another one"), std::string::npos) << status;
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+// Groups of groups of the world, and nothing below: tags have two levels.
+TEST(MpiEngineTest, SplitsTwice) {
+  const auto engine = MakeEngine();
+  std::vector<int64_t> all(WorldSize());
+  std::iota(all.begin(), all.end(), 0);
+  const auto root = engine->Split(*engine->world(), all, 0, {}).value();
+  const auto part = engine->Split(*root, all, 0, {}).value();
+  EXPECT_EQ(engine->Split(*part, all, 0, {}).status().code(), absl::StatusCode::kUnimplemented);
+  const auto stream = engine->CreateStream().value();
+  // All at once, the last called first in no one's order: each has tags of its own.
+  std::vector<float> data = {1, 10, 100};
+  for (int i = 0; i < 3; ++i) {
+    Communicator* const group = i == 0 ? engine->world() : i == 1 ? root.get() : part.get();
+    ASSERT_TRUE(group->AllReduce(&data[i], &data[i], 1, DType::kF32, {}, *stream).ok());
+  }
+  ASSERT_TRUE(engine->Synchronize(*stream).ok());
+  const auto n = static_cast<float>(WorldSize());
+  EXPECT_EQ(data, (std::vector<float>{n, 10 * n, 100 * n}));
+}
+
+TEST(RequestsTest, LongMessagesGoInPieces) {
+  constexpr int64_t kPiece = 1000;
+  constexpr int kTag = 5;
+  MPI_Comm comm = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  const int rank = WorldRank();
+  const int next = (rank + 1) % WorldSize();
+  const int last = (rank + WorldSize() - 1) % WorldSize();
+  for (const int64_t bytes : {0, 1, 999, 1000, 1001, 10000, 12345}) {
+    Requests requests(comm, kPiece);
+    std::vector<uint8_t> out(bytes);
+    std::vector<uint8_t> in(bytes);
+    for (int64_t i = 0; i < bytes; ++i) out[i] = static_cast<uint8_t>(rank * 50 + i * 7 + i / 256);
+    ASSERT_TRUE(requests.Receive(in.data(), bytes, last, kTag).ok());
+    ASSERT_TRUE(requests.Send(out.data(), bytes, next, kTag).ok());
+    for (bool done = false; !done;) ASSERT_TRUE(requests.Test(&done).ok());
+    for (int64_t i = 0; i < bytes; ++i) {
+      ASSERT_EQ(in[i], static_cast<uint8_t>(last * 50 + i * 7 + i / 256)) << i;
+    }
+    EXPECT_TRUE(requests.empty());
+  }
+  // What does not come is named, and can be given up.
+  Requests requests(comm);
+  uint8_t byte = 0;
+  ASSERT_TRUE(requests.Receive(&byte, 1, last, kTag).ok());
+  EXPECT_EQ(requests.Missing(), std::vector<int>{last});
+  requests.Cancel();
+  EXPECT_TRUE(requests.empty());
+  MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Comm_free(&comm);
+}
+
+}  // namespace
+}  // namespace meshift

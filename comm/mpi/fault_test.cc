@@ -1,0 +1,177 @@
+// Ranks that disagree, that are late, that die: all others end with an error within the time-out
+// plus one second. Each rank is a process.
+//
+//   fault_test disagree     # another target, another shape, one rank late; some rounds of each
+//   fault_test kill N       # rank N kills itself; the others say so and leave (fault_test.sh)
+//
+// MESHIFT_FAULT_ROUNDS: how many rounds of each.
+#include <fmt/format.h>
+#include <mpi.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/mpi/mpi_engine.h"
+#include "comm/mpi/mpi_session.h"
+#include "comm/redistributor.h"
+#include "comm/tensor_view.h"
+#include "mesh/device_mesh.h"
+#include "placement/sharding.h"
+
+namespace meshift {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kTimeout(1000);
+constexpr std::chrono::milliseconds kMost = kTimeout + std::chrono::seconds(1);
+
+enum class Fault { kNone, kTarget, kShape, kLate, kKilled };
+
+int64_t Rounds() {
+  const char* text = std::getenv("MESHIFT_FAULT_ROUNDS");
+  return text == nullptr ? 6 : std::atoll(text);
+}
+
+// A job of its own: what fails in one round is of no use in the next.
+struct Rank {
+  std::unique_ptr<Bootstrap> bootstrap;
+  std::unique_ptr<Engine> engine;
+  static absl::StatusOr<Rank> Create() {
+    Rank rank;
+    MESHIFT_ASSIGN_OR_RETURN(rank.bootstrap, MpiBootstrap());
+    MESHIFT_ASSIGN_OR_RETURN(
+        rank.engine, CreateMpiEngine({.timeout = kTimeout, .control = rank.bootstrap->control()}));
+    return rank;
+  }
+};
+
+// Makes calls until one fails, at most `calls`; from call `at` on rank `culprit` has the fault.
+absl::Status Work(Redistributor& redistribute, const DeviceMesh& mesh, int64_t rank, Fault fault,
+                  int64_t culprit, int64_t at, int64_t calls) {
+  std::vector<float> in(64, 1.0F);
+  std::vector<float> out(64);
+  for (int64_t call = 0; call < calls; ++call) {
+    const bool faulty = rank == culprit && call >= at;
+    if (faulty && fault == Fault::kLate) std::this_thread::sleep_for(kMost);
+    if (faulty && fault == Fault::kKilled) kill(getpid(), SIGKILL);
+    const bool other_shape = faulty && fault == Fault::kShape;
+    MESHIFT_ASSIGN_OR_RETURN(const Sharding from,
+                             Sharding::Parse(other_shape ? "f32[60]" : "f32[64]", mesh, "P"));
+    MESHIFT_ASSIGN_OR_RETURN(const Sharding to,
+                             from.WithPlacements(faulty && fault == Fault::kTarget ? "S(0)" : "R"));
+    MESHIFT_ASSIGN_OR_RETURN(
+        const RunHandle run,
+        redistribute(
+            {.from = from,
+             .to = to,
+             .source = TensorView::Contiguous(in.data(), DType::kF32, from.LocalBox(rank).size),
+             .target = TensorView::Contiguous(out.data(), DType::kF32, to.LocalBox(rank).size)}));
+    MESHIFT_RETURN_IF_ERROR(run.Wait());
+  }
+  return absl::OkStatus();
+}
+
+// What a rank that did nothing wrong must have got.
+absl::Status Judge(const absl::Status& got, Clock::duration took, Fault fault) {
+  if (got.ok()) return Internal("no error");
+  if (took > kMost) {
+    return Internal("an error only after {} ms: {}",
+                    std::chrono::duration_cast<std::chrono::milliseconds>(took).count(),
+                    got.ToString());
+  }
+  const bool disagreement = fault == Fault::kTarget || fault == Fault::kShape;
+  if (disagreement && got.code() != absl::StatusCode::kFailedPrecondition) {
+    return Internal("not named as a disagreement: {}", got.ToString());
+  }
+  if (fault == Fault::kLate && got.code() != absl::StatusCode::kDeadlineExceeded) {
+    return Internal("not named as a time-out: {}", got.ToString());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Round(Fault fault, int64_t round, std::string* example) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  MESHIFT_ASSIGN_OR_RETURN(Rank rank, Rank::Create());
+  const int64_t n = rank.engine->world_size();
+  MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, DeviceMesh::Parse(fmt::format("d={}", n)));
+  // Every second time the ranks do not agree upon calls before they run.
+  MESHIFT_ASSIGN_OR_RETURN(
+      Redistributor redistribute,
+      Redistributor::Create(mesh, rank.engine.get(),
+                            {.agreement = round % 2 == 0 ? Agreement::kFirstCalls : Agreement::kOff,
+                             .timeout = kTimeout}));
+  const int64_t culprit = round % n;
+  const int64_t at = round % 3;
+  absl::Status status = Work(redistribute, mesh, rank.engine->rank(), Fault::kNone, culprit, 0, at);
+  if (!status.ok()) return Annotate(status, "before the fault");
+  // A fault may end calls of others that are still running, or even their Create.
+  MPI_Barrier(MPI_COMM_WORLD);
+  const auto begin = Clock::now();
+  status = Work(redistribute, mesh, rank.engine->rank(), fault, culprit, 0, 1);
+  const auto took = Clock::now() - begin;
+  if (fault == Fault::kKilled || rank.engine->rank() != culprit) *example = Message(status);
+  if (rank.engine->rank() != culprit) MESHIFT_RETURN_IF_ERROR(Judge(status, took, fault));
+  // Every later call says the same at once.
+  if (!status.ok() && redistribute
+                          .Prepare(Sharding::Parse("f32[64]", mesh, "P").value(),
+                                   Sharding::Parse("f32[64]", mesh, "R").value())
+                          .ok()) {
+    return Internal("a call after an error is not refused");
+  }
+  if (fault != Fault::kKilled) MPI_Barrier(MPI_COMM_WORLD);  // before the hub goes
+  return absl::OkStatus();
+}
+
+absl::Status Disagree() {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  for (const auto& [fault, name] :
+       {std::pair(Fault::kTarget, "another target"), std::pair(Fault::kShape, "another shape"),
+        std::pair(Fault::kLate, "one rank late")}) {
+    std::string example;
+    for (int64_t round = 0; round < Rounds(); ++round) {
+      MESHIFT_RETURN_IF_ERROR(
+          Annotate(Round(fault, round, &example), fmt::format("{}, round {}", name, round)));
+    }
+    if (rank == 1) fmt::print("{}: {} rounds, the last: {}\n", name, Rounds(), example);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace meshift
+
+int main(int argc, char** argv) {
+  const std::string_view what = argc > 1 ? argv[1] : "";
+  auto session = meshift::MpiSession::Start();
+  absl::Status status = session.status();
+  std::string example;
+  if (status.ok() && what == "kill") {
+    status = meshift::Round(meshift::Fault::kKilled, argc > 2 ? std::atoll(argv[2]) : 0, &example);
+    if (status.ok()) fmt::print("survivor: {}\n", example);
+  } else if (status.ok()) {
+    status = meshift::Disagree();
+  }
+  int rank = 0;
+  if (session.ok()) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (!status.ok()) {
+    fmt::print(stderr, "fault_test, rank {}: {}\n", rank, meshift::Message(status));
+  }
+  std::fflush(nullptr);
+  // Finalising would wait for the rank that is gone.
+  if (what == "kill" || !status.ok()) meshift::MpiSession::Leave(status.ok() ? 0 : 1);
+  return 0;
+}

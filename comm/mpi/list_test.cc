@@ -1,0 +1,36 @@
+// Lists of tensors against one call each, across processes.
+#include <fmt/format.h>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/list_check.h"
+#include "comm/mpi/mpi_engine.h"
+#include "comm/mpi/mpi_session.h"
+#include "mesh/device_mesh.h"
+
+namespace meshift {
+namespace {
+
+absl::Status Run() {
+  MESHIFT_ASSIGN_OR_RETURN(const auto bootstrap, MpiBootstrap());
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, CreateMpiEngine({.control = bootstrap->control()}));
+  MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
+                           DeviceMesh::Create({{.name = "a", .size = engine->world_size() / 2},
+                                               {.name = "b", .size = 2}}));
+  MESHIFT_RETURN_IF_ERROR(CheckLists(engine.get(), mesh, {.lists = 60, .seed = 1}));
+  return CheckLists(
+      engine.get(), mesh,
+      {.lists = 20, .seed = 2, .coalesce_bytes = 32, .ragged_sizes = RaggedSizes::kMax});
+}
+
+}  // namespace
+}  // namespace meshift
+
+int main() {
+  auto session = meshift::MpiSession::Start();
+  const absl::Status status = session.ok() ? meshift::Run() : session.status();
+  if (status.ok()) return 0;
+  fmt::print(stderr, "list_test: {}\n", meshift::Message(status));
+  meshift::MpiSession::Leave(1);
+}

@@ -1,0 +1,264 @@
+#include "comm/mpi/mpi_communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/kernels/reduce.h"
+#include "comm/mpi/symmetric.h"
+#include "comm/symmetric_memory.h"
+
+namespace meshift {
+namespace {
+
+using Kind = MpiCall::Kind;
+
+absl::Status CheckMessages(const MpiGroup& group, absl::Span<const PeerMessage> messages,
+                           const char* what) {
+  bool ascends = true;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const PeerMessage& message = messages[i];
+    if (message.peer < 0 || message.peer >= group.size() || message.peer == group.member()) {
+      return InvalidArgument("{}: member {} {} {}", group.name(), group.member(), what,
+                             message.peer);
+    }
+    if (message.count < 0) {
+      return InvalidArgument("{}: a message of {} elements", group.name(), message.count);
+    }
+    if (message.count > 0 && message.data == nullptr) {
+      return InvalidArgument("{}: a message of {} elements is null", group.name(), message.count);
+    }
+    ascends = ascends && (i == 0 || messages[i - 1].peer < message.peer);
+  }
+  if (ascends) return absl::OkStatus();
+  std::vector<int> peers;
+  for (const PeerMessage& message : messages) peers.push_back(message.peer);
+  std::sort(peers.begin(), peers.end());
+  const auto twice = std::adjacent_find(peers.begin(), peers.end());
+  if (twice == peers.end()) return absl::OkStatus();
+  return InvalidArgument("{}: member {} {} {} twice", group.name(), group.member(), what, *twice);
+}
+
+}  // namespace
+
+absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress) {
+  auto* mpi = dynamic_cast<MpiStream*>(&stream);
+  if (mpi == nullptr || &mpi->progress() != &progress) {
+    return InvalidArgument("the stream belongs to another engine");
+  }
+  return mpi;
+}
+
+// The stream carries the error too, so that what follows is not run.
+absl::Status MpiCommunicator::Refuse(const absl::Status& status, MpiStream& stream) {
+  const absl::Status error = group_->Fail(status);
+  auto task = stream.state()->NewTask();
+  task->kind = MpiTask::Kind::kError;
+  task->error = error;
+  stream.Put(std::move(task));
+  return error;
+}
+
+absl::Status MpiCommunicator::Call(Kind kind, const void* send, void* recv, int64_t count,
+                                   DType dtype, Stream& stream, const Reduction* reduction,
+                                   int root) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpiStream(stream, *progress_));
+  if (group_->ended()) return Refuse(group_->Health(), *mpi);
+  absl::Status status;
+  if (count < 0) status = InvalidArgument("{}: a count of {} is negative", group_->name(), count);
+  if (reduction != nullptr && status.ok()) status = CheckReduction(dtype, *reduction);
+  if (root < 0 || root >= size()) {
+    status = InvalidArgument("{}: {} is no member", group_->name(), root);
+  }
+  if (count > 0 && (recv == nullptr || (send == nullptr && kind != Kind::kBroadcast))) {
+    status = InvalidArgument("{}: a buffer of {} elements is null", group_->name(), count);
+  }
+  if (!status.ok()) return Refuse(status, *mpi);
+  return Put(kind, send, recv, count, {}, dtype, reduction, root, *mpi);
+}
+
+absl::Status MpiCommunicator::CallV(Kind kind, const void* send, void* recv,
+                                    absl::Span<const int64_t> counts, DType dtype, Stream& stream,
+                                    const Reduction* reduction) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpiStream(stream, *progress_));
+  if (group_->ended()) return Refuse(group_->Health(), *mpi);
+  absl::Status status;
+  int64_t all = 0;
+  for (const int64_t count : counts) {
+    if (count < 0) {
+      status = InvalidArgument("{}: a count of {} is negative", group_->name(), count);
+    }
+    all = SaturatingAdd(all, count);
+  }
+  if (reduction != nullptr && status.ok()) status = CheckReduction(dtype, *reduction);
+  if (static_cast<int>(counts.size()) != size()) {
+    status = InvalidArgument("{}: {} counts for {} members", group_->name(), counts.size(), size());
+  } else {
+    // One side has this member's block, the other all.
+    const bool gathers = kind == Kind::kAllGather;
+    const void* const own = gathers ? send : recv;
+    const void* const whole = gathers ? recv : send;
+    if (status.ok() && ((counts[rank()] > 0 && own == nullptr) || (all > 0 && whole == nullptr))) {
+      status = InvalidArgument("{}: a buffer of {} elements is null", group_->name(),
+                               whole == nullptr ? all : counts[rank()]);
+    }
+  }
+  if (!status.ok()) return Refuse(status, *mpi);
+  return Put(kind, send, recv, all, counts, dtype, reduction, /*root=*/0, *mpi);
+}
+
+absl::Status MpiCommunicator::Put(Kind kind, const void* send, void* recv, int64_t count,
+                                  absl::Span<const int64_t> counts, DType dtype,
+                                  const Reduction* reduction, int root, MpiStream& stream) {
+  auto task = stream.state()->NewTask();
+  task->kind = MpiTask::Kind::kCollective;
+  MpiCall& call = task->operation.call();
+  call.window = nullptr;
+  call.kind = kind;
+  call.dtype = dtype;
+  call.root = root;
+  call.send = static_cast<const char*>(send);
+  call.recv = static_cast<char*>(recv);
+  call.count = count;
+  call.begins.clear();
+  if (!counts.empty()) call.begins.push_back(0);
+  for (const int64_t block : counts) call.begins.push_back(call.begins.back() + block);
+  if (reduction != nullptr) call.reduction = *reduction;
+  task->group = group_;
+  task->number = group_->TakeNumber();
+  task->moves = -1;
+  stream.Put(std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status MpiCommunicator::AllReduce(const void* send, void* recv, int64_t count, DType dtype,
+                                        const Reduction& reduction, Stream& stream) {
+  return Call(Kind::kAllReduce, send, recv, count, dtype, stream, &reduction);
+}
+
+absl::Status MpiCommunicator::ReduceScatter(const void* send, void* recv, int64_t recv_count,
+                                            DType dtype, const Reduction& reduction,
+                                            Stream& stream) {
+  return Call(Kind::kReduceScatter, send, recv, recv_count, dtype, stream, &reduction);
+}
+
+absl::Status MpiCommunicator::AllGather(const void* send, void* recv, int64_t send_count,
+                                        DType dtype, Stream& stream) {
+  return Call(Kind::kAllGather, send, recv, send_count, dtype, stream);
+}
+
+absl::Status MpiCommunicator::ReduceScatterV(const void* send, void* recv,
+                                             absl::Span<const int64_t> counts, DType dtype,
+                                             const Reduction& reduction, Stream& stream) {
+  return CallV(Kind::kReduceScatter, send, recv, counts, dtype, stream, &reduction);
+}
+
+absl::Status MpiCommunicator::AllGatherV(const void* send, void* recv,
+                                         absl::Span<const int64_t> counts, DType dtype,
+                                         Stream& stream) {
+  return CallV(Kind::kAllGather, send, recv, counts, dtype, stream);
+}
+
+absl::Status MpiCommunicator::AllToAll(const void* send, void* recv, int64_t count, DType dtype,
+                                       Stream& stream) {
+  return Call(Kind::kAllToAll, send, recv, count, dtype, stream);
+}
+
+absl::Status MpiCommunicator::SendRecv(absl::Span<const PeerMessage> sends,
+                                       absl::Span<const PeerMessage> recvs, DType dtype,
+                                       Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpiStream(stream, *progress_));
+  absl::Status status = group_->Health();
+  if (status.ok()) status = CheckMessages(*group_, sends, "sends to");
+  if (status.ok()) status = CheckMessages(*group_, recvs, "receives from");
+  if (!status.ok()) return Refuse(status, *mpi);
+  auto task = mpi->state()->NewTask();
+  task->kind = MpiTask::Kind::kCollective;
+  MpiCall& call = task->operation.call();
+  call.window = nullptr;
+  call.kind = Kind::kSendRecv;
+  call.dtype = dtype;
+  call.sends.assign(sends.begin(), sends.end());
+  call.recvs.assign(recvs.begin(), recvs.end());
+  task->group = group_;
+  task->number = group_->TakeNumber();
+  task->moves = -1;
+  mpi->Put(std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status MpiCommunicator::Broadcast(void* data, int64_t count, DType dtype, int root,
+                                        Stream& stream) {
+  return Call(Kind::kBroadcast, nullptr, data, count, dtype, stream, nullptr, root);
+}
+
+absl::Status MpiCommunicator::Barrier(Stream& stream) {
+  return Call(Kind::kBarrier, nullptr, nullptr, 0, DType::kU8, stream);
+}
+
+absl::Status MpiCommunicator::CallSymmetric(const SymmetricCall& call, Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpiStream(stream, *progress_));
+  const bool reduces = call.kind == SymmetricCall::Kind::kReduceScatter;
+  absl::Status status = group_->Health();
+  if (status.ok()) status = CheckSymmetricCall(call, rank(), size());
+  if (status.ok() && reduces) status = CheckReduction(call.dtype, call.reduction);
+  for (const SymmetricPlace* place : {&call.send, &call.recv}) {
+    const auto* buffer = dynamic_cast<const MpiSymmetricBuffer*>(place->buffer);
+    if (status.ok() && (buffer == nullptr || buffer->window()->group() != group_.get())) {
+      status = InvalidArgument("{}: buffer {} is not one of {}", call.ToString(),
+                               place->buffer->number(), group_->name());
+    }
+  }
+  if (!status.ok()) return Refuse(status, *mpi);
+  const auto& send = static_cast<const MpiSymmetricBuffer&>(*call.send.buffer);
+  auto task = mpi->state()->NewTask();
+  task->kind = MpiTask::Kind::kCollective;
+  task->group = group_;
+  task->number = group_->TakeNumber();
+  task->moves = -1;
+  MpiCall& made = task->operation.call();
+  made.kind = reduces ? Kind::kReduceScatter : Kind::kAllGather;
+  made.dtype = call.dtype;
+  made.reduction = call.reduction;
+  made.root = 0;
+  made.send = call.send.data();
+  made.recv = call.recv.data();
+  made.count = call.Total();
+  made.begins.assign(1, 0);
+  for (const int64_t count : call.counts) made.begins.push_back(made.begins.back() + count);
+  made.window = send.window();
+  made.buffer = send.index();
+  made.offset = call.send.offset;
+  made.number = task->number + 1;
+  uint64_t hash = 14695981039346656037U;  // FNV-1a
+  for (const int64_t count : call.counts) {
+    hash = (hash ^ static_cast<uint64_t>(count)) * 1099511628211U;
+  }
+  made.mark = {static_cast<int64_t>(made.kind),
+               static_cast<int64_t>(call.dtype),
+               reduces ? static_cast<int64_t>(call.reduction.op) : 0,
+               reduces ? call.reduction.divisor : 0,
+               made.count,
+               static_cast<int64_t>(hash),
+               call.send.buffer->number(),
+               call.send.offset,
+               call.recv.buffer->number(),
+               call.recv.offset};
+  mpi->Put(std::move(task));
+  return absl::OkStatus();
+}
+
+void MpiCommunicator::Abort() {
+  group_
+      ->Fail(absl::AbortedError(fmt::format("{} was aborted by rank {}", group_->name(),
+                                            group_->rank_of(group_->member()))))
+      .IgnoreError();
+}
+
+std::string MpiCommunicator::ToString() const { return group_->name(); }
+
+}  // namespace meshift

@@ -1,0 +1,103 @@
+// A group as a Communicator: checks a call, and puts it on a stream.
+#ifndef MESHIFT_COMM_MPI_MPI_COMMUNICATOR_H_
+#define MESHIFT_COMM_MPI_MPI_COMMUNICATOR_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/communicator.h"
+#include "comm/engine.h"
+#include "comm/mpi/group.h"
+#include "comm/mpi/progress.h"
+#include "comm/mpi/stream.h"
+#include "comm/symmetric_memory.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+
+// Destroying it waits for its work.
+class MpiStream final : public Stream {
+ public:
+  explicit MpiStream(std::shared_ptr<Progress> progress)
+      : progress_(std::move(progress)), state_(progress_->AddStream()) {}
+  ~MpiStream() override {
+    progress_->AwaitIdle(state_);
+    progress_->RemoveStream(state_);
+  }
+  const std::shared_ptr<StreamState>& state() const { return state_; }
+  Progress& progress() const { return *progress_; }
+  void Put(std::unique_ptr<MpiTask> task) {
+    state_->Put(std::move(task));
+    if (!state_->idle()) progress_->Nudge();
+  }
+
+ private:
+  const std::shared_ptr<Progress> progress_;
+  const std::shared_ptr<StreamState> state_;
+};
+
+// INVALID_ARGUMENT where it is another engine's.
+absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress);
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator(std::shared_ptr<Progress> progress, std::shared_ptr<MpiGroup> group)
+      : progress_(std::move(progress)), group_(std::move(group)) {}
+
+  int rank() const override { return group_->member(); }
+  int size() const override { return group_->size(); }
+  absl::Status AllReduce(const void* send, void* recv, int64_t count, DType dtype,
+                         const Reduction& reduction, Stream& stream) override;
+  absl::Status ReduceScatter(const void* send, void* recv, int64_t recv_count, DType dtype,
+                             const Reduction& reduction, Stream& stream) override;
+  absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
+                         Stream& stream) override;
+  absl::Status ReduceScatterV(const void* send, void* recv, absl::Span<const int64_t> counts,
+                              DType dtype, const Reduction& reduction, Stream& stream) override;
+  absl::Status AllGatherV(const void* send, void* recv, absl::Span<const int64_t> counts,
+                          DType dtype, Stream& stream) override;
+  absl::Status AllToAll(const void* send, void* recv, int64_t count, DType dtype,
+                        Stream& stream) override;
+  absl::Status SendRecv(absl::Span<const PeerMessage> sends, absl::Span<const PeerMessage> recvs,
+                        DType dtype, Stream& stream) override;
+  absl::Status Broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override;
+  absl::Status Barrier(Stream& stream) override;
+  SymmetricSupport SupportOf(const SymmetricCall&) const override {
+    return SymmetricSupport::kSameBits;
+  }
+  absl::Status CallSymmetric(const SymmetricCall& call, Stream& stream) override;
+  void Abort() override;
+  absl::Status Health() const override { return group_->Health(); }
+  std::string ToString() const override;
+
+  MpiGroup& group() { return *group_; }
+  const std::shared_ptr<MpiGroup>& shared_group() const { return group_; }
+  const Progress* progress() const { return progress_.get(); }
+  // How many Split calls were made; the number of the next.
+  int64_t TakeSplit() { return next_split_++; }
+
+ private:
+  absl::Status Call(MpiCall::Kind kind, const void* send, void* recv, int64_t count, DType dtype,
+                    Stream& stream, const Reduction* reduction = nullptr, int root = 0);
+  // A reduce_scatter or all_gather of blocks of any sizes.
+  absl::Status CallV(MpiCall::Kind kind, const void* send, void* recv,
+                     absl::Span<const int64_t> counts, DType dtype, Stream& stream,
+                     const Reduction* reduction = nullptr);
+  absl::Status Put(MpiCall::Kind kind, const void* send, void* recv, int64_t count,
+                   absl::Span<const int64_t> counts, DType dtype, const Reduction* reduction,
+                   int root, MpiStream& stream);
+  absl::Status Refuse(const absl::Status& status, MpiStream& stream);
+
+  const std::shared_ptr<Progress> progress_;
+  const std::shared_ptr<MpiGroup> group_;
+  std::atomic<int64_t> next_split_{0};
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_MPI_MPI_COMMUNICATOR_H_

@@ -1,0 +1,392 @@
+#include "comm/mpi/mpi_engine.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/host_memory.h"
+#include "comm/kernels/cast.h"
+#include "comm/kernels/copy.h"
+#include "comm/kernels/identity.h"
+#include "comm/kernels/reduce.h"
+#include "comm/mpi/group.h"
+#include "comm/mpi/mpi_communicator.h"
+#include "comm/mpi/progress.h"
+#include "comm/mpi/requests.h"
+#include "comm/mpi/stream.h"
+#include "comm/mpi/symmetric.h"
+#include "comm/symmetric_memory.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+
+namespace meshift {
+namespace {
+
+std::string GroupName(int64_t number, absl::Span<const int64_t> ranks) {
+  return fmt::format("group {} {{{}}}", number, fmt::join(ranks, ","));
+}
+
+class HostBuffer final : public Buffer {
+ public:
+  HostBuffer(HostMemory data, int64_t size_bytes)
+      : data_(std::move(data)), size_bytes_(size_bytes) {}
+  void* data() const override { return data_.get(); }
+  int64_t size_bytes() const override { return size_bytes_; }
+
+ private:
+  const HostMemory data_;
+  const int64_t size_bytes_;
+};
+
+// The tags of groups: pairs (k, j), each below `per_level`; two tags per pair (comm/mpi/group.h).
+class Tags {
+ public:
+  explicit Tags(int64_t upper_bound) {
+    while ((per_level_ * 2) * (per_level_ * 2) * 2 - 1 <= upper_bound) per_level_ *= 2;
+  }
+  int64_t per_level() const { return per_level_; }
+  int Tag(int64_t k, int64_t j) const { return static_cast<int>((k * per_level_ + j) * 2); }
+  // Whether groups can be split from the one with this tag.
+  bool IsParent(int tag) const { return tag / 2 % per_level_ == 0; }
+  int64_t First(int tag) const { return tag / 2 / per_level_; }
+
+ private:
+  int64_t per_level_ = 1;
+};
+
+class MpiEngine final : public Engine {
+ public:
+  // Takes `comm`.
+  MpiEngine(MPI_Comm comm, Tags tags, int rank, int size, const MpiEngineOptions& options)
+      : comm_(comm),
+        tags_(tags),
+        rank_(rank),
+        control_(options.control),
+        progress_(std::make_shared<Progress>(options.timeout.count())) {
+    std::vector<int64_t> ranks(size);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    world_ = std::make_unique<MpiCommunicator>(
+        progress_, std::make_shared<MpiGroup>(comm, std::move(ranks), rank, tags_.Tag(0, 0),
+                                              fmt::format("the world of {} ranks", size)));
+  }
+  ~MpiEngine() override {
+    // Freeing waits for messages that a failed group may have left.
+    if (!failed_ && world_->Health().ok()) MPI_Comm_free(&comm_);
+  }
+
+  const std::string& name() const override { return name_; }
+  int64_t rank() const override { return rank_; }
+  int64_t world_size() const override { return world_->size(); }
+  Communicator* world() override { return world_.get(); }
+  ControlChannel* control() override { return control_; }
+  // Ten microseconds or so at what processes of one host copy.
+  std::optional<int64_t> CoalesceBytes() const override { return int64_t{16} << 10; }
+
+  absl::StatusOr<std::shared_ptr<Communicator>> Split(Communicator& parent,
+                                                      absl::Span<const int64_t> ranks,
+                                                      int64_t group,
+                                                      const GroupOptions& options) override;
+  absl::Status SkipSplit(Communicator& parent) override {
+    MESHIFT_ASSIGN_OR_RETURN(MpiCommunicator * mpi, AsOwn(parent));
+    mpi->TakeSplit();
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override;
+  absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> AllocateSymmetric(
+      Communicator& communicator, const SymmetricRequest& request) override;
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
+    return std::make_unique<MpiStream>(progress_);
+  }
+  absl::StatusOr<std::shared_ptr<Event>> Record(Stream& stream) override {
+    std::shared_ptr<Event> event;
+    MESHIFT_RETURN_IF_ERROR(RecordInto(stream, &event));
+    return event;
+  }
+  absl::Status RecordInto(Stream& stream, std::shared_ptr<Event>* event) override;
+  absl::Status WaitFor(Stream& stream, std::shared_ptr<Event> event) override;
+  absl::Status Synchronize(Stream& stream) override;
+  absl::Status Wait(const std::shared_ptr<Event>& event) override;
+  absl::Status CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream& stream) override;
+  absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
+                            Stream& stream) override;
+  absl::Status FillZero(void* data, int64_t bytes, Stream& stream) override {
+    return Fill({}, 1, data, bytes, stream);
+  }
+  absl::Status Cast(const void* src, DType src_dtype, void* dst, DType dst_dtype, int64_t count,
+                    Stream& stream) override;
+  absl::Status ReduceInOrder(absl::Span<const void* const> inputs, void* out, int64_t count,
+                             DType dtype, const Reduction& reduction, Stream& stream) override;
+
+ private:
+  absl::StatusOr<MpiStream*> AsMpi(Stream& stream) const { return AsMpiStream(stream, *progress_); }
+  absl::StatusOr<MpiCommunicator*> AsOwn(Communicator& communicator) const {
+    auto* mpi = dynamic_cast<MpiCommunicator*>(&communicator);
+    if (mpi == nullptr || mpi->progress() != progress_.get()) {
+      return InvalidArgument("rank {} uses a communicator that is not its own: {}", rank_,
+                             communicator.ToString());
+    }
+    return mpi;
+  }
+  absl::Status Fill(const std::array<uint8_t, 16>& element, int64_t element_bytes, void* data,
+                    int64_t count, Stream& stream);
+  absl::Status Note(absl::Status status) {
+    if (!status.ok()) failed_ = true;
+    return status;
+  }
+
+  const std::string name_ = "mpi";
+  MPI_Comm comm_;
+  const Tags tags_;
+  const int rank_;
+  ControlChannel* const control_;
+  std::atomic<bool> failed_{false};
+  const std::shared_ptr<Progress> progress_;
+  std::unique_ptr<MpiCommunicator> world_;
+};
+
+absl::StatusOr<std::shared_ptr<Communicator>> MpiEngine::Split(Communicator& parent,
+                                                               absl::Span<const int64_t> ranks,
+                                                               int64_t group, const GroupOptions&) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiCommunicator * mpi, AsOwn(parent));
+  const MpiGroup& from = mpi->group();
+  const std::string name = GroupName(group, ranks);
+  if (ranks.size() < 2) return InvalidArgument("{} has fewer than two ranks", name);
+  if (group < 0) return InvalidArgument("group number {} is negative", group);
+  // Strictly ascending, so that includes() sees what is not in the parent, and duplicates.
+  if (std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
+    return InvalidArgument("the ranks of {} do not ascend", name);
+  }
+  if (!std::includes(from.ranks().begin(), from.ranks().end(), ranks.begin(), ranks.end())) {
+    return InvalidArgument("{} is not part of {}", name, from.name());
+  }
+  const auto self = std::lower_bound(ranks.begin(), ranks.end(), rank_);
+  if (self == ranks.end() || *self != rank_) {
+    return InvalidArgument("rank {} is not in its {}", rank_, name);
+  }
+  MESHIFT_RETURN_IF_ERROR(from.Health());
+  if (!tags_.IsParent(from.tag())) {
+    return Unimplemented("{} is split from {}, which is split from a part of the world itself",
+                         name, from.name());
+  }
+  // 0 is the parent's own.
+  const int64_t number = mpi->TakeSplit() + 1;
+  if (number >= tags_.per_level()) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} was split {} times; MPI has no tags for more", from.name(), number - 1));
+  }
+  const int tag =
+      mpi == world_.get() ? tags_.Tag(number, 0) : tags_.Tag(tags_.First(from.tag()), number);
+  return std::make_shared<MpiCommunicator>(
+      progress_, std::make_shared<MpiGroup>(comm_, std::vector<int64_t>(ranks.begin(), ranks.end()),
+                                            static_cast<int>(self - ranks.begin()), tag, name));
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> MpiEngine::Allocate(int64_t bytes) {
+  MESHIFT_ASSIGN_OR_RETURN(HostMemory data, AllocateHost(bytes, rank_));
+  return std::make_unique<HostBuffer>(std::move(data), bytes);
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> MpiEngine::AllocateSymmetric(
+    Communicator& communicator, const SymmetricRequest& request) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiCommunicator * mpi, AsOwn(communicator));
+  MESHIFT_RETURN_IF_ERROR(CheckRequest(request));
+  // MPI waits for all members without end, so they meet by messages first.
+  const MpiGroup& group = mpi->group();
+  using Asked = std::array<int64_t, 3>;
+  const Asked mine = {request.first, request.count, request.bytes};
+  auto all = std::make_unique<std::vector<Asked>>(group.size() + 1, mine);
+  MpiStream stream(progress_);
+  absl::Status status =
+      mpi->AllGather(&all->back(), all->data(), sizeof(Asked), DType::kU8, stream);
+  if (status.ok()) status = Synchronize(stream);
+  if (!status.ok()) {
+    static_cast<void>(all.release());  // MPI may still write there
+    return Note(status);
+  }
+  for (int member = 1; member < group.size(); ++member) {
+    const auto text = [&](const Asked& asked) {
+      return SymmetricRequest{asked[0], asked[1], asked[2]}.ToString();
+    };
+    if ((*all)[member] == (*all)[0]) continue;
+    return Note(mpi->group().Fail(FailedPrecondition(
+        "{}: rank {} asks for {}, and rank {} for {}", group.name(), group.rank_of(0),
+        text((*all)[0]), group.rank_of(member), text((*all)[member]))));
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<SymmetricWindow> window,
+                           SymmetricWindow::Create(mpi->shared_group(), request));
+  std::vector<std::unique_ptr<SymmetricBuffer>> buffers;
+  for (int64_t i = 0; i < request.count; ++i) {
+    buffers.push_back(std::make_unique<MpiSymmetricBuffer>(window, i));
+  }
+  return buffers;
+}
+
+absl::Status MpiEngine::RecordInto(Stream& stream, std::shared_ptr<Event>* event) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
+  std::shared_ptr<MpiEvent> own;
+  if (event->use_count() == 1) own = std::dynamic_pointer_cast<MpiEvent>(*event);
+  if (own != nullptr) {
+    own->Reset(mpi->state());
+  } else {
+    own = std::make_shared<MpiEvent>(mpi->state());
+    *event = own;
+  }
+  if (mpi->state()->idle()) {
+    own->Reach(mpi->state()->error());
+    return absl::OkStatus();
+  }
+  auto task = mpi->state()->NewTask();
+  task->kind = MpiTask::Kind::kRecord;
+  task->event = std::move(own);
+  mpi->Put(std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status MpiEngine::WaitFor(Stream& stream, std::shared_ptr<Event> event) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
+  auto own = std::dynamic_pointer_cast<MpiEvent>(std::move(event));
+  if (own == nullptr) return InvalidArgument("the event is null or of another engine");
+  if (own->reached() && own->status().ok()) return absl::OkStatus();
+  auto task = mpi->state()->NewTask();
+  task->kind = MpiTask::Kind::kWait;
+  task->event = std::move(own);
+  mpi->Put(std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status MpiEngine::Synchronize(Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
+  progress_->AwaitIdle(mpi->state());
+  return Note(mpi->state()->error());
+}
+
+absl::Status MpiEngine::Wait(const std::shared_ptr<Event>& event) {
+  const auto* mpi = dynamic_cast<const MpiEvent*>(event.get());
+  if (mpi == nullptr) return InvalidArgument("the event is null or of another engine");
+  progress_->Await(*mpi);
+  return Note(mpi->status());
+}
+
+absl::Status MpiEngine::CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
+  auto task = mpi->state()->NewTask();
+  task->kind = MpiTask::Kind::kCopy;
+  task->copies.clear();
+  task->bytes = 0;
+  for (const BoxCopy& copy : copies) {
+    MESHIFT_ASSIGN_OR_RETURN(StridedCopy one, StridedCopy::Create(copy, dtype));
+    task->bytes += one.bytes();
+    if (one.units() > 0) task->copies.push_back(std::move(one));
+  }
+  mpi->Put(std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status MpiEngine::FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
+                                     Stream& stream) {
+  using Element = std::array<uint8_t, 16>;
+  MESHIFT_ASSIGN_OR_RETURN(const Element element, IdentityOf(dtype, op));
+  return Fill(element, BitWidth(dtype) / 8, data, count, stream);
+}
+
+absl::Status MpiEngine::Fill(const std::array<uint8_t, 16>& element, int64_t element_bytes,
+                             void* data, int64_t count, Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
+  if (count < 0) return InvalidArgument("a count of {} to fill is negative", count);
+  if (count > 0 && data == nullptr) return InvalidArgument("{} elements to fill are null", count);
+  auto task = mpi->state()->NewTask();
+  task->kind = MpiTask::Kind::kFill;
+  task->element = element;
+  task->element_bytes = element_bytes;
+  task->dst = data;
+  task->count = count;
+  task->bytes = element_bytes * count;
+  mpi->Put(std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status MpiEngine::Cast(const void* src, DType src_dtype, void* dst, DType dst_dtype,
+                             int64_t count, Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
+  MESHIFT_ASSIGN_OR_RETURN(const CastFunction function,
+                           CheckedCast(src, src_dtype, dst, dst_dtype, count));
+  auto task = mpi->state()->NewTask();
+  task->kind = MpiTask::Kind::kCast;
+  task->cast = function;
+  task->src = src;
+  task->dst = dst;
+  task->count = count;
+  task->bytes = Bytes(src_dtype, count) + Bytes(dst_dtype, count);
+  mpi->Put(std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status MpiEngine::ReduceInOrder(absl::Span<const void* const> inputs, void* out,
+                                      int64_t count, DType dtype, const Reduction& reduction,
+                                      Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
+  MESHIFT_RETURN_IF_ERROR(CheckReduceInOrder(inputs, out, count, dtype, reduction));
+  auto task = mpi->state()->NewTask();
+  task->kind = MpiTask::Kind::kReduce;
+  task->reduce = {.dtype = dtype, .reduction = reduction, .runs = {}};
+  task->inputs.assign(inputs.begin(), inputs.end());
+  task->dst = out;
+  task->count = count;
+  task->bytes = SaturatingMul(static_cast<int64_t>(inputs.size()) + 1, Bytes(dtype, count));
+  mpi->Put(std::move(task));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& options) {
+  if (options.timeout <= std::chrono::nanoseconds::zero()) {
+    return InvalidArgument("a timeout of {} ns is not positive", options.timeout.count());
+  }
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (initialized == 0 || finalized != 0) {
+    return FailedPrecondition("MPI is {}; MPI_Init_thread comes before the engine",
+                              finalized != 0 ? "finalized" : "not initialized");
+  }
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  if (level != MPI_THREAD_MULTIPLE) {
+    return FailedPrecondition(
+        "MPI was initialized for thread level {}; the engine needs MPI_THREAD_MULTIPLE ({})", level,
+        MPI_THREAD_MULTIPLE);
+  }
+  const MPI_Comm given =
+      options.communicator ? MPI_Comm_f2c(*options.communicator) : MPI_COMM_WORLD;
+  MPI_Comm comm = MPI_COMM_NULL;
+  MESHIFT_RETURN_IF_ERROR(MpiError(MPI_Comm_dup(given, &comm), "MPI_Comm_dup"));
+  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  int64_t upper_bound = 32767;  // which MPI promises
+  void* attribute = nullptr;
+  int found = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &attribute, &found);
+  if (found != 0) upper_bound = *static_cast<int*>(attribute);
+  return std::make_unique<MpiEngine>(comm, Tags(upper_bound), rank, size, options);
+}
+
+std::string MpiAbsence() { return ""; }
+
+}  // namespace meshift

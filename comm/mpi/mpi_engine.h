@@ -1,0 +1,54 @@
+// The engine of real processes: one rank per process, over MPI.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto session, MpiSession::Start());        // or the program's own
+//   MESHIFT_ASSIGN_OR_RETURN(auto bootstrap, MpiBootstrap());
+//   MESHIFT_ASSIGN_OR_RETURN(auto engine, CreateMpiEngine({.control = bootstrap->control()}));
+//
+// Nothing blocks: collectives are made of non-blocking messages and go on whenever somebody waits,
+// and from a thread of the engine while nobody does. Work on an idle stream is begun by the caller,
+// and done by it where it is small and needs no other rank. Splitting sends nothing.
+//
+// Reductions have the arithmetic of comm/kernels/reduce.h, in ascending order of ranks, rounded
+// once: the bits of the local engine, equal on all members (EngineCapabilities::Local()).
+//
+// Errors travel with the work, as in comm/local/local_world.h: a stream keeps its first error; any
+// error of a call ends the group on this rank. MPI tells no other rank of it, the control channel
+// does: a Redistributor's peers learn at once, others by their time-out. After an error MPI may
+// still touch the buffers of the calls that it ended, until the process leaves; a process that has
+// seen one should leave without MPI_Finalize, which waits for messages (MpiSession::Leave).
+//
+// MPI must have been initialised with MPI_THREAD_MULTIPLE, and must outlive the engine. The engine
+// uses a duplicate of the communicator, made and freed collectively. Safe for concurrent use.
+#ifndef MESHIFT_COMM_MPI_MPI_ENGINE_H_
+#define MESHIFT_COMM_MPI_MPI_ENGINE_H_
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "comm/control/control.h"
+#include "comm/engine.h"
+
+namespace meshift {
+
+struct MpiEngineOptions {
+  // A collective that makes no step for so long while this rank waits ends with DEADLINE_EXCEEDED,
+  // which names the ranks whose messages are missing.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  ControlChannel* control = nullptr;  // must outlive the engine
+  // Whose ranks are the world, as MPI_Comm_c2f gives it; none: MPI_COMM_WORLD.
+  std::optional<int> communicator = std::nullopt;
+};
+
+// Collective. FAILED_PRECONDITION where MPI is not initialised, or not for several threads;
+// UNIMPLEMENTED where this build has no MPI.
+absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& options = {});
+
+// Why this build has no MPI; empty where it has.
+std::string MpiAbsence();
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_MPI_MPI_ENGINE_H_

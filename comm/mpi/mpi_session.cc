@@ -1,0 +1,65 @@
+#include "comm/mpi/mpi_session.h"
+
+#include <mpi.h>
+
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/mpi/requests.h"
+
+namespace meshift {
+
+absl::StatusOr<MpiSession> MpiSession::Start() {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  if (initialized != 0) return MpiSession(false);
+  int level = MPI_THREAD_SINGLE;
+  MESHIFT_RETURN_IF_ERROR(
+      MpiError(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread"));
+  return MpiSession(true);
+}
+
+MpiSession::~MpiSession() {
+  if (owns_) MPI_Finalize();
+}
+
+void MpiSession::Leave(int exit_code) { std::_Exit(exit_code); }
+
+absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(Bootstrap::Timeout timeout,
+                                                        std::optional<int> communicator) {
+  const MPI_Comm comm = communicator ? MPI_Comm_f2c(*communicator) : MPI_COMM_WORLD;
+  int rank = 0;
+  int size = 0;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &size);
+  MPI_Comm host = MPI_COMM_NULL;
+  MESHIFT_RETURN_IF_ERROR(
+      MpiError(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host),
+               "MPI_Comm_split_type"));
+  JobRank job{.rank = rank, .world_size = size};
+  int local_rank = 0;
+  MPI_Comm_rank(host, &local_rank);
+  job.local_rank = local_rank;
+  MPI_Comm_free(&host);
+
+  absl::StatusOr<std::unique_ptr<Bootstrap>> bootstrap =
+      absl::UnknownError("only rank 0 opens the hub");
+  std::string address;
+  if (rank == 0) {
+    bootstrap = Bootstrap::Listen(job, /*port=*/0, timeout);
+    if (bootstrap.ok()) address = (*bootstrap)->address();
+  }
+  auto length = static_cast<int>(address.size());
+  MESHIFT_RETURN_IF_ERROR(MpiError(MPI_Bcast(&length, 1, MPI_INT, 0, comm), "MPI_Bcast"));
+  address.resize(length);
+  MESHIFT_RETURN_IF_ERROR(
+      MpiError(MPI_Bcast(address.data(), length, MPI_CHAR, 0, comm), "MPI_Bcast"));
+  if (rank == 0) return bootstrap;
+  if (length == 0) return absl::UnavailableError("rank 0 could not open the hub of the job");
+  return Bootstrap::Connect(job, address, timeout);
+}
+
+}  // namespace meshift

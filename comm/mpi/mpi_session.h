@@ -1,0 +1,44 @@
+// MPI for a program of our own: initialised for several threads, finalised at the end.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(MpiSession session, MpiSession::Start());
+//   ...
+//   if (failed) MpiSession::Leave(1);
+#ifndef MESHIFT_COMM_MPI_MPI_SESSION_H_
+#define MESHIFT_COMM_MPI_MPI_SESSION_H_
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "comm/control/bootstrap.h"
+
+namespace meshift {
+
+// Finalises MPI when destroyed, where it has initialised it. Movable.
+class MpiSession {
+ public:
+  // OK too where the program has initialised MPI. UNIMPLEMENTED where this build has no MPI.
+  static absl::StatusOr<MpiSession> Start();
+  MpiSession(MpiSession&& other) noexcept : owns_(other.owns_) { other.owns_ = false; }
+  MpiSession& operator=(MpiSession&&) = delete;
+  ~MpiSession();
+
+  // Ends the process at once, without MPI_Finalize and without destructors: after an error these
+  // may wait for messages that never come. The caller has flushed its output.
+  [[noreturn]] static void Leave(int exit_code);
+
+ private:
+  explicit MpiSession(bool owns) : owns_(owns) {}
+  bool owns_;
+};
+
+// Bootstraps the job over MPI: rank 0 opens the hub, and broadcasts where. Collective; the
+// communicator as in MpiEngineOptions.
+absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(
+    Bootstrap::Timeout timeout = Bootstrap::kDefaultTimeout,
+    std::optional<int> communicator = std::nullopt);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_MPI_MPI_SESSION_H_

@@ -1,0 +1,21 @@
+// What stands for mpi_session.cc in a build without MPI.
+#include <mpi_absence.h>
+
+#include <cstdlib>
+
+#include "base/status.h"
+#include "comm/mpi/mpi_session.h"
+
+namespace meshift {
+
+absl::StatusOr<MpiSession> MpiSession::Start() {
+  return Unimplemented("MPI is not in this build: {}", kMpiAbsence);
+}
+MpiSession::~MpiSession() { static_cast<void>(owns_); }
+void MpiSession::Leave(int exit_code) { std::_Exit(exit_code); }
+
+absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(Bootstrap::Timeout, std::optional<int>) {
+  return Unimplemented("MPI is not in this build: {}", kMpiAbsence);
+}
+
+}  // namespace meshift

@@ -1,0 +1,39 @@
+"""Tests whose ranks are processes that mpirun starts.
+
+    mpi_test(
+        name = "conformance_test",
+        binary = ":conformance",
+        ranks = [2, 5],
+    )
+
+makes :conformance_test_2 and :conformance_test_5, which pass where all ranks do. Ranks may be more
+than cores. Without MPI (@local_mpi) there are none.
+"""
+
+load("@local_mpi//:defs.bzl", "MPIRUN", "MPI_ENABLED")
+
+def mpi_test(name, binary, ranks, args = [], data = [], mpirun_args = [], tags = [], **kwargs):
+    """One sh_test per number of ranks.
+
+    Args:
+      name: of the tests, without the number of ranks.
+      binary: what each rank runs.
+      ranks: a list of numbers.
+      args: of the binary.
+      data: what the binary reads.
+      mpirun_args: options of mpirun.
+      tags: as of any test.
+      **kwargs: likewise.
+    """
+    if not MPI_ENABLED:
+        return
+    for n in ranks:
+        native.sh_test(
+            name = "%s_%d" % (name, n),
+            srcs = ["//comm/mpi:mpi_test.sh"],
+            args = [MPIRUN, "-n", str(n)] + mpirun_args + ["$(location %s)" % binary] + args,
+            data = [binary] + data,
+            # Open MPI leaks by itself, and is not instrumented.
+            tags = tags + ["noasan", "notsan"],
+            **kwargs
+        )

@@ -1,0 +1,15 @@
+#!/bin/bash
+# Runs its arguments, which begin with mpirun, as a test: as root, with more ranks than cores.
+set -u
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+# Bazel has one file by which a test says that it ended; several processes would take it from each other.
+unset TEST_PREMATURE_EXIT_FILE
+export HOME=${TEST_TMPDIR:-/tmp}
+# Folders of its own for Open MPI's files and shared memory: it names them by process ids, which sandboxes that run at the same time have
+# in common. Short names, for its sockets.
+TMPDIR=$(mktemp -d /tmp/mpi.XXXXXX)
+OMPI_MCA_btl_vader_backing_directory=$(mktemp -d /dev/shm/mpi.XXXXXX || echo "$TMPDIR")
+export TMPDIR OMPI_MCA_btl_vader_backing_directory
+trap 'rm -rf "$TMPDIR" "$OMPI_MCA_btl_vader_backing_directory"' EXIT
+"$@"

@@ -1,0 +1,27 @@
+// main() of tests that run as ranks of an MPI job: each rank runs all tests.
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <cstdio>
+
+#include "comm/mpi/mpi_session.h"
+
+int main(int argc, char** argv) {
+  auto session = meshift::MpiSession::Start();
+  if (!session.ok()) {
+    std::fprintf(stderr, "%s\n", session.status().ToString().c_str());
+    return 1;
+  }
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  testing::InitGoogleTest(&argc, argv);
+  // All ranks say the same, but what fails.
+  if (rank > 0)
+    delete testing::UnitTest::GetInstance()->listeners().Release(
+        testing::UnitTest::GetInstance()->listeners().default_result_printer());
+  if (RUN_ALL_TESTS() == 0) return 0;
+  std::fprintf(stderr, "rank %d has failed\n", rank);
+  std::fflush(nullptr);
+  // The others may wait for this rank.
+  meshift::MpiSession::Leave(1);
+}

@@ -1,0 +1,69 @@
+// Memory for what arrives on its way to being reduced; kept for the next operation.
+//
+//   Scratch scratch = pool->Take(1 << 20);
+//   ... scratch.data() ...
+//   pool->GiveBack(std::move(scratch));
+#ifndef MESHIFT_COMM_MPI_SCRATCH_H_
+#define MESHIFT_COMM_MPI_SCRATCH_H_
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "base/mutex.h"
+
+namespace meshift {
+
+class Scratch {
+ public:
+  Scratch() = default;
+  char* data() const { return data_.get(); }
+  int64_t size() const { return size_; }
+  // The memory stays for good: MPI may still write to it.
+  void Leak() { (void)data_.release(); }
+
+ private:
+  friend class ScratchPool;
+  struct Free {
+    void operator()(char* data) const { std::free(data); }
+  };
+  std::unique_ptr<char, Free> data_;
+  int64_t size_ = 0;
+};
+
+// Safe for concurrent use.
+class ScratchPool {
+ public:
+  // `bytes` or more, aligned to 64; null data where there is no memory.
+  Scratch Take(int64_t bytes) {
+    Scratch scratch;
+    {
+      const MutexLock lock(mutex_);
+      if (!free_.empty()) {
+        scratch = std::move(free_.back());
+        free_.pop_back();
+      }
+    }
+    if (scratch.size_ < bytes) {
+      scratch.data_.reset(static_cast<char*>(std::aligned_alloc(64, RoundUp(bytes, 64))));
+      scratch.size_ = scratch.data_ == nullptr ? 0 : bytes;
+    }
+    return scratch;
+  }
+  void GiveBack(Scratch scratch) {
+    if (scratch.data_ == nullptr) return;
+    const MutexLock lock(mutex_);
+    free_.push_back(std::move(scratch));
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<Scratch> free_ MESHIFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_MPI_SCRATCH_H_

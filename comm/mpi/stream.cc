@@ -1,0 +1,200 @@
+#include "comm/mpi/stream.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "base/status.h"
+#include "comm/kernels/identity.h"
+
+namespace meshift {
+namespace {
+
+absl::Status TimeoutError(MpiTask& task, int64_t timeout_ns) {
+  const std::string missing = task.operation.MissingText();
+  return absl::DeadlineExceededError(
+      fmt::format("{}: {} (call {}) has waited {} ms for {}", task.group->name(),
+                  task.operation.call().ToString(), task.number, timeout_ns / 1'000'000,
+                  missing.empty() ? "peers to take what was sent" : missing));
+}
+
+}  // namespace
+
+int64_t NowNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void StreamState::Ring::Push(std::unique_ptr<MpiTask> task) {
+  if (size_ == tasks_.size()) {
+    std::vector<std::unique_ptr<MpiTask>> larger(tasks_.empty() ? 16 : 2 * tasks_.size());
+    for (size_t i = 0; i < size_; ++i) larger[i] = std::move(tasks_[(first_ + i) % size_]);
+    tasks_ = std::move(larger);
+    first_ = 0;
+  }
+  tasks_[(first_ + size_) % tasks_.size()] = std::move(task);
+  ++size_;
+}
+
+std::unique_ptr<MpiTask> StreamState::Ring::Pop() {
+  std::unique_ptr<MpiTask> task = std::move(tasks_[first_]);
+  first_ = (first_ + 1) % tasks_.size();
+  --size_;
+  return task;
+}
+
+std::unique_ptr<MpiTask> StreamState::NewTask() {
+  {
+    const MutexLock lock(mutex_);
+    if (!free_.empty()) {
+      std::unique_ptr<MpiTask> task = std::move(free_.back());
+      free_.pop_back();
+      return task;
+    }
+  }
+  return std::make_unique<MpiTask>();
+}
+
+void StreamState::Put(std::unique_ptr<MpiTask> task) {
+  MpiTask* const put = task.get();
+  bool mine = false;
+  {
+    const MutexLock lock(mutex_);
+    mine = tasks_.empty() && !claimed_;
+    claimed_ = claimed_ || mine;
+    tasks_.Push(std::move(task));
+    open_.fetch_add(1);
+  }
+  if (mine) Run(put, {.max_bytes = kInlineBytes, .begins_only = true});
+}
+
+bool StreamState::Advance(const Effort& effort) {
+  if (idle()) return false;
+  MpiTask* task = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    if (claimed_ || tasks_.empty()) return false;
+    claimed_ = true;
+    task = tasks_.front();
+  }
+  return Run(task, effort);
+}
+
+// `task` is the first, and claimed by the caller.
+bool StreamState::Run(MpiTask* task, const Effort& effort) {
+  bool moved = false;
+  for (;;) {
+    const int64_t moves = task->moves;
+    const Result result = Execute(*task, effort);
+    moved = moved || result == Result::kDone || task->moves != moves;
+    std::unique_ptr<MpiTask> done;
+    const MutexLock lock(mutex_);
+    if (result == Result::kDone) {
+      done = tasks_.Pop();
+      done->group.reset();
+      done->event.reset();
+      free_.push_back(std::move(done));
+      ended_.fetch_add(1, std::memory_order_relaxed);
+      open_.fetch_sub(1, std::memory_order_release);
+    }
+    if (result == Result::kStuck || tasks_.empty()) {
+      claimed_ = false;
+      return moved;
+    }
+    task = tasks_.front();
+  }
+}
+
+StreamState::Result StreamState::Execute(MpiTask& task, const Effort& effort) {
+  const bool failed = failed_.load(std::memory_order_acquire);
+  switch (task.kind) {
+    case MpiTask::Kind::kCopy:
+      if (failed) return Result::kDone;
+      if (task.bytes > effort.max_bytes) return Result::kStuck;
+      for (const StridedCopy& copy : task.copies) copy.Run();
+      return Result::kDone;
+    case MpiTask::Kind::kFill:
+      if (failed) return Result::kDone;
+      if (task.bytes > effort.max_bytes) return Result::kStuck;
+      FillElements(task.element, task.element_bytes, task.dst, task.count);
+      return Result::kDone;
+    case MpiTask::Kind::kCast:
+      if (failed) return Result::kDone;
+      if (task.bytes > effort.max_bytes) return Result::kStuck;
+      task.cast(task.src, task.dst, task.count);
+      return Result::kDone;
+    case MpiTask::Kind::kReduce:
+      if (failed) return Result::kDone;
+      if (task.bytes > effort.max_bytes) return Result::kStuck;
+      Reduce(task.reduce, task.inputs, 0, task.count, task.dst);
+      return Result::kDone;
+    case MpiTask::Kind::kCollective:
+      return ExecuteCollective(task, effort);
+    case MpiTask::Kind::kRecord:
+      task.event->Reach(failed ? error() : absl::OkStatus());
+      return Result::kDone;
+    case MpiTask::Kind::kWait:
+      if (failed) return Result::kDone;
+      if (!task.event->reached()) return Result::kStuck;
+      if (!task.event->status().ok()) SetError(task.event->status());
+      return Result::kDone;
+    case MpiTask::Kind::kError:
+      SetError(task.error);
+      return Result::kDone;
+  }
+  return Result::kDone;
+}
+
+StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& effort) {
+  Operation& operation = task.operation;
+  MpiGroup& group = *task.group;
+  const auto end = [&](const absl::Status& status) {
+    if (operation.started()) operation.Cancel();
+    SetError(group.Fail(status));
+    return Result::kDone;
+  };
+  if (failed_.load(std::memory_order_acquire)) return end(error());
+  if (group.ended()) return end(group.Health());
+  if (!operation.started()) {
+    if (group.turn() != task.number) return Result::kStuck;
+    if (effort.max_bytes < INT64_MAX && operation.MessageBytes(group) > effort.max_bytes) {
+      return Result::kStuck;
+    }
+    operation.Start(&group, pool_);
+    task.moves = 0;
+    task.moved_ns = NowNs();
+  }
+  if (effort.begins_only && operation.IsOnItsWay()) return Result::kStuck;
+  const Operation::State state = operation.Step(effort.max_bytes);
+  if (state == Operation::State::kDone) {
+    group.EndTurn();
+    return Result::kDone;
+  }
+  if (state == Operation::State::kFailed) {
+    return end(Annotate(operation.status(), fmt::format("{}: {} (call {})", group.name(),
+                                                        operation.call().ToString(), task.number)));
+  }
+  if (operation.moves() != task.moves) {
+    task.moves = operation.moves();
+    task.moved_ns = NowNs();
+  } else if (task.moved_ns < effort.expire_before) {
+    return end(TimeoutError(task, effort.timeout_ns));
+  }
+  return Result::kStuck;
+}
+
+void StreamState::SetError(const absl::Status& status) {
+  const MutexLock lock(mutex_);
+  if (!error_.ok()) return;
+  error_ = status;
+  failed_.store(true, std::memory_order_release);
+}
+
+absl::Status StreamState::error() const {
+  if (!failed_.load(std::memory_order_acquire)) return absl::OkStatus();
+  const MutexLock lock(mutex_);
+  return error_;
+}
+
+}  // namespace meshift

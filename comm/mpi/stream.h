@@ -1,0 +1,151 @@
+// Streams and events of a process: in-order queues of work that nobody has to wait for.
+//
+// Work is done by whoever is there: by the caller that puts it on an idle stream, as far as it is
+// small and needs no other rank; by threads that wait, on all streams of the engine, their own
+// first; and by one thread of the engine (worker.h) for what lies there while nobody waits.
+// Whoever goes on with a stream claims it for as long. Nothing blocks inside: a collective that
+// cannot go on is left where it is.
+//
+// A stream keeps its first error for good: what is behind it is skipped, events behind it carry it,
+// and a collective that it reaches ends its group with it.
+#ifndef MESHIFT_COMM_MPI_STREAM_H_
+#define MESHIFT_COMM_MPI_STREAM_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/mutex.h"
+#include "comm/engine.h"
+#include "comm/kernels/cast.h"
+#include "comm/kernels/copy.h"
+#include "comm/kernels/reduce.h"
+#include "comm/mpi/group.h"
+#include "comm/mpi/operation.h"
+#include "comm/mpi/scratch.h"
+
+namespace meshift {
+
+class StreamState;
+
+// Larger work than this is left to others than the caller: kernels, and collectives by what this
+// member sends and receives. Beyond 4 KiB Open MPI may copy a whole message in the call that posts
+// it.
+inline constexpr int64_t kInlineBytes = 8 << 10;
+
+int64_t NowNs();  // of the steady clock
+
+class MpiEvent final : public Event {
+ public:
+  explicit MpiEvent(std::shared_ptr<StreamState> stream) : stream_(std::move(stream)) {}
+  // Marks it anew. REQUIRES: nobody else holds it.
+  void Reset(const std::shared_ptr<StreamState>& stream) {
+    if (stream_ != stream) stream_ = stream;
+    reached_ns_.store(-1, std::memory_order_relaxed);
+  }
+  int64_t ReachedNs() const override { return reached_ns_.load(std::memory_order_acquire); }
+  bool reached() const { return ReachedNs() >= 0; }
+  // REQUIRES: reached().
+  const absl::Status& status() const { return status_; }
+  void Reach(const absl::Status& status) {
+    status_ = status;
+    reached_ns_.store(NowNs(), std::memory_order_release);
+  }
+  const std::shared_ptr<StreamState>& stream() const { return stream_; }
+
+ private:
+  std::shared_ptr<StreamState> stream_;
+  absl::Status status_;
+  std::atomic<int64_t> reached_ns_{-1};
+};
+
+// One piece of work. Reused, so that it keeps its memory.
+struct MpiTask {
+  enum class Kind : uint8_t { kCopy, kFill, kCast, kReduce, kCollective, kRecord, kWait, kError };
+  Kind kind = Kind::kError;
+  int64_t bytes = 0;  // how much a kernel writes
+
+  std::vector<StridedCopy> copies;
+
+  std::array<uint8_t, 16> element = {};  // kFill
+  int64_t element_bytes = 1;
+  CastFunction cast = nullptr;
+  const void* src = nullptr;
+  void* dst = nullptr;
+  int64_t count = 0;
+  ReduceSpec reduce;  // kReduce
+  std::vector<const void*> inputs;
+
+  Operation operation;
+  std::shared_ptr<MpiGroup> group;
+  int64_t number = 0;     // of the call in its group
+  int64_t moves = -1;     // of the operation, when it was last looked at
+  int64_t moved_ns = -1;  // when that was other than before
+
+  std::shared_ptr<MpiEvent> event;
+  absl::Status error;
+};
+
+// How far to go.
+struct Effort {
+  int64_t max_bytes = INT64_MAX;      // of a kernel, or of a piece of a collective
+  int64_t expire_before = INT64_MIN;  // collectives that have not moved since then fail
+  int64_t timeout_ns = 0;             // for the message of that error
+  bool begins_only = false;           // looks at no messages: that may yield the core
+};
+
+class StreamState {
+ public:
+  explicit StreamState(ScratchPool* pool) : pool_(pool) {}
+
+  // An empty task, to be filled in and given to Put.
+  std::unique_ptr<MpiTask> NewTask();
+  // Behind everything that is there. Goes on with the stream where it was idle.
+  void Put(std::unique_ptr<MpiTask> task);
+  // Does what can be done now; returns whether anything was. False where somebody else is at it.
+  bool Advance(const Effort& effort);
+  // Whether all work is done.
+  bool idle() const { return open_.load() == 0; }
+  // Tasks that were ended, ever: stands still where nothing moves.
+  int64_t ended() const { return ended_.load(std::memory_order_relaxed); }
+  absl::Status error() const;
+
+ private:
+  enum class Result : uint8_t { kStuck, kDone };
+  // A ring of tasks that grows.
+  class Ring {
+   public:
+    bool empty() const { return size_ == 0; }
+    MpiTask* front() const { return tasks_[first_].get(); }
+    void Push(std::unique_ptr<MpiTask> task);
+    std::unique_ptr<MpiTask> Pop();
+
+   private:
+    std::vector<std::unique_ptr<MpiTask>> tasks_;
+    size_t first_ = 0;
+    size_t size_ = 0;
+  };
+
+  bool Run(MpiTask* task, const Effort& effort);
+  Result Execute(MpiTask& task, const Effort& effort);
+  Result ExecuteCollective(MpiTask& task, const Effort& effort);
+  void SetError(const absl::Status& status);
+
+  ScratchPool* const pool_;
+  std::atomic<int64_t> open_{0};  // tasks that are not done
+  std::atomic<int64_t> ended_{0};
+  std::atomic<bool> failed_{false};
+  mutable Mutex mutex_;
+  Ring tasks_ MESHIFT_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<MpiTask>> free_ MESHIFT_GUARDED_BY(mutex_);
+  bool claimed_ MESHIFT_GUARDED_BY(mutex_) = false;
+  absl::Status error_ MESHIFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_MPI_STREAM_H_

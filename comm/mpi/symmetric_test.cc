@@ -1,0 +1,112 @@
+// Redistributions on symmetric memory across processes of one host, and what goes wrong there.
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/engine.h"
+#include "comm/mpi/mpi_engine.h"
+#include "comm/mpi/mpi_session.h"
+#include "comm/symmetric_check.h"
+#include "comm/symmetric_memory.h"
+#include "comm/symmetric_pool.h"
+#include "mesh/device_mesh.h"
+
+namespace meshift {
+namespace {
+
+absl::Status Expect(const absl::Status& status, const std::string& part) {
+  if (!status.ok() && Message(status).find(part) != std::string::npos) return absl::OkStatus();
+  return Internal("\"{}\" instead of \"... {} ...\"", status.ToString(), part);
+}
+
+absl::Status Works() {
+  MESHIFT_ASSIGN_OR_RETURN(const auto bootstrap, MpiBootstrap());
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, CreateMpiEngine({.control = bootstrap->control()}));
+  MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
+                           DeviceMesh::Create({{.name = "a", .size = engine->world_size() / 2},
+                                               {.name = "b", .size = 2}}));
+  return CheckSymmetric(engine.get(), mesh, {.cases = 150, .seed = 3});
+}
+
+// An engine that is to fail.
+absl::StatusOr<std::unique_ptr<Engine>> MakeEngine() {
+  return CreateMpiEngine({.timeout = std::chrono::seconds(1)});
+}
+
+// Members that ask for different buffers learn what, on all ranks.
+absl::Status Differ() {
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, MakeEngine());
+  const absl::Status status =
+      SymmetricPool::Create(engine.get(), engine->world(),
+                            {.buffer_bytes = engine->rank() == 2 ? 8192 : 4096})
+          .status();
+  MPI_Barrier(MPI_COMM_WORLD);
+  return Expect(status,
+                "rank 0 asks for 1 buffers of 4096 bytes from number 0 on, and rank 2 for 1 "
+                "buffers of 8192 bytes");
+}
+
+// One that does not ask is named in time.
+absl::Status Missing() {
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, MakeEngine());
+  absl::Status status;
+  if (engine->rank() != 1) {
+    status = Expect(
+        SymmetricPool::Create(engine.get(), engine->world(), {.buffer_bytes = 4096}).status(),
+        "rank 1");
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  return status;
+}
+
+// Calls on other places, and one that does not come.
+absl::Status CallsDiffer(bool missing) {
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, MakeEngine());
+  MESHIFT_ASSIGN_OR_RETURN(
+      auto buffers, engine->AllocateSymmetric(*engine->world(), {.count = 2, .bytes = 4096}));
+  const std::vector<int64_t> counts(engine->world_size(), 8);
+  const SymmetricCall call{.counts = counts,
+                           .send = {buffers[0].get(), engine->rank() == 1 && !missing ? 64 : 0},
+                           .recv = {buffers[1].get(), 0}};
+  MESHIFT_ASSIGN_OR_RETURN(auto stream, engine->CreateStream());
+  absl::Status status;
+  if (!missing || engine->rank() != 1) {
+    status = engine->world()->CallSymmetric(call, *stream);
+    if (status.ok()) status = engine->Synchronize(*stream);
+    status = missing ? Expect(status, "has waited 1000 ms for rank 1")
+                     : Expect(status, "symmetric all_gather of 32 u8, buffer 0+64 -> 1+0");
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  // A window of a group that is well is freed by all; here some have failed.
+  for (auto& buffer : buffers) static_cast<void>(buffer.release());
+  return status;
+}
+
+absl::Status Run() {
+  MESHIFT_RETURN_IF_ERROR(Works());
+  MESHIFT_RETURN_IF_ERROR(Differ());
+  MESHIFT_RETURN_IF_ERROR(Missing());
+  MESHIFT_RETURN_IF_ERROR(CallsDiffer(/*missing=*/false));
+  return CallsDiffer(/*missing=*/true);
+}
+
+}  // namespace
+}  // namespace meshift
+
+int main() {
+  auto session = meshift::MpiSession::Start();
+  const absl::Status status = session.ok() ? meshift::Run() : session.status();
+  if (status.ok()) return 0;
+  fmt::print(stderr, "symmetric_test: {}\n", meshift::Message(status));
+  std::fflush(nullptr);
+  // Finalising would wait for those that are still at it.
+  meshift::MpiSession::Leave(1);
+}

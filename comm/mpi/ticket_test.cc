@@ -1,0 +1,42 @@
+// Eight threads of every process over sixteen groups, in any order: no deadlock, right results. A
+// ticket that never comes is named.
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/mpi/mpi_engine.h"
+#include "comm/mpi/mpi_session.h"
+#include "comm/ticket_check.h"
+#include "testing/small_world.h"
+
+namespace meshift {
+namespace {
+
+absl::Status Run(bool missing) {
+  MESHIFT_ASSIGN_OR_RETURN(const auto bootstrap, MpiBootstrap());
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, CreateMpiEngine({.control = bootstrap->control()}));
+  const absl::Status status =
+      missing ? CheckMissingTicket(engine.get())
+              : CheckTickets(engine.get(), {.rounds = 10000 / testkit::TestFraction(), .seed = 1});
+  if (status.ok()) MPI_Barrier(MPI_COMM_WORLD);  // before the hub goes
+  return status;
+}
+
+}  // namespace
+}  // namespace meshift
+
+int main(int argc, char** argv) {
+  const bool missing = argc > 1 && std::string_view(argv[1]) == "missing";
+  auto session = meshift::MpiSession::Start();
+  const absl::Status status = session.ok() ? meshift::Run(missing) : session.status();
+  if (status.ok()) return 0;
+  fmt::print(stderr, "ticket_test: {}\n", meshift::Message(status));
+  std::fflush(nullptr);
+  // The others may wait for this rank.
+  meshift::MpiSession::Leave(1);
+}

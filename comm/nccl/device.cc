@@ -1,0 +1,226 @@
+#include "comm/nccl/device.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/cuda/driver.h"
+#include "comm/cuda/kernels.h"
+
+namespace meshift {
+namespace {
+
+// Launches that are remembered, and runs in flight: beyond so many, events are made when needed.
+constexpr int kFirstEvents = 128;
+// cuEventElapsedTime gives a float of milliseconds: exact to about 100 ns within a second.
+constexpr int64_t kClockNs = 1000000000;
+// For work that was abandoned.
+constexpr int64_t kLastWaitNs = 200000000;
+
+int64_t HostNs() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+Device::Scope::Scope(const Device& device) {
+  CUcontext current = nullptr;
+  if (device.driver_->CtxGetCurrent(&current).ok() && current == device.context_) return;
+  if (device.driver_->CtxPushCurrent(device.context_).ok()) pushed_ = device.driver_.get();
+}
+
+Device::Scope::~Scope() {
+  CUcontext popped = nullptr;
+  if (pushed_ != nullptr) pushed_->CtxPopCurrent(&popped).IgnoreError();
+}
+
+absl::StatusOr<std::shared_ptr<Device>> Device::Open(std::shared_ptr<const CudaDriver> driver,
+                                                     int ordinal, bool timed) {
+  MESHIFT_ASSIGN_OR_RETURN(const int count, driver->InitAndCountDevices());
+  if (ordinal < 0 || ordinal >= count) {
+    return InvalidArgument("CUDA device {} is not one of the {} that this process sees", ordinal,
+                           count);
+  }
+  auto device = std::shared_ptr<Device>(new Device(std::move(driver), ordinal, timed));
+  const CudaDriver& cuda = *device->driver_;
+  MESHIFT_RETURN_IF_ERROR(cuda.DeviceGet(&device->device_, ordinal));
+  MESHIFT_RETURN_IF_ERROR(cuda.DevicePrimaryCtxRetain(&device->context_, device->device_));
+  MESHIFT_RETURN_IF_ERROR(cuda.DeviceGetAttribute(
+      &device->num_sms_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device->device_));
+  const Scope scope(*device);
+  MESHIFT_ASSIGN_OR_RETURN(device->kernels_, CudaKernels::Create(device->driver_));
+  MESHIFT_RETURN_IF_ERROR(cuda.StreamCreate(&device->utility_, CU_STREAM_NON_BLOCKING));
+  for (const bool is_timed : {false, timed}) {
+    std::vector<CUevent> events;
+    for (int i = 0; i < kFirstEvents; ++i) {
+      MESHIFT_ASSIGN_OR_RETURN(const CUevent event, device->TakeEvent(is_timed));
+      events.push_back(event);
+    }
+    for (const CUevent event : events) device->GiveEvent(event, is_timed);
+  }
+  return device;
+}
+
+Device::~Device() {
+  if (context_ == nullptr) return;
+  {
+    const Scope scope(*this);
+    if (!IsQuiet()) {
+      static_cast<void>(kernels_.release());
+      clock_ = nullptr;
+      return;
+    }
+    FreeDead(/*all=*/true);
+    clock_ = nullptr;  // gives its event back
+    for (const std::vector<CUevent>& events : events_) {
+      for (const CUevent event : events) driver_->EventDestroy(event).IgnoreError();
+    }
+    if (utility_ != nullptr) driver_->StreamDestroy(utility_).IgnoreError();
+    kernels_ = nullptr;
+  }
+  driver_->DevicePrimaryCtxRelease(device_).IgnoreError();
+}
+
+bool Device::IsQuiet() const {
+  const int64_t give_up = HostNs() + kLastWaitNs;
+  for (const CUevent event : abandoned_) {
+    while (true) {
+      const absl::StatusOr<bool> done = driver_->EventDone(event);
+      if (!done.ok()) return false;
+      if (*done) break;
+      if (HostNs() > give_up) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  return true;
+}
+
+absl::StatusOr<uint64_t> Device::CaptureOf(CUstream stream) const {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  MESHIFT_RETURN_IF_ERROR(driver_->StreamIsCapturing(stream, &status));
+  if (status == CU_STREAM_CAPTURE_STATUS_NONE) [[likely]] {
+    return 0;
+  }
+  cuuint64_t id = 0;
+  MESHIFT_RETURN_IF_ERROR(
+      driver_->StreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr));
+  return id;
+}
+
+absl::StatusOr<CUevent> Device::TakeEvent(bool timed) {
+  {
+    const MutexLock lock(mutex_);
+    std::vector<CUevent>& events = events_[timed ? 1 : 0];
+    if (!events.empty()) {
+      const CUevent event = events.back();
+      events.pop_back();
+      return event;
+    }
+  }
+  CUevent event = nullptr;
+  const unsigned int flags = timed ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
+  MESHIFT_RETURN_IF_ERROR(driver_->EventCreate(&event, flags));
+  return event;
+}
+
+void Device::GiveEvent(CUevent event, bool timed) {
+  const MutexLock lock(mutex_);
+  events_[timed ? 1 : 0].push_back(event);
+}
+
+std::shared_ptr<const ClockBase> Device::Clock() {
+  if (!timed_) return nullptr;
+  const int64_t now = HostNs();
+  std::shared_ptr<const ClockBase> last;
+  {
+    const MutexLock lock(mutex_);
+    last = clock_;
+  }
+  if (last != nullptr && now - last->ns < kClockNs) return last;
+  const absl::StatusOr<CUevent> event = TakeEvent(/*timed=*/true);
+  if (!event.ok() || !driver_->EventRecord(*event, utility_).ok()) return last;
+  // The events that are measured by it live no longer than the device.
+  auto next =
+      std::shared_ptr<const ClockBase>(new ClockBase{*event, now}, [this](const ClockBase* base) {
+        GiveEvent(base->event, /*timed=*/true);
+        delete base;
+      });
+  {
+    const MutexLock lock(mutex_);
+    clock_.swap(next);
+    last = clock_;
+  }
+  return last;  // the one before it goes without the lock
+}
+
+int64_t Device::ReachedNs(const ClockBase& base, CUevent event) const {
+  const absl::StatusOr<bool> done = driver_->EventDone(event);
+  if (!done.ok() || !*done) return -1;
+  const absl::StatusOr<float> ms = driver_->ElapsedMs(base.event, event);
+  if (!ms.ok()) return -1;
+  // The base may lie a little behind the event, on a stream of its own.
+  return std::max<int64_t>(0, base.ns + static_cast<int64_t>(static_cast<double>(*ms) * 1e6));
+}
+
+absl::StatusOr<CUdeviceptr> Device::Allocate(int64_t bytes) {
+  FreeDead(/*all=*/false);
+  CUdeviceptr memory = 0;
+  const absl::Status status =
+      driver_->MemAlloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
+  if (!status.ok()) {
+    return Annotate(status, fmt::format("device {} cannot allocate {} bytes", ordinal_, bytes));
+  }
+  return memory;
+}
+
+void Device::FreeLater(CUdeviceptr memory, CUevent event) {
+  const MutexLock lock(mutex_);
+  dead_.push_back({memory, event});
+}
+
+void Device::Abandon(CUevent event) {
+  const MutexLock lock(mutex_);
+  abandoned_.push_back(event);
+}
+
+void Device::AbandonUtility() {
+  const absl::StatusOr<CUevent> event = TakeEvent(/*timed=*/false);
+  if (!event.ok()) return;
+  driver_->EventRecord(*event, utility_).IgnoreError();
+  Abandon(*event);
+  GiveEvent(*event, /*timed=*/false);
+}
+
+void Device::FreeDead(bool all) {
+  std::vector<Dead> dead;
+  {
+    const MutexLock lock(mutex_);
+    dead.swap(dead_);
+  }
+  for (const Dead& d : dead) {
+    if (d.event != nullptr && !all) {
+      const absl::StatusOr<bool> done = driver_->EventDone(d.event);
+      if (done.ok() && !*done) {
+        FreeLater(d.memory, d.event);
+        continue;
+      }
+    }
+    driver_->MemFree(d.memory).IgnoreError();
+    if (d.event != nullptr) GiveEvent(d.event, /*timed=*/false);
+  }
+}
+
+}  // namespace meshift

@@ -1,0 +1,312 @@
+#include "comm/nccl/environment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/nccl/library_source.h"
+#include "comm/shared_library.h"
+
+namespace meshift {
+namespace {
+
+constexpr NcclVersion kNamedCollectivesOnly{2, 31, 0};
+
+// Since 2.31 a list that names only all-reduce leaves the other collectives without an algorithm.
+std::string TreeForAllReduce(const NcclVersion& version) {
+  return version < kNamedCollectivesOnly ? "allreduce:tree" : "ring,tree;allreduce:tree";
+}
+
+NcclSetting Effective(std::string name, std::string value, std::string effect) {
+  return {std::move(name), std::move(value), true, true, std::move(effect)};
+}
+
+NcclSetting WithoutEffect(std::string name, std::string value, std::string why) {
+  return {std::move(name), std::move(value), false, false, "no effect in this version: " + why};
+}
+
+std::string Lower(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return lower;
+}
+
+std::vector<std::string_view> Split(std::string_view text, char by) {
+  std::vector<std::string_view> parts;
+  while (true) {
+    const size_t end = text.find(by);
+    parts.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::optional<int> ParseInt(std::string_view text) {
+  int value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// What a list of the form "ring,tree;allreduce:tree" leaves all-reduce, in lower case, and whether
+// it names other collectives, or all. "^" excludes, which leaves more than can be told here.
+struct Choice {
+  std::string all_reduce = "any";
+  bool others = false;
+};
+Choice ChoiceOf(std::string_view list) {
+  Choice choice;
+  const std::string lower = Lower(list);
+  for (const std::string_view part : Split(lower, ';')) {
+    const size_t colon = part.find(':');
+    const std::string_view function = part.substr(0, colon == std::string::npos ? 0 : colon);
+    if (function != "allreduce") choice.others = true;
+    if (function.empty() || function == "allreduce") {
+      choice.all_reduce = part.substr(colon == std::string::npos ? 0 : colon + 1);
+    }
+  }
+  return choice;
+}
+
+NcclFinding Judge(const Environment& environment, const std::string& name, bool breaks,
+                  std::string why) {
+  return {name, environment.Get(name), breaks, std::move(why)};
+}
+
+NcclFinding JudgeAlgorithm(const NcclVersion& version, const Environment& environment) {
+  const std::string name = "NCCL_ALGO";
+  const std::optional<std::string> value = environment.Get(name);
+  const auto judge = [&](bool breaks, std::string why) {
+    return Judge(environment, name, breaks, std::move(why));
+  };
+  if (!value) return judge(true, "NCCL picks the algorithm by size");
+  const Choice choice = ChoiceOf(*value);
+  if (choice.all_reduce != "tree") {
+    return judge(true, fmt::format("all-reduce may take '{}': only the tree adds an element's "
+                                   "contributions in an order that no size changes",
+                                   choice.all_reduce));
+  }
+  if (version >= kNamedCollectivesOnly && !choice.others) {
+    return judge(true, "leaves the other collectives without an algorithm since NCCL 2.31");
+  }
+  return judge(false, "all-reduce by tree");
+}
+
+std::vector<NcclFinding> CheckBatchInvariant(const NcclVersion& version,
+                                             const Environment& environment) {
+  std::vector<NcclFinding> findings = {JudgeAlgorithm(version, environment)};
+  const auto get = [&](const char* name) { return environment.Get(name); };
+
+  const std::optional<std::string> protocol = get("NCCL_PROTO");
+  const bool simple = protocol && ChoiceOf(*protocol).all_reduce == "simple";
+  findings.push_back(Judge(environment, "NCCL_PROTO", !simple,
+                           simple ? "one protocol" : "NCCL picks the protocol by size"));
+
+  const bool no_nvls = get("NCCL_NVLS_ENABLE") == "0";
+  findings.push_back(
+      Judge(environment, "NCCL_NVLS_ENABLE", !no_nvls,
+            no_nvls ? "no sums in NVSwitch" : "sums in NVSwitch (NVLS), whose order is not fixed"));
+
+  // Off unless it is asked for.
+  const std::optional<std::string> collnet = get("NCCL_COLLNET_ENABLE");
+  const bool no_collnet = !collnet || collnet == "0";
+  findings.push_back(Judge(environment, "NCCL_COLLNET_ENABLE", !no_collnet,
+                           no_collnet ? "no sums in the network"
+                                      : "sums in network switches (CollNet), whose order is not "
+                                        "fixed"));
+
+  // The environment wins over a communicator's own configuration.
+  for (const char* const name : {"NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"}) {
+    const std::optional<std::string> value = get(name);
+    const bool breaks = value && ParseInt(*value).value_or(2) > 1;
+    findings.push_back(Judge(environment, name, breaks,
+                             breaks ? "overrides the one channel that communicators under this "
+                                      "promise ask for"
+                                    : "leaves the number of channels to the communicator"));
+  }
+  return findings;
+}
+
+class ProcessEnvironment final : public Environment {
+ public:
+  std::optional<std::string> Get(const std::string& name) const override {
+    const char* const value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  }
+  void Set(const std::string& name, const std::optional<std::string>& value) override {
+    if (value) {
+      setenv(name.c_str(), value->c_str(), 1);
+    } else {
+      unsetenv(name.c_str());
+    }
+  }
+};
+
+}  // namespace
+
+std::string_view Name(NcclProfile profile) {
+  return profile == NcclProfile::kBatchInvariant ? "batch-invariant" : "torchtitan-vllm";
+}
+
+absl::StatusOr<NcclProfile> ParseNcclProfile(std::string_view name) {
+  for (const NcclProfile profile : {NcclProfile::kBatchInvariant, NcclProfile::kTorchtitanVllm}) {
+    if (name == Name(profile)) return profile;
+  }
+  return InvalidArgument("'{}' is no profile (batch-invariant torchtitan-vllm)", name);
+}
+
+NcclVersion NcclVersion::FromCode(int code) {
+  // Before 2.9 a place less for the minor version.
+  if (code < 10000) return {code / 1000, code % 1000 / 100, code % 100};
+  return {code / 10000, code % 10000 / 100, code % 100};
+}
+
+absl::StatusOr<NcclVersion> NcclVersion::Parse(std::string_view text) {
+  const std::vector<std::string_view> parts = Split(text, '.');
+  std::vector<int> numbers;
+  for (const std::string_view part : parts) {
+    const std::optional<int> number = ParseInt(part);
+    if (number && *number >= 0 && *number < 100) numbers.push_back(*number);
+  }
+  if (numbers.size() != parts.size() || numbers.size() < 2 || numbers.size() > 3) {
+    return InvalidArgument("'{}' is no NCCL version of the form 2.28 or 2.28.9", text);
+  }
+  return NcclVersion{numbers[0], numbers[1], numbers.size() == 3 ? numbers[2] : 0};
+}
+
+std::string NcclVersion::ToString() const { return fmt::format("{}.{}.{}", major, minor, patch); }
+
+absl::StatusOr<NcclVersion> LoadedNcclVersion() {
+  MESHIFT_ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Load(kNcclLibrarySource));
+  int (*get_version)(int*) = nullptr;
+  MESHIFT_RETURN_IF_ERROR(library.Find("ncclGetVersion", &get_version));
+  int code = 0;
+  if (const int result = get_version(&code); result != 0) {
+    return absl::UnavailableError(
+        fmt::format("ncclGetVersion of the NCCL library {}: error {}", library.path(), result));
+  }
+  return NcclVersion::FromCode(code);
+}
+
+std::vector<NcclSetting> NcclProfileSettings(NcclProfile profile, const NcclVersion& version) {
+  const std::string algorithm = TreeForAllReduce(version);
+  const NcclSetting algo =
+      Effective("NCCL_ALGO", algorithm,
+                version < kNamedCollectivesOnly
+                    ? "all-reduce by tree: one order of sums, whatever the size"
+                    : "all-reduce by tree; since 2.31 the others must be named, or have none");
+  const NcclSetting proto = Effective("NCCL_PROTO", "Simple", "one protocol, whatever the size");
+  const NcclSetting nvls = Effective("NCCL_NVLS_ENABLE", "0", "no sums in NVSwitch");
+  const NcclSetting collnet = Effective("NCCL_COLLNET_ENABLE", "0", "no sums in network switches");
+  if (profile == NcclProfile::kBatchInvariant) return {algo, proto, nvls, collnet};
+  return {
+      WithoutEffect("NCCL_LAUNCH_MODE", "GROUP", "deprecated, and for several GPUs per process"),
+      collnet,
+      nvls,
+      WithoutEffect("NCCL_P2P_NET_DISABLE", "1", "NCCL reads no such variable"),
+      Effective("NCCL_MIN_NCHANNELS", "1", "one channel, of every communicator"),
+      Effective("NCCL_MAX_NCHANNELS", "1", "one channel, of every communicator"),
+      proto,
+      algo,
+      WithoutEffect("NCCL_NTHREADS", "1", "no multiple of 32, so NCCL takes its maximum"),
+      {"NCCL_SOCKET_NTHREADS", "1", true, false,
+       "one thread per socket connection; no result depends on it"},
+  };
+}
+
+Environment& Environment::Process() {
+  static ProcessEnvironment environment;  // without state
+  return environment;
+}
+
+std::string NcclChange::ToString() const {
+  switch (outcome) {
+    case Outcome::kSet:
+      return fmt::format("{} was not set, is '{}'", name, value);
+    case Outcome::kEqual:
+      return fmt::format("{} is '{}' already", name, value);
+    case Outcome::kConflict:
+      return fmt::format("{} is '{}', not '{}'", name, *previous, value);
+    case Outcome::kOverwritten:
+      return fmt::format("{} was '{}', is '{}'", name, *previous, value);
+  }
+  return name;
+}
+
+bool AppliedProfile::complete() const {
+  return std::none_of(changes_.begin(), changes_.end(), [](const NcclChange& change) {
+    return change.outcome == NcclChange::Outcome::kConflict;
+  });
+}
+
+void AppliedProfile::Undo() {
+  using Outcome = NcclChange::Outcome;
+  for (NcclChange& change : changes_) {
+    const bool changed = change.outcome == Outcome::kSet || change.outcome == Outcome::kOverwritten;
+    if (changed && environment_->Get(change.name) == change.value) {
+      environment_->Set(change.name, change.previous);
+    }
+  }
+}
+
+struct ProfileApplier {
+  static AppliedProfile Apply(NcclProfile profile, const NcclVersion& version, bool overwrite,
+                              Environment& environment) {
+    using Outcome = NcclChange::Outcome;
+    AppliedProfile applied(&environment);
+    for (const NcclSetting& setting : NcclProfileSettings(profile, version)) {
+      NcclChange change{
+          .name = setting.name, .value = setting.value, .previous = environment.Get(setting.name)};
+      change.outcome = !change.previous                   ? Outcome::kSet
+                       : *change.previous == change.value ? Outcome::kEqual
+                       : overwrite                        ? Outcome::kOverwritten
+                                                          : Outcome::kConflict;
+      if (change.outcome == Outcome::kSet || change.outcome == Outcome::kOverwritten) {
+        environment.Set(change.name, change.value);
+      }
+      applied.changes_.push_back(std::move(change));
+    }
+    return applied;
+  }
+};
+
+absl::StatusOr<AppliedProfile> ApplyNcclProfile(NcclProfile profile, const NcclVersion& version,
+                                                const ApplyProfileOptions& options,
+                                                Environment& environment) {
+  if (options.communicators > 0) {
+    return FailedPrecondition(
+        "profile {} comes too late: this process has made {} communicators, and NCCL reads its "
+        "environment before the first",
+        Name(profile), options.communicators);
+  }
+  return ProfileApplier::Apply(profile, version, options.overwrite, environment);
+}
+
+std::vector<NcclFinding> CheckNcclEnvironment(NcclProfile profile, const NcclVersion& version,
+                                              const Environment& environment) {
+  if (profile == NcclProfile::kBatchInvariant) return CheckBatchInvariant(version, environment);
+  std::vector<NcclFinding> findings;
+  for (const NcclSetting& setting : NcclProfileSettings(profile, version)) {
+    const std::optional<std::string> value = environment.Get(setting.name);
+    const bool equal = value == setting.value;
+    findings.push_back({setting.name, value, !equal && setting.bits,
+                        equal ? setting.effect
+                              : fmt::format("should be '{}': {}", setting.value, setting.effect)});
+  }
+  return findings;
+}
+
+}  // namespace meshift

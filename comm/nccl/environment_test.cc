@@ -1,0 +1,238 @@
+#include "comm/nccl/environment.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+
+namespace meshift {
+namespace {
+
+using Outcome = NcclChange::Outcome;
+using Variables = std::map<std::string, std::string>;
+
+const NcclVersion k228{2, 28, 9};
+const NcclVersion k231{2, 31, 2};
+
+class FakeEnvironment final : public Environment {
+ public:
+  explicit FakeEnvironment(Variables variables) : variables(std::move(variables)) {}
+  std::optional<std::string> Get(const std::string& name) const override {
+    const auto it = variables.find(name);
+    return it == variables.end() ? std::nullopt : std::optional<std::string>(it->second);
+  }
+  void Set(const std::string& name, const std::optional<std::string>& value) override {
+    if (value) {
+      variables[name] = *value;
+    } else {
+      variables.erase(name);
+    }
+  }
+  Variables variables;
+};
+
+const Variables kBatchInvariant = {{"NCCL_ALGO", "allreduce:tree"},
+                                   {"NCCL_PROTO", "Simple"},
+                                   {"NCCL_NVLS_ENABLE", "0"},
+                                   {"NCCL_COLLNET_ENABLE", "0"}};
+
+Variables With(Variables variables, const std::string& name, const std::string& value) {
+  variables[name] = value;
+  return variables;
+}
+
+Outcome OutcomeOf(const AppliedProfile& applied, const std::string& name) {
+  for (const NcclChange& change : applied.changes()) {
+    if (change.name == name) return change.outcome;
+  }
+  ADD_FAILURE() << name;
+  return Outcome::kSet;
+}
+
+struct ApplyCase {
+  const char* name;
+  Variables before;
+  bool overwrite;
+  Outcome algo;  // of NCCL_ALGO
+  Variables after;
+};
+
+TEST(NcclEnvironmentTest, ApplyingSetsReportsOverwritesAndUndoes) {
+  const std::vector<ApplyCase> cases = {
+      {"unset", {{"HOME", "x"}}, false, Outcome::kSet, With(kBatchInvariant, "HOME", "x")},
+      {"equal", kBatchInvariant, false, Outcome::kEqual, kBatchInvariant},
+      {"conflicting",
+       {{"NCCL_ALGO", "Ring"}},
+       false,
+       Outcome::kConflict,
+       With(kBatchInvariant, "NCCL_ALGO", "Ring")},
+      {"overwritten", {{"NCCL_ALGO", "Ring"}}, true, Outcome::kOverwritten, kBatchInvariant},
+      {"empty is set",
+       {{"NCCL_ALGO", ""}},
+       false,
+       Outcome::kConflict,
+       With(kBatchInvariant, "NCCL_ALGO", "")},
+  };
+  for (const ApplyCase& c : cases) {
+    FakeEnvironment environment(c.before);
+    auto applied = ApplyNcclProfile(NcclProfile::kBatchInvariant, k228, {.overwrite = c.overwrite},
+                                    environment);
+    ASSERT_TRUE(applied.ok()) << c.name;
+    EXPECT_EQ(OutcomeOf(*applied, "NCCL_ALGO"), c.algo) << c.name;
+    EXPECT_EQ(environment.variables, c.after) << c.name;
+    EXPECT_EQ(applied->complete(), c.algo != Outcome::kConflict) << c.name;
+    for (const NcclChange& change : applied->changes()) {
+      const auto it = c.before.find(change.name);
+      EXPECT_EQ(change.previous,
+                it == c.before.end() ? std::nullopt : std::optional<std::string>(it->second));
+    }
+    applied->Undo();
+    EXPECT_EQ(environment.variables, c.before) << c.name;
+    applied->Undo();
+    EXPECT_EQ(environment.variables, c.before) << c.name;
+  }
+}
+
+TEST(NcclEnvironmentTest, UndoLeavesWhatOthersHaveChangedSince) {
+  FakeEnvironment environment(Variables{});
+  auto applied = ApplyNcclProfile(NcclProfile::kBatchInvariant, k228, {}, environment);
+  environment.variables["NCCL_PROTO"] = "LL";
+  applied->Undo();
+  EXPECT_EQ(environment.variables, (Variables{{"NCCL_PROTO", "LL"}}));
+}
+
+TEST(NcclEnvironmentTest, AProfileIsTooLateOnceThereAreCommunicators) {
+  FakeEnvironment environment(Variables{});
+  const auto applied = ApplyNcclProfile(NcclProfile::kTorchtitanVllm, k228,
+                                        {.overwrite = true, .communicators = 2}, environment);
+  EXPECT_EQ(applied.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Message(applied.status()),
+            "profile torchtitan-vllm comes too late: this process has made 2 communicators, and "
+            "NCCL reads its environment before the first");
+  EXPECT_TRUE(environment.variables.empty());
+}
+
+TEST(NcclEnvironmentTest, ChangesSayWhatTheyDid) {
+  FakeEnvironment environment(Variables{{"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}});
+  auto applied = ApplyNcclProfile(NcclProfile::kBatchInvariant, k228, {}, environment);
+  std::vector<std::string> lines;
+  for (const NcclChange& change : applied->changes()) lines.push_back(change.ToString());
+  EXPECT_EQ(lines, (std::vector<std::string>{"NCCL_ALGO is 'Ring', not 'allreduce:tree'",
+                                             "NCCL_PROTO is 'Simple' already",
+                                             "NCCL_NVLS_ENABLE was not set, is '0'",
+                                             "NCCL_COLLNET_ENABLE was not set, is '0'"}));
+  FakeEnvironment other(Variables{{"NCCL_ALGO", "Ring"}});
+  applied = ApplyNcclProfile(NcclProfile::kBatchInvariant, k231, {.overwrite = true}, other);
+  EXPECT_EQ(applied->changes()[0].ToString(),
+            "NCCL_ALGO was 'Ring', is 'ring,tree;allreduce:tree'");
+}
+
+TEST(NcclEnvironmentTest, TheProcessesOwnEnvironment) {
+  Environment& environment = Environment::Process();
+  environment.Set("MESHIFT_TEST_VARIABLE", "a");
+  EXPECT_STREQ(std::getenv("MESHIFT_TEST_VARIABLE"), "a");
+  EXPECT_EQ(environment.Get("MESHIFT_TEST_VARIABLE"), "a");
+  environment.Set("MESHIFT_TEST_VARIABLE", std::nullopt);
+  EXPECT_EQ(environment.Get("MESHIFT_TEST_VARIABLE"), std::nullopt);
+}
+
+// Which variables break the promise.
+std::vector<std::string> Breaks(NcclProfile profile, const NcclVersion& version,
+                                const Variables& variables) {
+  std::vector<std::string> names;
+  for (const NcclFinding& finding :
+       CheckNcclEnvironment(profile, version, FakeEnvironment(variables))) {
+    EXPECT_FALSE(finding.why.empty());
+    if (finding.breaks) names.push_back(finding.name);
+  }
+  return names;
+}
+
+TEST(NcclEnvironmentTest, CheckGoesByMeaningForBatchInvariance) {
+  using Names = std::vector<std::string>;
+  const NcclProfile profile = NcclProfile::kBatchInvariant;
+  EXPECT_EQ(Breaks(profile, k228, {}), (Names{"NCCL_ALGO", "NCCL_PROTO", "NCCL_NVLS_ENABLE"}));
+  EXPECT_EQ(Breaks(profile, k228, kBatchInvariant), Names{});
+  const auto algo = [&](const NcclVersion& version, const std::string& value) {
+    return Breaks(profile, version, With(kBatchInvariant, "NCCL_ALGO", value)).empty();
+  };
+  for (const char* const right : {"allreduce:tree", "Tree", "TREE", "ring,tree;allreduce:tree",
+                                  "allreduce:tree;broadcast:ring"}) {
+    EXPECT_TRUE(algo(k228, right)) << right;
+  }
+  for (const char* const wrong :
+       {"", "ring", "tree,ring", "allreduce:tree,nvls", "^nvls", "broadcast:tree"}) {
+    EXPECT_FALSE(algo(k228, wrong)) << wrong;
+  }
+  EXPECT_FALSE(algo(k231, "allreduce:tree"));
+  EXPECT_TRUE(algo(k231, "ring,tree;allreduce:tree"));
+  for (const auto& [name, value] : Variables{{"NCCL_PROTO", "LL"},
+                                             {"NCCL_NVLS_ENABLE", "1"},
+                                             {"NCCL_COLLNET_ENABLE", "1"},
+                                             {"NCCL_MIN_NCHANNELS", "4"},
+                                             {"NCCL_MIN_CTAS", "x"}}) {
+    EXPECT_EQ(Breaks(profile, k228, With(kBatchInvariant, name, value)), Names{name});
+  }
+  // One channel for all is more than is needed, and right.
+  EXPECT_EQ(Breaks(profile, k228, With(kBatchInvariant, "NCCL_MIN_NCHANNELS", "1")), Names{});
+}
+
+TEST(NcclEnvironmentTest, CheckGoesByValueForBitsThatEqualAPeers) {
+  using Names = std::vector<std::string>;
+  const NcclProfile profile = NcclProfile::kTorchtitanVllm;
+  Variables variables;
+  for (const NcclSetting& setting : NcclProfileSettings(profile, k228)) {
+    variables[setting.name] = setting.value;
+  }
+  EXPECT_EQ(Breaks(profile, k228, variables), Names{});
+  EXPECT_EQ(Breaks(profile, k228, With(variables, "NCCL_MAX_NCHANNELS", "2")),
+            Names{"NCCL_MAX_NCHANNELS"});
+  // Without effect on results: reported, but no breach.
+  EXPECT_EQ(Breaks(profile, k228, With(variables, "NCCL_NTHREADS", "512")), Names{});
+  EXPECT_EQ(Breaks(profile, k228, With(variables, "NCCL_SOCKET_NTHREADS", "4")), Names{});
+  EXPECT_EQ(Breaks(profile, k231, variables), Names{"NCCL_ALGO"});
+}
+
+TEST(NcclEnvironmentTest, TheTorchtitanProfileIsTheSetOfItsPullRequest) {
+  Variables variables;
+  for (const NcclSetting& setting : NcclProfileSettings(NcclProfile::kTorchtitanVllm, k228)) {
+    variables[setting.name] = setting.value;
+  }
+  EXPECT_EQ(variables, (Variables{{"NCCL_LAUNCH_MODE", "GROUP"},
+                                  {"NCCL_COLLNET_ENABLE", "0"},
+                                  {"NCCL_NVLS_ENABLE", "0"},
+                                  {"NCCL_P2P_NET_DISABLE", "1"},
+                                  {"NCCL_MIN_NCHANNELS", "1"},
+                                  {"NCCL_MAX_NCHANNELS", "1"},
+                                  {"NCCL_PROTO", "Simple"},
+                                  {"NCCL_ALGO", "allreduce:tree"},
+                                  {"NCCL_NTHREADS", "1"},
+                                  {"NCCL_SOCKET_NTHREADS", "1"}}));
+}
+
+TEST(NcclEnvironmentTest, VersionsAreReadAndCompared) {
+  EXPECT_EQ(NcclVersion::FromCode(22809), k228);
+  EXPECT_EQ(NcclVersion::FromCode(2708), (NcclVersion{2, 7, 8}));
+  EXPECT_EQ(*NcclVersion::Parse("2.31"), (NcclVersion{2, 31, 0}));
+  EXPECT_EQ(NcclVersion::Parse("2.28.9")->ToString(), "2.28.9");
+  EXPECT_LT(k228, k231);
+  for (const char* const bad : {"", "2", "2.", "2.x", "2.28.9.1", "2.-1", "2.100"}) {
+    EXPECT_EQ(NcclVersion::Parse(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST(NcclEnvironmentTest, ProfilesHaveNames) {
+  EXPECT_EQ(*ParseNcclProfile("batch-invariant"), NcclProfile::kBatchInvariant);
+  EXPECT_EQ(*ParseNcclProfile("torchtitan-vllm"), NcclProfile::kTorchtitanVllm);
+  EXPECT_EQ(Message(ParseNcclProfile("ring").status()),
+            "'ring' is no profile (batch-invariant torchtitan-vllm)");
+}
+
+}  // namespace
+}  // namespace meshift

@@ -1,0 +1,205 @@
+// What goes wrong on one rank ends all others with an error, in time: another target, another
+// shape, a rank that never calls, a device that stops. Over the stand-in libraries, ranks are
+// threads. MESHIFT_TEST_FAULTS: how often each (default 10; 100 for the whole).
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/engine.h"
+#include "comm/nccl/nccl_engine.h"
+#include "comm/nccl/nccl_threads.h"
+#include "comm/redistributor.h"
+#include "comm/tensor_view.h"
+#include "mesh/device_mesh.h"
+#include "placement/dtype.h"
+#include "placement/sharding.h"
+
+namespace meshift {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kRanks = 4;
+constexpr milliseconds kTimeout(800);
+constexpr milliseconds kGrace(1000);
+
+int Times() {
+  const char* text = std::getenv("MESHIFT_TEST_FAULTS");
+  return text == nullptr ? 10 : std::atoi(text);
+}
+
+struct End {
+  absl::Status status;
+  Clock::duration took{};
+};
+
+// One rank's redistributor, and memory for its calls.
+class Rank {
+ public:
+  Rank(NcclEngine& engine, Agreement agreement)
+      : engine_(engine),
+        in_(engine.Allocate(1024).value()),
+        out_(engine.Allocate(1024).value()),
+        redistribute_(
+            Redistributor::Create(mesh_, &engine, {.agreement = agreement, .timeout = kTimeout})
+                .value()) {}
+
+  absl::Status Run(const std::string& tensor, const std::string& from_text,
+                   const std::string& to_text) {
+    const Sharding from = Sharding::Parse(tensor, mesh_, from_text).value();
+    const Sharding to = from.WithPlacements(to_text).value();
+    const auto view = [&](const Sharding& sharding, const Buffer& buffer) {
+      return TensorView::Contiguous(buffer.data(), DType::kF32,
+                                    sharding.LocalBox(engine_.rank()).size);
+    };
+    const absl::StatusOr<RunHandle> run = redistribute_(
+        {.from = from, .to = to, .source = view(from, *in_), .target = view(to, *out_)});
+    return run.ok() ? run->Wait() : run.status();
+  }
+
+ private:
+  const DeviceMesh mesh_ = DeviceMesh::Parse("a=2,b=2").value();
+  NcclEngine& engine_;
+  const std::unique_ptr<Buffer> in_;
+  const std::unique_ptr<Buffer> out_;
+  Redistributor redistribute_;
+};
+
+class NcclFaultTest : public testing::Test {
+ protected:
+  // After a call that all ranks make, runs `call` on each.
+  static std::vector<End> Run(int i, Agreement agreement,
+                              const std::function<absl::Status(int64_t, Rank&)>& call) {
+    NcclOptions options;
+    options.timeout = kTimeout;
+    options.setup_timeout = kTimeout;
+    std::vector<End> ends(kRanks);
+    auto ranks = NcclThreads::Create(kRanks, options, static_cast<uint64_t>(i + 1));
+    EXPECT_TRUE(ranks.ok()) << ranks.status();
+    if (!ranks.ok()) return ends;
+    (*ranks)->Run([&](NcclEngine& engine, int64_t r) {
+      Rank rank(engine, agreement);
+      const absl::Status first = rank.Run("f32[8]", "P,P", "R,R");
+      EXPECT_TRUE(first.ok()) << first;
+      EXPECT_TRUE((*ranks)->bootstrap(r).Exchange("").ok());
+      const Clock::time_point begin = Clock::now();
+      ends[r].status = call(r, rank);
+      ends[r].took = Clock::now() - begin;
+      // None leaves before its peers have asked it.
+      EXPECT_TRUE((*ranks)->bootstrap(r).Exchange("").ok());
+    });
+    return ends;
+  }
+
+  static Agreement AgreementOf(int i) {
+    constexpr Agreement kAll[] = {Agreement::kOff, Agreement::kFirstCalls, Agreement::kAlways};
+    return kAll[i % 3];
+  }
+  static void ExpectInTime(const std::vector<End>& ends) {
+    for (const End& end : ends) EXPECT_LT(end.took, kTimeout + kGrace) << end.status;
+  }
+  static std::string All(const std::vector<End>& ends) {
+    std::string text;
+    for (const End& end : ends) text += end.status.ToString() + "\n";
+    return text;
+  }
+  static bool Named(const std::vector<End>& ends, absl::StatusCode code, const std::string& a,
+                    const std::string& b) {
+    for (const End& end : ends) {
+      const std::string text = end.status.ToString();
+      if (end.status.code() == code && text.find(a) != std::string::npos &&
+          text.find(b) != std::string::npos) {
+        return true;
+      }
+    }
+    return false;
+  }
+};
+
+TEST_F(NcclFaultTest, AnotherTarget) {
+  const std::string others[] = {"R,S(0)", "S(0),R", "P,S(0)"};
+  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+    const Agreement agreement = AgreementOf(i);
+    const int odd = i / 9 % kRanks;
+    // Whoever does not compare finds out from calls that do not match; "P,S(0)" has none.
+    const std::string other = agreement == Agreement::kOff ? others[2] : others[i / 3 % 3];
+    const std::vector<End> ends = Run(i, agreement, [&](int64_t r, Rank& rank) {
+      return rank.Run("f32[8]", "P,R", r == odd ? other : "R,R");
+    });
+    ExpectInTime(ends);
+    EXPECT_TRUE(
+        Named(ends, absl::StatusCode::kFailedPrecondition, "a=2,b=2 as P,R -> R,R", "-> " + other))
+        << All(ends);
+    for (const End& end : ends) {
+      // Without agreement beforehand, a rank may do all its work before the others find out.
+      EXPECT_TRUE(agreement == Agreement::kOff || !end.status.ok()) << All(ends);
+    }
+  }
+}
+
+TEST_F(NcclFaultTest, AnotherShape) {
+  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+    const std::vector<End> ends = Run(i, AgreementOf(i), [&](int64_t r, Rank& rank) {
+      return rank.Run(r == i % kRanks ? "f32[12]" : "f32[8]", "P,P", "R,R");
+    });
+    ExpectInTime(ends);
+    EXPECT_TRUE(Named(ends, absl::StatusCode::kFailedPrecondition,
+                      "f32[12] on a=2,b=2 as P,P -> R,R", "f32[8] on a=2,b=2 as P,P -> R,R"))
+        << All(ends);
+    for (const End& end : ends) EXPECT_FALSE(end.status.ok());
+  }
+}
+
+TEST_F(NcclFaultTest, ARankThatNeverCalls) {
+  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+    const int64_t missing = i % kRanks;
+    const std::vector<End> ends = Run(i, AgreementOf(i), [&](int64_t r, Rank& rank) {
+      return r == missing ? absl::OkStatus() : rank.Run("f32[8]", "P,P", "R,R");
+    });
+    ExpectInTime(ends);
+    EXPECT_TRUE(Named(ends, absl::StatusCode::kDeadlineExceeded,
+                      "rank " + std::to_string(missing) + " has not made call 1", ""))
+        << All(ends);
+    for (int64_t r = 0; r < kRanks; ++r) {
+      if (r == missing) continue;
+      EXPECT_EQ(ends[r].status.code(), absl::StatusCode::kDeadlineExceeded) << All(ends);
+    }
+  }
+}
+
+TEST_F(NcclFaultTest, ALateRankIsWaitedFor) {
+  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+    const std::vector<End> ends = Run(i, AgreementOf(i), [&](int64_t r, Rank& rank) {
+      if (r == i % kRanks) std::this_thread::sleep_for(kTimeout / 10);
+      return rank.Run("f32[8]", "P,R", "R,R");
+    });
+    for (const End& end : ends) EXPECT_TRUE(end.status.ok()) << All(ends);
+  }
+}
+
+// As seen from its peers, a process that was killed: its device does nothing more. Once: what was
+// left on it stays there. Processes are killed by worker_test.sh.
+TEST_F(NcclFaultTest, ADeviceThatStops) {
+  constexpr int64_t kDead = 2;
+  const std::vector<End> ends = Run(0, Agreement::kOff, [&](int64_t r, Rank& rank) {
+    if (r == kDead) TheFake()->kill_device(static_cast<int>(r));
+    return rank.Run("f32[8]", "P,P", "R,R");
+  });
+  TheFake()->revive_device(static_cast<int>(kDead));
+  ExpectInTime(ends);
+  for (const End& end : ends) EXPECT_FALSE(end.status.ok()) << All(ends);
+}
+
+}  // namespace
+}  // namespace meshift

@@ -1,0 +1,17 @@
+#!/bin/bash
+# One of four ranks is killed, another one each time: the three others end with an error in time.
+#
+#   kill_test.sh TORCHRUN_SH KILL_WORKER       # MESHIFT_FAULT_ROUNDS: how often
+set -u
+rounds=${MESHIFT_FAULT_ROUNDS:-4}
+for ((round = 0; round < rounds; ++round)); do
+  output=$("$1" 4 "$2" $((round % 4)) 2>&1)
+  survivors=$(grep -c '^survivor ' <<< "$output")
+  if ((survivors != 3)); then
+    echo "round $round: $survivors survivors, not 3:"
+    echo "$output"
+    exit 1
+  fi
+  if ((round < 4)); then grep '^survivor ' <<< "$output"; fi
+done
+echo "$rounds rounds"

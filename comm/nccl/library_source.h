@@ -1,0 +1,16 @@
+// Where NCCL is looked for: by the engine, and by those that only ask for its version.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Load(kNcclLibrarySource));
+#ifndef MESHIFT_COMM_NCCL_LIBRARY_SOURCE_H_
+#define MESHIFT_COMM_NCCL_LIBRARY_SOURCE_H_
+
+#include "comm/shared_library.h"
+
+namespace meshift {
+
+inline constexpr SharedLibrary::Source kNcclLibrarySource = {
+    .what = "NCCL", .file = "libnccl.so.2", .variable = "MESHIFT_NCCL_LIBRARY"};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_NCCL_LIBRARY_SOURCE_H_

@@ -1,0 +1,15 @@
+// What stands for nccl_start.cc in a build without CUDA.
+#include <cuda_absence.h>
+
+#include "base/status.h"
+#include "comm/nccl/nccl_start.h"
+
+namespace meshift {
+
+std::string NcclAbsence() { return kCudaAbsence; }
+
+absl::StatusOr<std::unique_ptr<Engine>> StartNcclEngine(Bootstrap*) {
+  return Unimplemented("the NCCL engine is not in this build: {}", NcclAbsence());
+}
+
+}  // namespace meshift

@@ -1,0 +1,107 @@
+#include "comm/nccl/streams.h"
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/nccl/device.h"
+#include "comm/nccl/job.h"
+
+namespace meshift {
+
+absl::StatusOr<std::unique_ptr<NcclStream>> NcclStream::Create(std::shared_ptr<NcclJob> job) {
+  const Device::Scope scope(job->device());
+  CUstream stream = nullptr;
+  MESHIFT_RETURN_IF_ERROR(job->device().driver().StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  return std::make_unique<NcclStream>(std::move(job), stream, /*lent=*/false);
+}
+
+NcclStream::NcclStream(std::shared_ptr<NcclJob> job, CUstream stream, bool lent)
+    : job_(std::move(job)), lent_(lent) {
+  state_->handle = stream;
+}
+
+NcclStream::~NcclStream() {
+  if (!lent_) Synchronize().IgnoreError();
+  state_->alive.store(false);
+  if (lent_) return;
+  const Device::Scope scope(job_->device());
+  job_->device().driver().StreamDestroy(state_->handle).IgnoreError();
+}
+
+absl::StatusOr<NcclStream*> NcclStream::Of(Stream& stream, const NcclJob& job) {
+  auto* own = dynamic_cast<NcclStream*>(&stream);
+  if (own == nullptr || own->job_.get() != &job) {
+    return InvalidArgument("the stream belongs to another engine than that of rank {}", job.rank());
+  }
+  return own;
+}
+
+absl::Status NcclStream::Synchronize() const {
+  Device& device = job_->device();
+  const Device::Scope scope(device);
+  MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(handle()));
+  if (capture != 0) {
+    return FailedPrecondition("a stream that is being captured cannot be waited for");
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const CUevent event, device.TakeEvent(/*timed=*/false));
+  absl::Status status = device.driver().EventRecord(event, handle());
+  if (status.ok()) status = job_->Await(event);
+  device.GiveEvent(event, /*timed=*/false);
+  return status;
+}
+
+absl::StatusOr<std::shared_ptr<NcclEvent>> NcclEvent::Create(std::shared_ptr<NcclJob> job) {
+  Device& device = job->device();
+  const Device::Scope scope(device);
+  MESHIFT_ASSIGN_OR_RETURN(const CUevent event, device.TakeEvent(device.timed()));
+  return std::make_shared<NcclEvent>(std::move(job), event);
+}
+
+NcclEvent::~NcclEvent() { job_->device().GiveEvent(event_, job_->device().timed()); }
+
+absl::Status NcclEvent::Record(const NcclStream& stream) {
+  Device& device = job_->device();
+  const Device::Scope scope(device);
+  MESHIFT_ASSIGN_OR_RETURN(capture_, device.CaptureOf(stream.handle()));
+  base_ = captured() ? nullptr : device.Clock();
+  stream_ = stream.state();
+  return device.driver().EventRecord(event_, stream.handle());
+}
+
+absl::Status NcclEvent::Delay(const NcclStream& stream) const {
+  if (stream_ == nullptr) return InvalidArgument("the event was not recorded");
+  Device& device = job_->device();
+  const Device::Scope scope(device);
+  MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(stream.handle()));
+  if (capture != capture_) {
+    // A stream becomes part of a capture by waiting for an event of it, as long as it lasts.
+    if (capture != 0 || !stream_->alive.load()) return absl::OkStatus();
+    MESHIFT_ASSIGN_OR_RETURN(const uint64_t now, device.CaptureOf(stream_->handle));
+    if (now != capture_) return absl::OkStatus();
+  }
+  return device.driver().StreamWaitEvent(stream.handle(), event_, 0);
+}
+
+int64_t NcclEvent::ReachedNs() const {
+  if (base_ == nullptr) return -1;
+  const Device::Scope scope(job_->device());
+  return job_->device().ReachedNs(*base_, event_);
+}
+
+absl::StatusOr<std::unique_ptr<NcclBuffer>> NcclBuffer::Create(std::shared_ptr<NcclJob> job,
+                                                               int64_t bytes) {
+  if (bytes < 0) return InvalidArgument("{} bytes to allocate are negative", bytes);
+  const Device::Scope scope(job->device());
+  absl::StatusOr<CUdeviceptr> memory = job->device().Allocate(bytes);
+  if (!memory.ok()) {
+    return Annotate(memory.status(), fmt::format("rank {}", job->rank()));
+  }
+  return std::make_unique<NcclBuffer>(std::move(job), *memory, bytes);
+}
+
+}  // namespace meshift

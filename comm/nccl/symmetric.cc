@@ -1,0 +1,55 @@
+#include "comm/nccl/symmetric.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/nccl/device.h"
+#include "comm/nccl/nccl_library.h"
+
+namespace meshift {
+
+absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> NcclSymmetricBuffer::Create(
+    std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group, int64_t number, int64_t bytes) {
+  const Device::Scope scope(job->device());
+  void* data = nullptr;
+  const NcclLibrary& nccl = job->nccl();
+  const absl::Status status =
+      nccl.Check(nccl.MemAlloc(&data, static_cast<size_t>(bytes)), "ncclMemAlloc");
+  if (!status.ok()) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} bytes of symmetric memory: {}", bytes, Message(status)));
+  }
+  return std::unique_ptr<NcclSymmetricBuffer>(
+      new NcclSymmetricBuffer(std::move(job), std::move(group), number, data, bytes));
+}
+
+absl::Status NcclSymmetricBuffer::Register() {
+  MESHIFT_ASSIGN_OR_RETURN(window_, job_->RegisterWindow(*group_, data_, bytes_));
+  registered_ = true;
+  return absl::OkStatus();
+}
+
+NcclSymmetricBuffer::~NcclSymmetricBuffer() {
+  if (registered_ && !job_->DropWindow(*group_, window_)) return;
+  if (!job_->Health().ok()) return;
+  const Device::Scope scope(job_->device());
+  job_->nccl().MemFree(data_);  // its result says nothing that could be helped
+}
+
+std::string WhyNoWindows(const NcclLibrary& nccl, const NcclGroup& group) {
+  if (nccl.MemAlloc == nullptr || nccl.MemFree == nullptr || nccl.CommWindowRegister == nullptr ||
+      nccl.CommWindowDeregister == nullptr) {
+    return fmt::format("NCCL {} has no ncclMemAlloc or no ncclCommWindowRegister",
+                       nccl.VersionText());
+  }
+  if (!group.may_split) {
+    return fmt::format("the communicator of {} was lent without permission to split it",
+                       group.ToString());
+  }
+  return "";
+}
+
+}  // namespace meshift

@@ -1,0 +1,59 @@
+// Symmetric memory of the NCCL engine: memory of ncclMemAlloc, registered with a communicator. Not
+// a public header.
+#ifndef MESHIFT_COMM_NCCL_SYMMETRIC_H_
+#define MESHIFT_COMM_NCCL_SYMMETRIC_H_
+
+#include <nccl.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/nccl/job.h"
+#include "comm/symmetric_memory.h"
+
+namespace meshift {
+
+class NcclSymmetricBuffer final : public SymmetricBuffer {
+ public:
+  // Allocates; Register comes next. RESOURCE_EXHAUSTED where there is no memory.
+  static absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> Create(
+      std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group, int64_t number,
+      int64_t bytes);
+  // Waits for the group's work so far, deregisters, and frees. Memory of a group that has failed
+  // stays: its work may never end.
+  ~NcclSymmetricBuffer() override;
+
+  // Collective.
+  absl::Status Register();
+
+  void* data() const override { return data_; }
+  int64_t size_bytes() const override { return bytes_; }
+  const NcclGroup* group() const { return group_.get(); }
+
+ private:
+  NcclSymmetricBuffer(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group,
+                      int64_t number, void* data, int64_t bytes)
+      : SymmetricBuffer(number),
+        job_(std::move(job)),
+        group_(std::move(group)),
+        data_(data),
+        bytes_(bytes) {}
+
+  const std::shared_ptr<NcclJob> job_;
+  const std::shared_ptr<NcclGroup> group_;
+  void* const data_;
+  const int64_t bytes_;
+  bool registered_ = false;
+  ncclWindow_t window_ = nullptr;
+};
+
+// Why this rank can register nothing with this group; empty where it can.
+std::string WhyNoWindows(const NcclLibrary& nccl, const NcclGroup& group);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_NCCL_SYMMETRIC_H_

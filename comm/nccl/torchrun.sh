@@ -1,0 +1,29 @@
+#!/bin/bash
+# Starts a command as N ranks on this host, with the variables that torchrun sets; on the stand-in libraries, where these are given as
+# data. Prints what each says; fails where one does.
+#
+#   torchrun.sh N COMMAND [ARGUMENT...]
+set -u
+n=$1
+shift
+export MESHIFT_CUDA_LIBRARY=${MESHIFT_CUDA_LIBRARY:-testing/fake_gpu/libfake_cuda.so}
+export MESHIFT_NCCL_LIBRARY=${MESHIFT_NCCL_LIBRARY:-testing/fake_gpu/libfake_nccl.so}
+export WORLD_SIZE=$n LOCAL_WORLD_SIZE=$n MASTER_ADDR=127.0.0.1
+# Of a range that the kernel does not give to others.
+MASTER_PORT=$((15000 + (RANDOM * 32768 + RANDOM) % 15000))
+export MASTER_PORT
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+pids=()
+for ((rank = 0; rank < n; ++rank)); do
+  RANK=$rank LOCAL_RANK=$rank timeout 120 "$@" > "$logs/$rank" 2>&1 &
+  pids+=($!)
+done
+code=0
+for ((rank = 0; rank < n; ++rank)); do
+  wait "${pids[$rank]}" || code=$?
+done
+for ((rank = 0; rank < n; ++rank)); do
+  cat "$logs/$rank"
+done
+exit $code

@@ -1,0 +1,153 @@
+#include "comm/plan_cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/merge_programs.h"
+#include "placement/placement.h"
+#include "planner/capabilities.h"
+#include "planner/plan.h"
+#include "planner/verifier.h"
+
+namespace meshift::run_internal {
+namespace {
+
+// "plan 5c1f...: f32[8] on a=2 as P -> R"
+std::string TextOf(const Plan& plan) {
+  const Sharding& from = plan.from();
+  const Sharding& to = plan.to();
+  const std::string dtype =
+      from.dtype() == to.dtype() ? "" : fmt::format("{} as ", to.tensor().ToString());
+  return fmt::format("plan {}: {} -> {}{}", plan.fingerprint().ToString(), from.ToString(), dtype,
+                     to.PlacementsText());
+}
+
+// A plan may keep its promise by what another engine's own reductions do.
+absl::Status CheckEngine(const Plan& plan, const EngineCapabilities& engine) {
+  if (plan.kept() != Reproducibility::kBatchInvariant) return absl::OkStatus();
+  const bool native = std::any_of(plan.steps().begin(), plan.steps().end(), [](const Step& step) {
+    return IsReduction(step.op) && step.reduce_order == ReduceOrder::kAny &&
+           !IsExact(*step.reduce_op, step.after.dtype());
+  });
+  if (!native) return absl::OkStatus();
+  for (const auto& [name, value] : plan.inputs().options) {
+    if (name != "native_invariance" || value == Name(engine.native_invariance) ||
+        engine.native_invariance == NativeInvariance::kReduceScatter) {
+      continue;
+    }
+    return FailedPrecondition(
+        "plan {} is batch-invariant where the engine's own reductions are ({}); of engine {} none "
+        "but '{}' are known to be",
+        plan.fingerprint().ToString(), value, engine.name(), Name(engine.native_invariance));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const PlanKey& what) {
+  if (const auto* found = made_.Find(what)) {
+    ++stats_.plans_reused;
+    return *found;
+  }
+  PlannerOptions options = options_;
+  options.reduce_dtype = what.reduce_dtype;
+  MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakePlan(*what.from, *what.to, options));
+  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PreparedPlan> prepared, Make(plan));
+  const PlanKey key{&prepared->plan.from(), &prepared->plan.to(), what.reduce_dtype};
+  return *made_.Insert(key, std::move(prepared));
+}
+
+absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const Plan& plan) {
+  const FingerprintKey key{plan.fingerprint()};
+  // Equal fingerprints mean equal steps, but not equal totals: those of another plan are not
+  // verified.
+  if (const auto* found = brought_.Find(key); found != nullptr && (*found)->plan == plan) {
+    ++stats_.plans_reused;
+    return *found;
+  }
+  if (verify_) {
+    const Verdict verdict = Verify(plan);
+    if (!verdict.ok()) {
+      const PlanFault& fault = *verdict.fault;
+      const std::string where = fault.step ? fmt::format("step {}: ", *fault.step) : "";
+      return InvalidArgument("plan {} breaks rule {}: {}{}", plan.fingerprint().ToString(),
+                             fault.rule, where, fault.message);
+    }
+  }
+  MESHIFT_RETURN_IF_ERROR(CheckEngine(plan, options_.engine));
+  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PreparedPlan> prepared, Make(plan));
+  return *brought_.Insert(key, std::move(prepared));
+}
+
+std::shared_ptr<BoundProgram> PlanCache::Add(Program program) {
+  auto bound = std::make_shared<BoundProgram>(std::move(program));
+  bound->id = next_id_++;
+  return bound;
+}
+
+absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Make(const Plan& plan) {
+  MESHIFT_RETURN_IF_ERROR(check_mesh_(plan.from().mesh()));
+  MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, rank_));
+  ++stats_.plans_made;
+  return std::make_shared<PreparedPlan>(
+      PreparedPlan{.plan = plan,
+                   .text = std::make_shared<const std::string>(TextOf(plan)),
+                   .traits = CoalesceTraitsOf(plan, coalesce_bytes_),
+                   .source_shape = plan.from().LocalBox(rank_).size,
+                   .target_shape = plan.to().LocalBox(rank_).size,
+                   .program = Add(std::move(program))});
+}
+
+absl::StatusOr<std::shared_ptr<BoundProgram>> PlanCache::ProgramOf(PreparedPlan& prepared,
+                                                                   const LoweringOptions& layouts) {
+  if (layouts == LoweringOptions{}) return prepared.program;
+  if (const auto* found = prepared.others.Find({layouts})) return *found;
+  MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(prepared.plan, rank_, layouts));
+  ++stats_.programs_made;
+  return *prepared.others.Insert({layouts}, Add(std::move(program)));
+}
+
+absl::StatusOr<std::shared_ptr<MergedCall>> PlanCache::Merge(
+    absl::Span<const std::shared_ptr<PreparedPlan>> plans,
+    absl::Span<const std::shared_ptr<BoundProgram>> programs) {
+  ids_.clear();
+  for (const std::shared_ptr<BoundProgram>& program : programs) ids_.push_back(program->id);
+  if (const auto* found = merged_.Find(ids_)) return *found;
+
+  auto call = std::make_shared<MergedCall>();
+  std::vector<const CoalesceTraits*> traits;
+  std::string fingerprints;
+  for (const std::shared_ptr<PreparedPlan>& plan : plans) {
+    traits.push_back(&plan->traits);
+    fingerprints += plan->plan.fingerprint().ToString() + "\n";
+  }
+  call->fingerprint = Fingerprint::Of(fingerprints);
+  call->text = std::make_shared<const std::string>(
+      fmt::format("{} plans in one call, the first {}", plans.size(), *plans[0]->text));
+  for (std::vector<int>& run : Coalesce(traits, SaturatingMul(coalesce_bytes_, kMergedPlans))) {
+    MergedCall::Part part{.program = programs[run[0]],
+                          .mesh = plans[run[0]]->plan.from().mesh(),
+                          .tensors = std::move(run),
+                          .workspace_offset = call->workspace_bytes};
+    if (part.tensors.size() > 1) {
+      std::vector<MergePart> parts;
+      for (const int i : part.tensors) {
+        parts.push_back({.program = &programs[i]->program, .calls = plans[i]->traits.steps});
+      }
+      MESHIFT_ASSIGN_OR_RETURN(Program program, MergePrograms(parts));
+      ++stats_.programs_made;
+      part.program = Add(std::move(program));
+    }
+    call->workspace_bytes += RoundUp(part.program->program.workspace_bytes, kWorkspaceAlignment);
+    call->parts.push_back(std::move(part));
+  }
+  return *merged_.Insert(ids_, std::move(call));
+}
+
+}  // namespace meshift::run_internal

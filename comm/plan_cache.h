@@ -1,0 +1,171 @@
+// The plans of a redistributor, ready to run on its rank. Internal.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto prepared, cache.Find({&from, &to, reduce_dtype}));
+//   MESHIFT_ASSIGN_OR_RETURN(auto program, cache.ProgramOf(*prepared, layouts));
+//
+// Plans, lowers and verifies; makes no groups, so that what is refused has changed nothing. For one
+// thread at a time.
+#ifndef MESHIFT_COMM_PLAN_CACHE_H_
+#define MESHIFT_COMM_PLAN_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/coalesce.h"
+#include "comm/communicator.h"
+#include "comm/executor.h"
+#include "comm/lanes.h"
+#include "comm/lowering.h"
+#include "comm/lru_cache.h"
+#include "comm/program.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
+
+namespace meshift::run_internal {
+
+// A program, and what it runs with, which the caller adds before it runs for the first time.
+struct BoundProgram {
+  explicit BoundProgram(Program p) : program(std::move(p)) {}
+  const Program program;
+  uint64_t id = 0;  // of this cache, never used again
+  bool is_bound = false;
+  std::vector<Communicator*> communicators;  // one per group
+  std::vector<ProgramPart> parts;
+  Lane* first_lane = nullptr;  // of the first part
+};
+
+// Layouts as a key of a cache.
+struct LayoutsKey {
+  LoweringOptions layouts;
+  friend bool operator==(const LayoutsKey&, const LayoutsKey&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const LayoutsKey& k) {
+    return H::combine(std::move(h), k.layouts.source_strides, k.layouts.target_strides,
+                      k.layouts.one_buffer, k.layouts.consume_source);
+  }
+};
+
+// A plan that is ready to run on this rank.
+struct PreparedPlan {
+  static constexpr size_t kMaxLayouts = 64;  // besides row-major
+
+  Plan plan;
+  // For people: the fingerprint, and from what to what.
+  std::shared_ptr<const std::string> text;
+  CoalesceTraits traits;
+  Shape source_shape;  // of this rank's local tensors
+  Shape target_shape;
+  std::shared_ptr<BoundProgram> program;  // for row-major tensors
+  LruCache<LayoutsKey, std::shared_ptr<BoundProgram>> others{kMaxLayouts};
+};
+
+// Several plans in one call.
+struct MergedCall {
+  struct Part {
+    std::shared_ptr<BoundProgram> program;
+    DeviceMesh mesh;               // of one of its plans
+    std::vector<int> tensors;      // numbers in the call; of the program in this order
+    int64_t workspace_offset = 0;  // in a workspace of the whole call
+  };
+  std::vector<Part> parts;
+  int64_t workspace_bytes = 0;
+  Fingerprint fingerprint;
+  std::shared_ptr<const std::string> text;  // for people
+};
+
+// Looks up what to plan without copying shardings. An entry's key points into its plan.
+struct PlanKey {
+  const Sharding* from;
+  const Sharding* to;
+  std::optional<DType> reduce_dtype;
+  friend bool operator==(const PlanKey& a, const PlanKey& b) {
+    return *a.from == *b.from && *a.to == *b.to && a.reduce_dtype == b.reduce_dtype;
+  }
+  template <typename H>
+  friend H AbslHashValue(H h, const PlanKey& k) {
+    return H::combine(std::move(h), *k.from, *k.to, k.reduce_dtype);
+  }
+};
+
+struct FingerprintKey {
+  Fingerprint fingerprint;
+  friend bool operator==(const FingerprintKey&, const FingerprintKey&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const FingerprintKey& k) {
+    return H::combine(std::move(h), k.fingerprint.high, k.fingerprint.low);
+  }
+};
+
+struct PlanCacheStats {
+  int64_t plans_made = 0;
+  int64_t plans_reused = 0;
+  int64_t programs_made = 0;
+};
+
+class PlanCache {
+ public:
+  // `options`: of planning; their reduce_dtype is not looked at. `coalesce_bytes`: for
+  // CoalesceTraitsOf. `check_mesh`: of new plans.
+  PlanCache(int64_t rank, PlannerOptions options, bool verify, int64_t max_plans,
+            int64_t coalesce_bytes, std::function<absl::Status(const DeviceMesh&)> check_mesh)
+      : rank_(rank),
+        options_(std::move(options)),
+        coalesce_bytes_(coalesce_bytes),
+        check_mesh_(std::move(check_mesh)),
+        verify_(verify),
+        made_(static_cast<size_t>(max_plans)),
+        brought_(static_cast<size_t>(max_plans)) {}
+
+  // The plan for two shardings, made where it is not here.
+  absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const PlanKey& what);
+  // A plan that the caller brings, verified where it is not here.
+  absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const Plan& plan);
+  // Its program for tensors of these layouts.
+  absl::StatusOr<std::shared_ptr<BoundProgram>> ProgramOf(PreparedPlan& prepared,
+                                                          const LoweringOptions& layouts);
+  // Several plans in one call: of programs of this cache, and the tensors' plans.
+  absl::StatusOr<std::shared_ptr<MergedCall>> Merge(
+      absl::Span<const std::shared_ptr<PreparedPlan>> plans,
+      absl::Span<const std::shared_ptr<BoundProgram>> programs);
+
+  size_t size() const { return made_.size() + brought_.size(); }
+  const PlanCacheStats& stats() const { return stats_; }
+
+ private:
+  static constexpr size_t kMaxMerged = 64;
+  // What a program may merge beyond what one plan may have without staying alone.
+  static constexpr int64_t kMergedPlans = 8;
+  using Ids = std::vector<uint64_t>;
+
+  absl::StatusOr<std::shared_ptr<PreparedPlan>> Make(const Plan& plan);
+  std::shared_ptr<BoundProgram> Add(Program program);
+
+  const int64_t rank_;
+  const PlannerOptions options_;
+  const int64_t coalesce_bytes_;
+  const std::function<absl::Status(const DeviceMesh&)> check_mesh_;
+  const bool verify_;
+  LruCache<PlanKey, std::shared_ptr<PreparedPlan>> made_;
+  LruCache<FingerprintKey, std::shared_ptr<PreparedPlan>> brought_;
+  uint64_t next_id_ = 0;
+  Ids ids_;  // of the call that is being looked up
+  LruCache<Ids, std::shared_ptr<MergedCall>> merged_{kMaxMerged};
+  PlanCacheStats stats_;
+};
+
+}  // namespace meshift::run_internal
+
+#endif  // MESHIFT_COMM_PLAN_CACHE_H_

@@ -1,0 +1,18 @@
+// Counts what a thread allocates on the heap. For tests: linking it replaces operator new.
+//
+//   const int64_t before = NumAllocations();
+//   ...
+//   EXPECT_EQ(NumAllocations(), before);
+#ifndef MESHIFT_COMM_TESTING_ALLOCATION_COUNT_H_
+#define MESHIFT_COMM_TESTING_ALLOCATION_COUNT_H_
+
+#include <cstdint>
+
+namespace meshift {
+
+// By operator new, on the calling thread, since it began.
+int64_t NumAllocations();
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_TESTING_ALLOCATION_COUNT_H_

@@ -1,0 +1,40 @@
+// Prints two courses of a loss side by side, and says whether one follows the other.
+#ifndef MESHIFT_EXAMPLES_TRAIN_MLP_REPORT_H_
+#define MESHIFT_EXAMPLES_TRAIN_MLP_REPORT_H_
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+
+namespace meshift {
+
+// An error where the losses are further apart than sums of f32 in another order explain, or where
+// nothing was learned.
+inline absl::Status Report(const std::vector<float>& sharded, const std::vector<float>& alone) {
+  constexpr float kTolerance = 1e-4F;  // relative; what is seen is 1e-6
+  if (sharded.size() != alone.size() || alone.empty()) {
+    return Internal("{} losses beside {}", sharded.size(), alone.size());
+  }
+  fmt::print("step  sharded   alone\n");
+  float apart = 0;
+  for (size_t i = 0; i < alone.size(); ++i) {
+    if (i % 10 == 0 || i + 1 == alone.size()) {
+      fmt::print("{:4}  {:.6f}  {:.6f}\n", i, sharded[i], alone[i]);
+    }
+    apart = std::max(apart, std::abs(sharded[i] - alone[i]) / alone[i]);
+  }
+  if (!(apart <= kTolerance)) return Internal("the losses are {} apart, relatively", apart);
+  if (!(sharded.back() < sharded.front() / 2)) return Internal("the loss does not fall");
+  fmt::print("the losses agree\n");
+  return absl::OkStatus();
+}
+
+}  // namespace meshift
+
+#endif  // MESHIFT_EXAMPLES_TRAIN_MLP_REPORT_H_

@@ -1,0 +1,55 @@
+// Trains a small network, a process per rank; rank 0 prints the loss beside that of a training
+// without ranks.
+//
+//   mpirun -n 6 bazel-bin/examples/train_mlp/train_mlp_mpi data=3,tensor=2
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/control/bootstrap.h"
+#include "comm/mpi/mpi_engine.h"
+#include "comm/mpi/mpi_session.h"
+#include "examples/train_mlp/report.h"
+#include "examples/train_mlp/train.h"
+
+namespace meshift {
+namespace {
+
+absl::Status Main(const TrainOptions& options) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Bootstrap> bootstrap, MpiBootstrap());
+  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
+                           CreateMpiEngine({.control = bootstrap->control()}));
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<float> losses, Train(engine.get(), options));
+  // Every rank has the same losses, bit for bit.
+  std::string text;
+  for (const float loss : losses) text += fmt::format("{:a} ", loss);
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, bootstrap->Exchange(text));
+  for (const std::string& other : all) {
+    if (other != text) return Internal("ranks hold different losses");
+  }
+  const absl::Status status =
+      engine->rank() == 0 ? Report(losses, TrainAlone(options)) : absl::OkStatus();
+  // Rank 0 has the hub, and goes last.
+  MESHIFT_RETURN_IF_ERROR(bootstrap->Exchange("").status());
+  return status;
+}
+
+}  // namespace
+}  // namespace meshift
+
+int main(int argc, char** argv) {
+  meshift::TrainOptions options;
+  if (argc > 1) options.mesh = argv[1];
+  const auto session = meshift::MpiSession::Start();
+  const absl::Status status = session.ok() ? meshift::Main(options) : session.status();
+  if (status.ok()) return 0;
+  fmt::print(stderr, "{}\n", status.ToString());
+  std::fflush(nullptr);
+  if (session.ok()) meshift::MpiSession::Leave(1);
+  return 1;
+}

@@ -1,0 +1,320 @@
+// Collectives made of messages: all_to_all, permute, exchange.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
+#include "base/checked_math.h"
+#include "planner/cost.h"
+#include "planner/cost_cuts.h"
+#include "planner/geometry.h"
+
+namespace meshift {
+
+using cost_internal::CommonBeginning;
+using cost_internal::Has;
+using cost_internal::IsRaggedBehind;
+
+namespace {
+
+// Coordinates of one mesh dim that are looked at for the worst rank of an exchange.
+constexpr int64_t kMaxCoordinates = 16;
+
+// One tensor dim on which something moves, for one length of the parent box along it. Pieces are in
+// ascending order; a piece's index is the row-major index of its cuts' coordinates.
+class MovedDim {
+ public:
+  using Dims = absl::InlinedVector<int, kMaxStateDims>;
+  using List = absl::InlinedVector<Interval, 8>;  // as many pieces as small groups have
+  using Counts = absl::InlinedVector<int64_t, 8>;
+
+  // The cuts before and after, of which the first `common` do not move. `spread`: the mesh dims
+  // whose coordinates a sender's receivers may differ in.
+  MovedDim(const Problem& problem, const CutLists::List& before, const CutLists::List& after,
+           int common, DimMask spread, int64_t extent)
+      : problem_(problem),
+        before_(before.dims.begin() + common, before.dims.begin() + before.size),
+        after_(after.dims.begin() + common, after.dims.begin() + after.size) {
+    for (int d : after_) {
+      if (!Has(spread, d)) fixed_.push_back(d);
+    }
+    old_pieces_ = Pieces(before, common, extent);
+    new_pieces_ = Pieces(after, common, extent);
+    const List& old_pieces = old_pieces_;
+    const List& new_pieces = new_pieces_;
+    const int64_t num_fixed = NumPieces(fixed_);
+    sent_.resize(old_pieces.size() * num_fixed);
+    sent_messages_.resize(old_pieces.size() * num_fixed);
+    received_messages_.resize(new_pieces.size());
+    for (size_t b = 0, a = 0; b < old_pieces.size() && a < new_pieces.size();) {
+      if (const int64_t overlap = Overlap(old_pieces[b], new_pieces[a]); overlap > 0) {
+        longest_ = std::max(longest_, overlap);
+        splits_old_ |= overlap < old_pieces[b].Length();
+        splits_new_ |= overlap < new_pieces[a].Length();
+        const size_t at = b * num_fixed + FixedIndex(static_cast<int64_t>(a));
+        sent_[at] += overlap;
+        ++sent_messages_[at];
+        ++received_messages_[a];
+      }
+      // On to the next of whichever ends first; of both, as long as there is an old one.
+      const bool both = old_pieces[b].end == new_pieces[a].end && b + 1 < old_pieces.size();
+      if (old_pieces[b].end < new_pieces[a].end || both) {
+        ++b;
+      } else {
+        ++a;
+      }
+    }
+  }
+
+  const Dims& before() const { return before_; }
+  const Dims& after() const { return after_; }
+  int64_t longest() const { return longest_; }  // that a message is along this dim
+  // Whether some message has less than the piece before it is from, the piece after it is for.
+  bool splits_old() const { return splits_old_; }
+  bool splits_new() const { return splits_new_; }
+
+  // For the rank at these coordinates, along this dim: its piece before, its piece after, what both
+  // have in common, and how much of the former receivers take, in how many parts.
+  struct View {
+    int64_t before, after, own, sent, sent_messages, received_messages;
+  };
+  View At(const std::array<int64_t, kMaxStateDims>& at) const {
+    const size_t b = Index(before_, at);
+    const size_t a = Index(after_, at);
+    const size_t s = b * NumPieces(fixed_) + Index(fixed_, at);
+    return {old_pieces_[b].Length(),
+            new_pieces_[a].Length(),
+            Overlap(old_pieces_[b], new_pieces_[a]),
+            sent_[s],
+            sent_messages_[s],
+            received_messages_[a]};
+  }
+
+ private:
+  int64_t NumPieces(const Dims& dims) const {
+    int64_t count = 1;
+    for (int d : dims) count *= problem_.size(d);
+    return count;
+  }
+  size_t Index(const Dims& dims, const std::array<int64_t, kMaxStateDims>& at) const {
+    int64_t index = 0;
+    for (int d : dims) index = index * problem_.size(d) + at[d];
+    return static_cast<size_t>(index);
+  }
+  // Of the new piece `index`: the index over fixed_.
+  size_t FixedIndex(int64_t index) const {
+    if (fixed_.empty()) return 0;
+    std::array<int64_t, kMaxStateDims> at = {};
+    for (size_t i = after_.size(); i-- > 0;) {
+      at[after_[i]] = index % problem_.size(after_[i]);
+      index /= problem_.size(after_[i]);
+    }
+    return Index(fixed_, at);
+  }
+  List Pieces(const CutLists::List& list, int first, int64_t extent) const {
+    List pieces = {{0, extent}};
+    for (int i = first; i < list.size; ++i) {
+      const int64_t n = problem_.size(list[i]);
+      List next;
+      next.reserve(pieces.size() * n);
+      for (const Interval& piece : pieces) {
+        if (i == 0 && list.outermost != CutSizes::kCeil) {
+          for (int64_t j = 0; j < n; ++j) next.push_back(Cut(problem_, list, i, piece, j));
+          continue;
+        }
+        const int64_t chunk = CeilDiv(piece.Length(), n);
+        for (int64_t begin = piece.begin; begin < piece.end; begin += chunk) {
+          next.push_back({begin, std::min(piece.end, begin + chunk)});
+        }
+        next.resize((&piece - pieces.data() + 1) * n, {piece.end, piece.end});
+      }
+      pieces = std::move(next);
+    }
+    return pieces;
+  }
+
+  const Problem& problem_;
+  Dims before_;
+  Dims after_;
+  Dims fixed_;  // of after_: where a sender's receivers share its coordinate
+  List old_pieces_;
+  List new_pieces_;
+  Counts sent_;  // by old piece and fixed coordinates
+  Counts sent_messages_;
+  Counts received_messages_;  // by new piece
+  int64_t longest_ = 0;
+  bool splits_old_ = false;
+  bool splits_new_ = false;
+};
+
+// Coordinates of a mesh dim that are looked at: of a large one the ends and the middle, or all.
+absl::InlinedVector<int64_t, kMaxCoordinates> WorthALook(int64_t n, bool all) {
+  absl::InlinedVector<int64_t, kMaxCoordinates> list;
+  for (int64_t i = 0; i < n; ++i) {
+    if (n > kMaxCoordinates && i == 4 && !all) {
+      list.push_back(n / 2);
+      i = n - 4;
+    }
+    list.push_back(i);
+  }
+  return list;
+}
+
+// Calls fn() with every combination of those coordinates of `dims` in *at.
+template <typename Fn>
+void ForEachCoordinate(const Problem& problem, absl::Span<const int> dims, bool all,
+                       std::array<int64_t, kMaxStateDims>* at, const Fn& fn) {
+  absl::InlinedVector<absl::InlinedVector<int64_t, kMaxCoordinates>, 4> lists;
+  for (int d : dims) lists.push_back(WorthALook(problem.size(d), all));
+  absl::InlinedVector<size_t, kMaxStateDims> index(dims.size(), 0);
+  for (size_t i = 0; i < dims.size(); ++i) (*at)[dims[i]] = lists[i][0];
+  while (true) {
+    fn();
+    size_t i = dims.size();
+    while (i > 0 && ++index[i - 1] == lists[i - 1].size()) {
+      --i;
+      index[i] = 0;
+      (*at)[dims[i]] = lists[i][0];
+    }
+    if (i == 0) return;
+    (*at)[dims[i - 1]] = lists[i - 1][index[i - 1]];
+  }
+}
+
+}  // namespace
+
+// The worst rank's messages of an all_to_all, a permute or an exchange.
+//
+// Along one tensor dim a rank's interval depends on the coordinates of that dim's cuts alone, so a
+// box's volume is a product over tensor dims, and so is a sum over all receivers whose coordinates
+// vary freely. Only the rank itself is enumerated: its coordinates on the moving dims, and the
+// lengths that the parent box can have.
+void CostModel::MeasureMessages(StepOp op, const State& before, const State& after,
+                                Traffic* traffic) const {
+  const CutLists cuts_before = problem_.Cuts(before);
+  const CutLists cuts_after = problem_.Cuts(after);
+  const CutLists parent = CommonBeginning(problem_, cuts_before, cuts_after);
+  DimMask cut_before = 0;  // moving cuts before the step: other coordinates are other holders
+  DimMask cut_after = 0;
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    if (problem_.extent(k) == 0) return;
+    for (int i = parent.of[k].size; i < cuts_before.of[k].size; ++i) {
+      cut_before |= DimMask{1} << cuts_before.of[k][i];
+    }
+    for (int i = parent.of[k].size; i < cuts_after.of[k].size; ++i) {
+      cut_after |= DimMask{1} << cuts_after.of[k][i];
+    }
+  }
+  // Times the items along tensor dims that nothing moves.
+  int64_t still = problem_.item_bytes(before.stage());
+  absl::InlinedVector<absl::InlinedVector<MovedDim, 2>, 4> moved;  // by tensor dim and extent
+  const bool packs = op != StepOp::kPermute;
+  bool long_before = false;  // messages have more than one index along some dim before k
+  bool ragged = false;       // the worst rank may be anywhere
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    const CutLists::List& list_before = cuts_before.of[k];
+    const CutLists::List& list_after = cuts_after.of[k];
+    const int common = parent.of[k].size;
+    const Extents extents = ExtentsAfter(problem_, k, parent);
+    if (list_before.size == common && list_after.size == common) {
+      still *= extents.front();
+      long_before |= extents.front() > 1;
+      continue;
+    }
+    ragged |= IsRaggedBehind(parent.of[k], list_before) || IsRaggedBehind(parent.of[k], list_after);
+    moved.emplace_back();
+    bool is_long = false;
+    for (int64_t extent : extents) {
+      const MovedDim& dim =
+          moved.back().emplace_back(problem_, list_before, list_after, common, cut_before, extent);
+      is_long |= dim.longest() > 1;
+      traffic->send_packs |= packs && long_before && dim.splits_old();
+      traffic->receive_packs |= packs && long_before && dim.splits_new();
+    }
+    long_before |= is_long;
+  }
+  int64_t copies = 1;  // receivers alike but for coordinates that cut nothing after
+  MovedDim::Dims moving;
+  MovedDim::Dims only_before;  // sorted by size, then mesh order
+  MovedDim::Dims only_after;
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    if (Has(cut_before | cut_after, d)) moving.push_back(d);
+    if (Has(cut_before & ~cut_after, d)) {
+      copies *= problem_.size(d);
+      only_before.push_back(d);
+    }
+    if (Has(cut_after & ~cut_before, d)) only_after.push_back(d);
+  }
+  for (MovedDim::Dims* dims : {&only_before, &only_after}) {
+    std::stable_sort(dims->begin(), dims->end(),
+                     [&](int x, int y) { return problem_.size(x) < problem_.size(y); });
+  }
+
+  // Elements of all receivers together fit into 64 bits unless the tensor is huge; never are they
+  // more than 2^31 ranks times 2^63.
+  int64_t elements = problem_.mesh().NumRanks();
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    elements = SaturatingMul(elements, problem_.extent(k));
+  }
+  const bool fits = SaturatingMul(elements, problem_.item_bytes(before.stage())) < INT64_MAX;
+  const auto bytes = [still](auto items) {
+    const auto product = items * still;
+    return product > INT64_MAX ? INT64_MAX : static_cast<int64_t>(product);
+  };
+  std::array<int64_t, kMaxStateDims> at = {};
+  absl::InlinedVector<const MovedDim*, 4> chosen(moved.size());
+  const auto visit_as = [&](auto one) {
+    decltype(one) sent = copies;
+    decltype(one) received = one;
+    int64_t sent_messages = copies;
+    int64_t received_messages = 1;
+    int64_t own = 1;
+    int64_t volume = 1;
+    for (const MovedDim* dim : chosen) {
+      const MovedDim::View view = dim->At(at);
+      sent *= view.sent;
+      sent_messages *= view.sent_messages;
+      received *= view.after;
+      received_messages *= view.received_messages;
+      own *= view.own;
+      volume *= view.before;
+    }
+    if (op != StepOp::kPermute) {
+      const int64_t self = own > 0 ? 1 : 0;
+      traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(sent - own));
+      traffic->bytes_received = std::max(traffic->bytes_received, bytes(received - own));
+      traffic->bytes_kept = std::max(traffic->bytes_kept, bytes(own));
+      traffic->messages =
+          std::max({traffic->messages, sent_messages - self, received_messages - self});
+      return;
+    }
+    // One box out, one box in; nothing where the rank keeps its own.
+    bool stays = true;
+    for (const MovedDim* dim : chosen) {
+      for (size_t i = 0; i < dim->before().size(); ++i) {
+        stays &= at[dim->before()[i]] == at[dim->after()[i]];
+      }
+    }
+    for (size_t i = 0; i < only_after.size(); ++i) {
+      stays &= at[only_after[i]] == at[only_before[i]];
+    }
+    if (stays || volume == 0) return;
+    traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(volume));
+    traffic->bytes_received = traffic->bytes_sent;
+    traffic->messages = 1;
+  };
+  const auto visit = [&] { fits ? visit_as(int64_t{1}) : visit_as(static_cast<__int128>(1)); };
+  // Every combination of the parent's lengths.
+  absl::InlinedVector<size_t, 4> index(moved.size(), 0);
+  while (true) {
+    for (size_t i = 0; i < moved.size(); ++i) chosen[i] = &moved[i][index[i]];
+    ForEachCoordinate(problem_, moving, ragged, &at, visit);
+    size_t i = moved.size();
+    while (i > 0 && ++index[i - 1] == moved[i - 1].size()) index[--i] = 0;
+    if (i == 0) return;
+  }
+}
+
+}  // namespace meshift

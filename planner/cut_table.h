@@ -1,0 +1,113 @@
+// The lists of cuts that a search meets, a small number each, with what it needs to know of them.
+//
+//   CutTable table(problem);
+//   CutTable::List list = table.Append(CutTable::kNoCuts, 1);    // mesh dim 1 cuts
+//   list = table.Append(list, 0);                                // and mesh dim 0 cuts its pieces
+//   table.Along(list, k).longest;                                // longest piece of tensor dim k
+//
+// A state is one list per tensor dim, whose mesh dims are disjoint; a box is a product of pieces.
+// What a box has in common with another is thus a product of numbers that belong to a list each,
+// looked up here instead of being computed for every state.
+//
+// Some ranks stand for all: *samples*, whose coordinate on each mesh dim is the first or the last.
+// Any two mesh dims differ in some sample, both ways round, so that cuts that merely change places
+// are seen. What a sample lacks, the worst rank lacks at least.
+//
+// A CutTable belongs to one search. Not safe for concurrent use.
+#ifndef MESHIFT_PLANNER_CUT_TABLE_H_
+#define MESHIFT_PLANNER_CUT_TABLE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "planner/state.h"
+
+namespace meshift {
+
+class CutTable {
+ public:
+  using List = int32_t;
+  static constexpr List kNoCuts = 0;
+  static constexpr int kMaxSamples = 8;
+  using Samples = std::array<int64_t, kMaxSamples>;
+
+  // REQUIRES: `problem` outlives the table.
+  explicit CutTable(const Problem& problem);
+
+  // The list with mesh dim d behind its cuts. REQUIRES: d is not in it; other sizes than kCeil only
+  // behind kNoCuts, and on a tensor dim that has them (Problem::HasCut).
+  List Append(List list, int d, CutSizes sizes = CutSizes::kCeil) {
+    const List next =
+        sizes == CutSizes::kCeil ? nodes_[list].next[d] : ragged_[RaggedIndex(sizes)][d];
+    return next != kNoCuts ? next : Make(list, d, sizes);
+  }
+  List Parent(List list) const { return nodes_[list].parent; }  // without the innermost cut
+  int size(List list) const { return nodes_[list].size; }
+  int last(List list) const { return nodes_[list].last; }  // the mesh dim of the innermost cut
+  CutSizes sizes(List list) const { return nodes_[list].sizes; }  // of that cut
+  DimMask dims(List list) const { return nodes_[list].dims; }
+  // What cuts of tensor dim k by `list` are in a State's code.
+  uint64_t Code(List list, int k) const {
+    return nodes_[list].code + static_cast<uint64_t>(k) * nodes_[list].code_per_tensor_dim;
+  }
+
+  // The pieces of one tensor dim under one list.
+  struct Pieces {
+    int64_t longest = 0;
+    Samples begin;
+    Samples end;
+    Samples wanted;  // of the piece that the sample has in the target
+  };
+  const Pieces& Along(List list, int k) {
+    const Pieces* pieces = nodes_[list].along[k];
+    return pieces != nullptr ? *pieces : MakePieces(list, k);
+  }
+
+  int num_samples() const { return num_samples_; }
+  // Items that the target has, per sample, along tensor dim k.
+  const Samples& Target(int k) const { return target_[k]; }
+  // The list that the target has along tensor dim k.
+  List target_list(int k) const { return target_lists_[k]; }
+
+ private:
+  struct Node {
+    List parent = kNoCuts;
+    int8_t size = 0;
+    int8_t last = -1;
+    CutSizes sizes = CutSizes::kCeil;
+    DimMask dims = 0;
+    uint64_t code = 0;
+    uint64_t code_per_tensor_dim = 0;
+    std::array<List, kMaxStateDims> next = {};
+    const Pieces** along = nullptr;  // by tensor dim
+  };
+  static int RaggedIndex(CutSizes sizes) { return sizes == CutSizes::kSource ? 0 : 1; }
+  List Make(List list, int d, CutSizes sizes);
+  const Pieces& MakePieces(List list, int k);
+  const Pieces** NewPointers();
+  Pieces* NewPieces();
+  bool IsLast(int sample, int d) const;
+  // Each sample's piece of [begin, end) under a cut by mesh dim d.
+  void CutSamples(int d, CutSizes sizes, const Samples& begin, const Samples& end,
+                  Samples* new_begin, Samples* new_end) const;
+
+  const Problem& problem_;
+  int num_samples_ = 0;
+  std::vector<Node> nodes_;
+  std::array<std::array<List, kMaxStateDims>, 2> ragged_ = {};  // as Node::next
+  std::array<Samples, kMaxTensorRank> target_begin_;
+  std::array<Samples, kMaxTensorRank> target_end_;
+  std::array<Samples, kMaxTensorRank> target_;
+  std::array<List, kMaxTensorRank> target_lists_ = {};
+  // Memory that stays where it is.
+  std::vector<std::unique_ptr<Pieces[]>> piece_blocks_;
+  std::vector<std::unique_ptr<const Pieces*[]>> pointer_blocks_;
+  size_t free_pieces_ = 0;
+  size_t free_pointers_ = 0;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_CUT_TABLE_H_

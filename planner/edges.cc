@@ -1,0 +1,59 @@
+#include "planner/edges.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace meshift {
+namespace {
+
+bool ArePartialAlike(const Problem& problem, const State& a, const State& b) {
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (a.IsPartial(d) != b.IsPartial(d)) return false;
+    if (a.IsPartial(d) && a.op(d) != b.op(d)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Edges::Edges(const Problem& problem, const CostModel& model, const TransitionRules& rules)
+    : problem_(problem),
+      model_(model),
+      rules_(rules),
+      max_items_(std::max(problem.MaxItems(problem.source()), problem.MaxItems(problem.target()))),
+      max_bytes_(std::max({problem.MaxBytes(problem.source()), problem.MaxBytes(problem.target()),
+                           problem.MaxBytes(problem.source().AtStage(problem.reduce_stage()))})) {
+  absl::flat_hash_set<State> seen;
+  for (const std::vector<State>& list :
+       {NearTarget(problem, rules.towards_target), LocallyFinished(problem)}) {
+    for (const State& state : list) {
+      const State end = state.AtStage(problem.target().stage());
+      if (seen.insert(end).second) ends_.push_back(end);
+    }
+  }
+}
+
+bool Edges::MayHold(const State& state) const {
+  return problem_.MaxItems(state) <= max_items_ && problem_.MaxBytes(state) <= max_bytes_ &&
+         problem_.IsAligned(state);
+}
+
+void Edges::ForEach(const State& state, const TransitionFn& emit) const {
+  ForEachExchange(state, [&](const State& next) {
+    emit(StepOp::kExchange, MovingDims(problem_, state, next), next);
+  });
+  ForEachTransition(problem_, state, rules_, emit);
+}
+
+void Edges::ForEachExchange(const State& state,
+                            absl::FunctionRef<void(const State& next)> emit) const {
+  for (const State& end : ends_) {
+    if (!ArePartialAlike(problem_, state, end)) continue;
+    const State next = end.AtStage(state.stage());
+    if (!CollectiveBetween(problem_, state, next, rules_)) continue;
+    if (!model_.IsChosenGather(state, next)) emit(next);
+  }
+}
+
+}  // namespace meshift

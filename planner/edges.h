@@ -1,0 +1,55 @@
+// The graph that plans are paths of: which values may stand between two steps, and all steps out of
+// a value.
+//
+//   const Edges edges(problem, model, rules);
+//   edges.ForEach(state, [&](StepOp op, DimMask dims, const State& next) {
+//     if (edges.MayHold(next)) ...
+//   });
+//
+// For tests: what judges the search (tests/brute_force.h) goes through all of it, while the search
+// (planner/search.cc) makes the same edges in an order and by bounds of its own.
+#ifndef MESHIFT_PLANNER_EDGES_H_
+#define MESHIFT_PLANNER_EDGES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "planner/cost.h"
+#include "planner/plan.h"
+#include "planner/state.h"
+#include "planner/transitions.h"
+
+namespace meshift {
+
+class Edges {
+ public:
+  // Keeps references to `problem` and `model`.
+  Edges(const Problem& problem, const CostModel& model, const TransitionRules& rules);
+
+  // Whether the value may stand on the way: no larger than source and target (or, where the value
+  // is reduced in another dtype, than the source in that) and without a cut inside a byte.
+  bool MayHold(const State& state) const;
+
+  // The transitions of ForEachTransition and the exchanges, those to values that may not be held
+  // included.
+  void ForEach(const State& state, const TransitionFn& emit) const;
+
+  // The exchanges: wherever it has data to move, to the target, to the states from which one
+  // transition leads to it (NearTarget), and to those from which local steps alone do
+  // (LocallyFinished). What is partial stays as it is. None takes the place of a gather whose sizes
+  // were chosen.
+  void ForEachExchange(const State& state, absl::FunctionRef<void(const State& next)> emit) const;
+
+ private:
+  const Problem& problem_;
+  const CostModel& model_;
+  const TransitionRules rules_;
+  int64_t max_items_ = 0;
+  int64_t max_bytes_ = 0;
+  std::vector<State> ends_;  // of exchanges, each at the target's stage
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_EDGES_H_

@@ -1,0 +1,22 @@
+// What one rank sends in a step of a plan.
+//
+//   BytesSent(plan, 0, 3);               // of rank 3 in step 0; at most steps()[0].bytes_sent
+//
+// By the boxes of the ranks, as docs/plan_format.md counts ("What each step does"). The executor
+// counts the same from the calls that it makes.
+#ifndef MESHIFT_PLANNER_RANK_BYTES_H_
+#define MESHIFT_PLANNER_RANK_BYTES_H_
+
+#include <cstdint>
+
+#include "planner/plan.h"
+
+namespace meshift {
+
+// Takes time proportional to the members of the step's group. REQUIRES: `plan` is right (the
+// verifier passes it), of one mesh that has the rank, and has the step.
+int64_t BytesSent(const Plan& plan, int step, int64_t rank);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_RANK_BYTES_H_

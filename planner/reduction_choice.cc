@@ -1,0 +1,170 @@
+#include "planner/reduction_choice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "placement/placement.h"
+
+namespace meshift {
+namespace {
+
+// Beyond this many ranks groups are not looked at one by one.
+constexpr int64_t kMaxListedRanks = 4096;
+
+bool IsReduced(const Problem& problem, int d) {
+  return problem.source().IsPartial(d) && !problem.StaysPartial(d);
+}
+
+// How one group lies: per member, in coordinate order, its number and, per level, its domain,
+// numbered in the order of their first members.
+std::vector<int64_t> LieOf(const std::vector<int64_t>& ranks, const Topology& topology) {
+  std::vector<int64_t> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<int64_t> lie;
+  for (const int64_t rank : ranks) {
+    lie.push_back(std::lower_bound(sorted.begin(), sorted.end(), rank) - sorted.begin());
+  }
+  for (int level = 0; level + 1 < topology.NumLevels(); ++level) {
+    std::vector<int64_t> domains;
+    for (const int64_t rank : ranks) {
+      const int64_t domain = topology.DomainOf(level, rank);
+      const auto it = std::find(domains.begin(), domains.end(), domain);
+      lie.push_back(it - domains.begin());
+      if (it == domains.end()) domains.push_back(domain);
+    }
+  }
+  return lie;
+}
+
+// Why the engine's own reductions do not make every element alike; empty where they do.
+std::string WhyNotNative(const Problem& problem, const PlannerOptions& options) {
+  const NativeInvariance native = options.engine.native_invariance;
+  if (native == NativeInvariance::kNone) {
+    return fmt::format("engine {} promises nothing about where an element lies",
+                       options.engine.name());
+  }
+  DimSet reduced;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    const std::string& name = problem.mesh().dim(problem.mesh_dim(d)).name;
+    if (IsReduced(problem, d)) {
+      reduced.push_back(problem.mesh_dim(d));
+      if (native == NativeInvariance::kAllReduce && !problem.target().IsReplicate(d)) {
+        return fmt::format("the reduce_scatter of engine {} over {} is no all_reduce",
+                           options.engine.name(), name);
+      }
+    } else if (problem.source().IsReplicate(d)) {
+      return fmt::format("several groups would reduce the same: {} is replicated", name);
+    }
+  }
+  if (GroupsLieAlike(problem.mesh(), reduced, options.topology)) return "";
+  return "the groups do not lie alike on the topology";
+}
+
+}  // namespace
+
+bool GroupsLieAlike(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
+                    const Topology& topology) {
+  int64_t size = 1;
+  for (const int d : mesh_dims) size *= mesh.dim(d).size;
+  if (size == mesh.NumRanks()) return true;
+  if (mesh.IsRowMajor()) {
+    if (topology.NumLevels() == 1) return true;
+    if (mesh.NumRanks() > kMaxListedRanks) return false;
+  }
+  std::optional<std::vector<int64_t>> first;
+  for (const std::vector<int64_t>& ranks : mesh.Groups(mesh_dims)) {
+    std::vector<int64_t> lie = LieOf(ranks, topology);
+    if (!first) {
+      first = std::move(lie);
+    } else if (*first != lie) {
+      return false;
+    }
+  }
+  return true;
+}
+
+absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
+                                                 const PlannerOptions& options) {
+  if (options.reduce_block < 0) {
+    return InvalidArgument("a reduce_block of {} is below 0", options.reduce_block);
+  }
+  if (options.reduce_block > 0 && options.reproducibility != Reproducibility::kOrdered) {
+    return InvalidArgument("a reduce_block of {} needs reproducibility 'ordered'; it is '{}'",
+                           options.reduce_block, Name(options.reproducibility));
+  }
+  ReductionChoice choice;
+  choice.exact = true;
+  const DType dtype = problem.dtype(problem.reduce_stage());
+  std::vector<ReduceOp> ops;
+  int averaged = 0;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (!IsReduced(problem, d)) continue;
+    const ReduceOp op = problem.source().op(d);
+    choice.exact &= IsExact(op, dtype);
+    if (op == ReduceOp::kMin || op == ReduceOp::kMax) {
+      choice.exact &= IsInteger(dtype) || options.engine.min_max_exact;
+    }
+    averaged += op == ReduceOp::kAvg ? 1 : 0;
+    ops.push_back(op);
+  }
+  choice.reduces = !ops.empty();
+  const bool per_dim = options.planner == PlannerKind::kPerDim;
+  if (per_dim && averaged > 0 && ops.size() > 1 && IsInteger(dtype)) {
+    return Unimplemented(
+        "the per-dim planner cannot average {} and reduce over {} mesh dims: a step would truncate "
+        "before the last sum",
+        Name(dtype), ops.size());
+  }
+  choice.rules = {.single_sourced = options.reproducibility >= Reproducibility::kReplicas,
+                  .exact = choice.exact};
+  if (!choice.reduces) {
+    choice.why = "nothing is reduced";
+  } else if (choice.exact) {
+    choice.why = "the reduction is exact in any order";
+  } else if (options.reproducibility > Reproducibility::kReplicas && !per_dim) {
+    choice.rules.at_once = true;
+    std::string because;
+    if (options.reproducibility == Reproducibility::kBatchInvariant) {
+      because = WhyNotNative(problem, options);
+      choice.ordered = !because.empty();
+    } else {
+      choice.ordered = true;
+    }
+    if (choice.ordered && !options.ordered_reductions) {
+      return FailedPrecondition(
+          "reproducibility '{}' needs reductions in order, which the options forbid{}{}",
+          Name(options.reproducibility), because.empty() ? "" : ": ", because);
+    }
+    if (choice.ordered) {
+      // Groups that reduce the same have bit-equal contributions.
+      choice.rules.single_sourced = false;
+      choice.why = fmt::format("contributions are combined in ascending order of coordinates{}{}",
+                               because.empty() ? "" : ": ", because);
+      if (options.reduce_block > 0) {
+        choice.why += fmt::format(", in blocks of {}", options.reduce_block);
+      }
+    } else {
+      choice.rules.scatters = options.engine.native_invariance == NativeInvariance::kReduceScatter;
+      choice.why = fmt::format(
+          "engine {} reduces every element alike, in one step by groups that "
+          "lie alike",
+          options.engine.name());
+    }
+  }
+  if (choice.ordered) return choice;
+  for (const ReduceOp op : ops) {
+    if (options.engine.CanReduce(op, dtype)) continue;
+    return Unimplemented("engine '{}' cannot reduce {} by {}", options.engine.name(), Name(dtype),
+                         Name(op));
+  }
+  return choice;
+}
+
+}  // namespace meshift

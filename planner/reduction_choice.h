@@ -1,0 +1,47 @@
+// How a problem's reductions are done, which its promise about bits decides before the search does
+// the rest.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
+//   choice.ordered;     // contributions are combined in ascending order of coordinates
+//   choice.why;         // what keeps the promise
+//
+// Above `replicas` everything that is reduced is reduced by one step over exactly its mesh dims, so
+// that what is rounded when is a matter of the placements alone.
+#ifndef MESHIFT_PLANNER_REDUCTION_CHOICE_H_
+#define MESHIFT_PLANNER_REDUCTION_CHOICE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "planner/planner.h"
+#include "planner/state.h"
+#include "planner/transitions.h"
+
+namespace meshift {
+
+struct ReductionChoice {
+  bool reduces = false;  // at all
+  bool exact = false;    // in any order
+  bool ordered = false;  // reduce_order is ascending
+  TransitionRules rules;
+  std::string why;  // of promises above kReplicas
+};
+
+// INVALID_ARGUMENT where blocks are asked for without kOrdered, or of a negative size;
+// UNIMPLEMENTED where the engine cannot do a reduction that the problem needs;
+// FAILED_PRECONDITION where the promise needs an order and the options forbid it.
+absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
+                                                 const PlannerOptions& options);
+
+// Whether all groups over `mesh_dims` lie alike on the topology: members with equal coordinates
+// have equal numbers among their group's ranks, and share domains alike. Of large meshes that are
+// not flat false, for it takes O(ranks) to see.
+bool GroupsLieAlike(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
+                    const Topology& topology);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_REDUCTION_CHOICE_H_

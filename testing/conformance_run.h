@@ -1,0 +1,44 @@
+// Runs the conformance cases on an engine whose ranks need not be in one process, and judges what
+// every rank holds by the definition (testing/definition.h).
+//
+//   // on every rank, with its own engine:
+//   MESHIFT_ASSIGN_OR_RETURN(ConformanceReport report,
+//                            RunConformance(ConformanceCases(n, 2000), *engine, *bootstrap));
+//   report.ok();                        // equal on all ranks
+#ifndef MESHIFT_TESTING_CONFORMANCE_RUN_H_
+#define MESHIFT_TESTING_CONFORMANCE_RUN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/control/bootstrap.h"
+#include "comm/engine.h"
+#include "planner/planner.h"
+#include "testing/conformance_cases.h"
+
+namespace meshift::testkit {
+
+struct ConformanceReport {
+  int64_t cases = 0;
+  int64_t whole = 0;            // of these, on meshes of all ranks
+  int64_t runs = 0;             // redistributions
+  int64_t wrong = 0;            // cases with a wrong element
+  int64_t replicas_differ = 0;  // cases with replicas that differ
+  int64_t miscounted = 0;       // cases in which a rank sent other bytes than planned
+  std::string first;            // what is wrong with the first of these; empty: nothing
+  bool ok() const { return first.empty(); }
+};
+
+// Runs each case with exact, rounding and special values, planned with `planning` (but for the
+// reduce dtype, which is the case's). Collective over all ranks of the engine, which are the
+// bootstrap's. An error of one rank is returned by all.
+absl::StatusOr<ConformanceReport> RunConformance(absl::Span<const ConformanceCase> cases,
+                                                 Engine& engine, Bootstrap& bootstrap,
+                                                 const PlannerOptions& planning = {});
+
+}  // namespace meshift::testkit
+
+#endif  // MESHIFT_TESTING_CONFORMANCE_RUN_H_

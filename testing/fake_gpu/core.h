@@ -1,0 +1,81 @@
+// What libfake_nccl.so uses of libfake_cuda.so in the same process. A class of virtual functions,
+// so that the one library need not link against the other.
+//
+//   Core& core = FindCore();              // in libfake_nccl.so
+//   core.Submit(streams, work);
+//
+// All functions but those of hooks may be called from any thread; none with a lock that a task's
+// maker (Work::make) takes.
+#ifndef MESHIFT_TESTING_FAKE_GPU_CORE_H_
+#define MESHIFT_TESTING_FAKE_GPU_CORE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "testing/fake_gpu/work.h"
+
+namespace meshift::fake {
+
+// What the report asks of the stand-in for NCCL; empty while that is not loaded.
+struct NcclHooks {
+  std::function<void(void* comm, int64_t collectives, int result)> async_error;
+  std::function<int64_t()> record_leaks;
+  std::function<void(int device)> killed;
+};
+
+struct StreamInfo {
+  bool valid = false;
+  int device = -1;
+  bool capturing = false;
+};
+
+class Core {
+ public:
+  virtual ~Core() = default;
+
+  // Records a call; a result that is not 0 must be returned at once. `traits` are CallTrait.
+  virtual int Enter(const char* function, uint32_t traits, const std::string& details) = 0;
+  virtual void Violation(const std::string& text) = 0;
+  virtual void ViolationOnce(const std::string& text) = 0;
+  virtual void SetHooks(NcclHooks hooks) = 0;
+
+  virtual uint64_t seed() const = 0;
+  virtual uint64_t RandomBelow(uint64_t bound) = 0;
+
+  // The device of the calling thread's context; -1: there is none.
+  virtual int CurrentDevice() = 0;
+  // Of a CUstream; invalid handles are violations.
+  virtual StreamInfo Look(const char* function, void* stream) = 0;
+  // A capture that forbids unsafe calls, such as the creation of a communicator, becomes invalid,
+  // with a violation, and true is returned.
+  virtual bool ForbiddenByCapture(const char* function) = 0;
+  virtual bool IsLent(void* comm, bool* may_split) = 0;
+
+  // Where the bytes of a device address are.
+  virtual char* Bytes(uint64_t address) = 0;
+  // Records a violation where memory is not there.
+  virtual bool Check(const char* name, const std::vector<Access>& accesses, int device) = 0;
+  virtual bool Allocate(int device, uint64_t bytes, uint64_t* address) = 0;
+  virtual bool Free(uint64_t address) = 0;
+
+  // One operation on one stream or on several at once, or a node of a graph. `deferred`: it is the
+  // one for which the streams are marked by Defer.
+  virtual bool Submit(const std::vector<void*>& streams, const Work& work, bool deferred) = 0;
+  // Until EndDefer, other work on the streams is a violation.
+  virtual void Defer(const std::vector<void*>& streams) = 0;
+  virtual void EndDefer(const std::vector<void*>& streams) = 0;
+  virtual void Complete(const ItemRef& item) = 0;
+  virtual void Cancel(const ItemRef& item) = 0;
+  virtual bool HostKnowsDone(const PointRef& point) = 0;
+  virtual void Later(std::chrono::microseconds delay, std::function<void()> run) = 0;
+};
+
+}  // namespace meshift::fake
+
+// Of libfake_cuda.so.
+extern "C" meshift::fake::Core* meshift_fake_core(void);
+
+#endif  // MESHIFT_TESTING_FAKE_GPU_CORE_H_

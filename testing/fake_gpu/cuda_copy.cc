@@ -1,0 +1,229 @@
+// Copies and fills, in streams and (on the legacy default stream) for the host at once.
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "testing/fake_gpu/cuda_api.h"
+
+namespace meshift::fake {
+namespace {
+
+// Whether an address is memory that the driver knows. Needs the lock.
+bool Known(uint64_t address) {
+  Machine& machine = TheMachine();
+  const Allocation* allocation = machine.memory.Find(address);
+  return machine.memory.IsDevice(address) ||
+         (allocation != nullptr && address < allocation->base + allocation->bytes);
+}
+
+struct Copy {
+  const char* name;
+  uint64_t dst;
+  uint64_t src;
+  uint64_t bytes;
+};
+
+Work CopyWork(const Copy& copy, bool dst_known, bool src_known) {
+  std::vector<Access> accesses;
+  if (src_known) accesses.push_back({.address = copy.src, .bytes = copy.bytes, .write = false});
+  if (dst_known) accesses.push_back({.address = copy.dst, .bytes = copy.bytes, .write = true});
+  return SimpleWork(copy.name, accesses, [copy] {
+    const DeviceMemory& memory = TheMachine().memory;
+    std::memmove(memory.Bytes(copy.dst), memory.Bytes(copy.src), copy.bytes);
+  });
+}
+
+// As cuMemcpyAsync: pageable host memory is read before the call returns, and written before it.
+CUresult CopyInStream(const Copy& copy, CUstream handle) {
+  if (copy.bytes == 0) return CUDA_SUCCESS;
+  Machine& machine = TheMachine();
+  MutexLock lock(machine.mutex);
+  Stream* stream = nullptr;
+  FAKE_RETURN_IF_ERROR(FindStream(copy.name, handle, &stream));
+  const bool dst_known = Known(copy.dst);
+  const bool src_known = Known(copy.src);
+  Work work = CopyWork(copy, dst_known, src_known);
+  const bool pageable = !dst_known || !src_known;
+  if (pageable && stream->capture != nullptr) {
+    machine.Invalidate(stream->capture,
+                       fmt::format("{} of pageable host memory in a capture", copy.name));
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  if (pageable && machine.recorder.Hot()) {
+    machine.recorder.Violation(
+        fmt::format("{} of pageable host memory on the hot path: it may block", copy.name));
+  }
+  if (!src_known) {
+    auto staged = std::make_shared<std::vector<char>>(copy.bytes);
+    std::memcpy(staged->data(), reinterpret_cast<const void*>(copy.src), copy.bytes);
+    work = SimpleWork(copy.name, work.accesses, [copy, staged] {
+      std::memcpy(TheMachine().memory.Bytes(copy.dst), staged->data(), copy.bytes);
+    });
+  }
+  FAKE_RETURN_IF_ERROR(SubmitChecked(stream, work));
+  return dst_known ? CUDA_SUCCESS : AwaitPoint(lock, stream->tail, stream->context);
+}
+
+// As cuMemcpy: on the legacy default stream; `waits`: until it is done.
+CUresult CopyNow(const Copy& copy, bool waits) {
+  FAKE_RETURN_IF_ERROR(CopyInStream(copy, CU_STREAM_LEGACY));
+  if (!waits || copy.bytes == 0) return CUDA_SUCCESS;
+  Machine& machine = TheMachine();
+  MutexLock lock(machine.mutex);
+  Stream* stream = nullptr;
+  FAKE_RETURN_IF_ERROR(FindStream(copy.name, CU_STREAM_LEGACY, &stream));
+  return AwaitPoint(lock, stream->tail, stream->context);
+}
+
+CUresult RequireDevice(const char* name, uint64_t address, uint64_t bytes) {
+  Machine& machine = TheMachine();
+  MutexLock lock(machine.mutex);
+  if (bytes == 0 || Known(address)) return CUDA_SUCCESS;
+  machine.recorder.Violation(fmt::format("{}: {:#x} is no device memory", name, address));
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult RequireHost(const char* name, const void* memory, uint64_t bytes) {
+  const auto address = reinterpret_cast<uint64_t>(memory);
+  Machine& machine = TheMachine();
+  MutexLock lock(machine.mutex);
+  if (bytes == 0 || !machine.memory.IsDevice(address)) return CUDA_SUCCESS;
+  machine.recorder.Violation(fmt::format("{}: {:#x} is no host memory", name, address));
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult Fill(const char* name, uint64_t dst, uint32_t value, uint64_t width, uint64_t count,
+              CUstream handle) {
+  FAKE_RETURN_IF_ERROR(RequireDevice(name, dst, count));
+  if (dst % width != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (count == 0) return CUDA_SUCCESS;
+  Machine& machine = TheMachine();
+  MutexLock lock(machine.mutex);
+  Stream* stream = nullptr;
+  FAKE_RETURN_IF_ERROR(FindStream(name, handle, &stream));
+  const std::vector<Access> accesses = {{.address = dst, .bytes = count * width, .write = true}};
+  return SubmitChecked(stream, SimpleWork(name, accesses, [=] {
+                         char* bytes = TheMachine().memory.Bytes(dst);
+                         for (uint64_t i = 0; i < count; ++i)
+                           std::memcpy(bytes + i * width, &value, width);
+                       }));
+}
+
+uint64_t AddressOf(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
+
+}  // namespace
+}  // namespace meshift::fake
+
+using namespace meshift::fake;  // NOLINT: the functions below implement a C API
+using meshift::MutexLock;
+
+extern "C" {
+
+CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+  FAKE_ENTER("cuMemcpy", kSynchronises, "{:#x} <- {:#x}, {} bytes", dst, src, bytes);
+  return CopyNow({"cuMemcpy", dst, src, bytes}, true);
+}
+
+CUresult cuMemcpyHtoD(CUdeviceptr dst, const void* src, size_t bytes) {
+  FAKE_ENTER("cuMemcpyHtoD", kSynchronises, "{:#x}, {} bytes", dst, bytes);
+  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyHtoD", dst, bytes));
+  FAKE_RETURN_IF_ERROR(RequireHost("cuMemcpyHtoD", src, bytes));
+  return CopyNow({"cuMemcpyHtoD", dst, AddressOf(src), bytes}, true);
+}
+
+CUresult cuMemcpyDtoH(void* dst, CUdeviceptr src, size_t bytes) {
+  FAKE_ENTER("cuMemcpyDtoH", kSynchronises, "{:#x}, {} bytes", src, bytes);
+  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyDtoH", src, bytes));
+  FAKE_RETURN_IF_ERROR(RequireHost("cuMemcpyDtoH", dst, bytes));
+  return CopyNow({"cuMemcpyDtoH", AddressOf(dst), src, bytes}, true);
+}
+
+CUresult cuMemcpyDtoD(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
+  FAKE_ENTER("cuMemcpyDtoD", kPlainCall, "{:#x} <- {:#x}, {} bytes", dst, src, bytes);
+  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyDtoD", dst, bytes));
+  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyDtoD", src, bytes));
+  return CopyNow({"cuMemcpyDtoD", dst, src, bytes}, false);
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+  FAKE_ENTER("cuMemcpyAsync", kPlainCall, "{:#x} <- {:#x}, {} bytes", dst, src, bytes);
+  return CopyInStream({"cuMemcpyAsync", dst, src, bytes}, stream);
+}
+
+CUresult cuMemcpyHtoDAsync(CUdeviceptr dst, const void* src, size_t bytes, CUstream stream) {
+  FAKE_ENTER("cuMemcpyHtoDAsync", kPlainCall, "{:#x}, {} bytes", dst, bytes);
+  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyHtoDAsync", dst, bytes));
+  FAKE_RETURN_IF_ERROR(RequireHost("cuMemcpyHtoDAsync", src, bytes));
+  return CopyInStream({"cuMemcpyHtoDAsync", dst, AddressOf(src), bytes}, stream);
+}
+
+CUresult cuMemcpyDtoHAsync(void* dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+  FAKE_ENTER("cuMemcpyDtoHAsync", kPlainCall, "{:#x}, {} bytes", src, bytes);
+  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyDtoHAsync", src, bytes));
+  FAKE_RETURN_IF_ERROR(RequireHost("cuMemcpyDtoHAsync", dst, bytes));
+  return CopyInStream({"cuMemcpyDtoHAsync", AddressOf(dst), src, bytes}, stream);
+}
+
+CUresult cuMemcpyDtoDAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
+  FAKE_ENTER("cuMemcpyDtoDAsync", kPlainCall, "{:#x} <- {:#x}, {} bytes", dst, src, bytes);
+  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyDtoDAsync", dst, bytes));
+  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyDtoDAsync", src, bytes));
+  return CopyInStream({"cuMemcpyDtoDAsync", dst, src, bytes}, stream);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
+                           CUcontext src_context, size_t bytes, CUstream handle) {
+  FAKE_ENTER("cuMemcpyPeerAsync", kPlainCall, "{:#x} <- {:#x}, {} bytes", dst, src, bytes);
+  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyPeerAsync", dst, bytes));
+  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyPeerAsync", src, bytes));
+  if (bytes == 0) return CUDA_SUCCESS;
+  Machine& machine = TheMachine();
+  MutexLock lock(machine.mutex);
+  Stream* stream = nullptr;
+  FAKE_RETURN_IF_ERROR(FindStream("cuMemcpyPeerAsync", handle, &stream));
+  // This copy needs no peer access: each side is checked for its own device.
+  const Access reads = {.address = src, .bytes = bytes, .write = false};
+  const Access writes = {.address = dst, .bytes = bytes, .write = true};
+  const int from = reinterpret_cast<Context*>(src_context)->device;
+  const int to = reinterpret_cast<Context*>(dst_context)->device;
+  if (!machine.CheckAccesses("cuMemcpyPeerAsync", {reads}, from) ||
+      !machine.CheckAccesses("cuMemcpyPeerAsync", {writes}, to)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const Copy copy = {"cuMemcpyPeerAsync", dst, src, bytes};
+  return machine.Submit(stream, CopyWork(copy, true, true)) ? CUDA_SUCCESS
+                                                            : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+}
+
+CUresult cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t count) {
+  FAKE_ENTER("cuMemsetD8", kPlainCall, "{:#x} {} times {}", dst, count, value);
+  return Fill("cuMemsetD8", dst, value, 1, count, CU_STREAM_LEGACY);
+}
+
+CUresult cuMemsetD16(CUdeviceptr dst, unsigned short value, size_t count) {  // NOLINT: the API's
+  FAKE_ENTER("cuMemsetD16", kPlainCall, "{:#x} {} times {}", dst, count, value);
+  return Fill("cuMemsetD16", dst, value, 2, count, CU_STREAM_LEGACY);
+}
+
+CUresult cuMemsetD32(CUdeviceptr dst, unsigned int value, size_t count) {
+  FAKE_ENTER("cuMemsetD32", kPlainCall, "{:#x} {} times {}", dst, count, value);
+  return Fill("cuMemsetD32", dst, value, 4, count, CU_STREAM_LEGACY);
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
+  FAKE_ENTER("cuMemsetD8Async", kPlainCall, "{:#x} {} times {}", dst, count, value);
+  return Fill("cuMemsetD8Async", dst, value, 1, count, stream);
+}
+
+CUresult cuMemsetD16Async(CUdeviceptr dst, unsigned short value, size_t count,  // NOLINT
+                          CUstream stream) {
+  FAKE_ENTER("cuMemsetD16Async", kPlainCall, "{:#x} {} times {}", dst, count, value);
+  return Fill("cuMemsetD16Async", dst, value, 2, count, stream);
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned int value, size_t count, CUstream stream) {
+  FAKE_ENTER("cuMemsetD32Async", kPlainCall, "{:#x} {} times {}", dst, count, value);
+  return Fill("cuMemsetD32Async", dst, value, 4, count, stream);
+}
+
+}  // extern "C"

@@ -1,0 +1,108 @@
+// What a test asks the stand-in for the CUDA driver and NCCL, and tells it. The engine under test
+// loads the stand-in as it would load the real libraries; a test then finds it in the process:
+//
+//   const FakeReport* fake = meshift::FindFakeReport();   // null: the libraries are the real ones
+//   fake->reset();
+//   fake->hot_begin(/*whole_process=*/0);
+//   ... second and later calls ...
+//   fake->hot_end(0);
+//   EXPECT_EQ(meshift::FakeViolations(*fake), "");
+//   EXPECT_EQ(fake->call_count("ncclCommSplit"), 12);
+//
+// A violation is a rule of CUDA's or NCCL's documentation that was broken, as one line of text.
+// All functions may be called from any thread. README.md beside this file lists rules, environment
+// variables and what is not modelled.
+#ifndef MESHIFT_TESTING_FAKE_GPU_FAKE_REPORT_H_
+#define MESHIFT_TESTING_FAKE_GPU_FAKE_REPORT_H_
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cstdlib>
+#include <string>
+
+extern "C" {
+
+// Handles (CUstream, ncclComm_t) are passed as void*.
+typedef struct FakeReport {
+  // Forgets violations, counts, the log, marks, loans and faults. Memory, streams and communicators
+  // stay. Call it while nothing runs.
+  void (*reset)(void);
+  // Seeds everything that is random from now on; otherwise MESHIFT_FAKE_SEED does.
+  void (*set_seed)(uint64_t seed);
+
+  int64_t (*violation_count)(void);
+  // Copies at most size - 1 bytes of a line and a zero; returns the line's length, -1: no such
+  // line.
+  int64_t (*violation)(int64_t index, char* text, size_t size);
+
+  // Calls of one function since the last reset, by its name in the documentation ("cuMemAlloc", not
+  // "cuMemAlloc_v2"); of all functions together where the name is null.
+  int64_t (*call_count)(const char* function);
+  // The last calls (65,536 at most), oldest first, each as "<number> <thread> <function>
+  // <details>".
+  int64_t (*log_size)(void);
+  int64_t (*log_line)(int64_t index, char* text, size_t size);
+
+  // Between begin and end the calling thread (or every thread) must not synchronise, allocate, free
+  // or create communicators. Marks nest.
+  void (*hot_begin)(int whole_process);
+  void (*hot_end)(int whole_process);
+
+  // A lent communicator must not be finalized, destroyed, aborted, revoked or shrunk, and split
+  // only with permission; a lent stream must not be synchronised, queried or destroyed.
+  void (*lend_comm)(void* comm, int may_split);
+  void (*lend_stream)(void* stream);
+  void (*take_back)(void* comm_or_stream);
+
+  // The nth call (1 is the next) of a function returns `result` and does nothing else.
+  void (*fail)(const char* function, int64_t nth, int result);
+  // Work of a device starts `milliseconds` from now at the earliest.
+  void (*delay_device)(int device, int64_t milliseconds);
+  // A device stops for good: its work never starts, as if its process had been killed; the other
+  // ranks of its communicators see ncclRemoteError by ncclCommGetAsyncError.
+  void (*kill_device)(int device);
+  void (*revive_device)(int device);
+  // After `collectives` more operations of a communicator have ended in this process, its
+  // asynchronous error becomes `result` and later ones never end.
+  void (*async_error)(void* comm, int64_t collectives, int result);
+
+  // Records a violation for every communicator, stream, event, graph and allocation that is left,
+  // and for an open group of the calling thread; returns how many. Lent things do not count.
+  int64_t (*record_leaks)(void);
+  // Bytes of device memory allocated now, and operations issued to streams but not done.
+  int64_t (*allocated_bytes)(void);
+  int64_t (*unfinished_operations)(void);
+} FakeReport;
+
+// The one symbol, of libfake_cuda.so.
+const FakeReport* fake_report(void);
+
+}  // extern "C"
+
+namespace meshift {
+
+// The stand-in that the process has loaded from MESHIFT_CUDA_LIBRARY; null where there is none.
+inline const FakeReport* FindFakeReport() {
+  const char* path = std::getenv("MESHIFT_CUDA_LIBRARY");
+  void* library = path == nullptr ? nullptr : dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  auto* find = reinterpret_cast<decltype(&fake_report)>(dlsym(library, "fake_report"));
+  return find == nullptr ? nullptr : find();
+}
+
+// All violations, one a line; empty where there are none.
+inline std::string FakeViolations(const FakeReport& fake) {
+  std::string all;
+  char line[1024];
+  for (int64_t i = 0; fake.violation(i, line, sizeof(line)) >= 0; ++i) {
+    all += line;
+    all += '\n';
+  }
+  return all;
+}
+
+}  // namespace meshift
+
+#endif  // MESHIFT_TESTING_FAKE_GPU_FAKE_REPORT_H_

@@ -1,0 +1,120 @@
+// Where the ranks of communicators meet: it forms communicators, checks that all members issue the
+// same operations, computes the results and hands them out. One per process that made a unique id;
+// ranks of that process call it directly, others through a socket (hub_server.h).
+//
+//   hub.Handle(client, &sink, message);     // answers go to sinks, perhaps of other clients
+//   hub.Gone(client);                       // its process is dead
+//
+// Thread-safe. Delivers without holding its lock.
+#ifndef MESHIFT_TESTING_FAKE_GPU_HUB_H_
+#define MESHIFT_TESTING_FAKE_GPU_HUB_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "testing/fake_gpu/launch_order.h"
+#include "testing/fake_gpu/message.h"
+
+namespace meshift::fake {
+
+using SinkRef = std::shared_ptr<Sink>;
+
+class Hub {
+ public:
+  explicit Hub(uint64_t seed) : seed_(seed) {}
+
+  void Handle(const SinkRef& from, Message message);
+  void Gone(const SinkRef& client);
+  // Whether no communicator is left.
+  bool Empty();
+
+ private:
+  enum class State { kIn, kLeft, kDead };
+  struct Member {
+    SinkRef sink;
+    std::string device;
+    State state = State::kIn;
+    bool finalizing = false;
+    bool quiet = false;  // all have finalized: it may go without being missed
+    uint64_t finalize_request = 0;
+  };
+  struct Collective {
+    OpDescription op;
+    int first_rank = 0;
+    int64_t splits = 0;       // how often the first rank had split the communicator before
+    int64_t empty_calls = 0;  // calls without elements that the first rank had made before
+    int arrived = 0;
+    bool broken = false;
+    std::vector<Payload> inputs;
+    std::vector<Payload> scalars;
+    std::vector<uint64_t> requests;
+  };
+  struct Transfer {
+    OpDescription op;
+    uint64_t request = 0;
+    Payload data;
+  };
+  struct Pair {
+    std::deque<Transfer> sends;
+    std::deque<Transfer> receives;
+    bool broken = false;
+  };
+  struct Split {
+    std::map<int, Message> calls;  // by rank
+  };
+  struct Comm {
+    uint64_t id = 0;
+    std::vector<Member> members;
+    std::vector<int> ring;
+    std::map<uint64_t, Collective> collectives;
+    std::map<std::pair<int, int>, Pair> pairs;  // by sender and receiver
+    std::map<uint64_t, Split> splits;
+    std::map<std::string, Split> shrinks;  // by the ranks that stay
+    bool dead = false;                     // some member is; no operation ends any more
+  };
+  struct Join {
+    int64_t ranks = 0;
+    bool failed = false;
+    std::map<int, std::pair<Message, SinkRef>> calls;  // by rank
+  };
+  using Outbox = std::vector<std::pair<SinkRef, Message>>;
+  // What is computed without the lock.
+  struct Ready {
+    bool any = false;
+    Collective collective;
+    std::vector<std::pair<SinkRef, Message>> answers;  // by rank, without data
+    std::vector<int> ring;
+  };
+
+  void HandleJoin(const SinkRef& from, Message message, Outbox* out);
+  void HandleSplit(Comm& comm, Message message, Outbox* out);
+  void HandleShrink(Comm& comm, Message message, Outbox* out);
+  void HandleCollective(Comm& comm, Message message, Outbox* out, Ready* ready);
+  void HandleTransfer(Comm& comm, Message message, Outbox* out);
+  void HandleLaunched(Comm& comm, const Message& message, Outbox* out);
+  void HandleFinalize(Comm& comm, const Message& message, Outbox* out);
+  void Leave(Comm& comm, int rank, State state, Outbox* out);
+  void Violation(const Comm& comm, const std::string& text, Outbox* out);
+  Comm& NewComm(std::vector<Member> members);
+  // Answers to the call that made a member of a new communicator.
+  static Message Made(const Comm& comm, int rank, uint64_t request);
+
+  const uint64_t seed_;
+  Mutex mutex_;
+  uint64_t next_comm_ = 1;
+  std::map<uint64_t, Comm> comms_;
+  std::map<uint64_t, Join> joins_;  // by the number of the unique id
+  std::set<uint64_t> used_ids_;
+  LaunchOrder order_;
+};
+
+}  // namespace meshift::fake
+
+#endif  // MESHIFT_TESTING_FAKE_GPU_HUB_H_

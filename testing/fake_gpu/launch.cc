@@ -1,0 +1,207 @@
+// Launches: the calls of one communicator in one group, as one operation of the streams.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "testing/fake_gpu/comm.h"
+#include "testing/fake_gpu/reduction.h"
+
+namespace meshift::fake {
+namespace {
+
+using Calls = std::shared_ptr<const std::vector<OpCall>>;
+
+// Where the results of a launch arrive.
+struct Arrivals {
+  std::atomic<int> missing = 0;
+  std::vector<Payload> results;  // by call
+};
+
+// Where a launch stands among the calls of its communicator, as this rank sees it.
+struct Place {
+  std::vector<uint64_t> numbers;  // of each call
+  uint64_t splits = 0;            // before it
+  int64_t empty_calls = 0;        // likewise
+};
+
+class LaunchTask : public Task {
+ public:
+  LaunchTask(Comm* comm, const Item* item, Calls calls, Place place)
+      : comm_(comm), item_(item), calls_(std::move(calls)), place_(std::move(place)) {}
+
+  bool Start(const ItemRef& item) override {
+    {
+      MutexLock lock(comm_->mutex);
+      if (comm_->error != ncclSuccess) return false;  // never
+    }
+    auto arrivals = std::make_shared<Arrivals>();
+    arrivals->missing = static_cast<int>(calls_->size()) + 1;
+    arrivals->results.resize(calls_->size());
+    arrivals_ = arrivals;
+    for (size_t i = 0; i < calls_->size(); ++i) Begin(i, item, arrivals);
+    if (--arrivals->missing > 0) return false;
+    Finish();
+    return true;
+  }
+
+  void Finish() override {
+    for (size_t i = 0; i < calls_->size(); ++i) {
+      const OpCall& call = (*calls_)[i];
+      const Payload& result = arrivals_->results[i];
+      const uint64_t bytes = OutputBytes(call.op, comm_->ranks, comm_->rank);
+      if (bytes == 0 || result == nullptr) continue;
+      std::memcpy(TheCore().Bytes(call.receive), result->data(), std::min(bytes, result->size()));
+    }
+    MutexLock lock(comm_->mutex);
+    std::erase_if(comm_->unfinished, [&](const ItemRef& item) { return item.get() == item_; });
+    if (comm_->error_after > 0) {
+      comm_->error_after -= static_cast<int64_t>(calls_->size());
+      if (comm_->error_after <= 0) comm_->error = comm_->error_then;
+    }
+    comm_->changed.notify_all();
+  }
+
+ private:
+  void Begin(size_t index, const ItemRef& item, const std::shared_ptr<Arrivals>& arrivals) {
+    const OpCall& call = (*calls_)[index];
+    Message message;
+    message.comm = comm_->id;
+    message.rank = comm_->rank;
+    message.peer = call.peer;
+    message.seq = place_.numbers[index];
+    message.op = call.op;
+    message.b = static_cast<int64_t>(place_.splits);
+    message.c = place_.empty_calls;
+    message.kind = call.op.kind == OpKind::kSend   ? Message::Kind::kSend
+                   : call.op.kind == OpKind::kRecv ? Message::Kind::kRecv
+                                                   : Message::Kind::kCollective;
+    const uint64_t bytes = InputBytes(call.op, comm_->ranks, comm_->rank);
+    const char* input = bytes == 0 ? nullptr : TheCore().Bytes(call.send);
+    message.payload = std::make_shared<std::vector<char>>(input, input + bytes);
+    if (call.own_operator >= 0) {
+      OwnOperator own;
+      {
+        MutexLock lock(comm_->mutex);
+        own = comm_->operators[static_cast<size_t>(call.own_operator)];
+      }
+      const char* scalar =
+          own.scalar != nullptr ? own.scalar->data() : TheCore().Bytes(own.scalar_address);
+      message.text.assign(scalar, ElementBytes(own.dtype));
+      message.a = 1;
+    }
+    if (comm_->ranks == 1 && message.kind == Message::Kind::kCollective) {
+      Payload factor;
+      if (message.a != 0) {
+        factor = std::make_shared<std::vector<char>>(message.text.begin(), message.text.end());
+      }
+      arrivals->results[index] = RunCollective(call.op, {message.payload}, {factor}, {0})[0];
+      --arrivals->missing;
+      return;
+    }
+    Client::Get().Call(comm_->link, std::move(message), [item, arrivals, index](Message answer) {
+      arrivals->results[index] = std::move(answer.payload);
+      if (--arrivals->missing == 0) TheCore().Complete(item);
+    });
+  }
+
+  Comm* const comm_;
+  const Item* const item_;
+  const Calls calls_;
+  const Place place_;
+  std::shared_ptr<Arrivals> arrivals_;
+};
+
+// Gives the calls their places in the order of the communicator. With the machine's lock held.
+std::unique_ptr<Task> MakeTask(Comm* comm, const Calls& calls, Issue& issue) {
+  Place place;
+  Message launched;
+  launched.kind = Message::Kind::kLaunched;
+  {
+    MutexLock lock(comm->mutex);
+    launched.comm = comm->id;
+    launched.rank = comm->rank;
+    place.splits = comm->splits;
+    place.empty_calls = comm->empty_calls;
+    for (const OpCall& call : *calls) {
+      int src = -1;
+      int dst = -1;
+      uint64_t number = 0;
+      if (call.op.kind == OpKind::kSend || call.op.kind == OpKind::kRecv) {
+        src = call.op.kind == OpKind::kSend ? comm->rank : call.peer;
+        dst = call.op.kind == OpKind::kSend ? call.peer : comm->rank;
+        // A message to itself has two ends here; the ends are counted apart.
+        const bool own_receive = src == dst && call.op.kind == OpKind::kRecv;
+        number = comm->messages[{src, own_receive ? -1 : dst}]++;
+      } else {
+        number = comm->collectives++;
+      }
+      place.numbers.push_back(number);
+      if (!launched.text.empty()) launched.text += '\n';
+      launched.text += fmt::format("{} {} {}", src, dst, number);
+    }
+    // The kernels of one communicator run one after the other, whatever the streams.
+    if (comm->last != nullptr) issue.after.push_back(comm->last);
+    comm->last = issue.item->done;
+    comm->unfinished.push_back(issue.item);
+  }
+  if (comm->ranks > 1) Client::Get().Call(comm->link, std::move(launched), nullptr);
+  return std::make_unique<LaunchTask>(comm, issue.item.get(), calls, std::move(place));
+}
+
+}  // namespace
+
+PreparedLaunch Prepare(Comm* comm, std::vector<OpCall> calls, std::vector<void*> streams) {
+  Work work;
+  work.name = calls.size() == 1 ? calls[0].name : "an NCCL group";
+  for (const OpCall& call : calls) {
+    if (const uint64_t bytes = InputBytes(call.op, comm->ranks, comm->rank); bytes > 0) {
+      work.accesses.push_back({.address = call.send, .bytes = bytes, .write = false});
+    }
+  }
+  for (const OpCall& call : calls) {
+    if (const uint64_t bytes = OutputBytes(call.op, comm->ranks, comm->rank); bytes > 0) {
+      work.accesses.push_back({.address = call.receive, .bytes = bytes, .write = true});
+    }
+  }
+  const Calls shared = std::make_shared<const std::vector<OpCall>>(std::move(calls));
+  work.make = [comm, shared](Issue& issue) { return MakeTask(comm, shared, issue); };
+  return {.comm = comm, .streams = std::move(streams), .work = std::move(work)};
+}
+
+ncclResult_t Launch(const std::vector<PreparedLaunch>& launches, bool capturing) {
+  // The first operation connects, and others may: then a non-blocking call goes on in the
+  // background.
+  bool background = false;
+  for (const PreparedLaunch& launch : launches) {
+    MutexLock lock(launch.comm->mutex);
+    background |= !launch.comm->used && !launch.comm->blocking;
+    launch.comm->used = true;
+  }
+  background |= !launches[0].comm->blocking && TheCore().RandomBelow(8) == 0;
+  if (background && !capturing) {
+    for (const PreparedLaunch& launch : launches) {
+      BeginBusy(launch.comm);
+      TheCore().Defer(launch.streams);
+      MutexLock lock(launch.comm->mutex);
+      std::vector<void*>& deferred = launch.comm->deferred;
+      deferred.insert(deferred.end(), launch.streams.begin(), launch.streams.end());
+    }
+    LaterAtRandom([launches] {
+      for (const PreparedLaunch& launch : launches) {
+        TheCore().Submit(launch.streams, launch.work, /*deferred=*/true);
+      }
+      for (const PreparedLaunch& launch : launches) EndBusy(launch.comm);
+    });
+    return ncclInProgress;
+  }
+  for (const PreparedLaunch& launch : launches) {
+    if (!TheCore().Submit(launch.streams, launch.work, /*deferred=*/false)) {
+      return Fail(launch.comm, ncclUnhandledCudaError, "the stream refused the operation");
+    }
+  }
+  return ncclSuccess;
+}
+
+}  // namespace meshift::fake

@@ -1,0 +1,339 @@
+// The functions of nccl.h that make communicators.
+#include <fmt/core.h>
+#include <nccl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "testing/fake_gpu/comm.h"
+#include "testing/fake_gpu/recorder.h"
+
+namespace meshift::fake {
+namespace {
+
+// What tells devices apart: NCCL takes equal host and bus id for one GPU.
+std::string DeviceName(int device) {
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  const char* id = std::getenv("NCCL_HOSTID");
+  return fmt::format("{} device {}", id != nullptr ? id : host, device);
+}
+
+// A call that the hub answers; what it leaves in the communicator.
+struct Opening {
+  Comm* comm = nullptr;          // the new one; null: none comes of it
+  Comm* parent = nullptr;        // busy until it is open, for non-blocking ones
+  ncclComm_t* handle = nullptr;  // where a split puts the new communicator once it is there
+  bool answered = false;         // guarded by the parent's or the new one's mutex
+  ncclResult_t result = ncclSuccess;
+};
+using OpeningRef = std::shared_ptr<Opening>;
+
+// Guards `answered`.
+Comm* Anchor(const Opening& opening) {
+  return opening.comm != nullptr ? opening.comm : opening.parent;
+}
+
+void Finished(const OpeningRef& opening, ncclResult_t result) {
+  Comm* anchor = Anchor(*opening);
+  MutexLock lock(anchor->mutex);
+  opening->answered = true;
+  opening->result = result;
+  anchor->changed.notify_all();
+}
+
+void Answered(const OpeningRef& opening, const Message& answer) {
+  const bool refused = answer.kind == Message::Kind::kRefused;
+  Comm* comm = opening->comm;
+  if (comm != nullptr) {
+    MutexLock lock(comm->mutex);
+    if (refused) {
+      comm->last_error = answer.text;
+      comm->error = ncclInvalidUsage;
+    } else {
+      comm->id = answer.comm;
+      comm->rank = answer.rank;
+      comm->ranks = static_cast<int>(answer.a);
+      if (comm->state == CommState::kOpening) comm->state = CommState::kOpen;
+    }
+  }
+  Finished(opening, refused ? ncclInvalidUsage : ncclSuccess);
+}
+
+ncclResult_t Await(const OpeningRef& opening) {
+  Comm* anchor = Anchor(*opening);
+  MutexLock lock(anchor->mutex);
+  lock.Wait(anchor->changed, [&] {
+    return opening->answered || (anchor->error != ncclSuccess && anchor->error != ncclInProgress);
+  });
+  if (!opening->answered) return anchor->error;
+  if (opening->result != ncclSuccess) SetLastError(anchor->last_error);
+  return opening->result;
+}
+
+// Sends the call; a blocking communicator then waits by Await, another one is busy for a while.
+ncclResult_t Open(const OpeningRef& opening, const LinkRef& link, Message message, bool blocking) {
+  if (blocking) {
+    Client::Get().Call(link, std::move(message),
+                       [opening](const Message& answer) { Answered(opening, answer); });
+    return ncclSuccess;
+  }
+  if (opening->comm != nullptr) BeginBusy(opening->comm);
+  if (opening->parent != nullptr) BeginBusy(opening->parent);
+  Client::Get().Call(link, std::move(message), [opening](const Message& answer) {
+    LaterAtRandom([opening, answer] {
+      Answered(opening, answer);
+      if (opening->handle != nullptr) {
+        __atomic_store_n(opening->handle, reinterpret_cast<ncclComm_t>(opening->comm),
+                         __ATOMIC_RELEASE);
+      }
+      if (opening->parent != nullptr) EndBusy(opening->parent);
+      // A child is there before it is ready.
+      if (opening->comm != nullptr) LaterAtRandom([opening] { EndBusy(opening->comm); });
+    });
+  });
+  return ncclInProgress;
+}
+
+ncclResult_t InitRank(const char* function, ncclComm_t* result, int ranks, const ncclUniqueId& id,
+                      int rank, const ncclConfig_t* config) {
+  Core& core = TheCore();
+  const int fault = core.Enter(function, kCreatesComm, fmt::format("rank {} of {}", rank, ranks));
+  if (fault != 0) return static_cast<ncclResult_t>(fault);
+  if (core.ForbiddenByCapture(function)) return ncclInvalidUsage;
+  if (result == nullptr || ranks < 1 || rank < 0 || rank >= ranks) {
+    return Fail(nullptr, ncclInvalidArgument, fmt::format("rank {} of {}", rank, ranks));
+  }
+  *result = nullptr;
+  const int device = core.CurrentDevice();
+  if (device < 0) {
+    return Fail(nullptr, ncclUnhandledCudaError, "no CUDA context is current");
+  }
+  Comm* comm = NewComm();
+  comm->rank = rank;
+  comm->ranks = ranks;
+  comm->device = device;
+  if (const ncclResult_t configured = Configure(config, nullptr, comm); configured != ncclSuccess) {
+    comm->state = CommState::kAborted;
+    return configured;
+  }
+  auto opening = std::make_shared<Opening>();
+  opening->comm = comm;
+  const auto begin = [opening, comm, id, result]() -> ncclResult_t {
+    Message message;
+    message.kind = Message::Kind::kJoin;
+    comm->link = Client::Get().LinkTo(id, &message.comm);
+    if (comm->link == nullptr) {
+      MutexLock lock(comm->mutex);
+      comm->state = CommState::kAborted;
+      SetLastError("nobody is at the unique id's address");
+      return ncclSystemError;
+    }
+    message.rank = comm->rank;
+    message.a = comm->ranks;
+    message.text = DeviceName(comm->device);
+    if (!comm->blocking) *result = reinterpret_cast<ncclComm_t>(comm);
+    return Open(opening, comm->link, std::move(message), comm->blocking);
+  };
+  const auto wait = [opening, comm, result] {
+    const ncclResult_t opened = Await(opening);
+    if (opened == ncclSuccess) {
+      *result = reinterpret_cast<ncclComm_t>(comm);
+    } else {
+      MutexLock lock(comm->mutex);
+      comm->state = CommState::kAborted;
+    }
+    return opened;
+  };
+  GroupBegin();
+  GroupAddJob(comm, begin, wait);
+  return GroupFinish();
+}
+
+// What a split or shrink of a communicator checks first.
+ncclResult_t CheckParent(const char* function, Comm* parent, bool may_be_busy) {
+  Core& core = TheCore();
+  bool may_split = false;
+  const bool shrinks = std::strcmp(function, "ncclCommShrink") == 0;
+  if (core.IsLent(parent, &may_split) && (!may_split || shrinks)) {
+    core.Violation(fmt::format("{} of a lent communicator without permission", function));
+  }
+  if (core.ForbiddenByCapture(function)) return ncclInvalidUsage;
+  if (!may_be_busy && HasUnfinished(parent)) {
+    core.Violation(fmt::format(
+        "{} while operations of the parent are unfinished, as far as the host has made sure",
+        function));
+  }
+  MutexLock lock(parent->mutex);
+  if (parent->state == CommState::kOpen || parent->state == CommState::kRevoked) return ncclSuccess;
+  core.Violation(fmt::format("{} of a finalized communicator", function));
+  return ncclInvalidUsage;
+}
+
+// The child of a parent: `message` asks the hub for it; null `comm`: the rank gets none.
+ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message message,
+                       bool shares) {
+  auto opening = std::make_shared<Opening>();
+  opening->comm = child;
+  opening->parent = parent;
+  opening->handle = child == nullptr ? nullptr : result;
+  *result = nullptr;
+  if (child != nullptr) {
+    child->device = parent->device;
+    child->link = parent->link;
+    MutexLock lock(parent->mutex);
+    if (shares && parent->state != CommState::kRevoked) {
+      child->parent = parent;
+      ++parent->sharing_children;
+    }
+  }
+  const auto begin = [opening, parent, message]() -> ncclResult_t {
+    if (parent->ranks == 1) {
+      // Nobody else takes part.
+      Message answer;
+      answer.kind = Message::Kind::kDone;
+      answer.a = 1;
+      if (parent->blocking) {
+        Answered(opening, answer);
+        return ncclSuccess;
+      }
+    }
+    return Open(opening, parent->link, message, parent->blocking);
+  };
+  const auto wait = [opening, child, result] {
+    const ncclResult_t opened = Await(opening);
+    if (opened == ncclSuccess) *result = reinterpret_cast<ncclComm_t>(child);
+    return opened;
+  };
+  GroupBegin();
+  GroupAddJob(parent, begin, wait);
+  return GroupFinish();
+}
+
+}  // namespace
+}  // namespace meshift::fake
+
+using namespace meshift::fake;  // NOLINT: the functions below implement a C API
+using meshift::MutexLock;
+
+extern "C" {
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  if (const int fault = TheCore().Enter("ncclGetUniqueId", kPlainCall, ""); fault != 0) {
+    return static_cast<ncclResult_t>(fault);
+  }
+  if (id == nullptr) return Fail(nullptr, ncclInvalidArgument, "ncclGetUniqueId: NULL");
+  return Client::Get().MakeId(id) ? ncclSuccess : ncclSystemError;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  return InitRank("ncclCommInitRank", comm, ranks, id, rank, nullptr);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  return InitRank("ncclCommInitRankConfig", comm, ranks, id, rank, config);
+}
+
+ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int ids,
+                                      ncclUniqueId* id, ncclConfig_t* config) {
+  if (id == nullptr || ids < 1 || ids > ranks) return ncclInvalidArgument;
+  return InitRank("ncclCommInitRankScalable", comm, ranks, id[0], rank, config);
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
+  static_cast<void>(comms);
+  TheCore().Enter("ncclCommInitAll", kCreatesComm, fmt::format("{} {}", count, devices != nullptr));
+  return Fail(nullptr, ncclInvalidUsage, "ncclCommInitAll is not modelled");
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* result,
+                           ncclConfig_t* config) {
+  Core& core = TheCore();
+  const int fault =
+      core.Enter("ncclCommSplit", kCreatesComm,
+                 fmt::format("{} color {} key {}", static_cast<void*>(handle), color, key));
+  if (fault != 0) return static_cast<ncclResult_t>(fault);
+  Comm* parent = nullptr;
+  if (const ncclResult_t found = FindComm("ncclCommSplit", handle, &parent); found != ncclSuccess) {
+    return found;
+  }
+  CallerScope scope("ncclCommSplit", parent);
+  if (result == nullptr || color < NCCL_SPLIT_NOCOLOR) {
+    return Fail(parent, ncclInvalidArgument, fmt::format("ncclCommSplit: color {}", color));
+  }
+  if (const ncclResult_t ok = CheckParent("ncclCommSplit", parent, false); ok != ncclSuccess) {
+    return ok;
+  }
+  Comm* child = nullptr;
+  if (color != NCCL_SPLIT_NOCOLOR) {
+    child = NewComm();
+    if (const ncclResult_t ok = Configure(config, parent, child); ok != ncclSuccess) {
+      child->state = CommState::kAborted;
+      return ok;
+    }
+  }
+  Message message;
+  message.kind = Message::Kind::kSplit;
+  message.comm = parent->id;
+  message.rank = parent->rank;
+  message.a = color;
+  message.b = key;
+  {
+    MutexLock lock(parent->mutex);
+    message.seq = parent->splits++;
+  }
+  return OpenChild(parent, child, result, std::move(message), parent->config.splitShare == 1);
+}
+
+ncclResult_t ncclCommShrink(ncclComm_t handle, int* excluded, int count, ncclComm_t* result,
+                            ncclConfig_t* config, int flags) {
+  Core& core = TheCore();
+  const int fault = core.Enter(
+      "ncclCommShrink", kCreatesComm,
+      fmt::format("{} without {} ranks, flags {}", static_cast<void*>(handle), count, flags));
+  if (fault != 0) return static_cast<ncclResult_t>(fault);
+  const bool abort = flags == NCCL_SHRINK_ABORT;
+  Comm* parent = nullptr;
+  const ncclResult_t found = abort ? FindBusyComm("ncclCommShrink", handle, &parent)
+                                   : FindComm("ncclCommShrink", handle, &parent);
+  if (found != ncclSuccess) return found;
+  CallerScope scope("ncclCommShrink", parent);
+  if (result == nullptr || excluded == nullptr || count < 1 || count >= parent->ranks ||
+      (flags != NCCL_SHRINK_DEFAULT && !abort)) {
+    return Fail(parent, ncclInvalidArgument, "ncclCommShrink: the arguments");
+  }
+  std::sort(excluded, excluded + count);  // as documented, in place
+  for (int i = 0; i < count; ++i) {
+    const bool twice = i > 0 && excluded[i] == excluded[i - 1];
+    if (excluded[i] == parent->rank || excluded[i] < 0 || excluded[i] >= parent->ranks || twice) {
+      return Fail(parent, ncclInvalidArgument,
+                  fmt::format("ncclCommShrink: rank {} in the list", excluded[i]));
+    }
+  }
+  if (const ncclResult_t ok = CheckParent("ncclCommShrink", parent, abort); ok != ncclSuccess) {
+    return ok;
+  }
+  if (abort) CancelUnfinished(parent);
+  Comm* child = NewComm();
+  if (const ncclResult_t ok = Configure(config, parent, child); ok != ncclSuccess) {
+    child->state = CommState::kAborted;
+    return ok;
+  }
+  Message message;
+  message.kind = Message::Kind::kShrink;
+  message.comm = parent->id;
+  message.rank = parent->rank;
+  message.a = parent->ranks - count;
+  for (int rank = 0; rank < parent->ranks; ++rank) {
+    if (!std::binary_search(excluded, excluded + count, rank)) {
+      message.text += fmt::format("{},", rank);
+    }
+  }
+  return OpenChild(parent, child, result, std::move(message), parent->config.shrinkShare == 1);
+}
+
+}  // extern "C"

@@ -1,0 +1,340 @@
+// The functions of nccl.h that end communicators, ask about them, and register memory.
+#include <fmt/core.h>
+#include <nccl.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "testing/fake_gpu/comm.h"
+#include "testing/fake_gpu/recorder.h"
+
+namespace meshift::fake {
+namespace {
+
+using std::chrono::seconds;
+
+// How long a rank that finalizes waits for the others before it says that they do not come.
+constexpr auto kPatience = seconds(20);
+
+void RefuseLent(const char* function, Comm* comm) {
+  bool may_split = false;
+  if (TheCore().IsLent(comm, &may_split)) {
+    TheCore().Violation(fmt::format("{} of a lent communicator", function));
+  }
+}
+
+// Waits until the own operations are done and all ranks have said that theirs are.
+void Finalize(Comm* comm, std::function<void()> done) {
+  const auto quiet = [comm, done = std::move(done)] {
+    {
+      MutexLock lock(comm->mutex);
+      comm->quiet = true;
+      comm->changed.notify_all();
+    }
+    done();
+  };
+  if (comm->ranks == 1) {
+    quiet();
+    return;
+  }
+  Message message;
+  message.kind = Message::Kind::kFinalize;
+  message.comm = comm->id;
+  message.rank = comm->rank;
+  Client::Get().Call(comm->link, std::move(message), [quiet](const Message&) { quiet(); });
+}
+
+// Blocks until the communicator has no unfinished launch; false: it has an error.
+bool AwaitLaunches(Comm* comm) {
+  MutexLock lock(comm->mutex);
+  lock.Wait(comm->changed, [&] { return comm->unfinished.empty() || comm->error != ncclSuccess; });
+  return comm->error == ncclSuccess;
+}
+
+ncclResult_t FinalizeAndWait(const char* function, Comm* comm) {
+  if (!AwaitLaunches(comm)) {
+    MutexLock lock(comm->mutex);
+    return comm->error;
+  }
+  Finalize(comm, [] {});
+  MutexLock lock(comm->mutex);
+  const bool came = lock.WaitFor(comm->changed, kPatience,
+                                 [&] { return comm->quiet || comm->error != ncclSuccess; });
+  if (!came) {
+    TheCore().Violation(
+        fmt::format("{} of communicator {}: other ranks do not finalize, destroy "
+                    "or abort theirs",
+                    function, comm->id));
+  }
+  return comm->error;
+}
+
+// Non-blocking: goes on in the background until the launches and the other ranks are done.
+void FinalizeInBackground(Comm* comm) {
+  bool ready = false;
+  bool failed = false;
+  {
+    MutexLock lock(comm->mutex);
+    ready = comm->unfinished.empty();
+    failed = comm->error != ncclSuccess || comm->state == CommState::kAborted;
+  }
+  if (failed) {
+    EndBusy(comm);
+  } else if (!ready) {
+    LaterAtRandom([comm] { FinalizeInBackground(comm); });
+  } else {
+    Finalize(comm, [comm] { LaterAtRandom([comm] { EndBusy(comm); }); });
+  }
+}
+
+void TellHubOfLeaving(Comm* comm) {
+  if (comm->link == nullptr || comm->ranks == 1) return;
+  Message message;
+  message.kind = Message::Kind::kLeave;
+  {
+    MutexLock lock(comm->mutex);
+    if (comm->id == 0) return;
+    message.comm = comm->id;
+    message.rank = comm->rank;
+  }
+  Client::Get().Call(comm->link, std::move(message), nullptr);
+}
+
+// Frees the local resources.
+void Close(Comm* comm, CommState state) {
+  SeenReady(comm);
+  TellHubOfLeaving(comm);
+  Comm* parent = nullptr;
+  {
+    MutexLock lock(comm->mutex);
+    comm->state = state;
+    parent = std::exchange(comm->parent, nullptr);
+    comm->changed.notify_all();
+  }
+  if (parent != nullptr) {
+    MutexLock lock(parent->mutex);
+    --parent->sharing_children;
+  }
+}
+
+ncclResult_t EnterFor(const char* function, uint32_t traits, ncclComm_t comm) {
+  return static_cast<ncclResult_t>(
+      TheCore().Enter(function, traits, fmt::format("{}", static_cast<void*>(comm))));
+}
+
+template <typename Get>
+ncclResult_t Ask(const char* function, ncclComm_t handle, int* value, Get get) {
+  if (const ncclResult_t fault = EnterFor(function, kPlainCall, handle); fault != ncclSuccess) {
+    return fault;
+  }
+  Comm* comm = nullptr;
+  if (const ncclResult_t found = FindComm(function, handle, &comm); found != ncclSuccess) {
+    return found;
+  }
+  if (value == nullptr) return ncclInvalidArgument;
+  *value = get(*comm);
+  return ncclSuccess;
+}
+
+}  // namespace
+}  // namespace meshift::fake
+
+using namespace meshift::fake;  // NOLINT: the functions below implement a C API
+using meshift::MutexLock;
+
+extern "C" {
+
+ncclResult_t ncclCommFinalize(ncclComm_t handle) {
+  if (const ncclResult_t fault = EnterFor("ncclCommFinalize", kCreatesComm | kSynchronises, handle);
+      fault != ncclSuccess) {
+    return fault;
+  }
+  Comm* comm = nullptr;
+  if (const ncclResult_t found = FindComm("ncclCommFinalize", handle, &comm);
+      found != ncclSuccess) {
+    return found;
+  }
+  CallerScope scope("ncclCommFinalize", comm);
+  RefuseLent("ncclCommFinalize", comm);
+  {
+    MutexLock lock(comm->mutex);
+    if (comm->state != CommState::kOpen) {
+      TheCore().Violation("ncclCommFinalize of a communicator that was finalized or revoked");
+      return ncclInvalidUsage;
+    }
+    comm->state = CommState::kFinalized;
+  }
+  if (comm->blocking) return FinalizeAndWait("ncclCommFinalize", comm);
+  BeginBusy(comm);
+  LaterAtRandom([comm] { FinalizeInBackground(comm); });
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t handle) {
+  if (const ncclResult_t fault = EnterFor("ncclCommDestroy", kCreatesComm | kSynchronises, handle);
+      fault != ncclSuccess) {
+    return fault;
+  }
+  if (handle == nullptr) return ncclSuccess;
+  Comm* comm = nullptr;
+  if (const ncclResult_t found = FindBusyComm("ncclCommDestroy", handle, &comm);
+      found != ncclSuccess) {
+    return found;
+  }
+  CallerScope scope("ncclCommDestroy", comm);
+  RefuseLent("ncclCommDestroy", comm);
+  bool finalized = false;
+  {
+    MutexLock lock(comm->mutex);
+    if ((comm->busy > 0 || comm->unseen) && comm->error == ncclSuccess) {
+      TheCore().Violation("ncclCommDestroy before ncclCommGetAsyncError has said that it is ready");
+    }
+    if (comm->sharing_children > 0) {
+      TheCore().Violation("ncclCommDestroy of a communicator whose resources a child shares");
+    }
+    finalized = comm->state != CommState::kOpen;
+  }
+  ncclResult_t result = ncclSuccess;
+  if (!finalized) result = FinalizeAndWait("ncclCommDestroy", comm);
+  CancelUnfinished(comm);
+  Close(comm, CommState::kDestroyed);
+  return result;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t handle) {
+  if (const ncclResult_t fault = EnterFor("ncclCommAbort", kCreatesComm, handle);
+      fault != ncclSuccess) {
+    return fault;
+  }
+  if (handle == nullptr) return ncclSuccess;
+  Comm* comm = nullptr;
+  if (const ncclResult_t found = FindBusyComm("ncclCommAbort", handle, &comm);
+      found != ncclSuccess) {
+    return found;
+  }
+  RefuseLent("ncclCommAbort", comm);
+  CancelUnfinished(comm);
+  Close(comm, CommState::kAborted);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommRevoke(ncclComm_t handle, int flags) {
+  if (const ncclResult_t fault = EnterFor("ncclCommRevoke", kCreatesComm, handle);
+      fault != ncclSuccess) {
+    return fault;
+  }
+  Comm* comm = nullptr;
+  if (const ncclResult_t found = FindBusyComm("ncclCommRevoke", handle, &comm);
+      found != ncclSuccess) {
+    return found;
+  }
+  if (flags != NCCL_REVOKE_DEFAULT) return Fail(comm, ncclInvalidArgument, "ncclCommRevoke: flags");
+  RefuseLent("ncclCommRevoke", comm);
+  CancelUnfinished(comm);
+  MutexLock lock(comm->mutex);
+  comm->state = CommState::kRevoked;
+  comm->error = ncclSuccess;
+  comm->last = nullptr;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
+  if (const ncclResult_t fault = EnterFor("ncclCommGetAsyncError", kPlainCall, handle);
+      fault != ncclSuccess) {
+    return fault;
+  }
+  Comm* comm = nullptr;
+  if (const ncclResult_t found = FindBusyComm("ncclCommGetAsyncError", handle, &comm);
+      found != ncclSuccess) {
+    return found;
+  }
+  if (error == nullptr) return ncclInvalidArgument;
+  {
+    MutexLock lock(comm->mutex);
+    *error = comm->error != ncclSuccess ? comm->error
+             : comm->busy > 0           ? ncclInProgress
+                                        : ncclSuccess;
+    if (*error != ncclSuccess || !comm->unseen) return ncclSuccess;
+  }
+  SeenReady(comm);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+  return Ask("ncclCommCount", comm, count, [](const Comm& c) { return c.ranks; });
+}
+
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+  return Ask("ncclCommCuDevice", comm, device, [](const Comm& c) { return c.device; });
+}
+
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+  return Ask("ncclCommUserRank", comm, rank, [](const Comm& c) { return c.rank; });
+}
+
+ncclResult_t ncclGetVersion(int* version) {
+  TheCore().Enter("ncclGetVersion", kPlainCall, "");
+  if (version == nullptr) return ncclInvalidArgument;
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
+    case ncclSystemError:
+      return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
+    case ncclInternalError:
+      return "internal error - please report this issue to the NCCL developers";
+    case ncclInvalidArgument:
+      return "invalid argument (run with NCCL_DEBUG=WARN for details)";
+    case ncclInvalidUsage:
+      return "invalid usage (run with NCCL_DEBUG=WARN for details)";
+    case ncclRemoteError:
+      return "remote process exited or there was a network error";
+    case ncclInProgress:
+      return "NCCL operation in progress";
+    default:
+      return "unknown result code";
+  }
+}
+
+const char* ncclGetLastError(ncclComm_t handle) {
+  if (handle != nullptr) {
+    Comm* comm = nullptr;
+    if (FindBusyComm("ncclGetLastError", handle, &comm) == ncclSuccess) {
+      MutexLock lock(comm->mutex);
+      if (!comm->last_error.empty()) SetLastError(comm->last_error);
+    }
+  }
+  return LastError();
+}
+
+void ncclResetDebugInit() {}
+
+ncclResult_t ncclCommRegister(const ncclComm_t handle, void* memory, size_t bytes, void** result) {
+  const ncclResult_t fault = EnterFor("ncclCommRegister", kAllocates, handle);
+  if (fault != ncclSuccess) return fault;
+  Comm* comm = nullptr;
+  const ncclResult_t found = FindComm("ncclCommRegister", handle, &comm);
+  if (found != ncclSuccess) return found;
+  if (memory == nullptr || result == nullptr) return ncclInvalidArgument;
+  const Access access = {.address = reinterpret_cast<uint64_t>(memory), .bytes = bytes};
+  if (!TheCore().Check("ncclCommRegister", {access}, comm->device)) return ncclInvalidArgument;
+  *result = memory;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t handle, void* registration) {
+  const ncclResult_t fault = EnterFor("ncclCommDeregister", kAllocates, handle);
+  if (fault != ncclSuccess) return fault;
+  Comm* comm = nullptr;
+  const ncclResult_t found = FindComm("ncclCommDeregister", handle, &comm);
+  if (found != ncclSuccess) return found;
+  return registration == nullptr ? ncclInvalidArgument : ncclSuccess;
+}
+
+}  // extern "C"

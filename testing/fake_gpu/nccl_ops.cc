@@ -1,0 +1,301 @@
+// The functions of nccl.h that move data, and groups and operators.
+#include <fmt/core.h>
+#include <nccl.h>
+
+#include <cstring>
+
+#include "testing/fake_gpu/comm.h"
+#include "testing/fake_gpu/recorder.h"
+#include "testing/fake_gpu/reduction.h"
+
+namespace meshift::fake {
+namespace {
+
+// Whether [a, a + a_bytes) and [b, b + b_bytes) have a byte in common.
+bool Overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
+  return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
+}
+
+// Whether send and receive buffer lie as NCCL's documentation allows.
+bool BuffersFit(const OpCall& call, const Comm& comm) {
+  const uint64_t in = InputBytes(call.op, comm.ranks, comm.rank);
+  const uint64_t out = OutputBytes(call.op, comm.ranks, comm.rank);
+  if (!Overlap(call.send, in, call.receive, out)) return true;
+  const uint64_t one = call.op.count * ElementBytes(call.op.dtype);
+  const auto rank = static_cast<uint64_t>(comm.rank);
+  switch (call.op.kind) {
+    case OpKind::kAllReduce:
+    case OpKind::kReduce:
+    case OpKind::kBroadcast:
+      return call.send == call.receive;
+    case OpKind::kReduceScatter:
+    case OpKind::kScatter:
+      return call.receive == call.send + rank * one;
+    case OpKind::kAllGather:
+    case OpKind::kGather:
+      return call.send == call.receive + rank * one;
+    default:
+      return false;  // AlltoAll has no in-place form
+  }
+}
+
+bool Reduces(OpKind kind) {
+  return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter || kind == OpKind::kReduce;
+}
+
+ncclResult_t CheckOp(OpCall* call, Comm* comm) {
+  OpDescription& op = call->op;
+  if (ElementBytes(op.dtype) == 0) {
+    return Fail(comm, ncclInvalidArgument, fmt::format("{}: no type {}", call->name, op.dtype));
+  }
+  if (op.root < 0 || op.root >= comm->ranks || call->peer < 0 || call->peer >= comm->ranks) {
+    return Fail(comm, ncclInvalidArgument,
+                fmt::format("{}: no rank {}", call->name, op.root != 0 ? op.root : call->peer));
+  }
+  if (!Reduces(op.kind)) return ncclSuccess;
+  if (op.op >= 0 && op.op < ncclNumOps) return ncclSuccess;
+  MutexLock lock(comm->mutex);
+  const int64_t own = int64_t{op.op} - ncclNumOps;
+  if (own < 0 || own >= static_cast<int64_t>(comm->operators.size()) ||
+      comm->operators[static_cast<size_t>(own)].destroyed ||
+      comm->operators[static_cast<size_t>(own)].dtype != op.dtype) {
+    SetLastError(fmt::format("{}: no operator {} for type {}", call->name, op.op, op.dtype));
+    return ncclInvalidArgument;
+  }
+  call->own_operator = static_cast<int>(own);
+  op.op = ncclNumOps;  // ranks number their operators as they like
+  return ncclSuccess;
+}
+
+// What a call of a collective or of half a message does, as far as it is the same for all.
+ncclResult_t Add(OpCall call, ncclComm_t handle, cudaStream_t stream) {
+  Core& core = TheCore();
+  const int fault = core.Enter(
+      call.name, kPlainCall,
+      fmt::format("{} {:#x} {:#x} peer {} comm {} stream {}", ToString(call.op), call.send,
+                  call.receive, call.peer, static_cast<void*>(handle), static_cast<void*>(stream)));
+  if (fault != 0) return static_cast<ncclResult_t>(fault);
+  Comm* comm = nullptr;
+  if (const ncclResult_t found = FindComm(call.name, handle, &comm); found != ncclSuccess) {
+    return found;
+  }
+  CallerScope scope(call.name, comm);
+  {
+    MutexLock lock(comm->mutex);
+    if (comm->state != CommState::kOpen) {
+      core.Violation(fmt::format("{}: the communicator is finalized or revoked", call.name));
+      return ncclInvalidUsage;
+    }
+  }
+  if (const ncclResult_t checked = CheckOp(&call, comm); checked != ncclSuccess) return checked;
+  const StreamInfo info = core.Look(call.name, stream);
+  if (!info.valid) return Fail(comm, ncclInvalidArgument, fmt::format("{}: no stream", call.name));
+  if (info.device != comm->device) {
+    core.Violation(fmt::format("{}: a communicator of device {} on a stream of device {}",
+                               call.name, comm->device, info.device));
+    return Fail(comm, ncclInvalidUsage, "the stream is of another device");
+  }
+  const bool message = call.op.kind == OpKind::kSend || call.op.kind == OpKind::kRecv;
+  if (call.op.count == 0 && !message) {  // dropped here, whatever others do
+    MutexLock lock(comm->mutex);
+    ++comm->empty_calls;
+    return ncclSuccess;
+  }
+  std::vector<Access> accesses;
+  const uint64_t in = InputBytes(call.op, comm->ranks, comm->rank);
+  const uint64_t out = OutputBytes(call.op, comm->ranks, comm->rank);
+  if (in > 0) accesses.push_back({.address = call.send, .bytes = in, .write = false});
+  if (out > 0) accesses.push_back({.address = call.receive, .bytes = out, .write = true});
+  if (!core.Check(call.name, accesses, comm->device)) {
+    return Fail(comm, ncclInvalidArgument, fmt::format("{}: no device memory", call.name));
+  }
+  if (!BuffersFit(call, *comm)) {
+    core.Violation(
+        fmt::format("{}: send and receive buffer overlap, and not as in place allows", call.name));
+  }
+  if (!message) {
+    FindWindows(comm, &call, in, out);
+    // For tests that ask how many there were.
+    if (call.op.send_window >= 0) {
+      core.Enter("symmetric", kPlainCall, fmt::format("{} {}", call.name, ToString(call.op)));
+    }
+  }
+  GroupAdd(comm, std::move(call), stream, info.capturing);
+  return ncclSuccess;
+}
+
+ncclResult_t Run(OpCall call, ncclComm_t comm, cudaStream_t stream) {
+  const bool grouped = InGroup();
+  GroupBegin();
+  const ncclResult_t added = Add(std::move(call), comm, stream);
+  if (added != ncclSuccess) GroupFail(added);
+  const ncclResult_t finished = GroupFinish();
+  return grouped ? added : finished;
+}
+
+uint64_t AddressOf(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
+
+OpCall CallOf(const char* name, OpKind kind, const void* send, void* receive, size_t count,
+              ncclDataType_t dtype, int op, int root) {
+  OpCall call;
+  call.name = name;
+  call.op = {.kind = kind, .dtype = dtype, .op = op, .root = root, .count = count};
+  call.send = AddressOf(send);
+  call.receive = AddressOf(receive);
+  return call;
+}
+
+}  // namespace
+}  // namespace meshift::fake
+
+using namespace meshift::fake;  // NOLINT: the functions below implement a C API
+using meshift::MutexLock;
+
+extern "C" {
+
+ncclResult_t ncclAllReduce(const void* send, void* receive, size_t count, ncclDataType_t dtype,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return Run(CallOf("ncclAllReduce", OpKind::kAllReduce, send, receive, count, dtype, op, 0), comm,
+             stream);
+}
+
+ncclResult_t ncclReduceScatter(const void* send, void* receive, size_t count, ncclDataType_t dtype,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return Run(
+      CallOf("ncclReduceScatter", OpKind::kReduceScatter, send, receive, count, dtype, op, 0), comm,
+      stream);
+}
+
+ncclResult_t ncclAllGather(const void* send, void* receive, size_t count, ncclDataType_t dtype,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return Run(CallOf("ncclAllGather", OpKind::kAllGather, send, receive, count, dtype, 0, 0), comm,
+             stream);
+}
+
+ncclResult_t ncclReduce(const void* send, void* receive, size_t count, ncclDataType_t dtype,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  return Run(CallOf("ncclReduce", OpKind::kReduce, send, receive, count, dtype, op, root), comm,
+             stream);
+}
+
+ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDataType_t dtype,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+  return Run(CallOf("ncclBroadcast", OpKind::kBroadcast, send, receive, count, dtype, 0, root),
+             comm, stream);
+}
+
+ncclResult_t ncclBcast(void* data, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm,
+                       cudaStream_t stream) {
+  return Run(CallOf("ncclBcast", OpKind::kBroadcast, data, data, count, dtype, 0, root), comm,
+             stream);
+}
+
+ncclResult_t ncclAlltoAll(const void* send, void* receive, size_t count, ncclDataType_t dtype,
+                          ncclComm_t comm, cudaStream_t stream) {
+  return Run(CallOf("ncclAlltoAll", OpKind::kAlltoAll, send, receive, count, dtype, 0, 0), comm,
+             stream);
+}
+
+ncclResult_t ncclGather(const void* send, void* receive, size_t count, ncclDataType_t dtype,
+                        int root, ncclComm_t comm, cudaStream_t stream) {
+  return Run(CallOf("ncclGather", OpKind::kGather, send, receive, count, dtype, 0, root), comm,
+             stream);
+}
+
+ncclResult_t ncclScatter(const void* send, void* receive, size_t count, ncclDataType_t dtype,
+                         int root, ncclComm_t comm, cudaStream_t stream) {
+  return Run(CallOf("ncclScatter", OpKind::kScatter, send, receive, count, dtype, 0, root), comm,
+             stream);
+}
+
+ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t dtype, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  OpCall call = CallOf("ncclSend", OpKind::kSend, data, nullptr, count, dtype, 0, 0);
+  call.peer = peer;
+  return Run(std::move(call), comm, stream);
+}
+
+ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  OpCall call = CallOf("ncclRecv", OpKind::kRecv, nullptr, data, count, dtype, 0, 0);
+  call.peer = peer;
+  return Run(std::move(call), comm, stream);
+}
+
+ncclResult_t ncclGroupStart() {
+  if (const int fault = TheCore().Enter("ncclGroupStart", kPlainCall, ""); fault != 0) {
+    return static_cast<ncclResult_t>(fault);
+  }
+  GroupBegin();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  if (const int fault = TheCore().Enter("ncclGroupEnd", kPlainCall, ""); fault != 0) {
+    GroupFail(static_cast<ncclResult_t>(fault));
+    GroupFinish();
+    return static_cast<ncclResult_t>(fault);
+  }
+  return GroupFinish();
+}
+
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
+  TheCore().Enter("ncclGroupSimulateEnd", kPlainCall, "");
+  GroupFail(ncclInvalidUsage);
+  GroupFinish();
+  if (info == nullptr) return ncclInvalidArgument;
+  return Fail(nullptr, ncclInvalidUsage, "ncclGroupSimulateEnd is not modelled");
+}
+
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t dtype,
+                                      ncclScalarResidence_t residence, ncclComm_t handle) {
+  if (const int fault = TheCore().Enter("ncclRedOpCreatePreMulSum", kPlainCall, ""); fault != 0) {
+    return static_cast<ncclResult_t>(fault);
+  }
+  Comm* comm = nullptr;
+  if (const ncclResult_t found = FindComm("ncclRedOpCreatePreMulSum", handle, &comm);
+      found != ncclSuccess) {
+    return found;
+  }
+  const uint64_t bytes = ElementBytes(dtype);
+  if (op == nullptr || scalar == nullptr || bytes == 0) return ncclInvalidArgument;
+  OwnOperator own;
+  own.dtype = dtype;
+  if (residence == ncclScalarHostImmediate) {
+    const char* value = static_cast<const char*>(scalar);
+    own.scalar = std::make_shared<std::vector<char>>(value, value + bytes);
+  } else {
+    own.scalar_address = AddressOf(scalar);
+    const std::vector<Access> accesses = {
+        {.address = own.scalar_address, .bytes = bytes, .write = false}};
+    if (!TheCore().Check("ncclRedOpCreatePreMulSum", accesses, comm->device)) {
+      return ncclInvalidArgument;
+    }
+  }
+  MutexLock lock(comm->mutex);
+  comm->operators.push_back(std::move(own));
+  *op = static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(comm->operators.size()) - 1);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t handle) {
+  if (const int fault = TheCore().Enter("ncclRedOpDestroy", kPlainCall, ""); fault != 0) {
+    return static_cast<ncclResult_t>(fault);
+  }
+  Comm* comm = nullptr;
+  if (const ncclResult_t found = FindComm("ncclRedOpDestroy", handle, &comm);
+      found != ncclSuccess) {
+    return found;
+  }
+  MutexLock lock(comm->mutex);
+  const int64_t own = int64_t{op} - ncclNumOps;
+  if (own < 0 || own >= static_cast<int64_t>(comm->operators.size()) ||
+      comm->operators[static_cast<size_t>(own)].destroyed) {
+    SetLastError("ncclRedOpDestroy: no such operator");
+    return ncclInvalidArgument;
+  }
+  comm->operators[static_cast<size_t>(own)].destroyed = true;
+  return ncclSuccess;
+}
+
+}  // extern "C"

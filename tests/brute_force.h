@@ -1,0 +1,62 @@
+// The least that any sequence of transitions costs: shortest paths over all states of a problem.
+//
+//   BruteForce brute_force;
+//   BestPath best = brute_force.Find(from, to, {}).value();
+//   EXPECT_EQ(best.cost, CostOf(*MakePlan(from, to)));
+//
+// What the planner is judged by. It shares with it what makes a plan good: the graph
+// (planner/edges.h) and what each step costs. How to search is its own: no bound on what is left
+// to do, and no edge left out.
+#ifndef MESHIFT_TESTS_BRUTE_FORCE_H_
+#define MESHIFT_TESTS_BRUTE_FORCE_H_
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
+#include "planner/state.h"
+
+namespace meshift {
+
+// What plans are compared by, in this order.
+struct PlanCost {
+  int64_t est_ns = 0;
+  int64_t bytes_sent = 0;  // the sum of the steps', each of its worst rank
+  int64_t steps = 0;
+  friend auto operator<=>(const PlanCost&, const PlanCost&) = default;  // NOLINT
+  std::string ToString() const;                                         // "12345 ns, 96 B, 2 steps"
+};
+PlanCost CostOf(const Plan& plan);
+
+struct BestPath {
+  PlanCost cost;
+  std::string text;    // "slice -> S(0); all_gather -> R"
+  int64_t states = 0;  // that were looked at
+};
+
+// Keeps what steps cost from one call to the next, as long as mesh, tensor and topology are the
+// same. Not for use from several threads.
+class BruteForce {
+ public:
+  // Fails as MakePlan does. `options.planner` is not looked at. INTERNAL: there is no path.
+  absl::StatusOr<BestPath> Find(const Sharding& from, const Sharding& to,
+                                const PlannerOptions& options);
+
+ private:
+  using StepCost = std::pair<int64_t, int64_t>;  // est_ns, bytes_sent
+  using EdgeKey = std::tuple<StepOp, State, State>;
+
+  absl::flat_hash_map<EdgeKey, StepCost> measured_;
+  std::string measured_for_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_TESTS_BRUTE_FORCE_H_

@@ -1,0 +1,22 @@
+// What a cached call costs the calling thread, beside the NCCL call that it makes.
+#ifndef MESHIFT_TESTS_GPU_HOST_TIME_H_
+#define MESHIFT_TESTS_GPU_HOST_TIME_H_
+
+#include "absl/status/statusor.h"
+#include "comm/control/bootstrap.h"
+#include "comm/nccl/nccl_engine.h"
+
+namespace meshift {
+
+struct HostTime {
+  double raw_us = 0;   // ncclAllReduce of two floats, on a communicator of its own
+  double call_us = 0;  // the redistribution of the same tensor: P -> R over all ranks
+};
+
+// Medians over calls that only put work on a stream. Collective over the engine's ranks, which are
+// the bootstrap's.
+absl::StatusOr<HostTime> MeasureHostTime(NcclEngine& engine, Bootstrap& bootstrap);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_TESTS_GPU_HOST_TIME_H_

@@ -1,0 +1,241 @@
+// Runs the conformance cases on NCCL with several ranks on ONE device, each a process. NCCL takes
+// two ranks with one device for a mistake unless they seem to be on different hosts: each has an
+// NCCL_HOSTID of its own, and all talk through sockets on the loopback interface.
+//
+//   nccl_check [--ranks 2,4,8] [--cases 500] [--seconds 300] [--max-ctas 1]
+//
+// Each number of ranks gets that many cases, and that many seconds after which no more are begun
+// (contexts of processes take turns on a device, so this is slow). This process never uses CUDA.
+// Prints a table (raw us: host time of an ncclAllReduce of two floats; call us: of the cached
+// redistribution that makes one, to be compared with it); on a failure the end of each rank's log.
+// Ends with 0: all is right; 1: something is wrong; 2: bad usage; 3: there is no GPU or no NCCL to
+// check.
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "tests/gpu/nccl_worker.h"
+#include "tests/gpu/processes.h"
+
+namespace meshift {
+namespace {
+
+struct Options {
+  std::vector<int> ranks = {2, 4, 8};
+  int64_t cases = 500;
+  int seconds = 300;
+  int max_ctas = 1;
+};
+
+constexpr std::chrono::seconds kGrace(30);
+// Set-up, and the cases that were begun in time.
+constexpr int kSlackSeconds = 180;
+
+// A port that was free a moment ago.
+absl::StatusOr<int> FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool good = fd >= 0 &&
+                    bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+                    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (!good) return FailedPrecondition("no port on the loopback interface: {}", strerror(error));
+  return ntohs(address.sin_port);
+}
+
+std::vector<std::string> RankEnvironment(int rank, int ranks, int port, int max_ctas,
+                                         const std::string& folder) {
+  return {fmt::format("RANK={}", rank),
+          fmt::format("WORLD_SIZE={}", ranks),
+          "LOCAL_RANK=0",
+          "MASTER_ADDR=127.0.0.1",
+          fmt::format("MASTER_PORT={}", port),
+          fmt::format("NCCL_HOSTID=rank{}", rank),
+          "NCCL_SOCKET_IFNAME=lo",
+          "NCCL_NET=Socket",
+          "NCCL_NET_PLUGIN=none",
+          "NCCL_IB_DISABLE=1",
+          "NCCL_P2P_DISABLE=1",
+          "NCCL_SHM_DISABLE=1",
+          "NCCL_MNNVL_ENABLE=0",
+          "NCCL_NVLS_ENABLE=0",
+          "NCCL_PAT_ENABLE=0",
+          "NCCL_RAS_ENABLE=0",
+          fmt::format("NCCL_MAX_CTAS={}", max_ctas),
+          "CUDA_MODULE_LOADING=EAGER",
+          "NCCL_DEBUG=INFO",
+          "NCCL_DEBUG_SUBSYS=INIT,NET",
+          fmt::format("NCCL_DEBUG_FILE={}/nccl.rank{}", folder, rank)};
+}
+
+void PrintTail(const std::string& path) {
+  constexpr size_t kLines = 25;
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  const size_t first = lines.size() > kLines ? lines.size() - kLines : 0;
+  fmt::print("--- {}, {} of {} lines\n", path, lines.size() - first, lines.size());
+  for (size_t i = first; i < lines.size(); ++i) fmt::print("{}\n", lines[i]);
+}
+
+absl::StatusOr<WorkerResult> RunRanks(const std::string& program, int ranks, const Options& options,
+                                      const std::string& folder) {
+  MESHIFT_ASSIGN_OR_RETURN(const int port, FreePort());
+  const std::string result = folder + "/result";
+  std::vector<ProcessSpec> specs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    specs.push_back({{program, "--worker", std::to_string(options.cases),
+                      std::to_string(options.seconds), std::to_string(options.max_ctas), result},
+                     RankEnvironment(rank, ranks, port, options.max_ctas, folder),
+                     fmt::format("{}/rank{}.log", folder, rank)});
+  }
+  MESHIFT_ASSIGN_OR_RETURN(Processes processes, Processes::Start(specs));
+  const std::vector<ProcessEnd> ends =
+      processes.Wait(std::chrono::seconds(options.seconds + kSlackSeconds), kGrace);
+  std::string failed;
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (ends[rank].ok()) continue;
+    failed += fmt::format("{}rank {}: {}", failed.empty() ? "" : "; ", rank, ends[rank].ToString());
+  }
+  if (!failed.empty()) return absl::UnavailableError(failed);
+  std::ifstream file(result);
+  std::string line;
+  std::getline(file, line);
+  return WorkerResult::Parse(line);
+}
+
+// One row of the table; whether it is as it should be.
+bool CheckRanks(const std::string& program, int ranks, const Options& options,
+                const std::string& folder) {
+  std::filesystem::create_directories(folder);
+  const auto result = RunRanks(program, ranks, options, folder);
+  if (!result.ok()) {
+    fmt::print("{:>6}  failed: {}\n", ranks, Message(result.status()));
+    for (int rank = 0; rank < ranks; ++rank) {
+      PrintTail(fmt::format("{}/rank{}.log", folder, rank));
+      PrintTail(fmt::format("{}/nccl.rank{}", folder, rank));
+    }
+    return false;
+  }
+  const std::string part =
+      result->cases == result->planned ? "" : fmt::format("  of {}: time", result->planned);
+  fmt::print("{:>6}{:>8}{:>8}{:>8}{:>17}{:>12}{:>9.0f}{:>10.1f}{:>10.1f}  {}{}\n", ranks,
+             result->cases, result->runs, result->wrong, result->replicas_differ,
+             result->miscounted, result->seconds, result->raw_us, result->call_us,
+             result->nccl_version, part);
+  if (!result->first.empty()) fmt::print("        {}\n", result->first);
+  std::fflush(stdout);
+  return result->first.empty() && result->cases > 0;
+}
+
+// Asks in a child whether there is anything to check with.
+int Probe(const std::string& program, const std::string& folder) {
+  const std::string log = folder + "/probe.log";
+  auto processes = Processes::Start({{{program, "--probe"}, {}, log}});
+  if (processes.ok() && processes->Wait(std::chrono::seconds(120), kGrace)[0].ok()) return 0;
+  std::ifstream file(log);
+  std::stringstream text;
+  text << file.rdbuf();
+  fmt::print(stderr, "no GPU to check: {}", text.str());
+  return 3;
+}
+
+int Check(const Options& options) {
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error);
+  std::string folder = std::filesystem::temp_directory_path(error) / "meshift_nccl_check_XXXXXX";
+  if (error || mkdtemp(folder.data()) == nullptr) {
+    fmt::print(stderr, "cannot make a folder for logs: {}\n", folder);
+    return 1;
+  }
+  if (const int code = Probe(program, folder); code != 0) return code;
+  fmt::print("ranks of one device, logs in {}\n", folder);
+  fmt::print("{:>6}{:>8}{:>8}{:>8}{:>17}{:>12}{:>9}{:>10}{:>10}  NCCL\n", "ranks", "cases", "runs",
+             "wrong", "replicas differ", "miscounted", "seconds", "raw us", "call us");
+  std::fflush(stdout);
+  bool right = true;
+  for (const int ranks : options.ranks) {
+    const bool good = CheckRanks(program, ranks, options, fmt::format("{}/{}", folder, ranks));
+    right = right && good;
+  }
+  if (right) std::filesystem::remove_all(folder, error);
+  return right ? 0 : 1;
+}
+
+int Worker(char** argv) {
+  // A rank does not outlive the check.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const absl::Status status = RunWorker({.cases = std::atoll(argv[2]),
+                                         .budget = std::chrono::seconds(std::atoll(argv[3])),
+                                         .max_ctas = std::atoi(argv[4]),
+                                         .result = argv[5]});
+  if (!status.ok()) fmt::print(stderr, "{}\n", status.ToString());
+  return status.ok() ? 0 : 1;
+}
+
+bool ParseOptions(int argc, char** argv, Options* options) {
+  for (int i = 1; i < argc; i += 2) {
+    const std::string name = argv[i];
+    if (i + 1 == argc) return false;
+    const std::string value = argv[i + 1];
+    if (name == "--ranks") {
+      options->ranks.clear();
+      std::stringstream list(value);
+      for (std::string item; std::getline(list, item, ',');) {
+        options->ranks.push_back(std::atoi(item.c_str()));
+        if (options->ranks.back() < 2 || options->ranks.back() > 16) return false;
+      }
+    } else if (name == "--cases") {
+      options->cases = std::atoll(value.c_str());
+    } else if (name == "--seconds") {
+      options->seconds = std::atoi(value.c_str());
+    } else if (name == "--max-ctas") {
+      options->max_ctas = std::atoi(value.c_str());
+    } else {
+      return false;
+    }
+  }
+  return options->cases > 0 && options->seconds > 0 && options->max_ctas > 0;
+}
+
+}  // namespace
+}  // namespace meshift
+
+int main(int argc, char** argv) {
+  if (argc == 6 && std::strcmp(argv[1], "--worker") == 0) return meshift::Worker(argv);
+  if (argc == 2 && std::strcmp(argv[1], "--probe") == 0) {
+    const absl::Status status = meshift::ProbeGpu();
+    if (!status.ok()) fmt::print("{}\n", meshift::Message(status));
+    return status.ok() ? 0 : 3;
+  }
+  meshift::Options options;
+  if (!meshift::ParseOptions(argc, argv, &options)) {
+    fmt::print(stderr,
+               "usage: nccl_check [--ranks 2,4,8] [--cases N] [--seconds N] [--max-ctas N]\n");
+    return 2;
+  }
+  return meshift::Check(options);
+}

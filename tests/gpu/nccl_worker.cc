@@ -1,0 +1,111 @@
+#include "tests/gpu/nccl_worker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/control/bootstrap.h"
+#include "comm/cuda/driver.h"
+#include "comm/nccl/nccl_engine.h"
+#include "comm/nccl/nccl_library.h"
+#include "testing/conformance_cases.h"
+#include "testing/conformance_run.h"
+#include "tests/gpu/host_time.h"
+
+namespace meshift {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Cases between two looks at the clock.
+constexpr size_t kChunk = 10;
+
+// Whether rank 0 says that there is time for more; equal on all ranks.
+absl::StatusOr<bool> Continue(Bootstrap& bootstrap, bool has_time) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> says,
+                           bootstrap.Exchange(has_time ? "more" : "enough"));
+  return says[0] == "more";
+}
+
+void Add(const testkit::ConformanceReport& report, WorkerResult* result) {
+  result->cases += report.cases;
+  result->runs += report.runs;
+  result->wrong += report.wrong;
+  result->replicas_differ += report.replicas_differ;
+  result->miscounted += report.miscounted;
+  if (result->first.empty()) result->first = report.first;
+}
+
+}  // namespace
+
+std::string WorkerResult::ToString() const {
+  std::string text = first;
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", planned, cases, runs, wrong,
+                     replicas_differ, miscounted, seconds, raw_us, call_us, nccl_version, text);
+}
+
+absl::StatusOr<WorkerResult> WorkerResult::Parse(const std::string& line) {
+  WorkerResult result;
+  std::istringstream in(line);
+  in >> result.planned >> result.cases >> result.runs >> result.wrong >> result.replicas_differ >>
+      result.miscounted >> result.seconds >> result.raw_us >> result.call_us >> result.nccl_version;
+  if (!in) return InvalidArgument("'{}' is no result of a rank", line);
+  std::getline(in >> std::ws, result.first);
+  return result;
+}
+
+absl::Status ProbeGpu() {
+  MESHIFT_ASSIGN_OR_RETURN(const auto driver, CudaDriver::Load());
+  MESHIFT_RETURN_IF_ERROR(driver->InitAndCountDevices().status());
+  return NcclLibrary::Load().status();
+}
+
+absl::Status RunWorker(const WorkerOptions& options) {
+  const auto begin = Clock::now();
+  MESHIFT_ASSIGN_OR_RETURN(const auto bootstrap, Bootstrap::FromTorchrun());
+  NcclOptions nccl;
+  nccl.device = 0;
+  nccl.max_ctas = options.max_ctas;
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, NcclEngine::Create(bootstrap.get(), nccl));
+  const std::vector<testkit::ConformanceCase> cases =
+      testkit::ConformanceCases(engine->world_size(), options.cases);
+  absl::Span<const testkit::ConformanceCase> left = cases;
+  WorkerResult result;
+  result.planned = std::ssize(cases);
+  result.nccl_version = engine->nccl_version();
+  while (!left.empty()) {
+    MESHIFT_ASSIGN_OR_RETURN(const bool more,
+                             Continue(*bootstrap, Clock::now() - begin < options.budget));
+    if (!more) break;
+    const auto chunk = left.subspan(0, kChunk);
+    MESHIFT_ASSIGN_OR_RETURN(const testkit::ConformanceReport report,
+                             testkit::RunConformance(chunk, *engine, *bootstrap));
+    Add(report, &result);
+    left.remove_prefix(chunk.size());
+  }
+  result.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  MESHIFT_ASSIGN_OR_RETURN(const HostTime time, MeasureHostTime(*engine, *bootstrap));
+  result.raw_us = time.raw_us;
+  result.call_us = time.call_us;
+  if (engine->rank() != 0) return absl::OkStatus();
+  std::ofstream file(options.result);
+  file << result.ToString() << "\n";
+  file.close();
+  if (!file) return FailedPrecondition("cannot write {}", options.result);
+  return absl::OkStatus();
+}
+
+}  // namespace meshift

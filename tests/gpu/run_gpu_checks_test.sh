@@ -1,0 +1,31 @@
+#!/bin/bash
+# The bundle's script, with the programs that the bundle has: without a GPU, and over the stand-ins for the driver and NCCL.
+set -u
+
+bundle=$TEST_TMPDIR/bundle
+mkdir -p "$bundle"
+for program in kernel_check nccl_check run_gpu_checks.sh; do cp -L "tests/gpu/$program" "$bundle/"; done
+export TMPDIR=$TEST_TMPDIR
+failures=0
+
+# expect <exit code> <text that is printed> <arguments>
+expect() {
+  local code=$1 text=$2 output
+  shift 2
+  output=$("$bundle/run_gpu_checks.sh" "$@" 2>&1)
+  local got=$?
+  if ((got != code)) || [[ $output != *"$text"* ]]; then
+    printf 'arguments %s: exit code %s, not %s, or no "%s" in:\n%s\n' "$*" "$got" "$code" "$text" "$output"
+    failures=$((failures + 1))
+  fi
+}
+
+MESHIFT_CUDA_LIBRARY=/nowhere/libcuda.so.1 expect 3 "no GPU to check: no CUDA driver library /nowhere/libcuda.so.1" --quick
+expect 2 "unknown option --fast" --fast
+expect 2 "--ranks wants a value" --ranks
+
+export MESHIFT_CUDA_LIBRARY=$PWD/testing/fake_gpu/libfake_cuda.so
+small=(--copies 3 --rounds 1 --mib 1 --ranks 2,4 --seconds 100 --cases 30)
+MESHIFT_NCCL_LIBRARY=$PWD/testing/fake_gpu/libfake_nccl.so expect 0 "all is right" "${small[@]}"
+MESHIFT_NCCL_LIBRARY=/nowhere/libnccl.so.2 expect 3 "kernels: right, NCCL: not checked" "${small[@]}"
+exit $((failures > 0))

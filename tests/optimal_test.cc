@@ -1,0 +1,125 @@
+// No sequence of transitions is cheaper than the plan: every case of the small world
+// (testing/small_world.h), against shortest paths over all states (tests/brute_force.h). And
+// the plan's lower bound is one.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "mesh/topology.h"
+#include "planner/planner.h"
+#include "testing/small_world.h"
+#include "tests/brute_force.h"
+
+namespace meshift {
+namespace {
+
+constexpr int kNumShards = 16;  // as shard_count in BUILD; a test case per shard
+
+struct Tally {
+  int64_t cases = 0;
+  int64_t not_optimal = 0;
+  int64_t below = 0;  // plans that cost less than the least: of edges that only the planner has
+
+  void Judge(BruteForce& brute_force, const Sharding& from, const Sharding& to,
+             const PlannerOptions& options) {
+    const absl::StatusOr<Plan> plan = MakePlan(from, to, options);
+    const absl::StatusOr<BestPath> best = brute_force.Find(from, to, options);
+    ASSERT_EQ(plan.status(), best.status());
+    // A cast that would round what stays partial.
+    if (absl::IsInvalidArgument(plan.status()) && from.dtype() != to.dtype()) return;
+    ++cases;
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const PlanCost cost = CostOf(*plan);
+    const LowerBound& bound = plan->lower_bound();
+    EXPECT_LE(bound.est_ns, best->cost.est_ns) << from.ToString() << " -> " << to.PlacementsText();
+    EXPECT_LE(bound.bytes_sent, best->cost.bytes_sent)
+        << from.ToString() << " -> " << to.PlacementsText();
+    if (cost == best->cost) return;
+    int64_t& count = cost < best->cost ? below : not_optimal;
+    if (++count > 3) return;
+    std::string steps;
+    for (const Step& step : plan->steps()) steps += step.ToString() + "; ";
+    ADD_FAILURE() << from.ToString() << " -> " << to.PlacementsText() << " on "
+                  << options.topology.ToString() << ", " << Name(options.reproducibility) << ": "
+                  << steps << cost.ToString() << "; but " << best->text << ": "
+                  << best->cost.ToString();
+  }
+  void Report(std::string_view name, int shard) const {
+    EXPECT_EQ(not_optimal, 0);
+    EXPECT_EQ(below, 0);
+    fmt::print("optimal, {}, shard {} of {}: {} cases: {} not optimal, {} below the least\n", name,
+               shard, kNumShards, cases, not_optimal, below);
+  }
+};
+
+class OptimalTest : public testing::TestWithParam<int> {
+ protected:
+  // One in `fraction` of the small world.
+  static void Judge(std::string_view name, int64_t fraction, const PlannerOptions& options) {
+    BruteForce brute_force;
+    Tally tally;
+    testkit::ForEachSmallWorldCase({.shard = GetParam(),
+                                    .num_shards = kNumShards,
+                                    .fraction = fraction * testkit::TestFraction()},
+                                   [&](const Sharding& from, const Sharding& to) {
+                                     tally.Judge(brute_force, from, to, options);
+                                   });
+    tally.Report(name, GetParam());
+  }
+};
+
+TEST_P(OptimalTest, NoSequenceOfTransitionsIsCheaper) { Judge("all", 1, {}); }
+
+// Parts of the small world under other costs.
+TEST_P(OptimalTest, NoSequenceIsCheaperWhereBytesMatterMost) {
+  const TopologyConstants constants{.collective_latency_ns = 1000,
+                                    .message_latency_ns = 50,
+                                    .copy_latency_ns = 200,
+                                    .copy_bandwidth_bytes_per_us = 40};
+  Judge("bytes", 8, {.topology = *Topology::Create({{"wire", 0, 10, 100}}, constants)});
+}
+
+TEST_P(OptimalTest, NoSequenceIsCheaperAcrossDomains) {
+  const TopologyConstants constants{.collective_latency_ns = 3000,
+                                    .message_latency_ns = 500,
+                                    .copy_latency_ns = 500,
+                                    .copy_bandwidth_bytes_per_us = 400};
+  Judge("domains", 16,
+        {.topology = *Topology::Create({{"near", 2, 100, 100}, {"far", 0, 10, 2000}}, constants)});
+}
+
+TEST_P(OptimalTest, NoSequenceIsCheaperWithoutAPromise) {
+  Judge("no promise", 16, {.reproducibility = Reproducibility::kNone});
+}
+
+TEST_P(OptimalTest, NoSequenceWithCastsIsCheaper) {
+  BruteForce brute_force;
+  Tally tally;
+  testkit::ForEachCastCase(
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 16 * testkit::TestFraction()},
+      [&](const Sharding& from, const Sharding& to, std::optional<DType> reduce_dtype) {
+        tally.Judge(brute_force, from, to, {.reduce_dtype = reduce_dtype});
+      });
+  tally.Report("casts", GetParam());
+}
+
+// Meshes of up to four dims and 48 ranks, in any order, and tensors up to rank 5.
+TEST_P(OptimalTest, NoSequenceIsCheaperOnLargerMeshes) {
+  constexpr uint64_t kCases = 9600;
+  Tally tally;
+  for (uint64_t seed = GetParam(); seed < kCases; seed += kNumShards * testkit::TestFraction()) {
+    const testkit::RandomPair pair = testkit::RandomCase(seed);
+    BruteForce brute_force;
+    tally.Judge(brute_force, pair.from, pair.to, {});
+  }
+  tally.Report("random", GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, OptimalTest, testing::Range(0, kNumShards));
+
+}  // namespace
+}  // namespace meshift

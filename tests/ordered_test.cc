@@ -1,0 +1,179 @@
+// The promise `ordered` on the in-process engine: bits are those of a plain loop, whatever the
+// factoring of the mesh, the topology that plans are made for, and the order in which the engine
+// itself would add.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/local/local_world.h"
+#include "comm/local/reduction_order.h"
+#include "comm/local_run.h"
+#include "mesh/topology.h"
+#include "planner/planner.h"
+#include "planner/verifier.h"
+#include "testing/plan_runner.h"
+#include "testing/small_world.h"
+#include "testing/values.h"
+#include "tests/ordered_case.h"
+
+namespace meshift {
+namespace {
+
+constexpr int kShards = 4;
+constexpr int64_t kCases = 750;  // a third of them in blocks
+
+// Local tensors of all ranks.
+struct Tensors {
+  explicit Tensors(const Sharding& sharding) {
+    for (int64_t p = 0; p < sharding.mesh().NumRanks(); ++p) {
+      const Box box = sharding.BoxAt(sharding.mesh().CoordinateAt(p));
+      memory.emplace_back(Bytes(sharding.dtype(), box.NumElements()), std::byte{0xa5});
+    }
+    for (std::vector<std::byte>& local : memory) {
+      addresses.push_back(local.empty() ? nullptr : local.data());
+    }
+  }
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<void*> addresses;
+};
+
+class OrderedTest : public ::testing::TestWithParam<int> {
+ protected:
+  LocalWorld& WorldOf(int64_t ranks) {
+    std::unique_ptr<LocalWorld>& world = worlds_[ranks];
+    if (world == nullptr) world = LocalWorld::Create({.num_ranks = ranks}).value();
+    return *world;
+  }
+  std::map<int64_t, std::unique_ptr<LocalWorld>> worlds_;
+};
+
+TEST_P(OrderedTest, BitsAreThoseOfAPlainLoop) {
+  int64_t cases = 0;
+  int64_t runs = 0;
+  int64_t rounding = 0;
+  int64_t blocked = 0;
+  for (int64_t seed = GetParam(); seed < kCases; seed += kShards * testkit::TestFraction()) {
+    const OrderedCase c(static_cast<uint64_t>(seed), {.blocks = cases % 3 == 2, .shuffle = true});
+    ++cases;
+    blocked += c.reduce_block() > 0 && !IsExact(c.op(), c.dtype()) ? 1 : 0;
+    rounding += IsExact(c.op(), c.dtype()) ? 0 : 1;
+    LocalWorld& world = WorldOf(c.ranks());
+    for (const OrderedProblem& problem : c.Problems()) {
+      // Domains that the groups do not fill evenly.
+      const Topology topology =
+          seed % 2 == 0 ? Topology::Flat()
+                        : Topology::Parse(fmt::format("nvlink={}", 2 + seed % 7)).value();
+      const absl::StatusOr<Plan> plan = MakePlan(problem.from, problem.to,
+                                                 {.reproducibility = Reproducibility::kOrdered,
+                                                  .topology = topology,
+                                                  .reduce_block = c.reduce_block()});
+      ASSERT_TRUE(plan.ok()) << c.ToString() << ": " << plan.status();
+      EXPECT_EQ(plan->kept(), Reproducibility::kOrdered) << c.ToString();
+      const Verdict verdict = Verify(*plan);
+      ASSERT_TRUE(verdict.ok()) << c.ToString() << ": " << problem.from.ToString() << " -> "
+                                << problem.to.ToString() << ": " << verdict.fault->rule << ": "
+                                << verdict.fault->message;
+      Tensors sources(problem.from);
+      for (size_t p = 0; p < sources.memory.size(); ++p) {
+        c.Fill(problem.from, static_cast<int64_t>(p), absl::MakeSpan(sources.memory[p]));
+      }
+      for (const ReductionOrder order : {ReductionOrder::kTopology, ReductionOrder::kAdversarial}) {
+        world.SetReductionOrder(order, 2 + seed % 7);
+        auto runner = LocalRunner::Create(&world, problem.from.mesh(), {.verify_plans = false});
+        ASSERT_TRUE(runner.ok()) << runner.status();
+        Tensors targets(problem.to);
+        const absl::StatusOr<LocalRun> run =
+            (*runner)->Run(*plan, sources.addresses, targets.addresses);
+        ASSERT_TRUE(run.ok()) << c.ToString() << ": " << run.status();
+        ++runs;
+        for (size_t i = 0; i < plan->steps().size(); ++i) {
+          EXPECT_EQ(run->steps[i].bytes_sent, plan->steps()[i].bytes_sent)
+              << c.ToString() << ": " << plan->steps()[i].ToString();
+        }
+        for (size_t p = 0; p < targets.memory.size(); ++p) {
+          ASSERT_EQ(c.FindWrong(problem.to, static_cast<int64_t>(p), targets.memory[p]), "")
+              << problem.from.ToString() << " -> " << problem.to.ToString();
+        }
+      }
+    }
+  }
+  fmt::print(
+      "ordered: {} cases, {} of them depend on the order, {} of these in blocks, {} runs, 0 "
+      "wrong\n",
+      cases, rounding, blocked, runs);
+  EXPECT_GT(rounding, blocked);
+  EXPECT_TRUE(testkit::TestFraction() > 1 || blocked > 20) << blocked;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, OrderedTest, ::testing::Range(0, kShards));
+
+// Any redistribution: what the promises add to plans is right, moves what is planned, and leaves
+// equal replicas where the engine distorts its own sums.
+TEST_P(OrderedTest, RandomRedistributionsAreRight) {
+  using testkit::Values;
+  constexpr std::array kDTypes = {DType::kF32, DType::kBF16, DType::kC64};
+  constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct};
+  int64_t ordered = 0;
+  for (int64_t i = GetParam(); i < 1200; i += kShards * testkit::TestFraction()) {
+    const auto seed = static_cast<uint64_t>(i);
+    const auto [from, to] = testkit::RandomCase(seed + 5000, kDTypes[seed % kDTypes.size()],
+                                                kOps[seed / 3 % kOps.size()]);
+    const auto runner = testkit::PlanRunner::Create(from.mesh());
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    for (const auto promise : {Reproducibility::kBatchInvariant, Reproducibility::kOrdered}) {
+      const absl::StatusOr<Plan> plan =
+          MakePlan(from, to,
+                   {.reproducibility = promise,
+                    .topology = Topology::Parse(fmt::format("nvlink={}", 2 + i % 5)).value()});
+      const std::string text = fmt::format("seed {}: {} -> {}", i, from.ToString(), to.ToString());
+      ASSERT_TRUE(plan.ok()) << text << ": " << plan.status();
+      EXPECT_EQ(plan->kept(), promise) << text;
+      const Verdict verdict = Verify(*plan);
+      ASSERT_TRUE(verdict.ok()) << text << ": " << verdict.fault->rule << ": "
+                                << verdict.fault->message;
+      const testkit::Pass passes[] = {{.fill = {.values = Values::kExact, .seed = 1}},
+                                      {.fill = {.values = Values::kSpecial, .seed = 2}},
+                                      {.fill = {.values = Values::kRounding, .seed = 3},
+                                       .order = ReductionOrder::kAdversarial}};
+      const absl::StatusOr<testkit::PlanRun> run = (*runner)->Run(*plan, passes);
+      ASSERT_TRUE(run.ok()) << text << ": " << run.status();
+      EXPECT_TRUE(run->data.ok()) << text << ": " << run->data.ToString();
+      for (size_t s = 0; s < plan->steps().size(); ++s) {
+        EXPECT_EQ(run->bytes_sent[s], plan->steps()[s].bytes_sent)
+            << text << ": " << plan->steps()[s].ToString();
+        ordered += plan->steps()[s].reduce_order == ReduceOrder::kAscending ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_TRUE(testkit::TestFraction() > 1 || ordered > 100) << ordered;
+}
+
+// Bytes per rank against those of a ring, for tensors of some thousand elements and more.
+TEST(OrderedBytesTest, AreThoseOfARing) {
+  for (const char* mesh : {"a=2", "a=8", "a=40", "a=8,b=5", "a=7,b=3"}) {
+    const DeviceMesh m = DeviceMesh::Parse(mesh).value();
+    for (const char* tensor : {"bf16[4096]", "f32[1000,77]", "bf16[1048573]"}) {
+      const bool one = m.NumDims() == 1;
+      const Sharding from = Sharding::Parse(tensor, m, one ? "P" : "P,P").value();
+      const Sharding to = from.WithPlacements(one ? "R" : "R,R").value();
+      const Plan ordered =
+          MakePlan(from, to, {.reproducibility = Reproducibility::kOrdered}).value();
+      const int64_t n = m.NumRanks();
+      const auto ring = static_cast<double>(2 * (n - 1)) / static_cast<double>(n) *
+                        static_cast<double>(Bytes(from.dtype(), NumElements(from.shape())));
+      EXPECT_LE(static_cast<double>(ordered.total().bytes_sent), 1.02 * ring)
+          << mesh << " " << tensor;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace meshift

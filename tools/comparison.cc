@@ -1,0 +1,132 @@
+// Sets Meshift's plans beside the measured ones of other planners (tests/data/README.md):
+//
+//   bazel run //tools:comparison > docs/comparison.md
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "planner/planner.h"
+#include "planner/verifier.h"
+#include "tests/peer_cases.h"
+#include "tests/plan_runner.h"
+
+namespace meshift {
+namespace {
+
+constexpr const char* kHead =
+    R"(# Plans beside those of other planners
+
+Made by `bazel run //tools:comparison > docs/comparison.md`. The peers' plans were measured by running them on a 2x2 mesh (`tests/data/README.md`): PyTorch 2.15.0 DTensor, *greedy* (its default) and *graph* (its search), *flat* where
+flattened groups were made by hand beforehand; and what JAX 0.10.2 compiles by *xla* and by Shardy's own planner. Meshift's are its default plans for the same cases, proven by the verifier and run on the local engine.
+
+Each row has the cases in which the peer was measured, and both sides' figures for exactly these. *Collectives*: mean of a plan. *Bytes*: geometric mean, over the cases in which some must move, of what the worst rank sends over the bound
+(`docs/design.md`, "Lower bound"); *at most*: the worst case. *Wrong*: cases that left wrong data. *Same sum*: cases in which several groups compute the same sum, so that copies of it may differ.
+
+)";
+
+// Of one side of a comparison.
+struct Side {
+  int64_t cases = 0;
+  int64_t collectives = 0;
+  int64_t moving = 0;
+  double log_ratio = 0;
+  double worst = 0;
+  int64_t wrong = 0;
+  int64_t duplicated = 0;
+
+  void Add(int64_t of_collectives, int64_t bytes, int64_t bound, bool is_wrong, bool duplicates) {
+    ++cases;
+    collectives += of_collectives;
+    wrong += is_wrong ? 1 : 0;
+    duplicated += duplicates ? 1 : 0;
+    if (bound == 0) return;
+    ++moving;
+    // A plan that sends nothing where something must move is a wrong one.
+    const double ratio =
+        static_cast<double>(bytes > bound ? bytes : bound) / static_cast<double>(bound);
+    log_ratio += std::log(ratio);
+    worst = ratio > worst ? ratio : worst;
+  }
+  std::string ToString() const {
+    return fmt::format("{:.2f} | {:.2f} | {:.1f} | {} | {}",
+                       static_cast<double>(collectives) / static_cast<double>(cases),
+                       std::exp(log_ratio / static_cast<double>(moving)), worst, wrong, duplicated);
+  }
+};
+
+struct Row {
+  Side peer;
+  Side ours;
+  int64_t fewer_bytes = 0;  // cases in which we send fewer than the peer
+  // Those in which we send more: the peer's plan has more collectives, or else computes a sum
+  // several times, or else neither.
+  int64_t more_bytes_in_fewer = 0;
+  int64_t more_bytes_in_one_sum = 0;
+  int64_t more_bytes = 0;
+};
+
+absl::Status PrintComparison() {
+  absl::StatusOr<std::vector<PeerCase>> cases = ReadPeerCases("tests/data/live_2x2.json");
+  if (!cases.ok()) return cases.status();
+  std::map<std::string, Row> rows;
+  std::map<std::string, std::unique_ptr<PlanRunner>> runners;
+  for (const PeerCase& one : *cases) {
+    absl::StatusOr<Plan> plan = MakePlan(one.from, one.to);
+    if (!plan.ok()) return plan.status();
+    const bool is_proven = Verify(*plan).ok();
+    std::unique_ptr<PlanRunner>& runner = runners[one.from.mesh().ToString()];
+    if (runner == nullptr) runner = std::make_unique<PlanRunner>(one.from.mesh());
+    absl::StatusOr<RunOutcome> outcome = runner->Run(*plan);
+    if (!outcome.ok()) return outcome.status();
+    const int64_t bound = plan->lower_bound().bytes_sent;
+    const PlanTotals& total = plan->total();
+    for (const auto& [name, peer] : one.peers) {
+      Row& row = rows[name];
+      row.peer.Add(peer.collectives, peer.bytes_sent, bound, peer.is_wrong, peer.is_duplicated);
+      row.ours.Add(total.collectives, total.bytes_sent, bound, !is_proven || !outcome->ok(),
+                   plan->kept() < Reproducibility::kReplicas);
+      if (peer.is_wrong) continue;
+      row.fewer_bytes += total.bytes_sent < peer.bytes_sent ? 1 : 0;
+      if (total.bytes_sent <= peer.bytes_sent) continue;
+      ++(total.collectives < peer.collectives ? row.more_bytes_in_fewer
+         : peer.is_duplicated                 ? row.more_bytes_in_one_sum
+                                              : row.more_bytes);
+    }
+  }
+  fmt::print("{}", kHead);
+  fmt::print(
+      "| planner | cases | collectives | bytes : bound | at most | wrong | same sum |\n"
+      "| --- | --- | --- | --- | --- | --- | --- |\n");
+  for (const auto& [name, row] : rows) {
+    fmt::print("| {} | {} | {} |\n", name, row.peer.cases, row.peer.ToString());
+    fmt::print("| Meshift, same cases | {} | {} |\n", row.ours.cases, row.ours.ToString());
+  }
+  fmt::print(
+      "\nOf the peers' right plans: how many send more bytes than Meshift's; and how many fewer, "
+      "in more collectives, else with the same sum computed by several groups, else neither. The "
+      "tensors are small: to start a collective costs more than the bytes.\n\n"
+      "| planner | more | fewer, more collectives | fewer, same sum | fewer, neither |\n"
+      "| --- | --- | --- | --- | --- |\n");
+  for (const auto& [name, row] : rows) {
+    fmt::print("| {} | {} | {} | {} | {} |\n", name, row.fewer_bytes, row.more_bytes_in_fewer,
+               row.more_bytes_in_one_sum, row.more_bytes);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace meshift
+
+int main() {
+  const absl::Status status = meshift::PrintComparison();
+  if (status.ok()) return 0;
+  fmt::print(stderr, "{}\n", status.ToString());
+  return 1;
+}

@@ -1,0 +1,21 @@
+#!/bin/bash
+# Instructions that planning takes, as valgrind counts them: of each benchmark of //bench:planner_bench that matches, those of one more
+# iteration (a run of two less a run of one). No other work on the machine changes them.
+#
+#   tools/planner_instructions.sh [REGEX]         # cold/2d and cold/3d if none is given
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+pattern=${1:-^cold/[23]d$}
+./bazelw build --noshow_progress //bench:planner_bench
+bench=bazel-bin/bench/planner_bench
+cd "$bench.runfiles/meshift"
+count() {
+  valgrind --tool=callgrind --callgrind-out-file=/dev/null "$bench" "--benchmark_filter=^$1\$" --benchmark_min_time=0 \
+    "--benchmark_repetitions=$2" 2>&1 > /dev/null | awk '/Collected/ {print $NF}'
+}
+bench=$PWD/bench/planner_bench
+for name in $("$bench" --benchmark_list_tests "--benchmark_filter=$pattern"); do
+  once=$(count "$name" 1)
+  twice=$(count "$name" 2)
+  printf '%-24s %d instructions for an iteration\n' "$name" $((twice - once))
+done
