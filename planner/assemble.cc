@@ -26,11 +26,11 @@ DimMask StepDims(const Problem& problem, StepOp op, const State& before, const S
   return dims;
 }
 
-Step MakeStep(const Problem& problem, const CostModel& model, StepOp op, const State& before,
-              const State& after, const Traffic& traffic) {
+Step MakeStep(const Problem& problem, const CostModel& model, int mesh, StepOp op,
+              const State& before, const State& after, const Traffic& traffic) {
   const DimMask dims = StepDims(problem, op, before, after);
   Step step{.op = op,
-            .mesh = 0,
+            .mesh = mesh,
             .mesh_dims = {},
             .group_size = {},
             .groups = {},
@@ -169,92 +169,123 @@ std::string DimNames(const Problem& problem, const Step& step) {
   return fmt::format("{}", fmt::join(names, ","));
 }
 
-}  // namespace
-
-Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
-              const PlannerOptions& options, const ReductionChoice& choice) {
-  const bool blocks = choice.ordered && options.reduce_block > 0;
-  PlanFields fields{.meshes = {problem.mesh()},
-                    .from_mesh = 0,
-                    .to_mesh = 0,
-                    .from = problem.from(),
-                    .to = problem.to(),
-                    .asked = options.reproducibility,
-                    .kept = Reproducibility::kReplicas,
-                    .why = "",
-                    .steps = {},
-                    .total = {},
-                    .lower_bound = Bound(problem, model),
-                    .inputs = {}};
-  fields.inputs.topology = options.topology.ToString();
-  fields.inputs.options = {{"planner", std::string(Name(options.planner))},
-                           {"reproducibility", std::string(Name(options.reproducibility))}};
+PlanInputs InputsOf(const PlannerOptions& options) {
+  PlanInputs inputs;
+  inputs.topology = options.topology.ToString();
+  inputs.options = {{"planner", std::string(Name(options.planner))},
+                    {"reproducibility", std::string(Name(options.reproducibility))}};
   if (options.reduce_dtype) {
-    fields.inputs.options.emplace_back("reduce_dtype", std::string(Name(*options.reduce_dtype)));
+    inputs.options.emplace_back("reduce_dtype", std::string(Name(*options.reduce_dtype)));
   }
   if (options.ragged_sizes != RaggedSizes::kCost) {
-    fields.inputs.options.emplace_back("ragged_sizes", std::string(Name(options.ragged_sizes)));
+    inputs.options.emplace_back("ragged_sizes", std::string(Name(options.ragged_sizes)));
   }
-  if (!options.ordered_reductions) fields.inputs.options.emplace_back("ordered_reductions", "off");
+  if (!options.ordered_reductions) inputs.options.emplace_back("ordered_reductions", "off");
   if (options.reduce_block > 0) {
-    fields.inputs.options.emplace_back("reduce_block", fmt::format("{}", options.reduce_block));
+    inputs.options.emplace_back("reduce_block", fmt::format("{}", options.reduce_block));
   }
   if (options.reproducibility == Reproducibility::kBatchInvariant) {
-    fields.inputs.options.emplace_back("native_invariance",
-                                       std::string(Name(options.engine.native_invariance)));
+    inputs.options.emplace_back("native_invariance",
+                                std::string(Name(options.engine.native_invariance)));
   }
-  fields.inputs.engine = options.engine.name();
+  inputs.engine = options.engine.name();
+  return inputs;
+}
 
-  const auto aligned = [](int64_t bytes) {
-    return bytes > INT64_MAX - kWorkspaceAlignment ? INT64_MAX
-                                                   : RoundUp(bytes, kWorkspaceAlignment);
-  };
+int64_t Aligned(int64_t bytes) {
+  return bytes > INT64_MAX - kWorkspaceAlignment ? INT64_MAX : RoundUp(bytes, kWorkspaceAlignment);
+}
+
+}  // namespace
+
+PlanAssembly::PlanAssembly(std::vector<DeviceMesh> meshes, const Sharding& from, const Sharding& to,
+                           const PlannerOptions& options)
+    : options_(options),
+      fields_{.meshes = std::move(meshes),
+              .from_mesh = 0,
+              .to_mesh = 0,
+              .from = from,
+              .to = to,
+              .asked = options.reproducibility,
+              .kept = Reproducibility::kReplicas,
+              .why = "",
+              .steps = {},
+              .total = {},
+              .lower_bound = {},
+              .inputs = InputsOf(options)} {
+  fields_.to_mesh = static_cast<int>(fields_.meshes.size()) - 1;
+}
+
+void PlanAssembly::AddStep(Step step, int64_t send_piece_bytes, int64_t receive_piece_bytes) {
+  PlanTotals& total = fields_.total;
+  total.collectives += IsCollective(step.op) ? 1 : 0;
+  total.bytes_sent = SaturatingAdd(total.bytes_sent, step.bytes_sent);
+  total.est_ns = SaturatingAdd(total.est_ns, step.est_ns);
+  pieces_.push_back(SaturatingAdd(Aligned(send_piece_bytes), Aligned(receive_piece_bytes)));
+  fields_.steps.push_back(std::move(step));
+}
+
+void PlanAssembly::AddPath(const Problem& problem, const CostModel& model, const Path& path,
+                           const ReductionChoice& choice, int mesh) {
+  const bool blocks = choice.ordered && options_.reduce_block > 0;
   State before = problem.source();
-  for (size_t i = 0; i < path.moves.size(); ++i) {
-    const auto& [op, after] = path.moves[i];
+  for (const auto& [op, after] : path.moves) {
     const Traffic traffic = model.Measure(op, before, after);
-    Step step = MakeStep(problem, model, op, before, after, traffic);
-    if (blocks && IsReduction(op)) step.reduce_block = options.reduce_block;
-    int64_t workspace =
-        SaturatingAdd(aligned(traffic.send_pack_bytes), aligned(traffic.receive_pack_bytes));
-    if (i > 0) workspace = SaturatingAdd(workspace, aligned(step.bytes_in));
-    if (i + 1 < path.moves.size()) workspace = SaturatingAdd(workspace, aligned(step.bytes_out));
-    PlanTotals& total = fields.total;
-    total.workspace_bytes = std::max(total.workspace_bytes, workspace);
-    total.collectives += IsCollective(op) ? 1 : 0;
-    total.bytes_sent = SaturatingAdd(total.bytes_sent, step.bytes_sent);
-    total.est_ns = SaturatingAdd(total.est_ns, step.est_ns);
+    Step step = MakeStep(problem, model, mesh, op, before, after, traffic);
+    if (blocks && IsReduction(op)) step.reduce_block = options_.reduce_block;
     if (IsReduction(op)) {
       const DimMask dims = StepDims(problem, op, before, after);
-      if (!choice.exact && !choice.ordered && fields.kept == Reproducibility::kReplicas &&
+      if (!choice.exact && !choice.ordered && fields_.kept == Reproducibility::kReplicas &&
           !IsSingleSourced(problem, before, dims)) {
-        fields.kept = Reproducibility::kNone;
+        fields_.kept = Reproducibility::kNone;
         std::string idle;
         for (int d = 0; d < problem.num_dims(); ++d) {
           if ((dims >> d & 1) == 0 && before.IsReplicate(d)) {
             idle += (idle.empty() ? "" : ",") + problem.mesh().dim(problem.mesh_dim(d)).name;
           }
         }
-        fields.why = fmt::format(
-            "step {}, the {} over {}, is computed by several groups: {} is replicated there", i,
-            Name(op), DimNames(problem, step), idle);
+        fields_.why = fmt::format(
+            "step {}, the {} over {}, is computed by several groups: {} is replicated there",
+            fields_.steps.size(), Name(op), DimNames(problem, step), idle);
       }
     }
-    fields.steps.push_back(std::move(step));
+    AddStep(std::move(step), traffic.send_pack_bytes, traffic.receive_pack_bytes);
     before = after;
   }
-  fields.total.peak_bytes = SaturatingAdd(
-      SaturatingAdd(problem.MaxBytes(problem.source()), problem.MaxBytes(problem.target())),
-      fields.total.workspace_bytes);
-  if (fields.kept == Reproducibility::kReplicas) {
-    if (!choice.why.empty()) {
-      fields.kept = std::max(fields.kept, fields.asked);
-      fields.why = choice.why;
+}
+
+Plan PlanAssembly::Seal(const LowerBound& bound, const std::string& why) && {
+  PlanTotals& total = fields_.total;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    int64_t workspace = pieces_[i];
+    if (i > 0) workspace = SaturatingAdd(workspace, Aligned(fields_.steps[i].bytes_in));
+    if (i + 1 < pieces_.size()) {
+      workspace = SaturatingAdd(workspace, Aligned(fields_.steps[i].bytes_out));
+    }
+    total.workspace_bytes = std::max(total.workspace_bytes, workspace);
+  }
+  const auto largest = [](const Sharding& sharding) {
+    return Bytes(sharding.dtype(), sharding.MaxLocalElements());
+  };
+  total.peak_bytes = SaturatingAdd(SaturatingAdd(largest(fields_.from), largest(fields_.to)),
+                                   total.workspace_bytes);
+  fields_.lower_bound = bound;
+  if (fields_.kept == Reproducibility::kReplicas) {
+    if (!why.empty()) {
+      fields_.kept = std::max(fields_.kept, fields_.asked);
+      fields_.why = why;
     } else {
-      fields.why = "every value is reduced by one group; the rest is copied";
+      fields_.why = "every value is reduced by one group; the rest is copied";
     }
   }
-  return Plan::Seal(std::move(fields));
+  return Plan::Seal(std::move(fields_));
+}
+
+Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
+              const PlannerOptions& options, const ReductionChoice& choice) {
+  PlanAssembly plan({problem.mesh()}, problem.from(), problem.to(), options);
+  plan.AddPath(problem, model, path, choice, /*mesh=*/0);
+  return std::move(plan).Seal(Bound(problem, model), choice.why);
 }
 
 }  // namespace meshift

@@ -3,6 +3,10 @@
 #ifndef MESHIFT_PLANNER_ASSEMBLE_H_
 #define MESHIFT_PLANNER_ASSEMBLE_H_
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "planner/cost.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
@@ -12,6 +16,29 @@
 
 namespace meshift {
 
+// A plan that is put together step by step.
+class PlanAssembly {
+ public:
+  // From the first mesh to the last.
+  PlanAssembly(std::vector<DeviceMesh> meshes, const Sharding& from, const Sharding& to,
+               const PlannerOptions& options);
+
+  // The steps of a path on the mesh of index `mesh`, and what they do to the promise.
+  void AddPath(const Problem& problem, const CostModel& model, const Path& path,
+               const ReductionChoice& choice, int mesh);
+  // One step, with the workspace that it needs besides the values before and after it.
+  void AddStep(Step step, int64_t send_piece_bytes, int64_t receive_piece_bytes);
+
+  // The plan. `why`: of ReductionChoice. Leaves the assembly empty.
+  Plan Seal(const LowerBound& bound, const std::string& why) &&;
+
+ private:
+  const PlannerOptions& options_;
+  PlanFields fields_;
+  std::vector<int64_t> pieces_;  // by step
+};
+
+// The plan of a path on one mesh.
 Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
               const PlannerOptions& options, const ReductionChoice& choice);
 

@@ -19,12 +19,6 @@ namespace {
 // closed form must do.
 constexpr int64_t kMaxListedRanks = 1024;
 
-int64_t Log2Ceil(int64_t n) {
-  int64_t log = 0;
-  while ((int64_t{1} << log) < n) ++log;
-  return log;
-}
-
 // Whether the box that `cuts` leave at a coordinate of the mesh is empty.
 bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate& coordinate) {
   for (int k = 0; k < problem.tensor_rank(); ++k) {
@@ -153,8 +147,8 @@ int64_t CostModel::MaxTransferBytes(int64_t ns) const {
   return bytes > INT64_MAX ? INT64_MAX : static_cast<int64_t>(bytes);
 }
 
-int64_t CostModel::CopyNs(int64_t bytes) const {
-  const TopologyConstants& c = topology_.constants();
+int64_t CopyNs(const Topology& topology, int64_t bytes) {
+  const TopologyConstants& c = topology.constants();
   return c.copy_latency_ns + MulDivCeil(bytes, 1000, c.copy_bandwidth_bytes_per_us);
 }
 

@@ -45,6 +45,15 @@ struct CostOptions {
   bool ordered = false;
 };
 
+// The least k with 2^k >= n. REQUIRES: n >= 1.
+constexpr int Log2Ceil(int64_t n) {
+  int log = 0;
+  while (log < 63 && (int64_t{1} << log) < n) ++log;
+  return log;
+}
+// Time of a local copy.
+int64_t CopyNs(const Topology& topology, int64_t bytes);
+
 class CostModel {
  public:
   CostModel(const Problem& problem, const Topology& topology, const CostOptions& options = {});
@@ -74,7 +83,7 @@ class CostModel {
     return topology_.constants().collective_latency_ns + Shape(dims).latency_ns;
   }
   int64_t MessageNs() const { return topology_.constants().message_latency_ns; }
-  int64_t CopyNs(int64_t bytes) const;  // of a local copy
+  int64_t CopyNs(int64_t bytes) const { return meshift::CopyNs(topology_, bytes); }
   // Members of the group over `dims`, and how many such groups there are.
   int64_t GroupSize(DimMask dims) const;
   int64_t NumGroups(DimMask dims) const;

@@ -56,6 +56,10 @@ bool IsCollective(StepOp op) { return op <= StepOp::kExchange; }
 
 bool IsReduction(StepOp op) { return op == StepOp::kAllReduce || op == StepOp::kReduceScatter; }
 
+bool IsCrossing(const Step& step) {
+  return step.op == StepOp::kRelabel || (step.op == StepOp::kExchange && step.mesh_dims.empty());
+}
+
 std::string_view Name(ReduceOrder order) { return kReduceOrderNames[static_cast<int>(order)]; }
 
 absl::StatusOr<ReduceOrder> ParseReduceOrder(std::string_view name) {
@@ -69,8 +73,9 @@ absl::StatusOr<StepSizes> ParseStepSizes(std::string_view name) {
 }
 
 std::string Step::Label() const {
-  return fmt::format("{}{{{}}}", Name(op),
-                     op == StepOp::kCast ? std::string(Name(after.dtype())) : MeshDimNames(*this));
+  std::string what = op == StepOp::kCast ? std::string(Name(after.dtype())) : MeshDimNames(*this);
+  if (IsCrossing(*this)) what = fmt::format("onto mesh {}", mesh);
+  return fmt::format("{}{{{}}}", Name(op), what);
 }
 
 std::string Step::ToString() const {
@@ -162,6 +167,8 @@ std::string Plan::CanonicalText() const {
   add_number(f.to_mesh);
   add(" ", f.to.PlacementsText());
   add_change(f.from.dtype(), f.to.dtype());
+  // Who sends what onto another mesh depends on the links.
+  if (f.meshes.size() > 1) add("\ntopology ", f.inputs.topology);
   DType dtype = f.from.dtype();
   for (const Step& s : f.steps) {
     add("\nstep ", Name(s.op), " mesh ");

@@ -81,12 +81,16 @@ struct Step {
   int64_t bytes_sent = 0;
   int64_t est_ns = 0;
 
-  // "all_reduce{ddp,fsdp}"; "cast{bf16}"
+  // "all_reduce{ddp,fsdp}"; "cast{bf16}"; "exchange{onto mesh 1}"
   std::string Label() const;
   // "all_reduce{ddp,fsdp} -> R,R,R"
   std::string ToString() const;
   friend bool operator==(const Step&, const Step&) = default;
 };
+
+// Whether the step takes the value from one mesh to another: an exchange over no mesh dims, or a
+// relabel, where every rank already has what it wants.
+bool IsCrossing(const Step& step);
 
 struct PlanTotals {
   int64_t collectives = 0;

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "planner/assemble.h"
 #include "planner/cost.h"
+#include "planner/cross_mesh.h"
 #include "planner/per_dim.h"
 #include "planner/reduction_choice.h"
 #include "planner/search.h"
@@ -37,12 +38,10 @@ absl::StatusOr<RaggedSizes> ParseRaggedSizes(std::string_view name) {
 
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options) {
+  if (!(from.mesh() == to.mesh())) return MakeCrossPlan(from, to, options);
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
-  CostOptions cost{.ordered = choice.ordered};
-  if (options.ragged_sizes == RaggedSizes::kMax) cost.ragged = StepSizes::kPadded;
-  if (options.ragged_sizes == RaggedSizes::kSum) cost.ragged = StepSizes::kExact;
-  const CostModel model(problem, options.topology, cost);
+  const CostModel model(problem, options.topology, CostOptionsOf(options, choice));
   if (options.planner == PlannerKind::kPerDim) {
     return Assemble(problem, model, PlanPerDim(problem), options, choice);
   }

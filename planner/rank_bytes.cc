@@ -1,16 +1,19 @@
 #include "planner/rank_bytes.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "base/checked_math.h"
 #include "mesh/device_mesh.h"
+#include "mesh/topology.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
+#include "planner/crossing.h"
 
 namespace meshift {
 namespace {
@@ -99,8 +102,14 @@ int64_t BytesSent(const Plan& plan, int step_index, int64_t rank) {
   if (!IsCollective(step.op)) return 0;
   const Sharding& before = step_index == 0 ? plan.from() : plan.steps()[step_index - 1].after;
   const Sharding& after = step.after;
+  if (IsCrossing(step)) {
+    const Topology topology = Topology::Parse(plan.inputs().topology).value();
+    return Bytes(before.dtype(), Crossing::Of(before, after, topology).SentBy(rank));
+  }
   const DeviceMesh& mesh = before.mesh();
-  const Coordinate me = *mesh.CoordinateOf(rank);
+  const std::optional<Coordinate> coordinate = mesh.CoordinateOf(rank);
+  if (!coordinate) return 0;
+  const Coordinate me = *coordinate;
   const MeshDims dims(step.mesh_dims.begin(), step.mesh_dims.end());
   const int64_t n = step.group_size.value_or(1);
   const auto bytes = [&](int64_t elements) { return Bytes(before.dtype(), elements); };

@@ -13,8 +13,10 @@
 
 namespace meshift {
 
-// Takes time proportional to the members of the step's group. REQUIRES: `plan` is right (the
-// verifier passes it), of one mesh that has the rank, and has the step.
+// 0 for a rank that is not in the mesh of the step, or of a crossing in neither. Takes time
+// proportional to the members of the step's group; of a crossing, to all its messages, so that who
+// asks for many ranks asks Crossing (planner/crossing.h) instead. REQUIRES: `plan` is right (the
+// verifier passes it), and has the step.
 int64_t BytesSent(const Plan& plan, int step, int64_t rank);
 
 }  // namespace meshift

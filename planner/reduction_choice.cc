@@ -90,6 +90,13 @@ bool GroupsLieAlike(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
   return true;
 }
 
+CostOptions CostOptionsOf(const PlannerOptions& options, const ReductionChoice& choice) {
+  CostOptions cost{.ordered = choice.ordered};
+  if (options.ragged_sizes == RaggedSizes::kMax) cost.ragged = StepSizes::kPadded;
+  if (options.ragged_sizes == RaggedSizes::kSum) cost.ragged = StepSizes::kExact;
+  return cost;
+}
+
 absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
                                                  const PlannerOptions& options) {
   if (options.reduce_block < 0) {

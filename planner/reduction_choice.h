@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
+#include "planner/cost.h"
 #include "planner/planner.h"
 #include "planner/state.h"
 #include "planner/transitions.h"
@@ -35,6 +36,9 @@ struct ReductionChoice {
 // FAILED_PRECONDITION where the promise needs an order and the options forbid it.
 absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
                                                  const PlannerOptions& options);
+
+// How the model prices what is planned so.
+CostOptions CostOptionsOf(const PlannerOptions& options, const ReductionChoice& choice);
 
 // Whether all groups over `mesh_dims` lie alike on the topology: members with equal coordinates
 // have equal numbers among their group's ranks, and share domains alike. Of large meshes that are

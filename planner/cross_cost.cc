@@ -1,0 +1,134 @@
+#include "planner/cross_cost.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+namespace {
+
+// Domains of `level` that have some of the ranks, which ascend.
+int64_t NumDomains(const Topology& topology, int level, absl::Span<const int64_t> ranks) {
+  int64_t count = 0;
+  int64_t last = -1;
+  for (const int64_t rank : ranks) {
+    const int64_t domain = topology.DomainOf(level, rank);
+    if (domain != last) ++count;
+    last = domain;
+  }
+  return count;
+}
+
+// One message to every rank, along a tree; over the levels that messages cross.
+int64_t LatencyNs(const Crossing& crossing, const Topology& topology) {
+  const auto ranks = static_cast<int64_t>(crossing.ranks().size());
+  const int64_t domain = topology.level(0).domain_size;
+  int64_t ns =
+      topology.level(0).latency_ns * Log2Ceil(domain == 0 ? ranks : std::min(ranks, domain));
+  for (int level = 1; level < topology.NumLevels(); ++level) {
+    if (crossing.MostAcross(level) == 0) break;
+    ns += topology.level(level).latency_ns *
+          Log2Ceil(NumDomains(topology, level - 1, crossing.ranks()));
+  }
+  return ns;
+}
+
+int64_t LeastHopNs(const Topology& topology) {
+  int64_t least = topology.level(0).latency_ns;
+  for (int level = 1; level < topology.NumLevels(); ++level) {
+    least = std::min(least, topology.level(level).latency_ns);
+  }
+  return least;
+}
+
+}  // namespace
+
+int64_t SaturatingBytes(DType dtype, int64_t elements) {
+  const int bits = BitWidth(dtype);
+  return bits < 8 ? elements / (8 / bits) : SaturatingMul(elements, bits / 8);
+}
+
+Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const Sharding& after,
+                        const Topology& topology) {
+  Traffic traffic;
+  const auto bytes = [&](int64_t elements) { return SaturatingBytes(before.dtype(), elements); };
+  if (crossing.messages().empty()) {
+    traffic.est_ns = CopyNs(topology, bytes(after.MaxLocalElements()));
+    return traffic;
+  }
+  traffic.sizes = StepSizes::kExact;
+  traffic.bytes_sent = bytes(crossing.most_sent());
+  traffic.bytes_received = bytes(crossing.most_received());
+  traffic.bytes_kept = bytes(crossing.most_kept());
+  traffic.messages = crossing.most_messages();
+  traffic.send_packs = crossing.send_packs();
+  traffic.receive_packs = crossing.receive_packs();
+  if (traffic.send_packs) traffic.send_pack_bytes = traffic.bytes_sent;
+  if (traffic.receive_packs) traffic.receive_pack_bytes = traffic.bytes_received;
+  const TopologyConstants& constants = topology.constants();
+  int64_t transfer_ns = 0;
+  for (int level = 0; level < topology.NumLevels(); ++level) {
+    transfer_ns = std::max(transfer_ns, MulDivCeil(bytes(crossing.MostAcross(level)), 1000,
+                                                   topology.level(level).bandwidth_bytes_per_us));
+  }
+  traffic.est_ns = constants.collective_latency_ns + LatencyNs(crossing, topology) +
+                   constants.message_latency_ns * traffic.messages;
+  traffic.est_ns = SaturatingAdd(traffic.est_ns, transfer_ns);
+  if (traffic.send_packs || traffic.bytes_kept > 0) {
+    const int64_t copied = SaturatingAdd(traffic.send_pack_bytes, traffic.bytes_kept);
+    traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(topology, copied));
+  }
+  if (traffic.receive_packs) {
+    traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(topology, traffic.bytes_received));
+  }
+  return traffic;
+}
+
+MeshPair::MeshPair(const DeviceMesh& from, const DeviceMesh& to)
+    : from_size_(from.NumRanks()), to_size_(to.NumRanks()) {
+  for (int64_t position = 0; position < to_size_; ++position) {
+    const std::optional<Coordinate> coordinate = from.CoordinateOf(to.RankAt(position));
+    if (coordinate) shared_.push_back({*coordinate, to.CoordinateAt(position)});
+  }
+  union_size_ = from_size_ + to_size_ - static_cast<int64_t>(shared_.size());
+}
+
+MeshPair::Lacking MeshPair::Lacks(const Sharding& before, const Sharding& after) const {
+  // The cuts of a sharding leave every element somewhere, once for each replica.
+  Lacking lacking;
+  lacking.total = NumElements(after.shape());
+  for (int d = 0; d < after.mesh().NumDims(); ++d) {
+    if (!after.placement(d).IsShard()) lacking.total *= after.mesh().dim(d).size;
+  }
+  for (const Shared& rank : shared_) {
+    const Box wanted = after.BoxAt(rank.to);
+    const int64_t held = Intersect(before.BoxAt(rank.from), wanted).NumElements();
+    lacking.total -= held;
+    lacking.worst = std::max(lacking.worst, wanted.NumElements() - held);
+  }
+  if (disjoint()) lacking.worst = after.MaxLocalElements();
+  return lacking;
+}
+
+int64_t MeshPair::LeastNs(const Sharding& before, const Sharding& after,
+                          const Topology& topology) const {
+  const Lacking lacking = Lacks(before, after);
+  if (lacking.total == 0) {
+    return CopyNs(topology, SaturatingBytes(before.dtype(), after.MaxLocalElements()));
+  }
+  // Some rank sends the average at least.
+  const __int128 average = lacking.total / std::max(from_size_, to_size_);
+  const __int128 sent = lacking.total / from_size_;
+  const __int128 most = std::max({average, sent, static_cast<__int128>(lacking.worst)});
+  const int64_t elements = most > INT64_MAX ? INT64_MAX : static_cast<int64_t>(most);
+  const TopologyConstants& constants = topology.constants();
+  return SaturatingAdd(
+      constants.collective_latency_ns + LeastHopNs(topology) + constants.message_latency_ns,
+      MulDivCeil(SaturatingBytes(before.dtype(), elements), 1000,
+                 topology.level(0).bandwidth_bytes_per_us));
+}
+
+}  // namespace meshift

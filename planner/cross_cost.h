@@ -1,0 +1,59 @@
+// What a crossing to another mesh costs (planner/crossing.h).
+//
+//   const Crossing crossing = Crossing::Of(before, after, topology);
+//   MeasureCrossing(crossing, before, after, topology).est_ns;
+//
+// Priced as an exchange is, but by the messages themselves: the bytes that the worst rank sends or
+// receives across each level of links (docs/design.md, "Cost").
+#ifndef MESHIFT_PLANNER_CROSS_COST_H_
+#define MESHIFT_PLANNER_CROSS_COST_H_
+
+#include <cstdint>
+
+#include "mesh/topology.h"
+#include "placement/sharding.h"
+#include "planner/cost.h"
+#include "planner/crossing.h"
+
+namespace meshift {
+
+// `bytes` of `elements`, saturating. REQUIRES: whole bytes.
+int64_t SaturatingBytes(DType dtype, int64_t elements);
+
+// The price of the step; where nothing is sent, of a relabel, a copy whose `sizes` are null.
+// REQUIRES: `crossing` is that of `before` and `after` on `topology`.
+Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const Sharding& after,
+                        const Topology& topology);
+
+// Two meshes and what their ranks have in common, for bounds.
+class MeshPair {
+ public:
+  MeshPair(const DeviceMesh& from, const DeviceMesh& to);
+
+  int64_t union_size() const { return union_size_; }
+  bool disjoint() const { return shared_.empty(); }
+
+  // Elements that the ranks of the second mesh lack of their boxes after: of all of them together,
+  // and what the worst one lacks at least. REQUIRES: no P before.
+  struct Lacking {
+    __int128 total = 0;
+    int64_t worst = 0;
+  };
+  Lacking Lacks(const Sharding& before, const Sharding& after) const;
+
+  // No crossing from `before` to `after` takes less time.
+  int64_t LeastNs(const Sharding& before, const Sharding& after, const Topology& topology) const;
+
+ private:
+  struct Shared {
+    Coordinate from, to;
+  };
+  int64_t from_size_;
+  int64_t to_size_;
+  int64_t union_size_;
+  std::vector<Shared> shared_;  // ranks of both
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_CROSS_COST_H_

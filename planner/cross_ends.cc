@@ -1,0 +1,129 @@
+#include "planner/cross_ends.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "mesh/device_mesh.h"
+#include "placement/placement.h"
+
+namespace meshift {
+namespace {
+
+using MeshDims = absl::InlinedVector<int, 6>;
+
+// Tensor dims that cuts are added to, at most.
+constexpr size_t kMaxTensorDims = 4;
+// Replicated mesh dims of which all subsets are tried; of more, each alone and all.
+constexpr size_t kMaxSubsetDims = 3;
+
+// Mesh dims of size > 1 that hold `kind`.
+MeshDims DimsThatAre(const Sharding& sharding, Placement::Kind kind) {
+  MeshDims dims;
+  for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
+    if (sharding.mesh().dim(d).size > 1 && sharding.placement(d).kind() == kind) dims.push_back(d);
+  }
+  return dims;
+}
+
+// Tensor dims that can be cut: those that are cut already first, then the longest.
+std::vector<int> TensorDims(const Sharding& sharding) {
+  std::vector<int> dims;
+  for (int k = 0; k < static_cast<int>(sharding.shape().size()); ++k) {
+    if (sharding.shape()[k] > 1) dims.push_back(k);
+  }
+  std::stable_sort(dims.begin(), dims.end(), [&](int a, int b) {
+    const auto key = [&](int k) {
+      return std::pair(sharding.CutsOf(k).empty() ? 1 : 0, -sharding.shape()[k]);
+    };
+    return key(a) < key(b);
+  });
+  if (dims.size() > kMaxTensorDims) dims.resize(kMaxTensorDims);
+  std::sort(dims.begin(), dims.end());
+  return dims;
+}
+
+// Adds to `list` `base` of `dtype`, with every P replaced by R but for the dims of `cuts`, which
+// cut tensor dim k behind those that are there, in this order.
+void Add(const Sharding& base, DType dtype, int k, const MeshDims& cuts,
+         std::vector<Sharding>* list) {
+  std::vector<Placement> placements(base.placements().begin(), base.placements().end());
+  std::vector<Cuts> lists;
+  for (int t = 0; t < static_cast<int>(base.shape().size()); ++t) {
+    lists.emplace_back(base.CutsOf(t).begin(), base.CutsOf(t).end());
+  }
+  for (Placement& placement : placements) {
+    if (placement.IsPartial()) placement = Placement::Replicate();
+  }
+  for (const int d : cuts) {
+    placements[d] = Placement::Shard(k);
+    lists[k].push_back(d);
+  }
+  absl::StatusOr<Sharding> sharding =
+      Sharding::Create(base.mesh(), {dtype, base.shape()}, std::move(placements), std::move(lists));
+  if (!sharding.ok()) return;
+  if (std::find(list->begin(), list->end(), *sharding) == list->end()) {
+    list->push_back(*std::move(sharding));
+  }
+}
+
+MeshDims Joined(const MeshDims& a, const MeshDims& b) {
+  MeshDims joined = a;
+  joined.insert(joined.end(), b.begin(), b.end());
+  return joined;
+}
+
+std::vector<MeshDims> Subsets(const MeshDims& dims) {
+  std::vector<MeshDims> subsets;
+  if (dims.size() > kMaxSubsetDims) {
+    for (const int d : dims) subsets.push_back({d});
+    subsets.push_back(dims);
+    return subsets;
+  }
+  for (uint32_t mask = 1; mask < uint32_t{1} << dims.size(); ++mask) {
+    MeshDims subset;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      if ((mask >> i & 1) != 0) subset.push_back(dims[i]);
+    }
+    subsets.push_back(std::move(subset));
+  }
+  return subsets;
+}
+
+}  // namespace
+
+std::vector<Sharding> CrossSources(const Sharding& from, DType dtype) {
+  std::vector<Sharding> list;
+  Add(from, dtype, 0, {}, &list);
+  const MeshDims partial = DimsThatAre(from, Placement::Kind::kPartial);
+  if (partial.empty()) return list;
+  const MeshDims idle = DimsThatAre(from, Placement::Kind::kReplicate);
+  for (const int k : TensorDims(from)) {
+    Add(from, dtype, k, partial, &list);
+    if (idle.empty()) continue;
+    // Sliced first, then reduced.
+    Add(from, dtype, k, idle, &list);
+    Add(from, dtype, k, Joined(idle, partial), &list);
+  }
+  return list;
+}
+
+std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype) {
+  std::vector<Sharding> list;
+  Add(to, dtype, 0, {}, &list);
+  const std::vector<MeshDims> gathered = Subsets(DimsThatAre(to, Placement::Kind::kReplicate));
+  // An average masks no cut: it keeps the value everywhere.
+  MeshDims masked = DimsThatAre(to, Placement::Kind::kPartial);
+  masked.erase(std::remove_if(masked.begin(), masked.end(),
+                              [&](int d) { return to.placement(d).op() == ReduceOp::kAvg; }),
+               masked.end());
+  for (const int k : TensorDims(to)) {
+    Add(to, dtype, k, masked, &list);
+    for (const MeshDims& dims : gathered) Add(to, dtype, k, Joined(masked, dims), &list);
+  }
+  return list;
+}
+
+}  // namespace meshift

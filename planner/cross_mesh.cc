@@ -1,0 +1,271 @@
+#include "planner/cross_mesh.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "placement/cast.h"
+#include "planner/assemble.h"
+#include "planner/cost.h"
+#include "planner/cross_cost.h"
+#include "planner/cross_ends.h"
+#include "planner/crossing.h"
+#include "planner/reduction_choice.h"
+#include "planner/search.h"
+#include "planner/state.h"
+
+namespace meshift {
+namespace {
+
+// What plans are compared by; ties go to who was found first.
+struct Cost {
+  int64_t ns = 0;
+  int64_t bytes = 0;
+  int64_t steps = 0;
+  friend bool operator<(const Cost& a, const Cost& b) {
+    return std::tie(a.ns, a.bytes, a.steps) < std::tie(b.ns, b.bytes, b.steps);
+  }
+  Cost operator+(const Cost& other) const {
+    return {SaturatingAdd(ns, other.ns), SaturatingAdd(bytes, other.bytes), steps + other.steps};
+  }
+};
+
+// The steps on one mesh. Stays where it is: the model knows the problem.
+struct Half {
+  Half(Problem p, const PlannerOptions& options, const CostOptions& cost)
+      : problem(std::move(p)), model(problem, options.topology, cost) {}
+  const Problem problem;
+  const CostModel model;
+  ReductionChoice choice;
+  Path path;
+  Cost cost;
+};
+
+bool Reduces(const Path& path) {
+  return std::any_of(path.moves.begin(), path.moves.end(),
+                     [](const Move& move) { return IsReduction(move.op); });
+}
+
+absl::StatusOr<std::unique_ptr<Half>> PlanHalf(const Sharding& from, const Sharding& to,
+                                               std::optional<DType> reduce_dtype,
+                                               const PlannerOptions& options) {
+  MESHIFT_ASSIGN_OR_RETURN(Problem problem, Problem::Create(from, to, reduce_dtype));
+  MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
+  auto half = std::make_unique<Half>(std::move(problem), options, CostOptionsOf(options, choice));
+  half->choice = std::move(choice);
+  std::optional<Path> path = FindCheapest(half->problem, half->model, half->choice.rules);
+  if (!path) return Internal("no plan from {} to {}", from.ToString(), to.ToString());
+  half->path = *std::move(path);
+  State before = half->problem.source();
+  for (const auto& [op, after] : half->path.moves) {
+    const Traffic traffic = half->model.Measure(op, before, after);
+    half->cost = half->cost + Cost{traffic.est_ns, traffic.bytes_sent, 1};
+    before = after;
+  }
+  return half;
+}
+
+class CrossPlanner {
+ public:
+  CrossPlanner(const Sharding& from, const Sharding& to, const PlannerOptions& options)
+      : from_(from), to_(to), options_(options), meshes_(from.mesh(), to.mesh()) {}
+
+  absl::StatusOr<Plan> Run();
+
+ private:
+  struct Pair {
+    const Half* first;
+    const Half* second;
+    int64_t least_ns;
+  };
+  // Adds the pairs whose crossing moves the value in `dtype`.
+  absl::Status AddPairs(DType dtype);
+  LowerBound Bound() const;
+  Plan Assemble(const Pair& pair, const Crossing& crossing, const Traffic& traffic) const;
+  int64_t Contributions() const { return Product(from_, Placement::Kind::kPartial); }
+  static int64_t Product(const Sharding& sharding, Placement::Kind kind) {
+    int64_t product = 1;
+    for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
+      if (sharding.placement(d).kind() == kind) product *= sharding.mesh().dim(d).size;
+    }
+    return product;
+  }
+  int64_t LargestBytes(const Sharding& sharding, DType dtype) const {
+    return SaturatingBytes(dtype, sharding.MaxLocalElements());
+  }
+
+  const Sharding& from_;
+  const Sharding& to_;
+  const PlannerOptions& options_;
+  const MeshPair meshes_;
+  DType reduce_dtype_ = DType::kF32;  // the source's where nothing is reduced
+  int64_t max_bytes_ = 0;             // of a value on the way
+  std::vector<std::unique_ptr<Half>> halves_;
+  std::vector<Pair> pairs_;
+  // Whether reductions are in order, as for the plainest source: bits must not depend on cost.
+  std::optional<bool> ordered_;
+};
+
+absl::Status CrossPlanner::AddPairs(DType dtype) {
+  std::vector<const Half*> firsts;
+  absl::Status refusal;
+  for (const Sharding& source : CrossSources(from_, dtype)) {
+    if (LargestBytes(source, dtype) > max_bytes_) continue;
+    absl::StatusOr<std::unique_ptr<Half>> half = PlanHalf(from_, source, reduce_dtype_, options_);
+    if (!half.ok()) {
+      refusal.Update(half.status());
+      continue;
+    }
+    if (!ordered_) ordered_ = (*half)->choice.ordered;
+    if ((*half)->choice.ordered != *ordered_) continue;
+    firsts.push_back(half->get());
+    halves_.push_back(*std::move(half));
+  }
+  if (firsts.empty()) return refusal;
+  for (const Sharding& target : CrossTargets(to_, dtype)) {
+    if (LargestBytes(target, dtype) > max_bytes_) continue;
+    absl::StatusOr<std::unique_ptr<Half>> half = PlanHalf(target, to_, std::nullopt, options_);
+    if (!half.ok()) {
+      refusal.Update(half.status());
+      continue;
+    }
+    if (Reduces((*half)->path)) continue;
+    const Half* second = half->get();
+    halves_.push_back(*std::move(half));
+    for (const Half* first : firsts) {
+      const int64_t crossing_ns =
+          meshes_.LeastNs(first->problem.to(), second->problem.from(), options_.topology);
+      const Cost halves = first->cost + second->cost;
+      pairs_.push_back({first, second, SaturatingAdd(halves.ns, crossing_ns)});
+    }
+  }
+  return pairs_.empty() ? refusal : absl::OkStatus();
+}
+
+absl::StatusOr<Plan> CrossPlanner::Run() {
+  MESHIFT_RETURN_IF_ERROR(CheckCast(from_.dtype(), to_.dtype()));
+  reduce_dtype_ = from_.dtype();
+  max_bytes_ = std::max(LargestBytes(from_, from_.dtype()), LargestBytes(to_, to_.dtype()));
+  if (Contributions() > 1) {
+    reduce_dtype_ = options_.reduce_dtype.value_or(DefaultReduceDType(from_.dtype(), to_.dtype()));
+    max_bytes_ = std::max(max_bytes_, LargestBytes(from_, reduce_dtype_));
+  }
+  absl::Status status = AddPairs(reduce_dtype_);
+  if (to_.dtype() != reduce_dtype_) {
+    absl::Status other = AddPairs(to_.dtype());
+    if (!pairs_.empty()) status = absl::OkStatus();
+  }
+  MESHIFT_RETURN_IF_ERROR(status);
+  if (pairs_.empty()) return Internal("no plan from {} to {}", from_.ToString(), to_.ToString());
+  std::stable_sort(pairs_.begin(), pairs_.end(),
+                   [](const Pair& a, const Pair& b) { return a.least_ns < b.least_ns; });
+  struct Best {
+    Pair pair;
+    Cost cost;
+    Crossing crossing;
+    Traffic traffic;
+  };
+  std::optional<Best> best;
+  for (const Pair& pair : pairs_) {
+    if (best && pair.least_ns > best->cost.ns) break;
+    const Sharding& before = pair.first->problem.to();
+    const Sharding& after = pair.second->problem.from();
+    Crossing crossing = Crossing::Of(before, after, options_.topology);
+    const Traffic traffic = MeasureCrossing(crossing, before, after, options_.topology);
+    const Cost cost =
+        pair.first->cost + Cost{traffic.est_ns, traffic.bytes_sent, 1} + pair.second->cost;
+    if (best && !(cost < best->cost)) continue;
+    best = Best{pair, cost, std::move(crossing), traffic};
+  }
+  return Assemble(best->pair, best->crossing, best->traffic);
+}
+
+Plan CrossPlanner::Assemble(const Pair& pair, const Crossing& crossing,
+                            const Traffic& traffic) const {
+  PlanAssembly plan({from_.mesh(), to_.mesh()}, from_, to_, options_);
+  plan.AddPath(pair.first->problem, pair.first->model, pair.first->path, pair.first->choice,
+               /*mesh=*/0);
+  const Sharding& before = pair.first->problem.to();
+  const bool ends = pair.second->path.moves.empty();
+  Step step{.op = StepOp::kRelabel,
+            .mesh = 1,
+            .mesh_dims = {},
+            .group_size = {},
+            .groups = {},
+            .tensor_dims = {},
+            .reduce_op = {},
+            .reduce_order = {},
+            .divisor = {},
+            .sizes = traffic.sizes,
+            .wire_dtype = {},
+            .accumulate_dtype = {},
+            .after = ends ? to_ : pair.second->problem.from(),
+            .bytes_in = LargestBytes(before, before.dtype()),
+            .bytes_out = LargestBytes(pair.second->problem.from(), before.dtype()),
+            .bytes_sent = traffic.bytes_sent,
+            .est_ns = traffic.est_ns};
+  if (!crossing.messages().empty()) {
+    step.op = StepOp::kExchange;
+    step.group_size = meshes_.union_size();
+    step.groups = 1;
+    step.wire_dtype = before.dtype();
+  }
+  plan.AddStep(std::move(step), traffic.send_pack_bytes, traffic.receive_pack_bytes);
+  plan.AddPath(pair.second->problem, pair.second->model, pair.second->path, pair.second->choice,
+               /*mesh=*/1);
+  return std::move(plan).Seal(Bound(), pair.first->choice.why);
+}
+
+// As on one mesh (assemble.cc): with m contributions to an element and r ranks that want it,
+// r + m - 2 messages carry it, and one more where no rank that wants it can have a contribution;
+// with one contribution, every rank that wants it and has it not gets one.
+LowerBound CrossPlanner::Bound() const {
+  if (Product(to_, Placement::Kind::kPartial) > 1) return {};
+  const int64_t contributions = Contributions();
+  __int128 elements = 0;
+  if (contributions > 1) {
+    const int64_t wanting = Product(to_, Placement::Kind::kReplicate);
+    elements = static_cast<__int128>(NumElements(to_.shape())) *
+               (wanting + contributions - (meshes_.disjoint() ? 1 : 2));
+  } else {
+    elements = meshes_.Lacks(from_, to_).total;
+  }
+  const int bits =
+      std::min({BitWidth(from_.dtype()), BitWidth(reduce_dtype_), BitWidth(to_.dtype())});
+  const auto up = [](__int128 a, __int128 b) { return a / b + (a % b != 0 ? 1 : 0); };
+  const __int128 bytes = up(elements * bits, 8);
+  const __int128 worst = up(bytes, meshes_.union_size());
+  LowerBound bound;
+  bound.bytes_sent = worst > INT64_MAX ? INT64_MAX : static_cast<int64_t>(worst);
+  if (bound.bytes_sent > 0) {
+    const CostModel& model = halves_.front()->model;
+    bound.est_ns =
+        SaturatingAdd(model.LeastCollectiveNs(), model.LeastTransferNs(bound.bytes_sent));
+  }
+  return bound;
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
+                                   const PlannerOptions& options) {
+  if (from.shape() != to.shape()) {
+    return InvalidArgument("source {} and target {} differ in shape", from.tensor().ToString(),
+                           to.tensor().ToString());
+  }
+  if (options.planner == PlannerKind::kPerDim) {
+    return Unimplemented("the per-dim planner plans on one mesh; {} and {} differ",
+                         from.mesh().ToString(), to.mesh().ToString());
+  }
+  return CrossPlanner(from, to, options).Run();
+}
+
+}  // namespace meshift

@@ -1,0 +1,345 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "placement/cast.h"
+#include "planner/crossing.h"
+#include "planner/plan_io.h"
+#include "planner/plan_text.h"
+#include "planner/planner.h"
+#include "planner/rank_bytes.h"
+
+namespace meshift {
+namespace {
+
+DeviceMesh Mesh(const std::string& text) { return DeviceMesh::Parse(text).value(); }
+
+absl::StatusOr<Plan> TryPlan(const std::string& tensor, const std::string& from_mesh,
+                             const std::string& from, const std::string& to_mesh,
+                             const std::string& to, const PlannerOptions& options = {}) {
+  return MakePlan(Sharding::Parse(tensor, Mesh(from_mesh), from).value(),
+                  Sharding::Parse(tensor, Mesh(to_mesh), to).value(), options);
+}
+
+std::string Steps(const absl::StatusOr<Plan>& plan) {
+  if (!plan.ok()) return plan.status().ToString();
+  std::string text;
+  for (const Step& step : plan->steps()) text += (text.empty() ? "" : "; ") + step.ToString();
+  return text;
+}
+
+struct Golden {
+  std::string tensor, from_mesh, from, to_mesh, to, steps;
+};
+
+TEST(CrossMeshTest, GoldenPlans) {
+  for (const Golden& g : std::vector<Golden>{
+           // The same ranks in other dims: nothing moves.
+           {"f32[8,8]", "a=8", "S(0)", "x=2,y=4", "S(0),S(0)", "relabel{onto mesh 1} -> S(0),S(0)"},
+           {"f32[8,8]", "a=2", "R", "b=2@1,0", "R", "relabel{onto mesh 1} -> R"},
+           // Then gathered in the new terms.
+           {"bf16[4096,4096]", "a=8", "S(0)", "x=2,y=4", "S(0),R",
+            "relabel{onto mesh 1} -> S(0),S(0); all_gather{y} -> S(0),R"},
+           // In another order: each rank sends its box to one.
+           {"f32[8,8]", "a=4", "S(0)", "b=4@3,2,1,0", "S(0)", "exchange{onto mesh 1} -> S(0)"},
+           // Disjoint ranks.
+           {"f32[8,8]", "a=4", "S(0)", "b=2@4-5", "S(1)", "exchange{onto mesh 1} -> S(1)"},
+           // All want all of it: as well by messages as by a gather at the other end.
+           {"bf16[8192,8192]", "a=4", "S(0)", "b=4@4-7", "R", "exchange{onto mesh 1} -> R"},
+           // Reduced by scattering, and masked at the other end.
+           {"bf16[8192,8192]", "a=4", "P", "b=4@4-7", "S(0)",
+            "reduce_scatter{a} -> S(0); exchange{onto mesh 1} -> S(0)"},
+           {"bf16[8192,8192]", "a=4", "S(0)", "b=4@4-7", "P",
+            "exchange{onto mesh 1} -> S(0); mask{b} -> P"},
+           {"f32[]", "a=2", "P", "b=2@2-3", "R", "all_reduce{a} -> R; exchange{onto mesh 1} -> R"},
+           {"f32[0,8]", "a=2", "S(1)", "b=3@4-6", "R", "relabel{onto mesh 1} -> R"},
+       }) {
+    EXPECT_EQ(Steps(TryPlan(g.tensor, g.from_mesh, g.from, g.to_mesh, g.to)), g.steps)
+        << g.tensor << " " << g.from_mesh << " " << g.from << " -> " << g.to_mesh << " " << g.to;
+  }
+}
+
+TEST(CrossMeshTest, AcrossSlowLinksEachElementGoesOnce) {
+  // Eight ranks of one machine want what another one has.
+  const Plan plan = TryPlan("bf16[8192,8192]", "a=8", "S(0)", "b=8@8-15", "R",
+                            {.topology = Topology::Parse("nvlink=8").value()})
+                        .value();
+  EXPECT_EQ(Steps(plan), "exchange{onto mesh 1} -> S(0); all_gather{b} -> R");
+  EXPECT_EQ(plan.steps()[0].bytes_sent, 8192 * 8192 * 2 / 8);
+  EXPECT_EQ(plan.steps()[0].group_size, 16);
+  EXPECT_EQ(plan.steps()[0].mesh, 1);
+  EXPECT_EQ(plan.steps()[0].sizes, StepSizes::kExact);
+}
+
+TEST(CrossMeshTest, CastsWhereBytesAreFew) {
+  const auto steps = [](DType from_dtype, DType to_dtype) {
+    const Shape shape = {4096, 4096};
+    const Sharding from =
+        Sharding::Parse(TensorType{from_dtype, shape}, Mesh("a=4"), "S(0)").value();
+    const Sharding to =
+        Sharding::Parse(TensorType{to_dtype, shape}, Mesh("b=4@4-7"), "S(1)").value();
+    return Steps(MakePlan(from, to));
+  };
+  EXPECT_EQ(steps(DType::kF32, DType::kBF16), "cast{bf16} -> S(0); exchange{onto mesh 1} -> S(1)");
+  EXPECT_EQ(steps(DType::kBF16, DType::kF32), "exchange{onto mesh 1} -> S(1); cast{f32} -> S(1)");
+}
+
+TEST(CrossMeshTest, ReducesInTheDTypeOfThePlan) {
+  // Summed in f32, since bf16 sums would be rounded once more on the way to f8.
+  const Shape shape = {4096, 4096};
+  const Sharding from = Sharding::Parse(TensorType{DType::kBF16, shape}, Mesh("a=4"), "P").value();
+  const Sharding to =
+      Sharding::Parse(TensorType{DType::kF8E4M3, shape}, Mesh("b=2@4-5"), "S(0)").value();
+  EXPECT_EQ(Steps(MakePlan(from, to)),
+            "cast{f32} -> P; reduce_scatter{a} -> S(0); cast{f8e4m3} -> S(0); "
+            "exchange{onto mesh 1} -> S(0)");
+}
+
+TEST(CrossMeshTest, KeepsThePromise) {
+  for (const Reproducibility promise :
+       {Reproducibility::kNone, Reproducibility::kReplicas, Reproducibility::kBatchInvariant,
+        Reproducibility::kOrdered}) {
+    const absl::StatusOr<Plan> plan =
+        TryPlan("f32[64,64]", "a=2,b=2", "P,R", "c=4@2-5", "R", {.reproducibility = promise});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_GE(plan->kept(), promise);
+    for (const Step& step : plan->steps()) {
+      if (!IsReduction(step.op)) continue;
+      EXPECT_EQ(step.reduce_order, promise >= Reproducibility::kBatchInvariant
+                                       ? ReduceOrder::kAscending
+                                       : ReduceOrder::kAny);
+    }
+  }
+  EXPECT_EQ(TryPlan("f32[64,64]", "a=4", "P", "c=4@2-5", "R",
+                    {.reproducibility = Reproducibility::kOrdered, .ordered_reductions = false})
+                .status()
+                .message(),
+            "reproducibility 'ordered' needs reductions in order, which the options forbid");
+}
+
+TEST(CrossMeshTest, WhichReductionIsNoMatterOfCost) {
+  // An engine whose all_reduce alone is invariant: no size makes the plan scatter instead.
+  PlannerOptions options{.reproducibility = Reproducibility::kBatchInvariant};
+  options.engine.native_invariance = NativeInvariance::kAllReduce;
+  for (const char* tensor : {"f32[4]", "f32[64,64]", "f32[8192,8192]"}) {
+    const absl::StatusOr<Plan> plan = TryPlan(tensor, "a=4", "P", "b=4@4-7", "S(0)", options);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->steps()[0].op, StepOp::kAllReduce) << tensor;
+    EXPECT_EQ(plan->steps()[0].reduce_order, ReduceOrder::kAny) << tensor;
+  }
+}
+
+TEST(CrossMeshTest, RefusesByName) {
+  EXPECT_EQ(TryPlan("f32[8]", "a=4", "S(0)", "b=2", "R", {.planner = PlannerKind::kPerDim})
+                .status()
+                .message(),
+            "the per-dim planner plans on one mesh; a=4 and b=2 differ");
+  const Sharding from = Sharding::Parse("f32[8]", Mesh("a=4"), "R").value();
+  EXPECT_EQ(MakePlan(from, Sharding::Parse("f32[9]", Mesh("b=2"), "R").value()).status().message(),
+            "source f32[8] and target f32[9] differ in shape");
+  EXPECT_EQ(MakePlan(from, Sharding::Parse("c64[8]", Mesh("b=2"), "R").value()).ok(), true);
+  EXPECT_EQ(MakePlan(Sharding::Parse("c64[8]", Mesh("b=2"), "R").value(), from).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CrossMeshTest, BoundsAreThoseOfTheElements) {
+  // Rank 1 has a quarter of what it wants; rank 0 half of it; of 3 ranks the worst sends a third.
+  EXPECT_EQ(TryPlan("f32[8]", "a=3", "S(0)", "b=2", "S(0)")->lower_bound().bytes_sent,
+            ((4 - 3) + (4 - 2)) * 4 / 3);
+  // Two contributions to each of 8 elements, one rank that wants them and has none.
+  EXPECT_EQ(TryPlan("f32[8]", "a=2", "P", "b=1@2", "R")->lower_bound().bytes_sent,
+            2 * 8 * 4 / 3 + 1);
+  // And one that has.
+  EXPECT_EQ(TryPlan("f32[8]", "a=2", "P", "b=1@1", "R")->lower_bound().bytes_sent, 8 * 4 / 2);
+  EXPECT_EQ(TryPlan("f32[8]", "a=2", "S(0)", "b=1,c=2", "R,S(0)")->lower_bound().bytes_sent, 0);
+}
+
+TEST(CrossMeshTest, TheTopologyIsPartOfThePlan) {
+  const auto plan = [](const char* topology) {
+    return TryPlan("f32[8]", "a=2,b=2", "S(0),R", "c=2@4-5", "R",
+                   {.topology = Topology::Parse(topology).value()})
+        .value();
+  };
+  const std::string text = plan("nvlink=2").CanonicalText();
+  EXPECT_NE(text.find("\nmesh a=2,b=2\nmesh c=2@4-5\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nto 1 R\ntopology nvlink=2\nstep "), std::string::npos) << text;
+  EXPECT_NE(plan("flat").fingerprint(), plan("nvlink=2").fingerprint());
+}
+
+TEST(CrossMeshTest, PlansThousandsOfRanks) {
+  PlannerOptions options{.topology = Topology::Parse("nvlink=8").value()};
+  const absl::StatusOr<Plan> plan = TryPlan("bf16[7168,2048]", "ep=64,fsdp=32", "S(0),S(0)",
+                                            "dp=32,tp=8@2048-2303", "R,S(1)", options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(Steps(*plan), "exchange{onto mesh 1} -> S(0),S(1); all_gather{dp} -> R,S(1)");
+  EXPECT_EQ(plan->steps()[0].group_size, 2304);
+}
+
+// --- Random pairs ---
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15u + 1) {}
+  int64_t Below(int64_t n) {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<int64_t>((state_ >> 33) % static_cast<uint64_t>(n));
+  }
+  template <typename T>
+  const T& Of(const std::vector<T>& items) {
+    return items[Below(static_cast<int64_t>(items.size()))];
+  }
+
+ private:
+  uint64_t state_;
+};
+
+Sharding RandomSharding(const DeviceMesh& mesh, const TensorType& tensor, ReduceOp op,
+                        Random& random) {
+  std::vector<Placement> placements;
+  std::vector<Cuts> cuts(tensor.shape.size());
+  const auto rank = static_cast<int64_t>(tensor.shape.size());
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    const int64_t kind = random.Below(5);
+    if (kind == 0) {
+      placements.push_back(Placement::Partial(op));
+    } else if (kind < 4 && rank > 0) {
+      const auto k = static_cast<int>(random.Below(rank));
+      placements.push_back(Placement::Shard(k));
+      cuts[k].insert(cuts[k].begin() + random.Below(static_cast<int64_t>(cuts[k].size()) + 1), d);
+    } else {
+      placements.push_back(Placement::Replicate());
+    }
+  }
+  return Sharding::Create(mesh, tensor, placements, cuts).value();
+}
+
+int64_t LargestBytes(const Sharding& sharding) {
+  return Bytes(sharding.dtype(), sharding.MaxLocalElements());
+}
+
+// What a plan onto another mesh must have, whatever it is.
+void Check(const Plan& plan, const Sharding& from, const Sharding& to) {
+  ASSERT_EQ(plan.meshes().size(), 2u);
+  ASSERT_EQ(plan.fields().from_mesh, 0);
+  ASSERT_EQ(plan.fields().to_mesh, 1);
+  ASSERT_GE(plan.kept(), plan.asked());
+  int64_t crossings = 0;
+  int64_t limit = std::max(LargestBytes(from), LargestBytes(to));
+  if (from.HasPartial()) {
+    const DType reduce = plan.reduce_dtype().value_or(DefaultReduceDType(from.dtype(), to.dtype()));
+    limit = std::max(limit, Bytes(reduce, from.MaxLocalElements()));
+  }
+  PlanTotals sum;
+  std::vector<int64_t> ranks = from.mesh().Ranks();
+  const std::vector<int64_t> others = to.mesh().Ranks();
+  ranks.insert(ranks.end(), others.begin(), others.end());
+  const Sharding* before = &from;
+  for (size_t i = 0; i < plan.steps().size(); ++i) {
+    const Step& step = plan.steps()[i];
+    ASSERT_EQ(step.mesh, crossings + (IsCrossing(step) ? 1 : 0));
+    ASSERT_EQ(step.bytes_in, LargestBytes(*before));
+    ASSERT_EQ(step.bytes_out, LargestBytes(step.after));
+    ASSERT_LE(step.bytes_out, limit);
+    if (IsCrossing(step)) {
+      ++crossings;
+      ASSERT_EQ(step.op == StepOp::kRelabel, step.bytes_sent == 0);
+      ASSERT_EQ(step.after.dtype(), before->dtype());
+    }
+    int64_t worst = 0;
+    for (const int64_t rank : ranks) {
+      worst = std::max(worst, BytesSent(plan, static_cast<int>(i), rank));
+    }
+    ASSERT_EQ(worst, step.bytes_sent) << step.ToString();
+    sum.bytes_sent += step.bytes_sent;
+    sum.est_ns += step.est_ns;
+    sum.collectives += IsCollective(step.op) ? 1 : 0;
+    before = &step.after;
+  }
+  ASSERT_EQ(crossings, 1);
+  for (int d = 0; d < to.mesh().NumDims(); ++d) {
+    if (to.mesh().dim(d).size > 1) {
+      ASSERT_EQ(before->placement(d), to.placement(d));
+    }
+  }
+  ASSERT_EQ(before->dtype(), to.dtype());
+  ASSERT_EQ(plan.total().bytes_sent, sum.bytes_sent);
+  ASSERT_EQ(plan.total().est_ns, sum.est_ns);
+  ASSERT_EQ(plan.total().collectives, sum.collectives);
+  ASSERT_LE(plan.lower_bound().bytes_sent, plan.total().bytes_sent);
+  ASSERT_LE(plan.lower_bound().est_ns, plan.total().est_ns);
+  ASSERT_EQ(plan.total().peak_bytes,
+            LargestBytes(from) + LargestBytes(to) + plan.total().workspace_bytes);
+}
+
+TEST(CrossMeshTest, RandomPairsArePlanned) {
+  const std::vector<std::string> meshes = {"a=1",          "a=2",
+                                           "a=3",          "a=4",
+                                           "a=5",          "a=6",
+                                           "a=2,b=2",      "a=2,b=3",
+                                           "a=3,b=2",      "c=2@1,0",
+                                           "c=4@3,1,0,2",  "c=2,d=2@2,3,0,1",
+                                           "c=3@2-4",      "c=2@5-6",
+                                           "c=2,d=3@6-11", "c=2,d=1,e=2@1-4",
+                                           "c=2,d=2,e=2",  "c=6@0,2,4,6,8,10"};
+  const std::vector<Shape> shapes = {{},     {1},    {5},       {8},       {0, 3},
+                                     {3, 5}, {8, 6}, {1, 7, 2}, {4, 4, 4}, {64, 48}};
+  struct DTypes {
+    DType from, to;
+    std::optional<DType> reduce;
+    ReduceOp op;
+  };
+  const std::vector<DTypes> dtypes = {{DType::kF32, DType::kF32, {}, ReduceOp::kSum},
+                                      {DType::kF32, DType::kF32, {}, ReduceOp::kAvg},
+                                      {DType::kF32, DType::kBF16, {}, ReduceOp::kSum},
+                                      {DType::kBF16, DType::kF32, {}, ReduceOp::kAvg},
+                                      {DType::kBF16, DType::kBF16, DType::kF32, ReduceOp::kSum},
+                                      {DType::kBF16, DType::kF8E4M3, {}, ReduceOp::kSum},
+                                      {DType::kI32, DType::kI32, {}, ReduceOp::kAvg},
+                                      {DType::kI8, DType::kI32, {}, ReduceOp::kMax}};
+  const std::vector<Topology> topologies = {Topology::Flat(), Topology::Parse("nvlink=2").value(),
+                                            Topology::Parse("nvlink=2,rail=4").value()};
+  int64_t exchanges = 0;
+  int64_t relabels = 0;
+  int64_t longer = 0;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    Random random(seed);
+    const DTypes& types = random.Of(dtypes);
+    const Shape& shape = random.Of(shapes);
+    const DeviceMesh from_mesh = Mesh(random.Of(meshes));
+    const DeviceMesh to_mesh = Mesh(random.Of(meshes));
+    if (from_mesh == to_mesh) continue;
+    const Sharding from =
+        RandomSharding(from_mesh, TensorType{types.from, shape}, types.op, random);
+    const Sharding to = RandomSharding(to_mesh, TensorType{types.to, shape}, types.op, random);
+    PlannerOptions options{.reproducibility = static_cast<Reproducibility>(random.Below(4)),
+                           .topology = random.Of(topologies)};
+    options.reduce_dtype = types.reduce;
+    SCOPED_TRACE(fmt::format("seed {}: {} -> {}, {}", seed, from.ToString(), to.ToString(),
+                             Name(options.reproducibility)));
+    const absl::StatusOr<Plan> plan = MakePlan(from, to, options);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ASSERT_NO_FATAL_FAILURE(Check(*plan, from, to)) << PlanToText(*plan);
+    // What is printed is read.
+    ASSERT_EQ(PlanFromJson(PlanToJson(*plan)).value(), *plan);
+    const absl::StatusOr<Plan> read = PlanFromText(PlanToText(*plan));
+    ASSERT_TRUE(read.ok()) << read.status() << "\n" << PlanToText(*plan);
+    ASSERT_EQ(*read, *plan);
+    for (const Step& step : plan->steps()) {
+      exchanges += IsCrossing(step) && step.op == StepOp::kExchange ? 1 : 0;
+      relabels += step.op == StepOp::kRelabel ? 1 : 0;
+    }
+    longer += plan->steps().size() > 1 ? 1 : 0;
+  }
+  EXPECT_GT(exchanges, 1000);
+  EXPECT_GT(relabels, 50);
+  EXPECT_GT(longer, 500);
+}
+
+}  // namespace
+}  // namespace meshift
