@@ -114,6 +114,8 @@ class NaiveEngine {
         return Identity<T>(placement.op());
       }
     }
+    // On another mesh all that is partial is reduced, whatever the coordinate.
+    if (!(from_.mesh() == to_.mesh())) coordinate.assign(from_.mesh().NumDims(), 0);
     int64_t divisor = 1;
     for (const int d : reduced_) {
       if (from_.placement(d).op() == ReduceOp::kAvg) divisor *= from_.mesh().dim(d).size;
@@ -328,13 +330,14 @@ void FillMasked(const Sharding& from, const Sharding& to, bool keeps, Buffers* o
 
 Buffers RunNaively(const Sharding& from, const Sharding& to, const Buffers& in,
                    const NaiveOptions& options) {
+  const bool one_mesh = from.mesh() == to.mesh();
   bool reduces = false;
   bool any_stays = false;
   for (int d = 0; d < from.mesh().NumDims(); ++d) {
     if (!from.placement(d).IsPartial() || from.mesh().dim(d).size == 1) continue;
-    (to.placement(d).IsPartial() ? any_stays : reduces) = true;
+    (one_mesh && to.placement(d).IsPartial() ? any_stays : reduces) = true;
   }
-  bool keeps = IsExactCast(from.dtype(), to.dtype());
+  bool keeps = one_mesh && IsExactCast(from.dtype(), to.dtype());
   DType reduce = from.dtype();
   if (reduces || (any_stays && !keeps)) {
     reduce = options.reduce_dtype.value_or(DefaultReduceDType(from.dtype(), to.dtype()));

@@ -31,7 +31,7 @@ struct NaiveOptions {
   std::optional<DType> detour = std::nullopt;
 };
 
-// REQUIRES: what Oracle::Create requires, one mesh, a dtype other than f4e2m1.
+// REQUIRES: what Oracle::Create requires, a dtype other than f4e2m1.
 Buffers RunNaively(const Sharding& from, const Sharding& to, const Buffers& in,
                    const NaiveOptions& options);
 

@@ -56,8 +56,13 @@ PlanRunner::~PlanRunner() {
 
 absl::StatusOr<PlanRun> PlanRunner::Run(const Plan& plan, absl::Span<const Pass> passes) {
   for (const Sharding* sharding : {&plan.from(), &plan.to()}) {
-    if (sharding->mesh() == mesh_) continue;
-    return InvalidArgument("{} is not on mesh {}", sharding->ToString(), mesh_.ToString());
+    const DeviceMesh& mesh = sharding->mesh();
+    if (mesh == mesh_) continue;
+    for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
+      if (mesh_.PositionOf(mesh.RankAt(position))) continue;
+      return InvalidArgument("rank {} of {} is not in mesh {}", mesh.RankAt(position),
+                             sharding->ToString(), mesh_.ToString());
+    }
   }
   MESHIFT_ASSIGN_OR_RETURN(const Oracle oracle,
                            Oracle::Create(plan.from(), plan.to(), plan.reduce_dtype()));
@@ -84,9 +89,12 @@ absl::StatusOr<PlanRun> PlanRunner::Run(const Plan& plan, absl::Span<const Pass>
 absl::Status PlanRunner::Prepare(const Plan& plan, const Oracle& oracle) {
   for (int64_t position = 0; position < mesh_.NumRanks(); ++position) {
     Rank& rank = ranks_[position];
-    MESHIFT_ASSIGN_OR_RETURN(rank.program, Lower(plan, mesh_.RankAt(position)));
-    rank.source.resize(oracle.SourceBytes(position));
-    rank.target.resize(oracle.TargetBytes(position));
+    const int64_t number = mesh_.RankAt(position);
+    MESHIFT_ASSIGN_OR_RETURN(rank.program, Lower(plan, number));
+    rank.source_position = plan.from().mesh().PositionOf(number);
+    rank.target_position = plan.to().mesh().PositionOf(number);
+    rank.source.resize(rank.source_position ? oracle.SourceBytes(*rank.source_position) : 0);
+    rank.target.resize(rank.target_position ? oracle.TargetBytes(*rank.target_position) : 0);
     rank.workspace.resize(rank.program.workspace_bytes);
   }
   for (Rank& rank : ranks_) {
@@ -101,9 +109,11 @@ absl::Status PlanRunner::Prepare(const Plan& plan, const Oracle& oracle) {
 
 absl::StatusOr<CheckResult> PlanRunner::RunPass(const Oracle& oracle, const Pass& pass) {
   world_->SetReductionOrder(pass.order, pass.domain_size);
-  for (int64_t position = 0; position < mesh_.NumRanks(); ++position) {
-    Rank& rank = ranks_[position];
-    MESHIFT_RETURN_IF_ERROR(oracle.FillSource(pass.fill, position, absl::MakeSpan(rank.source)));
+  for (Rank& rank : ranks_) {
+    if (rank.source_position) {
+      MESHIFT_RETURN_IF_ERROR(
+          oracle.FillSource(pass.fill, *rank.source_position, absl::MakeSpan(rank.source)));
+    }
     std::fill(rank.target.begin(), rank.target.end(), kPoison);
     std::fill(rank.workspace.begin(), rank.workspace.end(), kPoison);
   }
@@ -114,13 +124,12 @@ absl::StatusOr<CheckResult> PlanRunner::RunPass(const Oracle& oracle, const Pass
                                                     .workspace = rank.workspace.data()},
                                                    {}, *rank.stream, &rank.record));
   }
-  std::vector<absl::Span<const std::byte>> targets;
-  targets.reserve(ranks_.size());
+  std::vector<absl::Span<const std::byte>> targets(oracle.target().mesh().NumRanks());
   for (int64_t position = 0; position < mesh_.NumRanks(); ++position) {
     Rank& rank = ranks_[position];
     Engine* const engine = world_->engine(mesh_.RankAt(position));
     MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*rank.stream));
-    targets.emplace_back(rank.target);
+    if (rank.target_position) targets[*rank.target_position] = rank.target;
   }
   return oracle.Check(pass.fill, targets);
 }

@@ -1,8 +1,8 @@
 // Runs plans on the in-process engine, all ranks from one thread, and judges what every rank holds
 // by the definition.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(auto runner, PlanRunner::Create(mesh));
-//   const Pass passes[] = {{.fill = {.values = Values::kExact, .seed = 1}}};
+//   MESHIFT_ASSIGN_OR_RETURN(auto runner, PlanRunner::Create(mesh));   // or UnionMesh(from's,
+//   to's) const Pass passes[] = {{.fill = {.values = Values::kExact, .seed = 1}}};
 //   MESHIFT_ASSIGN_OR_RETURN(PlanRun run, runner->Run(plan, passes));
 //   run.data.ok();                      // or run.data.ToString() says which rank holds what
 //   run.bytes_sent[0];                  // of step 0, counted from the calls that were made
@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -46,22 +47,27 @@ struct PlanRun {
   // Summed over the passes. Adversarial sums are off by more than rounding, so that with
   // ReductionOrder::kAdversarial only replicas are compared.
   CheckResult data;
-  std::vector<int64_t> bytes_sent;                    // per step, by the rank that sends most
-  std::vector<std::vector<int64_t>> rank_bytes_sent;  // by position, per step
+  std::vector<int64_t> bytes_sent;  // per step, by the rank that sends most
+  // By position in the runner's mesh, per step.
+  std::vector<std::vector<int64_t>> rank_bytes_sent;
 };
 
 // Not for use from several threads.
 class PlanRunner {
  public:
-  // `timeout`: after how long without any progress a collective that lacks members ends.
+  // The runner has the ranks of `mesh`, whatever its dims. `timeout`: after how long without any
+  // progress a collective that lacks members ends.
   // RESOURCE_EXHAUSTED: the mesh has a rank of 2^20 or more.
   static absl::StatusOr<std::unique_ptr<PlanRunner>> Create(
       const DeviceMesh& mesh, std::chrono::milliseconds timeout = std::chrono::seconds(10));
   ~PlanRunner();
 
-  // Source and target of `plan` are on the runner's mesh, else INVALID_ARGUMENT. Targets and
-  // workspaces are poisoned before each pass. An error where the plan cannot be lowered or run.
+  // The ranks of source and target are among the runner's, else INVALID_ARGUMENT; those that are in
+  // neither take part without data. Targets and workspaces are poisoned before each pass. An error
+  // where the plan cannot be lowered or run.
   absl::StatusOr<PlanRun> Run(const Plan& plan, absl::Span<const Pass> passes);
+
+  const DeviceMesh& mesh() const { return mesh_; }
 
  private:
   struct Rank {
@@ -70,6 +76,9 @@ class PlanRunner {
     std::unique_ptr<Executor> executor;
     Program program;
     std::vector<Communicator*> communicators;
+    // In the meshes of source and target; nullopt: it has no part of it.
+    std::optional<int64_t> source_position;
+    std::optional<int64_t> target_position;
     std::vector<std::byte> source;
     std::vector<std::byte> target;
     std::vector<std::byte> workspace;

@@ -8,6 +8,8 @@
 
 #include "base/status_macros.h"
 #include "comm/local/reduction_order.h"
+#include "mesh/device_mesh.h"
+#include "mesh/union_mesh.h"
 #include "planner/verifier.h"
 #include "testing/plan_runner.h"
 #include "testing/values.h"
@@ -46,8 +48,8 @@ std::string RedistributionResult::ToString() const {
 }
 
 absl::StatusOr<RedistributionResult> RunAndCheck(const Plan& plan, uint64_t seed) {
-  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<PlanRunner> runner,
-                           PlanRunner::Create(plan.from().mesh()));
+  MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, UnionMesh(plan.from().mesh(), plan.to().mesh()));
+  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<PlanRunner> runner, PlanRunner::Create(mesh));
   const Pass passes[] = {
       {.fill = {.values = Values::kExact, .seed = seed}},
       {.fill = {.values = Values::kExact, .seed = seed + 1}},

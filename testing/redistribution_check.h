@@ -1,4 +1,4 @@
-// One call that redistributes on a mesh of any size, in this process and without a GPU, and
+// One call that redistributes on meshes of any size, in this process and without a GPU, and
 // compares what every rank then holds with the definition of its placements.
 //
 //   const Sharding from = *Sharding::Parse("bf16[24,16] on ddp=8,fsdp=5,tp=1 as P,P,R");
@@ -53,7 +53,7 @@ struct RedistributionResult {
 
 struct RedistributionCheck {
   const Sharding& from;
-  const Sharding& to;  // on the same mesh
+  const Sharding& to;  // on the same mesh or another
   PlannerOptions planner = {};
   uint64_t seed = 1;  // of the values
 };

@@ -117,14 +117,27 @@ TEST(RedistributeAndCheck, SaysWhyThereIsNoPlan) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(PlanRunner, RefusesOtherMeshesAndHugeWorlds) {
+// A runner may have more ranks than the plan, and its mesh other dims.
+TEST(PlanRunner, RunsPlansOnSomeOfItsRanks) {
+  const auto runner = PlanRunner::Create(*DeviceMesh::Parse("ranks=5@0-2,6,8"));
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const Sharding from = Parsed("f32[6] on a=5@8,0-2,6 as P");
+  const Plan plan = *MakePlan(from, *from.WithPlacements("S(0)"));
+  const Pass passes[] = {{.fill = {.values = Values::kExact, .seed = 1}}};
+  const auto run = (*runner)->Run(plan, passes);
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_TRUE(run->data.ok()) << run->data.ToString();
+  ASSERT_EQ(run->rank_bytes_sent.size(), 5);
+}
+
+TEST(PlanRunner, RefusesOtherRanksAndHugeWorlds) {
   const auto runner = PlanRunner::Create(*SyntheticMesh({3}));
   ASSERT_TRUE(runner.ok()) << runner.status();
-  const Sharding from = Parsed("f32[6] on a=3 as S(0)");
+  const Sharding from = Parsed("f32[6] on a=4 as S(0)");
   const Plan plan = *MakePlan(from, *from.WithPlacements("R"));
   const absl::Status other = (*runner)->Run(plan, {}).status();
   EXPECT_EQ(other.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Message(other), "f32[6] on a=3 as S(0) is not on mesh d0=3");
+  EXPECT_EQ(Message(other), "rank 3 of f32[6] on a=4 as S(0) is not in mesh d0=3");
 
   const auto huge = PlanRunner::Create(*DeviceMesh::Parse("a=2@0,1048576"));
   EXPECT_EQ(huge.status().code(), absl::StatusCode::kResourceExhausted);

@@ -38,7 +38,7 @@ absl::StatusOr<RunOutcome> PlanRunner::Run(const Plan& plan) {
       outcome.message = fmt::format("{} sends {} bytes, planned {}", who, sent, planned);
     }
   };
-  const DeviceMesh& mesh = plan.from().mesh();
+  const DeviceMesh& mesh = runner_->mesh();
   for (size_t i = 0; i < plan.steps().size(); ++i) {
     if (run.bytes_sent[i] != plan.steps()[i].bytes_sent) {
       differ(fmt::format("step {}", i), run.bytes_sent[i], plan.steps()[i].bytes_sent);

@@ -27,7 +27,7 @@ struct RunOutcome {
   bool ok() const { return message.empty(); }
 };
 
-// Not for use from several threads. Source and target of every plan are on the runner's mesh.
+// Not for use from several threads. The ranks of every plan's meshes are among the runner's.
 class PlanRunner {
  public:
   explicit PlanRunner(const DeviceMesh& mesh);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "mesh/union_mesh.h"
 #include "planner/verifier.h"
 
 namespace meshift {
@@ -24,12 +25,16 @@ PlanRunner& Runners::For(const DeviceMesh& mesh) {
   return *runner;
 }
 
+PlanRunner& Runners::For(const Sharding& from, const Sharding& to) {
+  return For(UnionMesh(from.mesh(), to.mesh()).value());
+}
+
 void JudgeCase(const Sharding& from, const Sharding& to, const PlannerOptions& options,
                PlanRunner& runner, WorldTally* tally) {
   ++tally->cases;
   const auto fail = [&](int64_t* count, const std::string& why) {
     if (++*count > 3) return;
-    ADD_FAILURE() << from.ToString() << " -> " << Name(to.dtype()) << " as " << to.PlacementsText()
+    ADD_FAILURE() << from.ToString() << " -> " << to.ToString()
                   << (options.reduce_dtype
                           ? fmt::format(", reduced in {}", Name(*options.reduce_dtype))
                           : "")

@@ -2,7 +2,7 @@
 //
 //   Runners runners;
 //   WorldTally tally;
-//   JudgeCase(from, to, {}, runners.For(from.mesh()), &tally);
+//   JudgeCase(from, to, {}, runners.For(from, to), &tally);
 //   fmt::print("{}\n", tally.ToString());
 #ifndef MESHIFT_TESTS_WORLD_TALLY_H_
 #define MESHIFT_TESTS_WORLD_TALLY_H_
@@ -32,10 +32,12 @@ struct WorldTally {
   std::string ToString() const;
 };
 
-// Runners by mesh, made when needed.
+// Runners by the ranks that they have, made when needed.
 class Runners {
  public:
   PlanRunner& For(const DeviceMesh& mesh);
+  // For plans from one mesh to another.
+  PlanRunner& For(const Sharding& from, const Sharding& to);
 
  private:
   std::map<std::string, std::unique_ptr<PlanRunner>> runners_;
