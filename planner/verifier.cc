@@ -11,9 +11,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "mesh/topology.h"
 #include "planner/verifier_boxes.h"
 #include "planner/verifier_bytes.h"
 #include "planner/verifier_casts.h"
+#include "planner/verifier_crossing.h"
 #include "planner/verifier_promise.h"
 #include "planner/verifier_state.h"
 #include "planner/verifier_step.h"
@@ -23,14 +27,18 @@ namespace {
 
 using verifier_internal::Broken;
 using verifier_internal::BytesOf;
+using verifier_internal::BytesOfCrossing;
 using verifier_internal::BytesOfElements;
 using verifier_internal::ChangeOf;
 using verifier_internal::CheckCasts;
+using verifier_internal::CheckCrossingData;
+using verifier_internal::CheckCrossingFields;
+using verifier_internal::CheckCrossingOp;
 using verifier_internal::CheckData;
 using verifier_internal::CheckFields;
 using verifier_internal::CheckOp;
 using verifier_internal::CheckPromise;
-using verifier_internal::Contains;
+using verifier_internal::CrossingTraffic;
 using verifier_internal::DimState;
 using verifier_internal::LargestLocal;
 using verifier_internal::State;
@@ -62,22 +70,28 @@ Result CheckEnds(const PlanFields& plan) {
       return Fault({}, "mesh", "mesh {} is out of range for a plan of {} mesh(es)", mesh, meshes);
     }
   }
-  if (plan.from_mesh != plan.to_mesh) {
-    return Fault({}, "mesh", "'from' is on mesh {}, 'to' on mesh {}; no op of version 1 changes it",
-                 plan.from_mesh, plan.to_mesh);
+  if (meshes > 2) return Fault({}, "mesh", "{} meshes are listed, at most two are used", meshes);
+  if (plan.from_mesh != 0 || plan.to_mesh != meshes - 1) {
+    return Fault({}, "mesh", "'from' is on mesh {}, 'to' on mesh {}; of {} they are 0 and {}",
+                 plan.from_mesh, plan.to_mesh, meshes, meshes - 1);
   }
-  if (meshes > 1) return Fault({}, "mesh", "{} meshes are listed, one is used", meshes);
-  const DeviceMesh& mesh = plan.meshes[plan.from_mesh];
-  if (plan.from.mesh() != mesh || plan.to.mesh() != mesh) {
-    return Fault({}, "mesh", "'from' or 'to' is not on mesh {} of the list", plan.from_mesh);
+  if (meshes == 2 && plan.meshes[0] == plan.meshes[1]) {
+    return Fault({}, "mesh", "mesh {} is listed twice", plan.meshes[0].ToString());
+  }
+  if (plan.from.mesh() != plan.meshes[0] || plan.to.mesh() != plan.meshes[plan.to_mesh]) {
+    return Fault({}, "mesh", "'from' or 'to' is not on mesh {} of the list",
+                 plan.from.mesh() != plan.meshes[0] ? 0 : plan.to_mesh);
   }
   if (plan.from.shape() != plan.to.shape()) {
     return Fault({}, "target", "'from' is of {}, 'to' of {}", plan.from.tensor().ToString(),
                  plan.to.tensor().ToString());
   }
-  if (!mesh.IsRowMajor() && mesh.NumRanks() > verifier_internal::kMaxMoving) {
-    return Fault({}, "scale", "a list of {} ranks is beyond the {} that can be followed",
-                 mesh.NumRanks(), verifier_internal::kMaxMoving);
+  for (const DeviceMesh& mesh : plan.meshes) {
+    if (mesh.NumRanks() <= verifier_internal::kMaxMoving) continue;
+    if (mesh.IsRowMajor() && meshes == 1) continue;
+    return Fault({}, "scale", "a {} of {} ranks{} is beyond the {} that can be followed",
+                 mesh.IsRowMajor() ? "mesh" : "list", mesh.NumRanks(),
+                 meshes == 2 ? " in a plan of two meshes" : "", verifier_internal::kMaxMoving);
   }
   return std::nullopt;
 }
@@ -85,7 +99,8 @@ Result CheckEnds(const PlanFields& plan) {
 // Goes through the passes; each looks at all steps.
 class Verifier {
  public:
-  explicit Verifier(const PlanFields& plan) : plan_(plan), world_(plan.from) {}
+  explicit Verifier(const PlanFields& plan)
+      : plan_(plan), from_world_(plan.from), to_world_(plan.to) {}
 
   Result Run() {
     if (Result fault = CheckSteps()) return fault;
@@ -93,7 +108,7 @@ class Verifier {
     if (Result fault = CheckCasts(plan_, views_)) return fault;
     if (Result fault = CheckAllData()) return fault;
     if (Result fault = CheckAverages()) return fault;
-    if (Result fault = CheckPromise(plan_, world_, views_)) return fault;
+    if (Result fault = CheckPromise(plan_, views_)) return fault;
     if (Result fault = CheckBytes()) return fault;
     return CheckTotals();
   }
@@ -102,16 +117,18 @@ class Verifier {
   // All ranks' states, before the first step and after each; fills views_.
   Result CheckSteps();
   Result CheckTarget() const;
-  Result CheckAllData() const;
+  Result CheckAllData();
   Result CheckAverages() const;
   Result CheckBytes();
   Result CheckTotals() const;
 
   const PlanFields& plan_;
-  const World world_;
+  const World from_world_;
+  const World to_world_;       // the same where there is one mesh
   std::vector<State> states_;  // before the first step, after each
   std::vector<StepView> views_;
-  Wide sent_ = 0;  // of all steps
+  CrossingTraffic crossing_;  // of the step that leads to the other mesh
+  Wide sent_ = 0;             // of all steps
   Wide ns_ = 0;
   Wide workspace_ = 0;
 };
@@ -121,21 +138,32 @@ Result Verifier::CheckSteps() {
   states_.reserve(n + 1);  // views_ refer into it
   views_.reserve(n);
   states_.push_back(StateOf(plan_.from));
+  int mesh = plan_.from_mesh;  // where the value is
   for (size_t i = 0; i < n; ++i) {
     const Step& step = plan_.steps[i];
     const auto index = static_cast<int>(i);
-    if (std::optional<Broken> broken =
-            CheckOp(step, plan_.from, plan_.from_mesh, states_[i].dtype)) {
-      return PlanFault{index, std::move(broken->rule), std::move(broken->message)};
-    }
+    const bool crosses = step.mesh == plan_.to_mesh && mesh != plan_.to_mesh;
+    const DType dtype = states_[i].dtype;
+    std::optional<Broken> broken =
+        crosses ? CheckCrossingOp(step, plan_.to, dtype)
+                : CheckOp(step, mesh == plan_.from_mesh ? plan_.from : plan_.to, mesh, dtype);
+    if (broken) return PlanFault{index, std::move(broken->rule), std::move(broken->message)};
     states_.push_back(StateOf(step.after));
-    views_.push_back(
-        {world_, step, states_[i], states_[i + 1], ChangeOf(world_, states_[i], states_[i + 1])});
-    if (std::optional<Broken> broken = CheckFields(views_.back())) {
-      return PlanFault{index, std::move(broken->rule), std::move(broken->message)};
+    if (crosses) {
+      mesh = plan_.to_mesh;
+      views_.push_back({to_world_, step, states_[i], states_[i + 1], {}, &from_world_});
+      broken = CheckCrossingFields(views_.back());
+    } else {
+      const World& world = mesh == plan_.from_mesh ? from_world_ : to_world_;
+      views_.push_back(
+          {world, step, states_[i], states_[i + 1], ChangeOf(world, states_[i], states_[i + 1])});
+      broken = CheckFields(views_.back());
     }
+    if (broken) return PlanFault{index, std::move(broken->rule), std::move(broken->message)};
   }
-  return std::nullopt;
+  if (mesh == plan_.to_mesh) return std::nullopt;
+  return Fault({}, "target", "the value stays on mesh {}; the target is on mesh {}", mesh,
+               plan_.to_mesh);
 }
 
 Result Verifier::CheckTarget() const {
@@ -152,7 +180,7 @@ Result Verifier::CheckTarget() const {
     const DimState& want = to.dims[d];
     if (have == want || (!have.IsPartial() && !want.IsPartial())) continue;
     return Fault({}, "target", "{} leaves mesh dim {} as {}; the target has {}", who,
-                 world_.mesh.dim(static_cast<int>(d)).name, have.ToString(), want.ToString());
+                 to_world_.mesh.dim(static_cast<int>(d)).name, have.ToString(), want.ToString());
   }
   return Fault(
       {}, "target", "{} leaves {}; the target is {}", who,
@@ -160,25 +188,33 @@ Result Verifier::CheckTarget() const {
       plan_.to.PlacementsText());
 }
 
-Result Verifier::CheckAllData() const {
+Result Verifier::CheckAllData() {
+  std::optional<Topology> topology;
+  if (plan_.from_mesh != plan_.to_mesh) {
+    absl::StatusOr<Topology> parsed = Topology::Parse(plan_.inputs.topology);
+    if (!parsed.ok()) return Fault({}, "topology", "{}", Message(parsed.status()));
+    topology = *std::move(parsed);
+  }
   for (size_t i = 0; i < views_.size(); ++i) {
-    if (std::optional<Broken> broken = CheckData(views_[i])) {
-      return PlanFault{static_cast<int>(i), std::move(broken->rule), std::move(broken->message)};
-    }
+    std::optional<Broken> broken = views_[i].Crosses()
+                                       ? CheckCrossingData(views_[i], *topology, &crossing_)
+                                       : CheckData(views_[i]);
+    if (!broken) continue;
+    return PlanFault{static_cast<int>(i), std::move(broken->rule), std::move(broken->message)};
   }
   return std::nullopt;
 }
 
 // Averages of integers: truncated once, after all sums; and not of copies, whose sum may wrap.
 Result Verifier::CheckAverages() const {
-  DimSet copies;  // mesh dims that were masked to P(avg)
+  std::vector<std::pair<int, int>> copies;  // mesh and mesh dim that were masked to P(avg)
   std::optional<int> averaged;
   for (size_t i = 0; i < views_.size(); ++i) {
     const StepView& view = views_[i];
     const auto index = static_cast<int>(i);
     for (const int d : view.step.mesh_dims) {
       if (view.step.op == StepOp::kMask && view.after.dims[d].op == ReduceOp::kAvg) {
-        copies.push_back(d);
+        copies.emplace_back(view.step.mesh, d);
       }
     }
     if (!IsReduction(view.step.op) || !IsInteger(view.before.dtype)) continue;
@@ -189,7 +225,8 @@ Result Verifier::CheckAverages() const {
     if (view.step.reduce_op != ReduceOp::kAvg) continue;
     averaged = index;
     for (const int d : view.step.mesh_dims) {
-      if (!Contains(copies, d)) continue;
+      const std::pair<int, int> dim(view.step.mesh, d);
+      if (std::find(copies.begin(), copies.end(), dim) == copies.end()) continue;
       return Fault(index, "data", "the sum of the copies of {} on mesh dim {} may wrap",
                    Name(view.before.dtype), view.Name(d));
     }
@@ -201,7 +238,8 @@ Result Verifier::CheckBytes() {
   for (size_t i = 0; i < views_.size(); ++i) {
     const Step& step = plan_.steps[i];
     const auto index = static_cast<int>(i);
-    const StepBytes bytes = BytesOf(views_[i]);
+    const StepBytes bytes =
+        views_[i].Crosses() ? BytesOfCrossing(views_[i], crossing_) : BytesOf(views_[i]);
     const struct {
       std::string_view name;
       int64_t stated;
@@ -228,8 +266,8 @@ Result Verifier::CheckTotals() const {
                                          [](const Step& step) { return IsCollective(step.op); });
   const State& first = states_.front();
   const State last = StateOf(plan_.to);
-  const Wide peak = BytesOfElements(first.dtype, LargestLocal(world_, first)) +
-                    BytesOfElements(last.dtype, LargestLocal(world_, last)) + workspace_;
+  const Wide peak = BytesOfElements(first.dtype, LargestLocal(from_world_, first)) +
+                    BytesOfElements(last.dtype, LargestLocal(to_world_, last)) + workspace_;
   const struct {
     std::string_view name;
     int64_t stated;

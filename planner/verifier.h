@@ -1,5 +1,5 @@
 // Proves a plan, sharing no code with the planner's transitions: follows which global elements,
-// with which partial contributions, every rank holds after every step.
+// with which partial contributions, every rank holds after every step, on one mesh or two.
 //
 //   Verdict verdict = Verify(plan);
 //   if (!verdict.ok()) fmt::print("step {}: {}: {}\n", ...);

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "base/checked_math.h"
+#include "placement/tensor_type.h"
 #include "planner/verifier.h"
 
 namespace meshift {
@@ -17,8 +20,19 @@ Cuts CutsOf(const Sharding& sharding, int tensor_dim) {
   return cuts;
 }
 
-Step MakeStep(const Row& row, const Sharding& before) {
-  const DeviceMesh& mesh = before.mesh();
+// How many ranks are in either mesh.
+int64_t RanksInEither(const DeviceMesh& a, const DeviceMesh& b) {
+  std::set<int64_t> ranks;
+  for (const DeviceMesh* mesh : {&a, &b}) {
+    for (const int64_t rank : mesh->Ranks()) ranks.insert(rank);
+  }
+  return static_cast<int64_t>(ranks.size());
+}
+
+// `on`: a sharding on the mesh that the step leaves the value on.
+Step MakeStep(const Row& row, const Sharding& before, const Sharding& on) {
+  const bool crosses = row.dims == "->";
+  const DeviceMesh& mesh = on.mesh();
   Step step{.op = row.op,
             .mesh_dims = {},
             .group_size = {},
@@ -30,11 +44,11 @@ Step MakeStep(const Row& row, const Sharding& before) {
             .sizes = {},
             .wire_dtype = {},
             .accumulate_dtype = {},
-            .after = before.WithDType(row.dtype.value_or(before.dtype()))
+            .after = on.WithDType(row.dtype.value_or(before.dtype()))
                          .value()
                          .WithPlacements(row.after)
                          .value()};
-  int64_t group = 1;
+  int64_t group = crosses ? RanksInEither(before.mesh(), mesh) : 1;
   for (int d = 0; d < mesh.NumDims(); ++d) {
     if (fmt::format(",{},", row.dims).find(fmt::format(",{},", mesh.dim(d).name)) ==
         std::string::npos) {
@@ -43,7 +57,7 @@ Step MakeStep(const Row& row, const Sharding& before) {
     step.mesh_dims.push_back(d);
     group *= mesh.dim(d).size;
   }
-  for (int t = 0; t < static_cast<int>(before.shape().size()); ++t) {
+  for (int t = 0; !crosses && t < static_cast<int>(before.shape().size()); ++t) {
     const Cuts cuts = CutsOf(before, t);
     const bool alike = cuts == CutsOf(step.after, t) &&
                        (cuts.empty() ||
@@ -52,7 +66,7 @@ Step MakeStep(const Row& row, const Sharding& before) {
   }
   if (IsCollective(row.op)) {
     step.group_size = group;
-    step.groups = mesh.NumRanks() / group;
+    step.groups = crosses ? 1 : mesh.NumRanks() / group;
     step.sizes = row.sizes;
     step.wire_dtype = before.dtype();
   }
@@ -75,21 +89,30 @@ Step MakeStep(const Row& row, const Sharding& before) {
 PlanFields MakeFields(const Case& c) {
   const DeviceMesh mesh = DeviceMesh::Parse(c.mesh).value();
   const Sharding from = Sharding::Parse(c.tensor, mesh, c.from).value();
-  PlanFields plan{
-      .meshes = {mesh},
-      .from = from,
-      .to = from.WithDType(c.to_dtype.value_or(from.dtype())).value().WithPlacements(c.to).value(),
-      .why = "",
-      .steps = {},
-      .total = {},
-      .lower_bound = {},
-      .inputs = {}};
+  const DeviceMesh to_mesh = c.to_mesh.empty() ? mesh : DeviceMesh::Parse(c.to_mesh).value();
+  const DType to_dtype = c.to_dtype.value_or(from.dtype());
+  PlanFields plan{.meshes = {mesh},
+                  .from = from,
+                  .to = Sharding::Parse(TensorType{to_dtype, from.shape()}, to_mesh, c.to).value(),
+                  .why = "",
+                  .steps = {},
+                  .total = {},
+                  .lower_bound = {},
+                  .inputs = {}};
+  plan.inputs.topology = c.topology;
+  if (!c.to_mesh.empty()) {
+    plan.meshes.push_back(to_mesh);
+    plan.to_mesh = 1;
+  }
   if (c.reduce_dtype) {
     plan.inputs.options.emplace_back("reduce_dtype", std::string(Name(*c.reduce_dtype)));
   }
   Sharding before = from;
+  bool crossed = false;
   for (const Row& row : c.rows) {
-    plan.steps.push_back(MakeStep(row, before));
+    crossed = crossed || row.dims == "->";
+    plan.steps.push_back(MakeStep(row, before, crossed ? plan.to : before));
+    plan.steps.back().mesh = crossed ? plan.to_mesh : 0;
     before = plan.steps.back().after;
     plan.total.collectives += IsCollective(row.op) ? 1 : 0;
     plan.total.bytes_sent += row.bytes_sent;

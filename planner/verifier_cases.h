@@ -3,6 +3,9 @@
 //   Case c = {"a=2", "f32[4]", "P", "R", {{kAllReduce, "a", "R", 16, 16, 16}}, 0};
 //   Judge(c);              // "": the verifier accepts it
 //   Judge(MakeFields(c));  // likewise, of a plan that may have been changed
+//
+//   Case onto = {"a=2", "f32[4]", "S(0)", "S(0)", {{kExchange, "->", "S(0)", 8, 8, 8, kExact}}, 0};
+//   onto.to_mesh = "b=2@2-3";   // "->": the step that leads there
 #ifndef MESHIFT_PLANNER_VERIFIER_CASES_H_
 #define MESHIFT_PLANNER_VERIFIER_CASES_H_
 
@@ -19,7 +22,7 @@ namespace meshift {
 // A step of a table; what is not written here follows from the shardings.
 struct Row {
   StepOp op;
-  std::string dims;  // "a,b"
+  std::string dims;  // "a,b"; "->": none, it leads to the other mesh
   std::string after;
   int64_t bytes_in;
   int64_t bytes_out;
@@ -45,6 +48,8 @@ struct Case {
   int64_t workspace;
   std::optional<DType> to_dtype = std::nullopt;      // nullopt: the source's
   std::optional<DType> reduce_dtype = std::nullopt;  // the option
+  std::string to_mesh = "";                          // "": the source's
+  std::string topology = "flat";
 };
 
 inline constexpr auto kAllReduce = StepOp::kAllReduce;
@@ -55,6 +60,7 @@ inline constexpr auto kPermute = StepOp::kPermute;
 inline constexpr auto kExchange = StepOp::kExchange;
 inline constexpr auto kSlice = StepOp::kSlice;
 inline constexpr auto kMask = StepOp::kMask;
+inline constexpr auto kRelabel = StepOp::kRelabel;
 inline constexpr auto kPadded = StepSizes::kPadded;
 inline constexpr auto kExact = StepSizes::kExact;
 

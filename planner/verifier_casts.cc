@@ -65,14 +65,15 @@ class CastRules {
   // plan that reduces masked values, or what stays P, would round where another does not.
   Result CheckReduced() const {
     if (casts_.empty()) return std::nullopt;
+    const bool one_mesh = plan_.from_mesh == plan_.to_mesh;
     const State& source = views_.front().before;
     const State& target = views_.back().after;
     bool any = reductions_.empty();
     for (const size_t r : reductions_) {
       for (const int d : views_[r].step.mesh_dims) {
-        if (!source.dims[d].IsPartial()) continue;
+        if (views_[r].step.mesh != plan_.from_mesh || !source.dims[d].IsPartial()) continue;
         any = true;
-        if (!target.dims[d].IsPartial()) continue;
+        if (!one_mesh || !target.dims[d].IsPartial()) continue;
         return Fault(r, "cast", "it reduces mesh dim {}, which is {} in source and target",
                      views_[r].Name(d), source.dims[d].ToString());
       }
@@ -126,7 +127,7 @@ class CastRules {
   Result CheckPartials(size_t c) const {
     const StepView& cast = views_[c];
     for (int d = 0; d < static_cast<int>(cast.before.dims.size()); ++d) {
-      if (!cast.before.dims[d].IsPartial() || IsReduced(d, c, views_.size())) continue;
+      if (!cast.before.dims[d].IsPartial() || IsReduced(cast, d, c, views_.size())) continue;
       if (IsExactCast(cast.before.dtype, cast.after.dtype)) continue;
       return Fault(c, "cast", "mesh dim {} stays {}: each of its parts would be rounded to {}",
                    cast.Name(d), cast.before.dims[d].ToString(), Name(cast.after.dtype));
@@ -139,7 +140,7 @@ class CastRules {
     for (size_t m = 0; m < c; ++m) {
       if (views_[m].step.op != StepOp::kMask) continue;
       for (const int d : views_[m].step.mesh_dims) {
-        if (IsReduced(d, m, c)) continue;
+        if (IsReduced(views_[m], d, m, c)) continue;
         return Fault(c, "cast", "step {} has masked mesh dim {}, which is not reduced since", m,
                      views_[m].Name(d));
       }
@@ -147,10 +148,12 @@ class CastRules {
     return std::nullopt;
   }
 
-  // Whether any of the steps begin .. end - 1 reduces over mesh dim d.
-  bool IsReduced(int d, size_t begin, size_t end) const {
+  // Whether any of the steps begin .. end - 1 reduces over mesh dim d of the mesh that `view` is
+  // on.
+  bool IsReduced(const StepView& view, int d, size_t begin, size_t end) const {
     return std::any_of(reductions_.begin(), reductions_.end(), [&](size_t r) {
-      return begin <= r && r < end && Contains(views_[r].step.mesh_dims, d);
+      return begin <= r && r < end && views_[r].step.mesh == view.step.mesh &&
+             Contains(views_[r].step.mesh_dims, d);
     });
   }
 

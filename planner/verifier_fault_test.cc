@@ -88,7 +88,7 @@ TEST(VerifierFaultTest, WrongSteps) {
       {{"a=2", "f32[4]", "P", "R", {{kAllReduce, "", "R", 16, 16, 16}}, 0},
        "0 mesh_dims: mesh_dims are empty"},
       {{"a=2", "f32[4]", "P", "R", {{StepOp::kRelabel, "a", "R", 16, 16, 0}}, 0},
-       "0 op: op relabel has no meaning in version 1 of the format"},
+       "0 op: relabel leads to another mesh; the value is on mesh 0 already"},
       {{"a=2", "f32[4]", "P", "R", {}, 0},
        "- target: the source leaves mesh dim a as P; the target has R"},
       {{"a=2", "f32[4]", "P", "P(avg)", {}, 0},
@@ -415,9 +415,10 @@ TEST(VerifierFaultTest, DamagedFields) {
     std::function<void(PlanFields*)> damage;
   } cases[] = {
       {"- mesh: mesh 1 is out of range", [](PlanFields* p) { p->to_mesh = 1; }},
-      {"- mesh: 'from' is on mesh 0, 'to' on mesh 1",
+      {"- mesh: mesh a=2,b=3,c=2 is listed twice",
        [](PlanFields* p) { p->meshes.push_back(p->meshes[0]), p->to_mesh = 1; }},
-      {"- mesh: 2 meshes are listed", [](PlanFields* p) { p->meshes.push_back(p->meshes[0]); }},
+      {"- mesh: 'from' is on mesh 0, 'to' on mesh 0; of 2 they are 0 and 1",
+       [](PlanFields* p) { p->meshes.push_back(p->meshes[0]); }},
       {"- mesh: 'from' or 'to' is not on mesh 0",
        [](PlanFields* p) { p->meshes[0] = DeviceMesh::Parse("a=2,b=3,d=2").value(); }},
       {"- target: 'from' is of bf16[7,6], 'to' of bf16[6,7]",

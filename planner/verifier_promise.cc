@@ -27,8 +27,8 @@ PlanFault Fault(size_t step, fmt::format_string<Args...> format, Args&&... args)
 
 class PromiseRules {
  public:
-  PromiseRules(const PlanFields& plan, const World& world, const std::vector<StepView>& views)
-      : plan_(plan), world_(world), views_(views) {
+  PromiseRules(const PlanFields& plan, const std::vector<StepView>& views)
+      : plan_(plan), views_(views) {
     for (size_t i = 0; i < views.size(); ++i) {
       if (IsReduction(views[i].step.op) && !IsExactReduction(views[i])) rounding_.push_back(i);
     }
@@ -81,12 +81,13 @@ class PromiseRules {
 
   Result CheckSingleSourced(size_t i) const {
     const StepView& view = views_[i];
-    for (int d = 0; d < static_cast<int>(world_.sizes.size()); ++d) {
-      if (world_.sizes[d] == 1 || !view.before.dims[d].IsReplicated()) continue;
+    const World& world = view.world;
+    for (int d = 0; d < static_cast<int>(world.sizes.size()); ++d) {
+      if (world.sizes[d] == 1 || !view.before.dims[d].IsReplicated()) continue;
       if (Contains(view.step.mesh_dims, d)) continue;
       return Fault(i,
                    "mesh dim {} is replicated: {} groups form each {}, and their bits may differ",
-                   view.Name(d), world_.sizes[d], Name(*view.step.reduce_op));
+                   view.Name(d), world.sizes[d], Name(*view.step.reduce_op));
     }
     return std::nullopt;
   }
@@ -98,15 +99,23 @@ class PromiseRules {
       return Fault(rounding_[1], "step {} has rounded the {} before: bits depend on the plan",
                    first, Name(*views_[first].step.reduce_op));
     }
+    const bool one_mesh = plan_.from_mesh == plan_.to_mesh;
     const State& source = views_.front().before;
     const State& target = views_.back().after;
     DimSet right;
-    for (int d = 0; d < static_cast<int>(world_.sizes.size()); ++d) {
-      if (source.dims[d].IsPartial() && !target.dims[d].IsPartial()) right.push_back(d);
+    for (int d = 0; d < static_cast<int>(source.dims.size()); ++d) {
+      if (!source.dims[d].IsPartial() || (one_mesh && target.dims[d].IsPartial())) continue;
+      right.push_back(d);
     }
-    if (views_[first].step.mesh_dims == right) return std::nullopt;
-    return Fault(first, "it reduces over {}; source and target are reduced over {}",
-                 world_.Names(views_[first].step.mesh_dims), world_.Names(right));
+    const StepView& view = views_[first];
+    const bool on_source = view.step.mesh == plan_.from_mesh;
+    if (on_source && view.step.mesh_dims == right) return std::nullopt;
+    // The first step is on the source's mesh, or leads away from it.
+    const World& from =
+        views_.front().Crosses() ? *views_.front().from_world : views_.front().world;
+    return Fault(first, "it reduces over {}{}; source and target are reduced over {}",
+                 view.world.Names(view.step.mesh_dims), on_source ? "" : " of the target's mesh",
+                 from.Names(right));
   }
 
   Result NothingShows(size_t i, std::string_view why) const {
@@ -128,32 +137,33 @@ class PromiseRules {
     }
     const absl::StatusOr<Topology> topology = Topology::Parse(plan_.inputs.topology);
     if (!topology.ok()) return NothingShows(i, "its topology cannot be read");
-    if (LieAlike(step.mesh_dims, *topology)) return std::nullopt;
+    if (LieAlike(views_[i].world, step.mesh_dims, *topology)) return std::nullopt;
     return NothingShows(i, "its groups do not lie alike on the topology");
   }
 
   // Whether any two members with given coordinates stand in the same relation in every group: who
   // has the lower rank, and on which levels they share a domain.
-  bool LieAlike(absl::Span<const int> mesh_dims, const Topology& topology) const {
-    const int64_t members = world_.GroupSize(mesh_dims);
-    if (members == world_.mesh.NumRanks()) return true;
-    if (world_.mesh.IsRowMajor() && topology.NumLevels() == 1) return true;
-    if (world_.mesh.NumRanks() > kMaxCompared) return false;
+  static bool LieAlike(const World& world, absl::Span<const int> mesh_dims,
+                       const Topology& topology) {
+    const int64_t members = world.GroupSize(mesh_dims);
+    if (members == world.mesh.NumRanks()) return true;
+    if (world.mesh.IsRowMajor() && topology.NumLevels() == 1) return true;
+    if (world.mesh.NumRanks() > kMaxCompared) return false;
     Cuts all;
     Cuts inside(mesh_dims.begin(), mesh_dims.end());
     Cuts others;
-    for (int d = 0; d < static_cast<int>(world_.sizes.size()); ++d) {
-      if (world_.sizes[d] == 1) continue;
+    for (int d = 0; d < static_cast<int>(world.sizes.size()); ++d) {
+      if (world.sizes[d] == 1) continue;
       all.push_back(d);
       if (!Contains(mesh_dims, d)) others.push_back(d);
     }
     std::vector<int64_t> first;  // ranks of the first group
-    Walk groups(world_, others, {all});
+    Walk groups(world, others, {all});
     do {
       std::vector<int64_t> ranks;
-      Walk walk(world_, inside, {all});
+      Walk walk(world, inside, {all});
       do {
-        ranks.push_back(world_.mesh.RankAt(static_cast<int64_t>(groups.index(0) + walk.index(0))));
+        ranks.push_back(world.mesh.RankAt(static_cast<int64_t>(groups.index(0) + walk.index(0))));
       } while (walk.Next());
       if (first.empty()) first = ranks;
       for (size_t a = 0; a < ranks.size(); ++a) {
@@ -170,16 +180,14 @@ class PromiseRules {
   }
 
   const PlanFields& plan_;
-  const World& world_;
   const std::vector<StepView>& views_;
   std::vector<size_t> rounding_;  // reductions whose bits depend on the order
 };
 
 }  // namespace
 
-Result CheckPromise(const PlanFields& plan, const World& world,
-                    const std::vector<StepView>& views) {
-  return PromiseRules(plan, world, views).Run();
+Result CheckPromise(const PlanFields& plan, const std::vector<StepView>& views) {
+  return PromiseRules(plan, views).Run();
 }
 
 }  // namespace meshift::verifier_internal

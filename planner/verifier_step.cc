@@ -16,34 +16,6 @@ namespace {
 
 using Result = std::optional<Broken>;
 
-template <typename... Args>
-Broken Break(std::string_view rule, fmt::format_string<Args...> format, Args&&... args) {
-  return {std::string(rule), fmt::format(format, std::forward<Args>(args)...)};
-}
-
-template <typename T>
-std::string ValueOrNull(const std::optional<T>& value) {
-  return value ? fmt::format("{}", *value) : "null";
-}
-
-template <typename T>
-std::string NameOrNull(const std::optional<T>& value) {
-  return value ? std::string(Name(*value)) : "null";
-}
-
-template <typename T>
-std::optional<Broken> ExpectName(std::string_view rule, std::string_view field,
-                                 const std::optional<T>& stated, const std::optional<T>& right) {
-  if (stated == right) return std::nullopt;
-  return Break(rule, "{} is {}; it should be {}", field, NameOrNull(stated), NameOrNull(right));
-}
-
-Result ExpectNumber(std::string_view rule, std::string_view field,
-                    const std::optional<int64_t>& stated, const std::optional<int64_t>& right) {
-  if (stated == right) return std::nullopt;
-  return Break(rule, "{} is {}; it should be {}", field, ValueOrNull(stated), ValueOrNull(right));
-}
-
 // Ops that place exactly the mesh dims which are their moving dims.
 bool PlacesMovingDims(StepOp op) {
   return op == StepOp::kAllToAll || op == StepOp::kPermute || op == StepOp::kExchange ||
@@ -319,20 +291,20 @@ Result CheckDTypeAfter(const Step& step, DType before) {
 
 }  // namespace
 
-std::optional<Broken> CheckOp(const Step& step, const Sharding& from, int mesh,
+std::optional<Broken> CheckOp(const Step& step, const Sharding& like, int mesh,
                               DType dtype_before) {
   if (static_cast<int>(step.op) >= kNumStepOps) {
     return Break("op", "op {} is not known", static_cast<int>(step.op));
   }
-  if (step.op == StepOp::kRelabel) {
-    return Break("op", "op {} has no meaning in version 1 of the format", Name(step.op));
-  }
   if (step.mesh != mesh) {
-    return Break("mesh", "the step is on mesh {}, the tensor on mesh {}", step.mesh, mesh);
+    return Break("mesh", "the step is on mesh {}, the value on mesh {}", step.mesh, mesh);
   }
-  if (step.after.mesh() != from.mesh() || step.after.shape() != from.shape()) {
+  if (step.op == StepOp::kRelabel) {
+    return Break("op", "relabel leads to another mesh; the value is on mesh {} already", mesh);
+  }
+  if (step.after.mesh() != like.mesh() || step.after.shape() != like.shape()) {
     return Break("after", "'{}' is not a sharding of {} on {}", step.after.ToString(),
-                 from.tensor().ToString(), from.mesh().ToString());
+                 like.tensor().ToString(), like.mesh().ToString());
   }
   if (auto broken = CheckDTypeAfter(step, dtype_before)) return broken;
   if (step.op == StepOp::kCast) {
@@ -340,18 +312,22 @@ std::optional<Broken> CheckOp(const Step& step, const Sharding& from, int mesh,
       return Break("mesh_dims", "a cast names no mesh dim, this one {}", step.mesh_dims.size());
     }
   } else if (step.mesh_dims.empty()) {
-    return Break("mesh_dims", "mesh_dims are empty");
+    if (step.op != StepOp::kExchange) return Break("mesh_dims", "mesh_dims are empty");
+    return Break("mesh_dims",
+                 "an exchange over no mesh dims leads to another mesh; the value is on mesh {} "
+                 "already",
+                 mesh);
   }
   int last = -1;
   for (const int d : step.mesh_dims) {
-    if (d <= last || d >= from.mesh().NumDims()) {
+    if (d <= last || d >= like.mesh().NumDims()) {
       return Break("mesh_dims", "mesh dim {} is out of range, not in mesh order, or named twice",
                    d);
     }
     last = d;
-    if (from.mesh().dim(d).size > 1) continue;
+    if (like.mesh().dim(d).size > 1) continue;
     return Break("mesh_dims", "mesh dim {} has size 1: nothing happens over it",
-                 from.mesh().dim(d).name);
+                 like.mesh().dim(d).name);
   }
   return std::nullopt;
 }

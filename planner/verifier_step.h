@@ -10,29 +10,29 @@
 #include <string>
 
 #include "planner/plan.h"
+#include "planner/verifier_broken.h"
 #include "planner/verifier_state.h"
 
 namespace meshift::verifier_internal {
 
-struct Broken {
-  std::string rule;
-  std::string message;
-};
-
 // A step with the states between which it stands.
 struct StepView {
-  const World& world;
+  const World& world;  // of the value after
   const Step& step;
   const State& before;
   const State& after;
-  Change change;  // from before to after
+  Change change;  // from before to after; none where it crosses
+  // Of the value before, where the step takes it to another mesh; else null.
+  const World* from_world = nullptr;
 
+  bool Crosses() const { return from_world != nullptr; }
   std::string Name(int mesh_dim) const { return world.mesh.dim(mesh_dim).name; }
 };
 
 // Whether the op is one of this version, its mesh dims are dims of the mesh and its dtype is known:
-// what must hold before anything else can be asked. `mesh` is where the plan's shardings are.
-std::optional<Broken> CheckOp(const Step& step, const Sharding& from, int mesh, DType dtype_before);
+// what must hold before anything else can be asked. `mesh` is where the value is, `like` a sharding
+// there of its shape. Not for steps that cross (planner/verifier_crossing.h), as those below.
+std::optional<Broken> CheckOp(const Step& step, const Sharding& like, int mesh, DType dtype_before);
 // Every field but the costs: what the op leaves, group, tensor dims, reduction, sizes, dtypes.
 std::optional<Broken> CheckFields(const StepView& view);
 // Whether every rank can have what `after` gives it, each element and contribution once.
