@@ -96,15 +96,18 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
 
   const CutLists source_cuts = problem.Cuts(problem.source_);
   const CutLists target_cuts = problem.Cuts(problem.target_);
-  int spare = -1;
+  int largest = -1;    // of the others
+  int outermost = -1;  // of those that are longer than 1
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     if (source_cuts.of[k].size + target_cuts.of[k].size > 0) {
       problem.candidate_dims_.push_back(k);
-    } else if (spare < 0 || problem.extent(k) > problem.extent(spare)) {
-      spare = k;
+      continue;
     }
+    if (largest < 0 || problem.extent(k) > problem.extent(largest)) largest = k;
+    if (outermost < 0 && problem.extent(k) > 1) outermost = k;
   }
-  if (spare >= 0) problem.candidate_dims_.push_back(spare);
+  if (largest >= 0) problem.candidate_dims_.push_back(largest);
+  if (outermost >= 0 && outermost != largest) problem.candidate_dims_.push_back(outermost);
   std::sort(problem.candidate_dims_.begin(), problem.candidate_dims_.end());
   for (int k : problem.candidate_dims_) {
     if (problem.largest_dim_ < 0 || problem.extent(k) > problem.extent(problem.largest_dim_)) {

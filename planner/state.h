@@ -159,7 +159,8 @@ class Problem {
   // Whether outermost cuts of mesh dims d and e of the same tensor dim make the same pieces.
   bool CutAlike(int d, CutSizes sizes, int e, CutSizes other) const;
 
-  // Tensor dims that cuts may be added to: those that source or target cut, and the largest other.
+  // Tensor dims that cuts may be added to: those that source or target cut, and of the others the
+  // largest, and the outermost that is longer than 1, along which pieces need no packing.
   const absl::InlinedVector<int, 6>& candidate_dims() const { return candidate_dims_; }
   int largest_dim() const { return largest_dim_; }  // of them; -1 for a rank-0 tensor
   // Partial in the source and in the target: never touched.

@@ -246,7 +246,8 @@ class Enumerator {
     for (int d = 0; d < problem_.num_dims(); ++d) {
       if (problem_.target().IsPartial(d) && !state_.IsPartial(d)) wanted |= DimMask{1} << d;
     }
-    DimMask joining = replicated_ & ~wanted;
+    const DimMask stays = wanted;  // partial in the target
+    const DimMask joining = replicated_ & ~wanted;
     if (state_.stage() + 1 < problem_.num_stages()) wanted = 0;
     ForEachSubset(wanted & replicated_, [&](DimMask dims) { Mask(dims, cuts_, dims); });
     if ((wanted & ~replicated_) != 0) {
@@ -257,16 +258,22 @@ class Enumerator {
         ForEachSubset(also, [&](DimMask more) { Mask(dims | more, kept, dims | more); });
       });
     }
-    // To join a reduction that must not be computed by several groups.
-    if (!rules_.at_once && reducible_ != 0 && state_.stage() == problem_.reduce_stage()) {
-      ForEachSubset(joining, [&](DimMask dims) {
-        State next = state_;
-        for (int d = 0; d < problem_.num_dims(); ++d) {
-          if (Has(dims, d)) next.SetPartial(d, problem_.mask_op());
-        }
-        Emit(StepOp::kMask, dims, next);
-      });
-    }
+    // To join a reduction: from R, where several groups must not compute it; from R or from
+    // innermost cuts, where one collective is cheaper than a reduction and a gather.
+    if (rules_.at_once || reducible_ == 0 || state_.stage() != problem_.reduce_stage()) return;
+    const auto join = [&](const CutLists& kept, DimMask dims) {
+      State next = problem_.WithCuts(state_, kept);
+      for (int d = 0; d < problem_.num_dims(); ++d) {
+        if (Has(dims, d)) next.SetPartial(d, problem_.mask_op());
+      }
+      Emit(StepOp::kMask, dims, next);
+    };
+    ForEachSubset(joining, [&](DimMask dims) { join(cuts_, dims); });
+    ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
+      if ((dims & stays) != 0) return;
+      join(kept, dims);
+      ForEachSubset(joining, [&](DimMask more) { join(kept, dims | more); });
+    });
   }
   // A cut cannot become a partial average: the rest of the box has no value that leaves it as it
   // is.

@@ -175,4 +175,11 @@ RandomPair RandomCaseOn(const DeviceMesh& mesh, uint64_t seed, DType dtype, Redu
   return RandomPairOn(mesh, dtype, op, random);
 }
 
+Sharding RandomStop(const RandomPair& pair, uint64_t seed) {
+  Random random(~seed);
+  const DeviceMesh& mesh = pair.from.mesh();
+  return RandomSharding(mesh, pair.from.tensor(), std::vector<bool>(mesh.NumDims(), true),
+                        ReduceOp::kSum, random);
+}
+
 }  // namespace meshift::testkit

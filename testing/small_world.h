@@ -72,6 +72,10 @@ RandomPair RandomCase(uint64_t seed, DType dtype = DType::kF32, ReduceOp op = Re
 RandomPair RandomCaseOn(const DeviceMesh& mesh, uint64_t seed, DType dtype = DType::kF32,
                         ReduceOp op = ReduceOp::kSum);
 
+// Any sharding of the pair's tensor on its mesh, P (sum) on any mesh dims: a stop on some way from
+// one to the other. Depends on the arguments only. REQUIRES: as RandomCase, of op sum.
+Sharding RandomStop(const RandomPair& pair, uint64_t seed);
+
 }  // namespace meshift::testkit
 
 #endif  // MESHIFT_TESTING_SMALL_WORLD_H_

@@ -1,0 +1,238 @@
+#include "planner/search_space.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/checked_math.h"
+
+namespace meshift {
+
+SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
+                         const TransitionRules& rules)
+    : problem_(problem), model_(model), rules_(rules), table_(problem) {
+  for (int k : problem.candidate_dims()) tensor_dims_[num_lists_++] = k;
+  num_samples_ = table_.num_samples();
+  for (int k = 0; k < problem.tensor_rank(); ++k) total_elements_ *= problem.extent(k);
+  int64_t uncut = 1;  // items along the tensor dims that nothing ever cuts
+  for (int k = 0, i = 0; k < problem.tensor_rank(); ++k) {
+    if (i < num_lists_ && tensor_dims_[i] == k) {
+      ++i;
+    } else {
+      uncut *= problem.extent(k);
+    }
+  }
+  wanted_from_[num_lists_].fill(uncut);
+  for (int i = num_lists_; i-- > 0;) {
+    for (int s = 0; s < num_samples_; ++s) {
+      wanted_from_[i][s] = wanted_from_[i + 1][s] * table_.Target(tensor_dims_[i])[s];
+    }
+  }
+  const State& source = problem.source();
+  const State& target = problem.target();
+  max_items_ = std::max(problem.MaxItems(source), problem.MaxItems(target));
+  max_bytes_ = std::max({problem.MaxBytes(source), problem.MaxBytes(target),
+                         problem.MaxBytes(source.AtStage(problem.reduce_stage()))});
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    masks_target_ |= target.IsPartial(d) && !source.IsPartial(d);
+    changes_partials_ |= target.IsPartial(d) != source.IsPartial(d);
+    if (target.IsReplicate(d)) wanting_ *= problem.size(d);
+    if (problem.StaysPartial(d)) classes_ *= problem.size(d);
+  }
+  least_collective_ns_ = model.LeastCollectiveNs() + model.LeastHopNs();
+  // The last local step makes the target; a cast reads the wider value, or writes it.
+  least_finish_ns_ = model.CopyNs(problem.MaxBytes(target) / (has_casts() ? 2 : 1));
+  target_ = Look(target);
+  finished_states_ = LocallyFinished(problem);
+  for (const State& state : finished_states_) finished_.push_back(Look(state));
+  std::sort(finished_states_.begin(), finished_states_.end());
+}
+
+bool SearchSpace::Admits(const State& state, const Lists& lists) {
+  const int64_t items = MaxItems(lists);
+  if (items > max_items_) return false;
+  if (SaturatingMul(items, problem_.item_bytes(state.stage())) > max_bytes_) return false;
+  return problem_.from().dtype() != DType::kF4E2M1 || problem_.IsAligned(state);
+}
+
+View SearchSpace::Look(const State& state) {
+  View view;
+  view.state = state;
+  std::array<std::array<int8_t, kMaxStateDims>, kMaxTensorRank> dims;
+  std::array<int8_t, kMaxTensorRank> sizes = {};
+  std::array<CutSizes, kMaxTensorRank> outermost = {};
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    const DimMask bit = DimMask{1} << d;
+    if (state.IsReplicate(d)) {
+      view.replicated |= bit;
+    } else if (state.IsShard(d)) {
+      view.cut |= bit;
+      dims[state.tensor_dim(d)][state.place(d)] = static_cast<int8_t>(d);
+      ++sizes[state.tensor_dim(d)];
+      if (state.place(d) == 0) outermost[state.tensor_dim(d)] = state.cut_sizes(d);
+    } else {
+      view.partial |= bit;
+      if (!problem_.target().IsPartial(d)) view.reducible |= bit;
+      view.partial_code |= state.code() & uint64_t{255} << (8 * d);
+    }
+  }
+  for (int i = 0; i < num_lists_; ++i) {
+    const int k = tensor_dims_[i];
+    List list = CutTable::kNoCuts;
+    for (int place = 0; place < sizes[k]; ++place) {
+      list = table_.Append(list, dims[k][place], place == 0 ? outermost[k] : CutSizes::kCeil);
+    }
+    view.lists[i] = list;
+  }
+  return view;
+}
+
+int64_t SearchSpace::MaxItems(const Lists& lists) {
+  int64_t items = wanted_from_[num_lists_][0];
+  for (int i = 0; i < num_lists_; ++i) items *= Along(lists[i], i).longest;
+  return items;
+}
+
+int64_t SearchSpace::MissingOfTarget(const Lists& lists) {
+  Samples held = wanted_from_[num_lists_];
+  for (int i = 0; i < num_lists_; ++i) {
+    const Samples& wanted = Along(lists[i], i).wanted;
+    for (int s = 0; s < num_samples_; ++s) held[s] *= wanted[s];
+  }
+  int64_t missing = 0;
+  for (int s = 0; s < num_samples_; ++s) {
+    missing = std::max(missing, wanted_from_[0][s] - held[s]);
+  }
+  return missing;
+}
+
+int64_t SearchSpace::LeastMoveNs(StepOp op, int stage, const Lists& before, const Lists& after) {
+  Samples kept = wanted_from_[num_lists_];
+  Samples all = wanted_from_[num_lists_];
+  int64_t largest = wanted_from_[num_lists_][0];  // that a message can be
+  DimMask dims = 0;
+  for (int i = 0; i < num_lists_; ++i) {
+    const CutTable::Pieces& a = Along(before[i], i);
+    const CutTable::Pieces& b = Along(after[i], i);
+    largest *= std::min(a.longest, b.longest);
+    for (int s = 0; s < num_samples_; ++s) {
+      all[s] *= b.end[s] - b.begin[s];
+      const int64_t begin = std::max(a.begin[s], b.begin[s]);
+      kept[s] *= std::max<int64_t>(std::min(a.end[s], b.end[s]) - begin, 0);
+    }
+    if (before[i] == after[i]) continue;
+    const DimMask common = table_.dims(Common(before[i], after[i]));
+    dims |= (table_.dims(before[i]) | table_.dims(after[i])) & ~common;
+  }
+  int64_t missing = 0;
+  int64_t most_kept = 0;
+  for (int s = 0; s < num_samples_; ++s) {
+    missing = std::max(missing, all[s] - kept[s]);
+    most_kept = std::max(most_kept, kept[s]);
+  }
+  const int64_t item_bytes = problem_.item_bytes(stage);
+  int64_t ns =
+      SaturatingAdd(model_.StartNs(dims), model_.TransferNs(SaturatingMul(missing, item_bytes)));
+  if (op == StepOp::kAllGather) return ns;
+  if (missing > 0) {
+    const int64_t messages = op == StepOp::kPermute ? 1 : CeilDiv(missing, largest);
+    ns = SaturatingAdd(ns, SaturatingMul(model_.MessageNs(), messages));
+  }
+  if (op == StepOp::kPermute || most_kept == 0) return ns;
+  return SaturatingAdd(ns, model_.CopyNs(SaturatingMul(most_kept, item_bytes)));
+}
+
+int64_t SearchSpace::Contributions(DimMask partial) const {
+  int64_t contributions = 1;
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    if (Has(partial, d) && !problem_.target().IsPartial(d)) contributions *= problem_.size(d);
+  }
+  return contributions;
+}
+
+int64_t SearchSpace::LeastReductionNs(int64_t contributions) const {
+  // As in the lower bound of a plan (assemble.cc): messages per element, over all ranks.
+  if (masks_target_) return least_collective_ns_;
+  const __int128 messages =
+      static_cast<__int128>(total_elements_) * (wanting_ + contributions - 2) * classes_;
+  return CollectiveNs(
+      static_cast<int64_t>(std::min<__int128>(messages / problem_.mesh().NumRanks(), INT64_MAX)));
+}
+
+int64_t SearchSpace::LeastRestNs(const State& state, const Lists& lists, int64_t contributions) {
+  if (state == problem_.target()) return 0;
+  if (contributions > 1) return LeastReductionNs(contributions);
+  if (IsFinished(state)) return least_finish_ns_;
+  // A masked value may come from any member: no bound on what is moved.
+  if (masks_target_) return least_collective_ns_;
+  return CollectiveNs(MissingOfTarget(lists));
+}
+
+int64_t SearchSpace::LeastLocalNs(const View& view) {
+  if (!rules_.single_sourced || rules_.exact || view.reducible == 0 || view.replicated == 0) {
+    return 0;
+  }
+  int64_t copies = 1;
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    if (Has(view.replicated, d)) copies *= problem_.size(d);
+  }
+  const int64_t sliced = MaxItems(view.lists) / copies * problem_.least_item_bytes();
+  return std::min(model_.CopyNs(sliced), least_collective_ns_);
+}
+
+CutTable::List SearchSpace::Common(List a, List b) const {
+  while (a != b) {
+    if (table_.size(a) >= table_.size(b)) {
+      a = table_.Parent(a);
+    } else {
+      b = table_.Parent(b);
+    }
+  }
+  return a;
+}
+
+bool SearchSpace::IsPermutation(const Lists& before, const Lists& after) const {
+  for (int i = 0; i < num_lists_; ++i) {
+    List a = before[i];
+    List b = after[i];
+    if (table_.size(a) != table_.size(b)) return false;
+    for (; a != b; a = table_.Parent(a), b = table_.Parent(b)) {
+      if (!IsAlike(a, table_.last(b), table_.sizes(b))) return false;
+    }
+  }
+  return true;
+}
+
+std::optional<StepOp> SearchSpace::Classify(const View& before, const View& after) const {
+  DimMask from = 0;  // moving cuts
+  DimMask to = 0;
+  for (int i = 0; i < num_lists_; ++i) {
+    if (before.lists[i] == after.lists[i]) continue;
+    const List common = Common(before.lists[i], after.lists[i]);
+    from |= table_.dims(before.lists[i]) & ~table_.dims(common);
+    to |= table_.dims(after.lists[i]) & ~table_.dims(common);
+  }
+  if (before.partial_code == after.partial_code) {
+    if (from == 0) return std::nullopt;  // a slice, or nothing
+    if (to == 0) return StepOp::kAllGather;
+    if (IsPermutation(before.lists, after.lists)) return StepOp::kPermute;
+    return from == to ? StepOp::kAllToAll : StepOp::kExchange;
+  }
+  // The cuts that were there stay outermost; those added are the reduced dims.
+  const DimMask reduced = before.partial & ~after.partial;
+  if ((after.partial & ~before.partial) != 0 || from != 0) return std::nullopt;
+  if ((before.partial_code & after.partial_code) != after.partial_code) return std::nullopt;
+  if (before.state.stage() != problem_.reduce_stage()) return std::nullopt;
+  if ((reduced & ~before.reducible) != 0) return std::nullopt;
+  if (rules_.at_once && reduced != before.reducible) return std::nullopt;
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    if (Has(reduced, d) && before.state.op(d) == ReduceOp::kAvg && reduced != before.reducible) {
+      return std::nullopt;
+    }
+  }
+  if (rules_.single_sourced && !rules_.exact && before.replicated != 0) return std::nullopt;
+  if (to == 0) return StepOp::kAllReduce;
+  if (to == reduced && rules_.scatters) return StepOp::kReduceScatter;
+  return std::nullopt;
+}
+
+}  // namespace meshift

@@ -1,0 +1,235 @@
+// What the search looks at: states as lists of cuts, what they lack of the target, and the least
+// time that the steps between them, and from them to the target, can take.
+//
+//   SearchSpace space(problem, model, rules);
+//   View view = space.Look(problem.source());
+//   space.MissingOfTarget(view.lists);                       // items that some rank lacks
+//   space.LeastRestNs(view.state, view.lists, 1);            // no path to the target is faster
+//   space.ForEachExtension(view.lists, view.replicated, limit, [](const Lists&, DimMask left) {});
+//
+// A box is a product over tensor dims, and so is what it has in common with the target's: factors
+// are looked up by list (cut_table.h), and lists are given up before a state is made of them. All
+// items, bytes and ns are exact or rounded so that a bound stays one. The problem, the model and
+// the rules must outlive the space. Not safe for concurrent use.
+#ifndef MESHIFT_PLANNER_SEARCH_SPACE_H_
+#define MESHIFT_PLANNER_SEARCH_SPACE_H_
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "planner/cost.h"
+#include "planner/cut_table.h"
+#include "planner/plan.h"
+#include "planner/state.h"
+#include "planner/transitions.h"
+
+namespace meshift {
+
+inline bool Has(DimMask mask, int d) { return (mask >> d & 1) != 0; }
+
+// A State's lists of cuts, by candidate dim of the problem (which are all that are ever cut).
+using Lists = std::array<CutTable::List, kMaxTensorRank>;
+
+// A state and what is asked of it often.
+struct View {
+  State state;
+  Lists lists = {};
+  uint64_t partial_code = 0;  // the state's, its cuts left out
+  DimMask partial = 0;
+  DimMask replicated = 0;
+  DimMask reducible = 0;  // partial, and not so in the target
+  DimMask cut = 0;
+};
+
+class SearchSpace {
+ public:
+  SearchSpace(const Problem& problem, const CostModel& model, const TransitionRules& rules);
+
+  // --- The problem ---
+  const View& target() const { return target_; }
+  // The target, and the states from which local steps alone lead to it.
+  const std::vector<View>& finished() const { return finished_; }
+  bool IsFinished(const State& state) const {
+    return std::binary_search(finished_states_.begin(), finished_states_.end(), state);
+  }
+  bool masks_target() const { return masks_target_; }  // a dim is partial in the target alone
+  bool changes_partials() const { return changes_partials_; }  // something is reduced, or masked
+  bool has_casts() const { return problem_.num_stages() > 1; }
+  // Whether a value with these lists may be on the way.
+  bool Admits(const State& state, const Lists& lists);
+
+  // --- Lists of cuts ---
+  int num_lists() const { return num_lists_; }
+  int tensor_dim(int list) const { return tensor_dims_[list]; }
+  CutTable& table() { return table_; }
+  View Look(const State& state);
+  State WithLists(uint64_t partial_code, const Lists& lists, int stage) const {
+    uint64_t code = partial_code;
+    for (int i = 0; i < num_lists_; ++i) code |= table_.Code(lists[i], tensor_dims_[i]);
+    return State::FromCode(code, stage);
+  }
+  // Of the largest box.
+  int64_t MaxItems(const Lists& lists);
+  // Items that some rank lacks of what the target gives it, of what the lists leave it.
+  int64_t MissingOfTarget(const Lists& lists);
+  bool IsPermutation(const Lists& before, const Lists& after) const;
+  // The collective that leads from one state to another of the same stage, if one does
+  // (CollectiveBetween of transitions.h).
+  std::optional<StepOp> Classify(const View& before, const View& after) const;
+  // How many contributions make an element, of those that the target does not keep apart.
+  int64_t Contributions(DimMask partial) const;
+
+  // --- Least times ---
+  int64_t least_collective_ns() const { return least_collective_ns_; }
+  int64_t least_finish_ns() const { return least_finish_ns_; }  // local steps that make the target
+  // Of a step without reductions between states with these lists: of what some rank gets, and,
+  // unless the step is a gather or a permutation, of what it keeps.
+  int64_t LeastMoveNs(StepOp op, int stage, const Lists& before, const Lists& after);
+  // Of every path to the target from a state with these lists.
+  int64_t LeastRestNs(const State& state, const Lists& lists, int64_t contributions);
+  // Of the local step without which the replicated dims of such a state keep it from being reduced.
+  int64_t LeastLocalNs(const View& view);
+
+  // --- States near others. None is a function of anything but the problem, nor is their order ---
+  // Calls leaf(lists, left) with all lists that extend `base` by mesh dims out of `pool`, of which
+  // `left` are over, as long as a rank lacks no more than `limit` items of the target. `alike`:
+  // only lists whose cuts make the same pieces as these.
+  template <typename Leaf>
+  void ForEachExtension(const Lists& base, DimMask pool, int64_t limit, const Leaf& leaf,
+                        const Lists* alike = nullptr);
+  // Calls leaf(kept) with the lists that are left when innermost cuts are taken off, or none.
+  template <typename Leaf>
+  void ForEachPrefix(const Lists& lists, const Leaf& leaf);
+
+ private:
+  using List = CutTable::List;
+  using Samples = CutTable::Samples;
+
+  const CutTable::Pieces& Along(List list, int i) { return table_.Along(list, tensor_dims_[i]); }
+  int64_t CollectiveNs(int64_t items) const {
+    return SaturatingAdd(least_collective_ns_,
+                         model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes())));
+  }
+  // Of every path from a state that has `contributions` to add yet.
+  int64_t LeastReductionNs(int64_t contributions) const;
+  List Common(List a, List b) const;
+  // Whether a cut by mesh dim d makes the same pieces as the last of `list`.
+  bool IsAlike(List list, int d, CutSizes sizes) const {
+    return problem_.CutAlike(table_.last(list), table_.sizes(list), d, sizes);
+  }
+  // Calls fn(sizes) for the sizes that a cut of list i by mesh dim d behind `list` may have.
+  template <typename Fn>
+  void ForEachSizes(List list, int d, int i, const Fn& fn) const {
+    fn(CutSizes::kCeil);
+    if (list != CutTable::kNoCuts || !problem_.HasRagged()) return;
+    for (const CutSizes sizes : {CutSizes::kSource, CutSizes::kTarget}) {
+      if (problem_.HasCut(d, tensor_dims_[i], sizes)) fn(sizes);
+    }
+  }
+
+  const Problem& problem_;
+  const CostModel& model_;
+  const TransitionRules& rules_;
+  CutTable table_;
+  int num_lists_ = 0;
+  std::array<int, kMaxTensorRank> tensor_dims_ = {};  // by list
+  int num_samples_ = 0;
+  // Items that samples want; of the tensor dims from i on.
+  std::array<Samples, kMaxTensorRank + 1> wanted_from_;
+  // Of a value on the way. Where it must be cast to be reduced, it may grow to what the source is
+  // in that dtype.
+  int64_t max_items_ = 0;
+  int64_t max_bytes_ = 0;
+  int64_t least_collective_ns_ = 0;
+  int64_t least_finish_ns_ = 0;
+  bool masks_target_ = false;
+  bool changes_partials_ = false;
+  int64_t total_elements_ = 1;
+  int64_t wanting_ = 1;  // ranks that hold an element in the target, for each of the
+  int64_t classes_ = 1;  // coordinates of dims that stay partial
+  View target_;
+  std::vector<View> finished_;
+  std::vector<State> finished_states_;  // sorted
+};
+
+template <typename Leaf>
+void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, int64_t limit, const Leaf& leaf,
+                                   const Lists* alike) {
+  struct Recursion {
+    SearchSpace& space;
+    const Lists& base;
+    const Leaf& leaf;
+    const Lists* alike;
+    bool prunes = false;
+    Samples needed;  // items that a sample must hold of the target
+    Lists lists;
+    std::array<Samples, kMaxTensorRank> held;  // along the tensor dims before
+
+    void Go(int i, List list, DimMask pool) {
+      if (i == space.num_lists_) {
+        leaf(lists, pool);
+        return;
+      }
+      if (prunes) {
+        const Samples& wanted = space.Along(list, i).wanted;
+        const Samples& rest = space.wanted_from_[i + 1];
+        for (int s = 0; s < space.num_samples_; ++s) {
+          const int64_t product = held[i][s] * wanted[s];
+          if (product * rest[s] < needed[s]) return;
+          held[i + 1][s] = product;
+        }
+      }
+      lists[i] = list;
+      List model = CutTable::kNoCuts;  // where the cut that comes next is like that list's last
+      if (alike != nullptr) {
+        model = (*alike)[i];
+        const int size = space.table_.size(list);
+        if (space.table_.size(model) == size) {
+          Go(i + 1, i + 1 < space.num_lists_ ? base[i + 1] : CutTable::kNoCuts, pool);
+          return;
+        }
+        while (space.table_.size(model) > size + 1) model = space.table_.Parent(model);
+      } else {
+        Go(i + 1, i + 1 < space.num_lists_ ? base[i + 1] : CutTable::kNoCuts, pool);
+      }
+      for (DimMask left = pool; left != 0; left &= left - 1) {
+        const int d = __builtin_ctz(left);
+        space.ForEachSizes(list, d, i, [&](CutSizes sizes) {
+          if (model != CutTable::kNoCuts && !space.IsAlike(model, d, sizes)) return;
+          Go(i, space.table_.Append(list, d, sizes), pool & ~(DimMask{1} << d));
+        });
+      }
+    }
+  };
+  if (num_lists_ == 0) return;
+  Recursion recursion{*this, base, leaf, alike, false, {}, base, {}};
+  for (int s = 0; s < num_samples_; ++s) {
+    recursion.needed[s] = wanted_from_[0][s] - std::min(limit, wanted_from_[0][s]);
+    recursion.prunes |= recursion.needed[s] > 0;
+    recursion.held[0][s] = 1;
+  }
+  recursion.Go(0, base[0], pool);
+}
+
+template <typename Leaf>
+void SearchSpace::ForEachPrefix(const Lists& lists, const Leaf& leaf) {
+  Lists kept = lists;
+  while (true) {
+    leaf(kept);
+    int i = 0;
+    while (i < num_lists_ && kept[i] == CutTable::kNoCuts) {
+      kept[i] = lists[i];
+      ++i;
+    }
+    if (i == num_lists_) return;
+    kept[i] = table_.Parent(kept[i]);
+  }
+}
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_SEARCH_SPACE_H_
