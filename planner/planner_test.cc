@@ -42,8 +42,11 @@ TEST(PlannerTest, GoldenPlans) {
            {"ddp=8,fsdp=5,tp=1", "bf16[8192,8192]", "P,P,R", "R,R,R",
             "all_reduce{ddp,fsdp} -> R,R,R"},
            // Dims that are not adjacent are merged; the reduction runs on the shard.
-           {"a=2,b=2,c=2", "f32[8,8]", "P,S(0),P", "R,R,R",
+           {"a=2,b=2,c=2", "f32[4096,512]", "P,S(0),P", "R,R,R",
             "all_reduce{a,c} -> R,S(0),R; all_gather{b} -> R,R,R"},
+           // Where latency decides, the cut joins the reduction: one collective.
+           {"a=2,b=2,c=2", "f32[8,8]", "P,S(0),P", "R,R,R",
+            "mask{b} -> P,P,P; all_reduce{a,b,c} -> R,R,R"},
            // A replicated dim beside a partial one: slice, reduce, gather, one source per value.
            {"dp=64,tp=16", "f32[1024,512]", "P,R", "R,R",
             "slice{tp} -> P,S(0); all_reduce{dp} -> R,S(0); all_gather{tp} -> R,R"},
