@@ -188,6 +188,7 @@ TEST(BadInput, OptionsOfRun) {
     const char* message;
   } cases[] = {
       {{"--cases", "5"}, "--cases and --ranks need --conformance"},
+      {{"--cross"}, "--cross needs --conformance"},
       {{"--reduction-order", "random"},
        "--reduction-order: \"random\" is no order (ranks topology adversarial)"},
       {{"--repeat", "0"}, "--repeat: 0 is below 1"},

@@ -98,8 +98,10 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
       ->type_name("DIR");
   run->add_flag("--conformance", flags->conformance,
                 "run the redistributions that every engine must get right");
+  run->add_flag("--cross", flags->cross, "with --conformance: from one mesh to another");
   run->add_option("--cases", flags->cases, "of --conformance (default 2000)")->type_name("N");
-  run->add_option("--ranks", flags->ranks, "of --conformance on the local engine (default 8)")
+  run->add_option("--ranks", flags->ranks,
+                  "of --conformance on the local engine (default 8, with --cross 12)")
       ->type_name("N");
   return run;
 }

@@ -26,12 +26,15 @@ using testkit::ConformanceReport;
 
 constexpr int64_t kDefaultCases = 2000;
 constexpr int64_t kDefaultRanks = 8;
+constexpr int64_t kCrossRanks = 12;  // as the sample has
 
 std::vector<ConformanceCase> Cases(const RunFlags& flags, int64_t ranks) {
-  return testkit::ConformanceCases(ranks, flags.cases.value_or(kDefaultCases));
+  const int64_t cases = flags.cases.value_or(kDefaultCases);
+  return flags.cross ? testkit::CrossConformanceCases(ranks, cases)
+                     : testkit::ConformanceCases(ranks, cases);
 }
 
-int Print(const ConformanceReport& report, const std::string& engine, int64_t ranks, Io& io) {
+int Print(const ConformanceReport& report, const RunFlags& flags, int64_t ranks, Io& io) {
   constexpr auto kRight = TextTable::Align::kRight;
   TextTable table({{"cases", kRight},
                    {"on all ranks", kRight},
@@ -42,7 +45,8 @@ int Print(const ConformanceReport& report, const std::string& engine, int64_t ra
   table.AddRow({fmt::format("{}", report.cases), fmt::format("{}", report.whole),
                 fmt::format("{}", report.runs), fmt::format("{}", report.wrong),
                 fmt::format("{}", report.replicas_differ), fmt::format("{}", report.miscounted)});
-  io.out << fmt::format("# meshift run --conformance: engine {}, {}\n", engine,
+  io.out << fmt::format("# meshift run --conformance{}: engine {}, {}\n",
+                        flags.cross ? " --cross" : "", flags.problem.engine,
                         CountText(ranks, "rank"))
          << table.ToString();
   if (!report.ok()) io.out << fmt::format("first wrong: {}\n", report.first);
@@ -57,11 +61,11 @@ absl::StatusOr<int> RunConformance(const RunFlags& flags, RankJob* job, Io& io) 
   MESHIFT_ASSIGN_OR_RETURN(
       const ConformanceReport report,
       testkit::RunConformance(Cases(flags, ranks), *job->engine, *job->bootstrap));
-  return Print(report, job->engine->name(), ranks, io);
+  return Print(report, flags, ranks, io);
 }
 
 absl::StatusOr<int> RunLocalConformance(const RunFlags& flags, Io& io) {
-  const int64_t ranks = flags.ranks.value_or(kDefaultRanks);
+  const int64_t ranks = flags.ranks.value_or(flags.cross ? kCrossRanks : kDefaultRanks);
   const std::vector<ConformanceCase> cases = Cases(flags, ranks);
   MESHIFT_ASSIGN_OR_RETURN(const auto world,
                            LocalWorld::Create({.num_ranks = ranks, .num_workers = 0}));
@@ -76,7 +80,7 @@ absl::StatusOr<int> RunLocalConformance(const RunFlags& flags, Io& io) {
     }
   }
   MESHIFT_ASSIGN_OR_RETURN(const ConformanceReport report, reports[0]);
-  return Print(report, "local", ranks, io);
+  return Print(report, flags, ranks, io);
 }
 
 }  // namespace meshift::cli

@@ -90,5 +90,14 @@ TEST(Engines, TheLocalOnePassesItsConformance) {
   EXPECT_NE(outcome.out.find("   240"), std::string::npos) << outcome;
 }
 
+TEST(Engines, TheLocalOnePassesItsConformanceFromOneMeshToAnother) {
+  const Outcome outcome = Meshift({"run", "--conformance", "--cross", "--cases", "60"});
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_NE(outcome.out.find("# meshift run --conformance --cross: engine local, 12 ranks\n"),
+            std::string::npos)
+      << outcome;
+  EXPECT_NE(outcome.out.find("   180"), std::string::npos) << outcome;
+}
+
 }  // namespace
 }  // namespace meshift::cli

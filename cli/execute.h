@@ -51,7 +51,7 @@ struct RunReport {
   int64_t groups_created = 0;
   int64_t groups_reused = 0;
   // Pairs of a rank and a step in which it sent other bytes than the plan says for it, in the worst
-  // run; 0 on the local engine, where only the worst rank is counted.
+  // run.
   int64_t miscounted = 0;
   // Of runs that are repeated, in the pass that is: by position, the hash of what each rank holds
   // after the first of them, and the pairs of a rank and a later run that left other bits.
@@ -66,8 +66,7 @@ struct RunTensors {
   LocalTensors targets;
 };
 
-// RESOURCE_EXHAUSTED where the run would not fit into memory; UNIMPLEMENTED where it goes to
-// another mesh.
+// RESOURCE_EXHAUSTED where the run would not fit into memory.
 absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const Site& site);
 
 // Both leave the tensors of the last run, and return the engine's error where it has one.

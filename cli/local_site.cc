@@ -21,7 +21,9 @@
 #include "comm/local_run.h"
 #include "comm/redistributor.h"
 #include "mesh/device_mesh.h"
+#include "mesh/union_mesh.h"
 #include "planner/plan.h"
+#include "planner/rank_bytes.h"
 
 namespace meshift::cli {
 namespace {
@@ -50,22 +52,27 @@ int64_t WorldSize(const DeviceMesh& mesh) {
 
 class LocalSiteRunner final : public SiteRunner {
  public:
-  LocalSiteRunner(const Plan& plan, std::unique_ptr<LocalWorld> world,
+  LocalSiteRunner(const Plan& plan, DeviceMesh mesh, std::unique_ptr<LocalWorld> world,
                   std::unique_ptr<LocalRunner> runner)
-      : plan_(plan), world_(std::move(world)), runner_(std::move(runner)) {}
+      : plan_(plan), mesh_(std::move(mesh)), world_(std::move(world)), runner_(std::move(runner)) {}
 
   absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) override {
     MESHIFT_ASSIGN_OR_RETURN(const LocalRun run,
                              runner_->Run(plan_, sources.data(), targets->data()));
     SiteRun result;
-    for (const LocalRun::StepRun& step : run.steps) {
+    for (size_t i = 0; i < run.steps.size(); ++i) {
+      const LocalRun::StepRun& step = run.steps[i];
       result.steps.push_back({.bytes_sent = step.bytes_sent, .calls = step.calls, .ns = step.ns});
+      for (int64_t p = 0; i < plan_.steps().size() && p < mesh_.NumRanks(); ++p) {
+        const int64_t planned = BytesSent(plan_, static_cast<int>(i), mesh_.RankAt(p));
+        if (step.rank_bytes_sent[p] != planned) ++result.miscounted;
+      }
     }
     return result;
   }
   absl::StatusOr<int64_t> GroupsCreated() override {
     int64_t created = 0;
-    for (int64_t p = 0; p < plan_.from().mesh().NumRanks(); ++p) {
+    for (int64_t p = 0; p < mesh_.NumRanks(); ++p) {
       created = std::max(created, runner_->at(p).stats().groups.created);
     }
     return created;
@@ -73,6 +80,7 @@ class LocalSiteRunner final : public SiteRunner {
 
  private:
   const Plan& plan_;
+  const DeviceMesh mesh_;  // the runner's
   const std::unique_ptr<LocalWorld> world_;
   const std::unique_ptr<LocalRunner> runner_;
 };
@@ -84,7 +92,8 @@ class LocalSite final : public Site {
   bool leads() const override { return true; }
 
   absl::Status CheckFits(const Plan& plan) const override {
-    const DeviceMesh& mesh = plan.from().mesh();
+    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
+                             UnionMesh(plan.from().mesh(), plan.to().mesh()));
     const int64_t world = WorldSize(mesh);
     if (world > kMaxWorld) {
       return absl::ResourceExhaustedError(
@@ -109,14 +118,15 @@ class LocalSite final : public Site {
 
   absl::StatusOr<std::unique_ptr<SiteRunner>> NewRunner(const Plan& plan,
                                                         ReductionOrder order) override {
-    const DeviceMesh& mesh = plan.from().mesh();
+    MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, UnionMesh(plan.from().mesh(), plan.to().mesh()));
     MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<LocalWorld> world,
                              LocalWorld::Create({.num_ranks = WorldSize(mesh),
                                                  .reduction_order = order,
                                                  .domain_size = DomainSize(plan)}));
     MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<LocalRunner> runner,
                              LocalRunner::Create(world.get(), mesh, {.time_steps = true}));
-    return std::make_unique<LocalSiteRunner>(plan, std::move(world), std::move(runner));
+    return std::make_unique<LocalSiteRunner>(plan, std::move(mesh), std::move(world),
+                                             std::move(runner));
   }
 
   absl::Status Gather(const Sharding&, LocalTensors*) override { return absl::OkStatus(); }

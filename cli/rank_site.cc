@@ -20,12 +20,13 @@
 #include "cli/site.h"
 #include "cli/text.h"
 #include "comm/engine.h"
-#include "comm/lowering.h"
-#include "comm/program_bytes.h"
+#include "comm/local_box.h"
 #include "comm/redistributor.h"
 #include "comm/tensor_view.h"
 #include "mesh/device_mesh.h"
+#include "mesh/union_mesh.h"
 #include "planner/plan.h"
+#include "planner/rank_bytes.h"
 
 namespace meshift::cli {
 namespace {
@@ -76,13 +77,11 @@ class RankSiteRunner final : public SiteRunner {
     const size_t steps = plan_.steps().size();
     // By step: bytes, bytes that are planned, calls, time.
     std::vector<int64_t> mine;
-    if (status.ok() && position_) {
-      MESHIFT_ASSIGN_OR_RETURN(const Program program, Lower(plan_, job_.engine->rank()));
-      const std::vector<int64_t> planned = ProgramBytes(program);
+    if (status.ok() && takes_part_) {
       const RunRecord& record = redistributor_.last_run();
-      for (size_t i = 0; i < steps; ++i) {
-        for (const int64_t number : {record.bytes_sent[i], planned[i], record.calls[i],
-                                     record.StepNs(static_cast<int>(i))}) {
+      for (int i = 0; i < static_cast<int>(steps); ++i) {
+        for (const int64_t number : {record.bytes_sent[i], BytesSent(plan_, i, job_.engine->rank()),
+                                     record.calls[i], record.StepNs(i)}) {
           mine.push_back(number);
         }
       }
@@ -116,9 +115,9 @@ class RankSiteRunner final : public SiteRunner {
  private:
   absl::Status RunHere(const LocalTensors& sources, LocalTensors* targets) {
     Engine& engine = *job_.engine;
-    if (!position_) return absl::OkStatus();
-    const absl::Span<const std::byte> source = sources.at(*position_);
-    const absl::Span<std::byte> target = targets->at(*position_);
+    if (!takes_part_) return absl::OkStatus();
+    const absl::Span<const std::byte> source = Own(plan_.from(), sources);
+    const absl::Span<std::byte> target = Own(plan_.to(), *targets);
     const auto in_bytes = static_cast<int64_t>(source.size());
     const auto out_bytes = static_cast<int64_t>(target.size());
     if (in_ == nullptr) {
@@ -132,7 +131,7 @@ class RankSiteRunner final : public SiteRunner {
     MESHIFT_RETURN_IF_ERROR(engine.Synchronize(*stream_));
     const auto view = [&](const Sharding& sharding, const Buffer& buffer) {
       return TensorView::Contiguous(buffer.data(), sharding.dtype(),
-                                    sharding.LocalBox(engine.rank()).size);
+                                    LocalBoxOf(sharding, engine.rank()).size);
     };
     MESHIFT_ASSIGN_OR_RETURN(
         const RunHandle run,
@@ -142,9 +141,16 @@ class RankSiteRunner final : public SiteRunner {
     return engine.Synchronize(*stream_);
   }
 
+  // What this rank holds; nothing where it is not in the tensor's mesh.
+  absl::Span<std::byte> Own(const Sharding& sharding, const LocalTensors& tensors) const {
+    const std::optional<int64_t> position = sharding.mesh().PositionOf(job_.engine->rank());
+    return position ? tensors.at(*position) : absl::Span<std::byte>();
+  }
+
   const Plan& plan_;
   RankJob& job_;
-  const std::optional<int64_t> position_ = plan_.from().mesh().PositionOf(job_.engine->rank());
+  const bool takes_part_ = plan_.from().mesh().PositionOf(job_.engine->rank()).has_value() ||
+                           plan_.to().mesh().PositionOf(job_.engine->rank()).has_value();
   std::unique_ptr<Buffer> in_;
   std::unique_ptr<Buffer> out_;
   std::unique_ptr<Stream> stream_;
@@ -160,15 +166,17 @@ class RankSite final : public Site {
   bool leads() const override { return job_.engine->rank() == 0; }
 
   absl::Status CheckFits(const Plan& plan) const override {
-    const DeviceMesh& mesh = plan.from().mesh();
-    int64_t largest = mesh.NumRanks() - 1;
-    if (!mesh.IsRowMajor() && mesh.NumRanks() <= num_ranks()) {
-      const std::vector<int64_t> ranks = mesh.Ranks();
-      largest = *std::max_element(ranks.begin(), ranks.end());
+    for (const DeviceMesh& mesh : plan.meshes()) {
+      int64_t largest = mesh.NumRanks() - 1;
+      if (!mesh.IsRowMajor() && mesh.NumRanks() <= num_ranks()) {
+        const std::vector<int64_t> ranks = mesh.Ranks();
+        largest = *std::max_element(ranks.begin(), ranks.end());
+      }
+      if (largest < num_ranks()) continue;
+      return InvalidArgument("mesh {} has rank {}; this job has {}", mesh.ToString(), largest,
+                             CountText(num_ranks(), "rank"));
     }
-    if (largest < num_ranks()) return absl::OkStatus();
-    return InvalidArgument("mesh {} has rank {}; this job has {}", mesh.ToString(), largest,
-                           CountText(num_ranks(), "rank"));
+    return absl::OkStatus();
   }
 
   LocalTensors MakeTensors(const Sharding& sharding) const override {
@@ -177,8 +185,10 @@ class RankSite final : public Site {
   }
 
   absl::StatusOr<std::unique_ptr<SiteRunner>> NewRunner(const Plan& plan, ReductionOrder) override {
+    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
+                             UnionMesh(plan.from().mesh(), plan.to().mesh()));
     absl::StatusOr<Redistributor> redistributor =
-        Redistributor::Create(plan.from().mesh(), job_.engine.get(), {.time_steps = true});
+        Redistributor::Create(mesh, job_.engine.get(), {.time_steps = true});
     MESHIFT_RETURN_IF_ERROR(Agree(redistributor.status()));
     return std::make_unique<RankSiteRunner>(plan, &job_, *std::move(redistributor));
   }

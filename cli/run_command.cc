@@ -61,6 +61,7 @@ absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
   if (!flags.conformance) {
     if (flags.cases || flags.ranks)
       return InvalidArgument("--cases and --ranks need --conformance");
+    if (flags.cross) return InvalidArgument("--cross needs --conformance");
     return options;
   }
   MESHIFT_RETURN_IF_ERROR(ExcludeProblem(flags.problem, "--conformance"));

@@ -5,6 +5,7 @@
 //   meshift run --plan plan.json --load in --save out     # .npy files: cli/local_tensors.h
 //   mpirun -n 8 meshift run --engine mpi --conformance    # the cases of
 //   testing/conformance_cases.h
+//   mpirun -n 12 meshift run --engine mpi --conformance --cross
 //
 // On the local engine all ranks are in this process. On the others it is one rank of a job, which
 // all make the same calls; rank 0 judges and prints, and the exit code is the same on all.
@@ -29,8 +30,9 @@ struct RunFlags {
   std::optional<std::string> load;        // a folder with the contributions; excludes a seed
   std::optional<std::string> save;        // a folder for sources and targets
   bool conformance = false;               // instead of a problem
+  bool cross = false;                     // conformance from one mesh to another
   std::optional<int64_t> cases;           // of the conformance set; 2,000 where not given
-  std::optional<int64_t> ranks;           // of the local engine's; 8 where not given
+  std::optional<int64_t> ranks;  // of the local engine's; 8 where not given, 12 for `cross`
 };
 
 // Exit code 1 where an element is wrong, where the promise asked for is not kept, or where a plan

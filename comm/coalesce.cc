@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/checked_math.h"
+#include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
@@ -30,6 +31,7 @@ CoalesceTraits CoalesceTraitsOf(const Plan& plan, int64_t max_bytes) {
   auto text = std::back_inserter(traits.calls);
   const bool may_reduce = plan.asked() <= Reproducibility::kReplicas;
   DType dtype = plan.from().dtype();
+  int mesh = 0;  // before the step
   for (size_t i = 0; i < plan.steps().size(); ++i) {
     const Step& step = plan.steps()[i];
     // Of a tensor without elements there are no calls.
@@ -41,14 +43,18 @@ CoalesceTraits CoalesceTraitsOf(const Plan& plan, int64_t max_bytes) {
       traits.alone |=
           step.bytes_sent > max_bytes || ordered || (IsReduction(step.op) && !may_reduce);
       fmt::format_to(text, "{}{{{}}}", Name(CallOf(step.op)), fmt::join(step.mesh_dims, ","));
+      if (step.mesh > 0) fmt::format_to(text, "{}{}", step.mesh == mesh ? "@" : "->", step.mesh);
       if (IsReduction(step.op)) {
         fmt::format_to(text, "{} {} {}", Name(dtype), Name(step.reduce_op.value_or(ReduceOp::kSum)),
                        step.divisor.value_or(1));
       }
     }
     dtype = step.after.dtype();
+    mesh = step.mesh;
   }
-  if (!traits.steps.empty()) fmt::format_to(text, " on {}", plan.from().mesh().ToString());
+  for (const DeviceMesh& m : plan.meshes()) {
+    if (!traits.steps.empty()) fmt::format_to(text, " on {}", m.ToString());
+  }
   return traits;
 }
 

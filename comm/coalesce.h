@@ -5,10 +5,11 @@
 //   for (const std::vector<int>& run : Coalesce(traits, max_total)) { ... merge plans `run` ... }
 //
 // Plans run together where their collectives are alike: of the same kinds over the same mesh dims
-// in the same order, and, where they reduce, of one dtype, operation and divisor. A plan that asks
-// for more than equal bits of replicas keeps its reductions to itself, since then no element's bits
-// may depend on what else is sent. So does a plan that sends much: what is merged is copied once
-// more on both sides, which only pays where the start of a collective costs more than that.
+// of the same meshes in the same order, and, where they reduce, of one dtype, operation and
+// divisor. A plan that asks for more than equal bits of replicas keeps its reductions to itself,
+// since then no element's bits may depend on what else is sent. So does a plan that sends much:
+// what is merged is copied once more on both sides, which only pays where the start of a collective
+// costs more than that.
 #ifndef MESHIFT_COMM_COALESCE_H_
 #define MESHIFT_COMM_COALESCE_H_
 

@@ -49,12 +49,15 @@ absl::Status GroupCache::StayOut(Engine* engine, const DeviceMesh& mesh) {
 
 absl::Status GroupCache::CheckMesh(const DeviceMesh& mesh) const {
   if (mesh == mesh_) return absl::OkStatus();
-  if (mesh.NumRanks() == mesh_.NumRanks()) {
-    if (mesh.IsRowMajor() && mesh_.IsRowMajor()) return absl::OkStatus();
-    if (SortedRanks(mesh) == SortedRanks(mesh_)) return absl::OkStatus();
+  if (mesh.IsRowMajor() && mesh_.IsRowMajor() && mesh.NumRanks() <= mesh_.NumRanks()) {
+    return absl::OkStatus();
   }
-  return InvalidArgument("mesh {} has other ranks than mesh {}, for which groups are made",
-                         mesh.ToString(), mesh_.ToString());
+  for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+    if (mesh_.PositionOf(mesh.RankAt(p))) continue;
+    return InvalidArgument("rank {} of mesh {} is not in mesh {}, for which groups are made",
+                           mesh.RankAt(p), mesh.ToString(), mesh_.ToString());
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Communicator*> GroupCache::Get(const DeviceMesh& mesh, const ProgramGroup& group,
@@ -64,7 +67,7 @@ absl::StatusOr<Communicator*> GroupCache::Get(const DeviceMesh& mesh, const Prog
   {
     const MutexLock lock(mutex_);
     if (const auto it = asked_.find(asked); it != asked_.end()) {
-      ++stats_.reused;
+      if (it->second != nullptr) ++stats_.reused;
       return it->second;
     }
   }
@@ -76,7 +79,8 @@ absl::StatusOr<Communicator*> GroupCache::Get(const DeviceMesh& mesh, const Prog
 
 absl::StatusOr<Communicator*> GroupCache::Find(const DeviceMesh& mesh, const ProgramGroup& group,
                                                const GroupOptions& options) {
-  if (group.ranks.size() < 2) {
+  const bool is_out = group.ranks.empty();
+  if (group.ranks.size() == 1) {
     return InvalidArgument("a group of {} ranks needs no communicator", group.ranks.size());
   }
   MESHIFT_RETURN_IF_ERROR(CheckMesh(mesh));
@@ -93,6 +97,7 @@ absl::StatusOr<Communicator*> GroupCache::Find(const DeviceMesh& mesh, const Pro
     }
     if (const auto it = groups_.find(key); it != groups_.end()) known = it->second.get();
     if (partitions_.contains(partition)) {
+      if (is_out) return nullptr;
       ++stats_.reused;
       if (known != nullptr) return known;
       return Internal(
@@ -100,12 +105,12 @@ absl::StatusOr<Communicator*> GroupCache::Find(const DeviceMesh& mesh, const Pro
           group.number, group.mesh_dims.size(), mesh.ToString());
     }
   }
-  if (known != nullptr) {
-    // All its members know the group, so all of them take this way.
+  if (known != nullptr || is_out) {
+    // All members of a known group know it, so all of them take this way.
     MESHIFT_RETURN_IF_ERROR(engine_->SkipSplit(*root_));
     const MutexLock lock(mutex_);
     partitions_.insert(std::move(partition));
-    ++stats_.reused;
+    if (!is_out) ++stats_.reused;
     return known;
   }
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Communicator> made,

@@ -2,13 +2,14 @@
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto cache, GroupCache::Create(engine, mesh));
 //   for (const ProgramGroup& group : program.groups) {
-//     MESHIFT_ASSIGN_OR_RETURN(Communicator * c, cache->Get(mesh, group));
+//     MESHIFT_ASSIGN_OR_RETURN(Communicator * c, cache->Get(program.meshes[group.mesh], group));
 //   }
 //
 // Splitting concerns all ranks of the root, so *whether* to split must not depend on what one rank
 // has. It is decided by the partition, which the plan alone gives: the first time that a partition
 // is needed every rank splits its own group of it, afterwards none does. A rank whose group is
-// known from another partition takes part without a new communicator (Engine::SkipSplit).
+// known from another partition, or that is in none because the mesh is a part of the root, takes
+// part without a new communicator (Engine::SkipSplit).
 //
 // Safe for concurrent use; but all ranks of a root must need partitions in the same order.
 #ifndef MESHIFT_COMM_GROUP_CACHE_H_
@@ -33,7 +34,7 @@ namespace meshift {
 
 struct GroupCacheStats {
   int64_t created = 0;  // communicators that were made and kept, without the root
-  int64_t reused = 0;   // calls of Get that made none
+  int64_t reused = 0;   // calls of Get that made none, on members of the group
   int64_t size = 0;     // communicators that the cache holds, without the root
 };
 
@@ -47,11 +48,11 @@ class GroupCache {
   // (Engine::SkipSplit).
   static absl::Status StayOut(Engine* engine, const DeviceMesh& mesh);
 
-  // The communicator of `group`, which is over group.mesh_dims of `mesh`, a mesh of the root's
-  // ranks. The cache owns it. O(1) where it was asked for before.
+  // The communicator of `group`, which is over group.mesh_dims of `mesh`, a mesh of ranks of the
+  // root; null where the group has no ranks. The cache owns it. O(1) where it was asked for before.
   absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh, const ProgramGroup& group,
                                     const GroupOptions& options = {});
-  // OK where `mesh` has exactly the root's ranks.
+  // OK where all ranks of `mesh` are the root's; INVALID_ARGUMENT names one that is not.
   absl::Status CheckMesh(const DeviceMesh& mesh) const;
 
   // Aborts all communicators; the root too, where it was handed out or is the cache's own. Those

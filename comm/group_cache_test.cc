@@ -22,6 +22,10 @@ using Lines = std::vector<std::string>;
 
 DeviceMesh Mesh(const std::string& text) { return DeviceMesh::Parse(text).value(); }
 
+ProgramGroup NoGroup(const DimSet& mesh_dims) {
+  return {.mesh_dims = mesh_dims, .number = 0, .ranks = {}};
+}
+
 ProgramGroup GroupOf(const DeviceMesh& mesh, const DimSet& mesh_dims, int64_t rank) {
   ProgramGroup group{.mesh_dims = mesh_dims, .number = 0, .ranks = mesh.GroupOf(mesh_dims, rank)};
   std::sort(group.ranks.begin(), group.ranks.end());
@@ -118,11 +122,56 @@ TEST(GroupCacheTest, Refusals) {
   const auto cache = GroupCache::Create(&engine, mesh).value();
   EXPECT_EQ(cache->Get(mesh, {.mesh_dims = {}, .number = 0, .ranks = {5}}).status().ToString(),
             "INVALID_ARGUMENT: a group of 1 ranks needs no communicator");
-  const DeviceMesh part = Mesh("a=2,b=2@4-7");
+  const DeviceMesh part = Mesh("a=2,b=2@5,9,2,3");
   EXPECT_EQ(
       cache->Get(part, GroupOf(part, {1}, 5)).status().ToString(),
-      "INVALID_ARGUMENT: mesh a=2,b=2@4-7 has other ranks than mesh a=2,b=4, for which groups "
+      "INVALID_ARGUMENT: rank 9 of mesh a=2,b=2@5,9,2-3 is not in mesh a=2,b=4, for which groups "
       "are made");
+  EXPECT_TRUE(cache->CheckMesh(Mesh("a=2,b=2@5,6,2,3")).ok());
+}
+
+// Groups of a part of the root's ranks: every rank of the root takes part in making them, once.
+TEST(GroupCacheTest, OtherRanksTakePartInSplitsOfASubMesh) {
+  const DeviceMesh root = Mesh("a=6");
+  const DeviceMesh part = Mesh("a=2,b=2@5,1,0,4");
+  const DeviceMesh other = Mesh("x=2,y=2@1,5,4,0");  // the same groups
+  for (const int64_t rank : {0, 1, 2, 3, 4, 5}) {
+    FakeEngine engine(rank, 6);
+    const auto cache = GroupCache::Create(&engine, root).value();
+    const auto get = [&](const DeviceMesh& mesh, const DimSet& dims) {
+      return cache->Get(mesh, mesh.PositionOf(rank) ? GroupOf(mesh, dims, rank) : NoGroup(dims))
+          .value();
+    };
+    const bool is_out = rank == 2 || rank == 3;
+    Communicator* const first = get(part, {1});
+    EXPECT_EQ(first == nullptr, is_out);
+    EXPECT_EQ(get(part, {1}), first);
+    EXPECT_EQ(get(other, {1}), first);
+    ASSERT_EQ(engine.log().size(), 1);
+    EXPECT_EQ(engine.log()[0] == "skip_split of {0,1,2,3,4,5}", is_out);
+    // {0,1}, without the others.
+    Communicator* const low = get(Mesh("a=2"), {0});
+    EXPECT_EQ(low == nullptr, rank > 1);
+    ASSERT_EQ(engine.log().size(), 2);
+    EXPECT_EQ(engine.log()[1] == "skip_split of {0,1,2,3,4,5}", rank > 1);
+    EXPECT_EQ(cache->stats().created, (is_out ? 0 : 1) + (rank > 1 ? 0 : 1));
+    EXPECT_EQ(cache->stats().reused, is_out ? 0 : 2);
+  }
+}
+
+// {0,1} is known as a part of the root's partition: nobody makes it again.
+TEST(GroupCacheTest, KnownGroupIsNotMadeAgainForASubMesh) {
+  for (const int64_t rank : {0, 1, 2, 3}) {
+    FakeEngine engine(rank, 4);
+    const DeviceMesh mesh = Mesh("a=2,b=2");
+    const auto cache = GroupCache::Create(&engine, mesh).value();
+    Communicator* const row = cache->Get(mesh, GroupOf(mesh, {1}, rank)).value();
+    const DeviceMesh low = Mesh("c=2");
+    const ProgramGroup group = rank < 2 ? GroupOf(low, {0}, rank) : NoGroup({0});
+    EXPECT_EQ(cache->Get(low, group).value(), rank < 2 ? row : nullptr);
+    ASSERT_EQ(engine.log().size(), 2);
+    EXPECT_EQ(engine.log()[1], "skip_split of {0,1,2,3}");
+  }
 }
 
 TEST(GroupCacheTest, FailedSplitIsNotKept) {

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/status.h"
@@ -50,22 +53,33 @@ absl::StatusOr<LocalRun> LocalRunner::RunAll(const Sharding& from, const Shardin
                                              absl::Span<void* const> sources,
                                              absl::Span<void* const> targets, CallFn call) {
   const auto ranks = static_cast<size_t>(mesh_.NumRanks());
-  for (const Sharding* sharding : {&from, &to}) {
-    if (sharding->mesh() == mesh_) continue;
-    return InvalidArgument("{} is not on mesh {}", sharding->ToString(), mesh_.ToString());
-  }
-  if (sources.size() != ranks || targets.size() != ranks) {
-    return InvalidArgument("{} sources and {} targets for {} ranks", sources.size(), targets.size(),
-                           ranks);
-  }
+  const auto views_of = [&](const char* name, const Sharding& sharding,
+                            absl::Span<void* const> memory, std::vector<TensorView>* views) {
+    const DeviceMesh& mesh = sharding.mesh();
+    if (std::ssize(memory) != mesh.NumRanks()) {
+      return InvalidArgument("{} {}s for {} ranks", memory.size(), name, mesh.NumRanks());
+    }
+    for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+      const std::optional<int64_t> at = mesh_.PositionOf(mesh.RankAt(p));
+      if (!at) {
+        return InvalidArgument("rank {} of {} is not in mesh {}", mesh.RankAt(p),
+                               sharding.ToString(), mesh_.ToString());
+      }
+      (*views)[*at] = TensorView::Contiguous(memory[p], sharding.dtype(),
+                                             sharding.BoxAt(mesh.CoordinateAt(p)).size);
+    }
+    return absl::OkStatus();
+  };
+  // By position here; a rank that is not in the sharding's mesh has no memory.
+  std::vector<TensorView> in(ranks);
+  std::vector<TensorView> out(ranks);
+  MESHIFT_RETURN_IF_ERROR(views_of("source", from, sources, &in));
+  MESHIFT_RETURN_IF_ERROR(views_of("target", to, targets, &out));
   std::vector<RunHandle> handles;
   handles.reserve(ranks);
   absl::Status status;
   for (size_t p = 0; p < ranks && status.ok(); ++p) {
-    const Coordinate at = mesh_.CoordinateAt(static_cast<int64_t>(p));
-    absl::StatusOr<RunHandle> handle = call(
-        redistributors_[p], TensorView::Contiguous(sources[p], from.dtype(), from.BoxAt(at).size),
-        TensorView::Contiguous(targets[p], to.dtype(), to.BoxAt(at).size));
+    absl::StatusOr<RunHandle> handle = call(redistributors_[p], in[p], out[p]);
     if (handle.ok()) {
       handles.push_back(*std::move(handle));
     } else {
@@ -90,6 +104,7 @@ absl::StatusOr<LocalRun> LocalRunner::RunAll(const Sharding& from, const Shardin
       LocalRun::StepRun& step = run.steps[i];
       step.bytes_sent = std::max(step.bytes_sent, record.bytes_sent[i]);
       step.bytes_total += record.bytes_sent[i];
+      step.rank_bytes_sent.push_back(record.bytes_sent[i]);
       step.calls = std::max(step.calls, record.calls[i]);
       step.ns = std::max(step.ns, record.StepNs(static_cast<int>(i)));
     }

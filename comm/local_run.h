@@ -26,8 +26,9 @@ struct LocalRun {
   struct StepRun {
     int64_t bytes_sent = 0;  // by the worst rank
     int64_t bytes_total = 0;
-    int64_t calls = 0;  // collective calls of the rank with the most
-    int64_t ns = -1;    // on the slowest rank; -1: not timed
+    int64_t calls = 0;                     // collective calls of the rank with the most
+    int64_t ns = -1;                       // on the slowest rank; -1: not timed
+    std::vector<int64_t> rank_bytes_sent;  // by position in the runner's mesh
   };
   std::vector<StepRun> steps;
 };
@@ -39,9 +40,10 @@ class LocalRunner {
   static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(
       LocalWorld* world, const DeviceMesh& mesh, const RedistributorOptions& options = {});
 
-  // Runs `plan`, which is over the runner's mesh, and waits. Memory of the local tensors,
-  // row-major, by position in the mesh (DeviceMesh::PositionOf); null where there are no elements.
-  // After an error of a rank all are aborted, and the runner is of no more use.
+  // Runs `plan`, whose meshes are of ranks of the runner's, and waits. Memory of the local tensors,
+  // row-major, by position in the mesh of the source, of the target (DeviceMesh::PositionOf); null
+  // where there are no elements. After an error of a rank all are aborted, and the runner is of no
+  // more use.
   absl::StatusOr<LocalRun> Run(const Plan& plan, absl::Span<void* const> sources,
                                absl::Span<void* const> targets);
   // Plans and runs.

@@ -191,8 +191,15 @@ TEST(LocalRunTest, CountsAndTimesPerStep) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
   const auto world = LocalWorld::Create({.num_ranks = 4}).value();
   const auto runner = LocalRunner::Create(world.get(), mesh, {.time_steps = true}).value();
-  const Sharding from = Sharding::Parse("f32[3]", mesh, "S(0),P").value();
-  const Sharding to = from.WithPlacements("R,R").value();
+  const Case c = {
+      "a=2,b=2",
+      "f32[3]",
+      "S(0),P",
+      "R,R",
+      {{kAllReduce, "b", "S(0),R", 8, 8, 8}, {kAllGather, "a", "R,R", 8, 12, 8, kPadded}},
+      48};
+  ASSERT_EQ(Judge(c), "");
+  const Plan plan = Plan::Seal(MakeFields(c));
   // Rows 0-1 on a=0, row 2 on a=1.
   std::vector<std::vector<float>> in = {{1, 2}, {3, 4}, {5}, {6}};
   std::vector<std::vector<float>> out(4, std::vector<float>(3));
@@ -202,15 +209,20 @@ TEST(LocalRunTest, CountsAndTimesPerStep) {
     sources.push_back(in[p].data());
     targets.push_back(out[p].data());
   }
-  const LocalRun run = runner->Run(from, to, sources, targets).value();
+  const LocalRun run = runner->Run(plan, sources, targets).value();
   for (const auto& target : out) EXPECT_EQ(target, (std::vector<float>{4, 6, 11}));
   ASSERT_EQ(run.steps.size(), 2);
   EXPECT_EQ(run.steps[0].bytes_sent, 8);
   EXPECT_EQ(run.steps[0].bytes_total, 2 * 8 + 2 * 4);
+  EXPECT_EQ(run.steps[0].rank_bytes_sent, (std::vector<int64_t>{8, 8, 4, 4}));
   EXPECT_EQ(run.steps[0].calls, 1);
   EXPECT_EQ(run.steps[1].bytes_sent, 8);
   EXPECT_GE(run.steps[1].ns, 0);
   EXPECT_EQ(runner->at(2).stats().groups.created, 2);
+  // Planned here.
+  for (auto& target : out) target.assign(3, -1);
+  ASSERT_TRUE(runner->Run(plan.from(), plan.to(), sources, targets).ok());
+  for (const auto& target : out) EXPECT_EQ(target, (std::vector<float>{4, 6, 11}));
 }
 
 TEST(LocalRunTest, Refusals) {
@@ -224,7 +236,14 @@ TEST(LocalRunTest, Refusals) {
   const Sharding cut = Sharding::Parse("f32[2]", mesh, "S(0)").value();
   std::vector<float> data(8);
   EXPECT_EQ(runner->Run(whole, cut, {data.data()}, {}).status().ToString(),
-            "INVALID_ARGUMENT: 1 sources and 0 targets for 2 ranks");
+            "INVALID_ARGUMENT: 1 sources for 2 ranks");
+  EXPECT_EQ(runner->Run(whole, cut, {data.data(), data.data()}, {}).status().ToString(),
+            "INVALID_ARGUMENT: 0 targets for 2 ranks");
+  const Sharding other = Sharding::Parse("f32[2] on b=2@1-2 as R").value();
+  EXPECT_EQ(runner->Run(cut, other, {data.data(), data.data()}, {data.data(), data.data()})
+                .status()
+                .ToString(),
+            "INVALID_ARGUMENT: rank 2 of f32[2] on b=2@1-2 as R is not in mesh a=2");
   // Rank 1 cannot run, so rank 0 is not left waiting.
   const absl::StatusOr<LocalRun> run =
       runner->Run(cut, whole, {data.data(), nullptr}, {data.data() + 1, data.data() + 4});

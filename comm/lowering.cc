@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -9,14 +10,19 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "comm/local_box.h"
 #include "comm/packed_plan.h"
 #include "comm/program_builder.h"
 #include "comm/step_geometry.h"
 #include "comm/step_lowering.h"
 #include "comm/strides.h"
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "mesh/union_mesh.h"
 #include "placement/cast.h"
 #include "placement/placement.h"
 #include "planner/capabilities.h"
+#include "planner/crossing.h"
 
 namespace meshift {
 namespace {
@@ -29,13 +35,22 @@ using lowering_internal::StepLowering;
 using lowering_internal::Value;
 
 absl::Status CheckPlan(const Plan& plan) {
-  const DeviceMesh& mesh = plan.from().mesh();
-  if (plan.meshes().size() != 1 || !(plan.to().mesh() == mesh)) {
-    return Unimplemented("plans over {} meshes cannot be run yet: {} to {}", plan.meshes().size(),
-                         mesh.ToString(), plan.to().mesh().ToString());
+  const std::vector<DeviceMesh>& meshes = plan.meshes();
+  const bool crosses = meshes.size() == 2;
+  if (meshes.size() != 1 && (!crosses || meshes[0] == meshes[1])) {
+    return InvalidArgument("the plan has {} meshes, not one or two that differ", meshes.size());
   }
-  if (mesh.NumDims() > 64) {
-    return Unimplemented("mesh {} has more than 64 dims", mesh.ToString());
+  const PlanFields& fields = plan.fields();
+  if (fields.from_mesh != 0 || fields.to_mesh != (crosses ? 1 : 0) ||
+      !(plan.from().mesh() == meshes.front()) || !(plan.to().mesh() == meshes.back())) {
+    return InvalidArgument(
+        "the plan goes from mesh {} to mesh {}, which are not its first and last",
+        plan.from().mesh().ToString(), plan.to().mesh().ToString());
+  }
+  for (const DeviceMesh& mesh : meshes) {
+    if (mesh.NumDims() > 64) {
+      return Unimplemented("mesh {} has more than 64 dims", mesh.ToString());
+    }
   }
   if (plan.total().workspace_bytes < 0) {
     return InvalidArgument("workspace_bytes {} is negative", plan.total().workspace_bytes);
@@ -47,11 +62,57 @@ absl::Status CheckPlan(const Plan& plan) {
   return absl::OkStatus();
 }
 
+// On a mesh dim of size 1 nothing is.
+bool IsPartial(const Sharding& sharding) {
+  for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
+    if (sharding.placement(d).IsPartial() && sharding.mesh().dim(d).size > 1) return true;
+  }
+  return false;
+}
+
+// A step that goes to the plan's second mesh.
+bool IsCrossing(const Plan& plan, const Sharding& before, const Step& step) {
+  return step.mesh == 1 && plan.meshes().size() == 2 && before.mesh() == plan.meshes()[0];
+}
+
+absl::Status CheckWire(const Sharding& before, const Step& step) {
+  if (step.wire_dtype.value_or(before.dtype()) == before.dtype()) return absl::OkStatus();
+  return Unimplemented("{}: {} cannot travel as {} yet", step.ToString(), Name(before.dtype()),
+                       Name(*step.wire_dtype));
+}
+
+absl::Status CheckCrossing(const Plan& plan, const Sharding& before, const Step& step) {
+  const DeviceMesh& mesh = plan.meshes()[1];
+  if (step.op != StepOp::kExchange && step.op != StepOp::kRelabel) {
+    return InvalidArgument("{} cannot go from mesh {} to mesh {}", step.ToString(),
+                           before.mesh().ToString(), mesh.ToString());
+  }
+  if (!(step.after.mesh() == mesh) || !(step.after.tensor() == before.tensor())) {
+    return InvalidArgument("{}: {} is not {} on {}", step.ToString(), step.after.ToString(),
+                           before.tensor().ToString(), mesh.ToString());
+  }
+  if (!step.mesh_dims.empty()) return InvalidArgument("{} is over mesh dims", step.ToString());
+  const bool reduces = step.reduce_op.has_value();
+  if (IsPartial(step.after) || IsPartial(before) != reduces) {
+    return InvalidArgument("{}: {} becomes {}", step.ToString(), before.ToString(),
+                           step.after.ToString());
+  }
+  if (reduces && (step.op != StepOp::kExchange || step.reduce_order != ReduceOrder::kAscending)) {
+    return InvalidArgument("{} reduces, and not in ascending order", step.ToString());
+  }
+  return CheckWire(before, step);
+}
+
+// Of a step that stays on its mesh.
 absl::Status CheckStep(const Plan& plan, const Sharding& before, const Step& step) {
-  const DeviceMesh& mesh = plan.from().mesh();
-  if (step.op == StepOp::kRelabel) return Unimplemented("a {} cannot be run yet", Name(step.op));
+  const DeviceMesh& mesh = before.mesh();
+  if (step.op == StepOp::kRelabel) {
+    return InvalidArgument("{} stays on mesh {}", step.ToString(), mesh.ToString());
+  }
   const bool casts = step.op == StepOp::kCast;
-  if (step.mesh != 0 || !(step.after.mesh() == mesh) || step.after.shape() != before.shape() ||
+  const bool on_mesh =
+      step.mesh >= 0 && step.mesh < std::ssize(plan.meshes()) && plan.meshes()[step.mesh] == mesh;
+  if (!on_mesh || !(step.after.mesh() == mesh) || step.after.shape() != before.shape() ||
       (!casts && step.after.dtype() != before.dtype())) {
     return InvalidArgument("{}: {} is not {} on {}", step.ToString(), step.after.ToString(),
                            before.tensor().ToString(), mesh.ToString());
@@ -77,11 +138,7 @@ absl::Status CheckStep(const Plan& plan, const Sharding& before, const Step& ste
     }
     last = d;
   }
-  if (step.wire_dtype.value_or(before.dtype()) != before.dtype()) {
-    return Unimplemented("{}: {} cannot travel as {} yet", step.ToString(), Name(before.dtype()),
-                         Name(*step.wire_dtype));
-  }
-  return absl::OkStatus();
+  return CheckWire(before, step);
 }
 
 // A local tensor in its caller's memory. Its box is `box`, of row-major strides where there are
@@ -120,21 +177,77 @@ bool NeedsOneChannel(const Plan& plan, const Step& step) {
 // The workspace's size where the program itself says how much it needs.
 constexpr int64_t kUnlimited = int64_t{1} << 61;
 
-absl::StatusOr<Program> LowerInto(const Plan& plan, int64_t rank, const Coordinate& me,
-                                  const ProgramMemory& memory, bool one_buffer) {
-  const std::vector<Step>& steps = plan.steps();
-  ProgramBuilder build(plan.from().mesh(), rank, me, memory, static_cast<int>(steps.size()));
-  StepLowering lower(plan.from().mesh(), rank, me, &build, one_buffer && steps.size() <= 1);
+// Steps of a plan, one after the other, for one rank.
+class PlanLowering {
+ public:
+  // `one_buffer`: the plan's source and target share memory. All must outlive this.
+  PlanLowering(const Plan& plan, int64_t rank, bool one_buffer, ProgramBuilder* build)
+      : plan_(plan), rank_(rank), shares_(one_buffer && plan.steps().size() <= 1), build_(*build) {}
+
+  absl::Status Add(const Sharding& before, const Step& step) {
+    if (IsCrossing(plan_, before, step)) return AddCrossing(before, step);
+    MESHIFT_RETURN_IF_ERROR(CheckStep(plan_, before, step));
+    const DeviceMesh& mesh = before.mesh();
+    build_.SetMesh(step.mesh);
+    build_.set_one_channel(NeedsOneChannel(plan_, step));
+    const std::optional<Coordinate> me = mesh.CoordinateOf(rank_);
+    if (!me) {
+      StepLowering::NamePartition(step, &build_);
+      return build_.BeginStep(step.after.dtype(), NoBox());
+    }
+    MESHIFT_ASSIGN_OR_RETURN(const StepGeometry g, StepGeometry::Create(before, step, *me));
+    MESHIFT_RETURN_IF_ERROR(build_.BeginStep(step.after.dtype(), g.box_after()));
+    return StepLowering(mesh, rank_, *me, &build_, shares_).Add(g, before, step);
+  }
+
+  absl::Status AddWithoutSteps(const ProgramMemory& memory) {
+    return StepLowering(plan_.from().mesh(), rank_, {}, &build_, shares_)
+        .AddWithoutSteps(memory.source, memory.target);
+  }
+
+ private:
+  absl::Status AddCrossing(const Sharding& before, const Step& step) {
+    MESHIFT_RETURN_IF_ERROR(CheckCrossing(plan_, before, step));
+    const Box after = LocalBoxOf(step.after, rank_);
+    MESHIFT_RETURN_IF_ERROR(build_.BeginStep(step.after.dtype(), after));
+    if (NumElements(before.shape()) == 0) return absl::OkStatus();
+    MESHIFT_ASSIGN_OR_RETURN(const Topology topology, Topology::Parse(plan_.inputs().topology));
+    const Crossing crossing = Crossing::Of(before, step.after, topology);
+    const absl::Span<const CrossingMessage> messages = crossing.messages();
+    if (step.op == StepOp::kExchange && messages.empty()) {
+      return InvalidArgument("{} sends nothing, which a relabel does", step.ToString());
+    }
+    if (step.op == StepOp::kRelabel && !messages.empty()) {
+      return InvalidArgument("{}: rank {} lacks what rank {} has", step.ToString(),
+                             messages[0].receiver, messages[0].sender);
+    }
+    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh all, UnionMesh(before.mesh(), step.after.mesh()));
+    build_.set_one_channel(false);
+    if (step.op == StepOp::kExchange) {
+      build_.AddMesh(all);
+      build_.GroupOver({0});
+    }
+    // A rank in neither mesh has nothing to do.
+    if (!all.PositionOf(rank_)) return absl::OkStatus();
+    return StepLowering(all, rank_, {}, &build_, shares_).AddCrossing(step, crossing);
+  }
+
+  const Plan& plan_;
+  const int64_t rank_;
+  const bool shares_;
+  ProgramBuilder& build_;
+};
+
+absl::StatusOr<Program> LowerInto(const Plan& plan, int64_t rank, const ProgramMemory& memory,
+                                  bool one_buffer) {
+  ProgramBuilder build(plan.meshes(), rank, memory, static_cast<int>(plan.steps().size()));
+  PlanLowering lower(plan, rank, one_buffer, &build);
   const Sharding* before = &plan.from();
-  for (const Step& step : steps) {
-    MESHIFT_RETURN_IF_ERROR(CheckStep(plan, *before, step));
-    MESHIFT_ASSIGN_OR_RETURN(const StepGeometry g, StepGeometry::Create(*before, step, me));
-    MESHIFT_RETURN_IF_ERROR(build.BeginStep(step.after.dtype(), g.box_after()));
-    build.set_one_channel(NeedsOneChannel(plan, step));
-    MESHIFT_RETURN_IF_ERROR(lower.Add(g, *before, step));
+  for (const Step& step : plan.steps()) {
+    MESHIFT_RETURN_IF_ERROR(lower.Add(*before, step));
     before = &step.after;
   }
-  if (steps.empty()) MESHIFT_RETURN_IF_ERROR(lower.AddWithoutSteps(memory.source, memory.target));
+  if (plan.steps().empty()) MESHIFT_RETURN_IF_ERROR(lower.AddWithoutSteps(memory));
   if (before->dtype() != plan.to().dtype()) {
     return InvalidArgument("the plan ends with {}, not with {}", Name(before->dtype()),
                            Name(plan.to().dtype()));
@@ -148,27 +261,27 @@ absl::StatusOr<Program> LowerInto(const Plan& plan, int64_t rank, const Coordina
 
 absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOptions& options) {
   MESHIFT_RETURN_IF_ERROR(CheckPlan(plan));
-  const DeviceMesh& mesh = plan.from().mesh();
-  const std::optional<Coordinate> me = mesh.CoordinateOf(rank);
-  if (!me) return InvalidArgument("rank {} is not in mesh {}", rank, mesh.ToString());
+  if (rank < 0) return InvalidArgument("rank {} is negative", rank);
+  const Box source = LocalBoxOf(plan.from(), rank);
+  const Box target = LocalBoxOf(plan.to(), rank);
   if (plan.from().dtype() == DType::kF4E2M1) {
     MESHIFT_ASSIGN_OR_RETURN(const Plan bytes, PlanOfBytes(plan));
     LoweringOptions of_bytes = options;
-    const Shape source = plan.from().BoxAt(*me).size;
-    const Shape target = plan.to().BoxAt(*me).size;
-    absl::StatusOr<Shape> strides = StridesOfBytes(source, options.source_strides);
+    absl::StatusOr<Shape> strides = StridesOfBytes(source.size, options.source_strides);
     if (!strides.ok()) return Annotate(strides.status(), "the source");
     of_bytes.source_strides = *std::move(strides);
-    strides = StridesOfBytes(target, options.target_strides);
+    strides = StridesOfBytes(target.size, options.target_strides);
     if (!strides.ok()) return Annotate(strides.status(), "the target");
     of_bytes.target_strides = *std::move(strides);
     return Lower(bytes, rank, of_bytes);
   }
 
-  const Box source = plan.from().BoxAt(*me);
-  const Box target = plan.to().BoxAt(*me);
-  const Box last = plan.steps().empty() ? source : plan.steps().back().after.BoxAt(*me);
-  if (!(last == target)) {
+  const Sharding& end = plan.steps().empty() ? plan.from() : plan.steps().back().after;
+  if (!(end.mesh() == plan.to().mesh())) {
+    return InvalidArgument("the plan ends on mesh {}, not on {}", end.mesh().ToString(),
+                           plan.to().mesh().ToString());
+  }
+  if (const Box last = LocalBoxOf(end, rank); !(last == target)) {
     return InvalidArgument("the plan ends with {} on rank {}, not with {}", last.ToString(), rank,
                            target.ToString());
   }
@@ -182,14 +295,16 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
   const bool as_planned = !memory.consume_source && !options.one_buffer &&
                           memory.source.IsRowMajor() && memory.target.IsRowMajor();
   memory.workspace_bytes = as_planned ? plan.total().workspace_bytes : kUnlimited;
-  MESHIFT_ASSIGN_OR_RETURN(Program program, LowerInto(plan, rank, *me, memory, options.one_buffer));
+  MESHIFT_ASSIGN_OR_RETURN(Program program, LowerInto(plan, rank, memory, options.one_buffer));
   if (as_planned) {
-    program.workspace_bytes = plan.total().workspace_bytes;
+    const bool takes_part =
+        plan.from().mesh().PositionOf(rank) || plan.to().mesh().PositionOf(rank);
+    program.workspace_bytes = takes_part ? plan.total().workspace_bytes : 0;
     return program;
   }
   // Where values lie depends on where the workspace ends.
   memory.workspace_bytes = program.workspace_bytes;
-  return LowerInto(plan, rank, *me, memory, options.one_buffer);
+  return LowerInto(plan, rank, memory, options.one_buffer);
 }
 
 }  // namespace meshift

@@ -37,13 +37,17 @@ struct LoweringOptions {
   friend bool operator==(const LoweringOptions&, const LoweringOptions&) = default;
 };
 
-// The program of `rank`, one of the ranks of the plan's mesh. O(members of its groups + its
-// messages) per step.
+// The program of `rank`. O(members of its groups + its messages) per step; of a step from one mesh
+// to another, O(all its messages + ranks).
+//
+// A rank that is not in the mesh of source or target has a tensor without elements there. It has no
+// instructions for steps on a mesh that it is not in, but names their groups, which are made by all
+// ranks of a root (comm/group_cache.h).
 //
 // The plan need not be verified: what comes out stays inside its buffers, and all members of a
-// group come to the same decisions. INVALID_ARGUMENT: the rank is not in the mesh, a step cannot be
-// what it says, or the workspace is too small; strides that are too many or too large, overlap
-// within the target, or cut a byte of f4e2m1. UNIMPLEMENTED: several meshes.
+// group come to the same decisions. INVALID_ARGUMENT: a step cannot be what it says, or the
+// workspace is too small; strides that are too many or too large, overlap within the target, or cut
+// a byte of f4e2m1.
 absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOptions& options = {});
 
 }  // namespace meshift

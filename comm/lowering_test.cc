@@ -390,7 +390,7 @@ std::string Refusal(PlanFields fields, int64_t rank = 0) {
 
 TEST(LoweringTest, RefusesWhatItCannotRun) {
   const Case gather = {"a=2", "f32[4]", "S(0)", "R", {{kAllGather, "a", "R", 8, 16, 8}}, 0};
-  EXPECT_EQ(Refusal(MakeFields(gather), 2), "INVALID_ARGUMENT: rank 2 is not in mesh a=2");
+  EXPECT_EQ(Refusal(MakeFields(gather), -1), "INVALID_ARGUMENT: rank -1 is negative");
 
   PlanFields wire = MakeFields(gather);
   wire.steps[0].wire_dtype = DType::kBF16;
@@ -398,7 +398,13 @@ TEST(LoweringTest, RefusesWhatItCannotRun) {
 
   PlanFields meshes = MakeFields(gather);
   meshes.meshes.push_back(DeviceMesh::Parse("b=2").value());
-  EXPECT_EQ(Refusal(meshes), "UNIMPLEMENTED: plans over 2 meshes cannot be run yet: a=2 to a=2");
+  EXPECT_EQ(
+      Refusal(meshes),
+      "INVALID_ARGUMENT: the plan goes from mesh a=2 to mesh a=2, which are not its first and "
+      "last");
+  meshes.meshes.pop_back();
+  meshes.meshes.push_back(meshes.meshes[0]);
+  EXPECT_EQ(Refusal(meshes), "INVALID_ARGUMENT: the plan has 2 meshes, not one or two that differ");
 
   PlanFields cast = MakeFields(gather);
   cast.steps[0].op = StepOp::kCast;

@@ -51,6 +51,10 @@ class Merger {
       }
       base_[i] = base;
       base += RoundUp(program.workspace_bytes, kWorkspaceAlignment);
+      if (!program.groups.empty() && merged_.groups.empty()) merged_.meshes = program.meshes;
+      if (!program.groups.empty() && program.meshes != merged_.meshes) {
+        return Internal("programs over groups of unlike meshes are merged");
+      }
       for (const ProgramGroup& group : program.groups) GroupOf(group);
       merged_.one_buffer |= program.one_buffer;
       merged_.consumes_source |= program.consumes_source;
@@ -74,7 +78,8 @@ class Merger {
   int GroupOf(const ProgramGroup& group) {
     for (size_t g = 0; g < merged_.groups.size(); ++g) {
       const ProgramGroup& known = merged_.groups[g];
-      if (known.mesh_dims == group.mesh_dims && known.one_channel == group.one_channel) {
+      if (known.mesh == group.mesh && known.mesh_dims == group.mesh_dims &&
+          known.one_channel == group.one_channel) {
         return static_cast<int>(g);
       }
     }

@@ -28,10 +28,10 @@ struct MergePart {
 };
 
 // The program of all parts, at least one: part i is its tensor i. REQUIRES: the parts are of one
-// rank and mesh, their calls number k are of one kind over the same mesh dims, and, where they
-// reduce, of one dtype and reduction; INTERNAL where that is seen not to be so. No part's source or
-// target may overlap what another part writes. Step k of the result has the calls number k, and
-// what is local before them; the last step all behind.
+// rank, those with groups of the same meshes, their calls number k are of one kind over the same
+// mesh dims, and, where they reduce, of one dtype and reduction; INTERNAL where that is seen not to
+// be so. No part's source or target may overlap what another part writes. Step k of the result has
+// the calls number k, and what is local before them; the last step all behind.
 //
 // workspace_bytes is the sum of the parts' and of the largest buffer of a call.
 absl::StatusOr<Program> MergePrograms(absl::Span<const MergePart> parts);

@@ -74,7 +74,7 @@ std::vector<Part> Combine(const StepGeometry& geometry, const Members& members,
     }
     const int64_t number = members.NumberOf(index);
     sorted &= parts.empty() || parts.back().number < number;
-    parts.push_back({number, box});
+    parts.push_back({number, box, 0});
     size_t i = lists.size();
     while (i > 0 && ++chosen[i - 1] == lists[i - 1].list.size()) chosen[--i] = 0;
     if (i == 0) break;

@@ -19,6 +19,7 @@ namespace meshift::lowering_internal {
 struct Part {
   int64_t number = 0;
   Box box;
+  int64_t contribution = 0;  // whose it is, of a reduction in order; else 0
 };
 
 // In both, parts are not empty and in the order of the members, with this rank among them. O(parts

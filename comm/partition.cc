@@ -7,6 +7,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "planner/plan.h"
@@ -61,9 +62,8 @@ std::optional<std::string> KeyOfOffsets(std::vector<int64_t> offsets) {
   return text;
 }
 
-}  // namespace
-
-std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
+// How the ranks, which `mesh` says, make groups.
+std::string PatternOf(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
   if (mesh.IsRowMajor()) return KeyOfRowMajor(mesh, mesh_dims);
   std::vector<std::vector<int64_t>> groups = mesh.Groups(mesh_dims);
   for (std::vector<int64_t>& group : groups) std::sort(group.begin(), group.end());
@@ -87,6 +87,23 @@ std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims
   }
   // A few bytes instead of the list.
   return "listed " + Fingerprint::Of(text).ToString();
+}
+
+// "8", "4@4-7": the ranks of the mesh, whatever their order.
+std::string RanksKey(const DeviceMesh& mesh) {
+  if (mesh.IsRowMajor()) return fmt::format("{}", mesh.NumRanks());
+  std::vector<int64_t> ranks = mesh.Ranks();
+  std::sort(ranks.begin(), ranks.end());
+  std::string text = DeviceMesh::Create({{"r", mesh.NumRanks()}}, std::move(ranks))->ToString();
+  text.erase(0, 2);
+  constexpr size_t kLong = 64;
+  return text.size() < kLong ? text : Fingerprint::Of(text).ToString();
+}
+
+}  // namespace
+
+std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
+  return RanksKey(mesh) + " " + PatternOf(mesh, mesh_dims);
 }
 
 }  // namespace meshift

@@ -8,6 +8,7 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "comm/local_box.h"
 #include "comm/merge_programs.h"
 #include "placement/placement.h"
 #include "planner/capabilities.h"
@@ -17,14 +18,15 @@
 namespace meshift::run_internal {
 namespace {
 
-// "plan 5c1f...: f32[8] on a=2 as P -> R"
+// "plan 5c1f...: f32[8] on a=2 as P -> R", "... -> R on b=4"
 std::string TextOf(const Plan& plan) {
   const Sharding& from = plan.from();
   const Sharding& to = plan.to();
   const std::string dtype =
       from.dtype() == to.dtype() ? "" : fmt::format("{} as ", to.tensor().ToString());
-  return fmt::format("plan {}: {} -> {}{}", plan.fingerprint().ToString(), from.ToString(), dtype,
-                     to.PlacementsText());
+  const std::string mesh = from.mesh() == to.mesh() ? "" : " on " + to.mesh().ToString();
+  return fmt::format("plan {}: {} -> {}{}{}", plan.fingerprint().ToString(), from.ToString(), dtype,
+                     to.PlacementsText(), mesh);
 }
 
 // A plan may keep its promise by what another engine's own reductions do.
@@ -92,15 +94,17 @@ std::shared_ptr<BoundProgram> PlanCache::Add(Program program) {
 }
 
 absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Make(const Plan& plan) {
-  MESHIFT_RETURN_IF_ERROR(check_mesh_(plan.from().mesh()));
+  for (const DeviceMesh& mesh : plan.meshes()) MESHIFT_RETURN_IF_ERROR(check_mesh_(mesh));
   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, rank_));
   ++stats_.plans_made;
   return std::make_shared<PreparedPlan>(
       PreparedPlan{.plan = plan,
                    .text = std::make_shared<const std::string>(TextOf(plan)),
                    .traits = CoalesceTraitsOf(plan, coalesce_bytes_),
-                   .source_shape = plan.from().LocalBox(rank_).size,
-                   .target_shape = plan.to().LocalBox(rank_).size,
+                   .source_shape = LocalBoxOf(plan.from(), rank_).size,
+                   .target_shape = LocalBoxOf(plan.to(), rank_).size,
+                   .has_source = plan.from().mesh().PositionOf(rank_).has_value(),
+                   .has_target = plan.to().mesh().PositionOf(rank_).has_value(),
                    .program = Add(std::move(program))});
 }
 
@@ -132,7 +136,6 @@ absl::StatusOr<std::shared_ptr<MergedCall>> PlanCache::Merge(
       fmt::format("{} plans in one call, the first {}", plans.size(), *plans[0]->text));
   for (std::vector<int>& run : Coalesce(traits, SaturatingMul(coalesce_bytes_, kMergedPlans))) {
     MergedCall::Part part{.program = programs[run[0]],
-                          .mesh = plans[run[0]]->plan.from().mesh(),
                           .tensors = std::move(run),
                           .workspace_offset = call->workspace_bytes};
     if (part.tensors.size() > 1) {

@@ -66,8 +66,10 @@ struct PreparedPlan {
   // For people: the fingerprint, and from what to what.
   std::shared_ptr<const std::string> text;
   CoalesceTraits traits;
-  Shape source_shape;  // of this rank's local tensors
+  Shape source_shape;  // of this rank's local tensors; {0} where it is not in the mesh
   Shape target_shape;
+  bool has_source = true;  // whether this rank is in the mesh of the source, of the target
+  bool has_target = true;
   std::shared_ptr<BoundProgram> program;  // for row-major tensors
   LruCache<LayoutsKey, std::shared_ptr<BoundProgram>> others{kMaxLayouts};
 };
@@ -76,7 +78,6 @@ struct PreparedPlan {
 struct MergedCall {
   struct Part {
     std::shared_ptr<BoundProgram> program;
-    DeviceMesh mesh;               // of one of its plans
     std::vector<int> tensors;      // numbers in the call; of the program in this order
     int64_t workspace_offset = 0;  // in a workspace of the whole call
   };

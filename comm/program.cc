@@ -107,10 +107,13 @@ std::string Program::ToString() const {
                   target.ToString(), workspace_bytes, one_buffer ? ", one buffer" : "",
                   consumes_source ? ", source consumed" : "");
   for (size_t g = 0; g < groups.size(); ++g) {
-    text +=
-        fmt::format("group {} over {}: number {} of {{{}}}{}\n", g,
-                    fmt::join(groups[g].mesh_dims, ","), groups[g].number,
-                    fmt::join(groups[g].ranks, ","), groups[g].one_channel ? ", one channel" : "");
+    const ProgramGroup& group = groups[g];
+    text += fmt::format("group {} over {}", g, fmt::join(group.mesh_dims, ","));
+    if (group.mesh > 0) text += fmt::format(" of mesh {}", group.mesh);
+    text += group.ranks.empty()
+                ? ": without this rank"
+                : fmt::format(": number {} of {{{}}}", group.number, fmt::join(group.ranks, ","));
+    text += group.one_channel ? ", one channel\n" : "\n";
   }
   for (const Instruction& instruction : instructions) {
     text += InstructionText(*this, instruction) + "\n";

@@ -58,11 +58,12 @@ struct ProgramMessage {
   friend bool operator==(const ProgramMessage&, const ProgramMessage&) = default;
 };
 
-// This rank's group of the partition over some mesh dims.
+// This rank's group of the partition of a mesh over some of its dims.
 struct ProgramGroup {
+  int mesh = 0;  // index into Program::meshes
   DimSet mesh_dims;
   int64_t number = 0;          // among the partition's groups, by the coordinates of the other dims
-  std::vector<int64_t> ranks;  // ascending
+  std::vector<int64_t> ranks;  // ascending; empty: this rank is not in the mesh
   bool one_channel = false;    // GroupOptions
   friend bool operator==(const ProgramGroup&, const ProgramGroup&) = default;
 };
@@ -123,18 +124,20 @@ struct Program {
   // More than one: a program for several tensors (comm/merge_programs.h); `source` and `target` are
   // those of the first.
   int num_tensors = 1;
-  ProgramTensor source;
+  ProgramTensor source;  // without elements where this rank is not in the tensor's mesh
   ProgramTensor target;
   // The plan's, equal on all ranks, where both tensors are row-major and nothing else is asked for;
-  // else what this program needs.
+  // else what this program needs. 0 on a rank that is in no mesh of the plan.
   int64_t workspace_bytes = 0;
   // Source and target may begin at one address: nothing reads the source once anything has written
   // to the target, but calls that are in place.
   bool one_buffer = false;
   // Instructions may write to the source; none reads it as such afterwards.
   bool consumes_source = false;
+  // The plan's; behind two of them one of all their ranks, where messages go from one to the other.
+  std::vector<DeviceMesh> meshes;
   // The partitions that the plan needs, in order of first use: the same on every rank, also where
-  // this rank's group has nothing to do.
+  // this rank's group has nothing to do, or where it is in none.
   std::vector<ProgramGroup> groups;
   std::vector<Instruction> instructions;  // in order
   std::vector<ProgramCopy> copies;

@@ -35,12 +35,13 @@ std::optional<Location> Value::RunOf(const Box& part) const {
   return ProgramBuilder::Shift(at, offset * Bytes(dtype, 1));
 }
 
-ProgramBuilder::ProgramBuilder(const DeviceMesh& mesh, int64_t rank, Coordinate me,
-                               ProgramMemory memory, int num_steps)
-    : mesh_(mesh), me_(std::move(me)), memory_(std::move(memory)) {
+ProgramBuilder::ProgramBuilder(std::vector<DeviceMesh> meshes, int64_t rank, ProgramMemory memory,
+                               int num_steps)
+    : memory_(std::move(memory)) {
   const auto whole = [](int64_t bytes) {
     return bytes / kWorkspaceAlignment * kWorkspaceAlignment;
   };
+  program_.meshes = std::move(meshes);
   program_.rank = rank;
   program_.num_steps = num_steps;
   program_.consumes_source = memory_.consume_source;
@@ -48,6 +49,11 @@ ProgramBuilder::ProgramBuilder(const DeviceMesh& mesh, int64_t rank, Coordinate 
   workspace_.end = workspace_.size;
   scratch_ = {.space = Space::kSource,
               .size = memory_.consume_source ? whole(memory_.source.bytes()) : 0};
+}
+
+void ProgramBuilder::AddMesh(DeviceMesh mesh) {
+  mesh_ = static_cast<int>(program_.meshes.size());
+  program_.meshes.push_back(std::move(mesh));
 }
 
 Location ProgramBuilder::Place(Arena& arena, int value, int64_t bytes) {
@@ -204,15 +210,18 @@ void ProgramBuilder::AddSendRecv(const DimSet& mesh_dims, absl::Span<const Progr
 int ProgramBuilder::GroupOver(const DimSet& mesh_dims) {
   for (size_t g = 0; g < program_.groups.size(); ++g) {
     const ProgramGroup& group = program_.groups[g];
-    if (group.mesh_dims == mesh_dims && group.one_channel == one_channel_) {
+    if (group.mesh == mesh_ && group.mesh_dims == mesh_dims && group.one_channel == one_channel_) {
       return static_cast<int>(g);
     }
   }
-  ProgramGroup group{.mesh_dims = mesh_dims,
-                     .number = GroupNumber(mesh_, mesh_dims, me_),
-                     .ranks = mesh_.GroupOf(mesh_dims, program_.rank),
-                     .one_channel = one_channel_};
-  if (!mesh_.IsRowMajor()) std::sort(group.ranks.begin(), group.ranks.end());
+  const DeviceMesh& mesh = program_.meshes[mesh_];
+  ProgramGroup group{
+      .mesh = mesh_, .mesh_dims = mesh_dims, .number = 0, .ranks = {}, .one_channel = one_channel_};
+  if (const std::optional<Coordinate> me = mesh.CoordinateOf(program_.rank)) {
+    group.number = GroupNumber(mesh, mesh_dims, *me);
+    group.ranks = mesh.GroupOf(mesh_dims, program_.rank);
+    if (!mesh.IsRowMajor()) std::sort(group.ranks.begin(), group.ranks.end());
+  }
   program_.groups.push_back(std::move(group));
   return static_cast<int>(program_.groups.size()) - 1;
 }

@@ -1,7 +1,8 @@
 // Puts a program together, step by step: places values and pieces in memory, collects copies into
 // instructions, numbers groups. Internal to the lowering.
 //
-//   ProgramBuilder build(mesh, rank, me, memory, num_steps);
+//   ProgramBuilder build(plan.meshes(), rank, memory, num_steps);
+//   build.SetMesh(step.mesh);
 //   MESHIFT_RETURN_IF_ERROR(build.BeginStep(dtype, geometry.box_after()));
 //   build.AddCopy(build.in(), build.out(), part);
 //   Program program = std::move(build).Finish();
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -48,10 +50,12 @@ struct ProgramMemory {
 
 class ProgramBuilder {
  public:
-  // `mesh` must outlive the builder; `me` is the coordinate of `rank`.
-  ProgramBuilder(const DeviceMesh& mesh, int64_t rank, Coordinate me, ProgramMemory memory,
-                 int num_steps);
+  ProgramBuilder(std::vector<DeviceMesh> meshes, int64_t rank, ProgramMemory memory, int num_steps);
 
+  // The mesh that groups of the next calls are over, by its number among the program's.
+  void SetMesh(int mesh) { mesh_ = mesh; }
+  // Adds a mesh to the program's and sets it.
+  void AddMesh(DeviceMesh mesh);
   // Begins the next step, after which the rank holds `box` in `dtype`. Value 0 is the source, the
   // last one the target; between them, odd ones lie at the low end of the workspace (or of a
   // consumed source, where they fit), even ones at the high end. An error where there is no room.
@@ -80,7 +84,8 @@ class ProgramBuilder {
   void SetCounts(absl::Span<const int64_t> counts, Instruction* call);
   void AddSendRecv(const DimSet& mesh_dims, absl::Span<const ProgramMessage> sends,
                    absl::Span<const ProgramMessage> recvs);
-  // The index of this rank's group over `mesh_dims`, which is added where it is not there.
+  // The index of this rank's group over `mesh_dims`, which is added where it is not there; without
+  // ranks, where this one is not in the mesh.
   int GroupOver(const DimSet& mesh_dims);
   // Whether groups of the next calls have one channel (GroupOptions).
   void set_one_channel(bool one_channel) { one_channel_ = one_channel; }
@@ -104,9 +109,8 @@ class ProgramBuilder {
   absl::Status NoRoom(int64_t bytes) const;
   void NoteUse();
 
-  const DeviceMesh& mesh_;
-  const Coordinate me_;
   const ProgramMemory memory_;
+  int mesh_ = 0;
   Program program_;
   int32_t flushed_copies_ = 0;  // that are part of an instruction
   int step_ = -1;

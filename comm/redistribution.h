@@ -29,7 +29,7 @@ struct Workspace {
 struct Redistribution {
   const Sharding& from;
   const Sharding& to;
-  TensorView source;  // this rank's local tensors
+  TensorView source;  // this rank's local tensors; none where it is not in the tensor's mesh
   TensorView target;
   Workspace workspace = {};
   // The source is given up: once it was read, its memory takes values and packed pieces on the way,

@@ -8,10 +8,17 @@
 //       RunHandle run, redistribute({.from = from, .to = to, .source = in, .target = out}));
 //   MESHIFT_RETURN_IF_ERROR(run.Wait());
 //
-// All ranks of the mesh make the same calls in the same order; where several threads make them,
-// tickets say which (Redistribution::ticket). Calls only put work on streams, so one thread may
-// drive many ranks. The first call for a pair of shardings plans, lowers and splits groups; the
-// next ones find all that.
+// From one mesh to another: make the redistributor for a mesh that has the ranks of both (UnionMesh
+// of mesh/union_mesh.h); `from` and `to` name their own meshes.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto all, UnionMesh(trainer, server));
+//   MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute, Redistributor::Create(all, engine));
+//
+// All ranks of the redistributor's mesh make the same calls in the same order, also those that are
+// in no mesh of a call: of a tensor whose mesh it is not in, a rank gives no view (TensorView()),
+// or one without elements. Where several threads make calls, tickets say which
+// (Redistribution::ticket). Calls only put work on streams, so one thread may drive many ranks. The
+// first call for a pair of shardings plans, lowers and splits groups; the next ones find all that.
 //
 // Each group has a stream of its own, so that redistributions over different groups overlap, and
 // nothing orders two calls but what they say: a call that reads what another one writes comes
@@ -129,7 +136,8 @@ class Redistributor {
 
   // Puts the redistribution on streams. `source` is only read, unless it is consumed or one buffer
   // with `target`; neither overlaps the workspace; all stay untouched until the work is done.
-  // INVALID_ARGUMENT, UNIMPLEMENTED: as MakePlan; or a view that is not what the sharding says.
+  // INVALID_ARGUMENT, UNIMPLEMENTED: as MakePlan; a rank of `from` or `to` that is not in mesh();
+  // or a view that is not what the sharding says.
   // DEADLINE_EXCEEDED: a ticket or a peer is missing.
   absl::StatusOr<RunHandle> operator()(const Redistribution& what);
   // Several tensors at once, coalesced into few collectives where the promise and their sizes allow

@@ -252,10 +252,15 @@ TEST_F(RedistributorTest, BroughtPlansAreVerified) {
 
 TEST_F(RedistributorTest, MeshOfOtherRanksIsRefused) {
   Redistributor redistribute = Make();
-  const DeviceMesh other = DeviceMesh::Parse("a=2").value();
+  const DeviceMesh other = DeviceMesh::Parse("a=2@3-4").value();
   const Sharding from = Sharding::Parse("f32[4]", other, "R").value();
   EXPECT_EQ(redistribute.Prepare(from, from).status().ToString(),
-            "INVALID_ARGUMENT: mesh a=2 has other ranks than mesh a=2,b=2, for which groups are "
+            "INVALID_ARGUMENT: rank 4 of mesh a=2@3-4 is not in mesh a=2,b=2, for which groups are "
+            "made");
+  // From a mesh of its ranks to one that has others.
+  const Sharding inside = Sharding::Parse("f32[4]", mesh_, "R,R").value();
+  EXPECT_EQ(redistribute.Prepare(inside, from).status().ToString(),
+            "INVALID_ARGUMENT: rank 4 of mesh a=2@3-4 is not in mesh a=2,b=2, for which groups are "
             "made");
 }
 

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/coalesce.h"
+#include "comm/local_box.h"
 #include "comm/lowering.h"
 #include "comm/program_parts.h"
 #include "comm/run_turn.h"
@@ -23,13 +25,43 @@ std::string DeviceText(const Device& device) {
   return fmt::format("{}:{}", device.kind == Device::Kind::kHost ? "host" : "cuda", device.index);
 }
 
+// What a rank holds of a plan's tensors. Nothing of one whose mesh it is not in: shape {0}.
+struct LocalShapes {
+  const Shape& source;
+  const Shape& target;
+  bool has_source;
+  bool has_target;
+};
+
+// `view`, or, where the rank is not in the tensor's mesh, one of shape {0}.
+absl::StatusOr<TensorView> OwnView(std::string_view name, const TensorView& view, bool has,
+                                   const Sharding& sharding, const Device& device, int64_t rank) {
+  if (has) return view;
+  if (view.data != nullptr && NumElements(view.shape) > 0) {
+    return InvalidArgument("the {} is {}; rank {} holds nothing of it, since it is not in mesh {}",
+                           name, view.ToString(), rank, sharding.mesh().ToString());
+  }
+  return TensorView::Contiguous(nullptr, sharding.dtype(), {0}, device);
+}
+
 // What views of a plan's local tensors on `rank` mean to the lowering.
 absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank,
-                                           const Shape& source_shape, const Shape& target_shape,
-                                           const TensorView& source, const TensorView& target,
-                                           bool consume_source) {
-  MESHIFT_RETURN_IF_ERROR(CheckView("source", source, plan.from().dtype(), source_shape, rank));
-  MESHIFT_RETURN_IF_ERROR(CheckView("target", target, plan.to().dtype(), target_shape, rank));
+                                           const LocalShapes& shapes, const TensorView& source,
+                                           const TensorView& target, bool consume_source) {
+  if (!shapes.has_source || !shapes.has_target) [[unlikely]] {
+    MESHIFT_ASSIGN_OR_RETURN(
+        const TensorView own_source,
+        OwnView("source", source, shapes.has_source, plan.from(), target.device, rank));
+    MESHIFT_ASSIGN_OR_RETURN(
+        const TensorView own_target,
+        OwnView("target", target, shapes.has_target, plan.to(), own_source.device, rank));
+    return CheckViews(
+        plan, rank,
+        {.source = shapes.source, .target = shapes.target, .has_source = true, .has_target = true},
+        own_source, own_target, consume_source);
+  }
+  MESHIFT_RETURN_IF_ERROR(CheckView("source", source, plan.from().dtype(), shapes.source, rank));
+  MESHIFT_RETURN_IF_ERROR(CheckView("target", target, plan.to().dtype(), shapes.target, rank));
   MESHIFT_RETURN_IF_ERROR(CheckTarget(target));
   if (!(source.device == target.device)) {
     return InvalidArgument("the source is on device {}, the target on device {}",
@@ -131,13 +163,17 @@ absl::Status RunCore::FailCall(int64_t call, const absl::Status& status) {
 absl::StatusOr<std::shared_ptr<BoundProgram>> RunCore::ProgramFor(PreparedPlan& prepared,
                                                                   const TensorArgs& tensor,
                                                                   bool may_be_null) {
-  MESHIFT_ASSIGN_OR_RETURN(
-      const LoweringOptions layouts,
-      CheckViews(prepared.plan, engine_->rank(), prepared.source_shape, prepared.target_shape,
-                 tensor.source, tensor.target, tensor.consume_source));
-  for (const auto& [name, view] :
-       {std::pair("source", &tensor.source), std::pair("target", &tensor.target)}) {
-    if (may_be_null || view->data != nullptr || NumElements(view->shape) == 0) continue;
+  MESHIFT_ASSIGN_OR_RETURN(const LoweringOptions layouts,
+                           CheckViews(prepared.plan, engine_->rank(),
+                                      {.source = prepared.source_shape,
+                                       .target = prepared.target_shape,
+                                       .has_source = prepared.has_source,
+                                       .has_target = prepared.has_target},
+                                      tensor.source, tensor.target, tensor.consume_source));
+  for (const auto& [name, view, has] :
+       {std::tuple("source", &tensor.source, prepared.has_source),
+        std::tuple("target", &tensor.target, prepared.has_target)}) {
+    if (may_be_null || view->data != nullptr || NumElements(view->shape) == 0 || !has) continue;
     return InvalidArgument("the {} {} is null", name, view->ToString());
   }
   return plans_.ProgramOf(prepared, layouts);
@@ -170,12 +206,13 @@ absl::StatusOr<int64_t> RunCore::BeginCall(const Fingerprint& fingerprint,
   return call;
 }
 
-absl::Status RunCore::Bind(const DeviceMesh& mesh, BoundProgram* program) {
+absl::Status RunCore::Bind(BoundProgram* program) {
   if (program->is_bound) return absl::OkStatus();
   for (size_t g = program->communicators.size(); g < program->program.groups.size(); ++g) {
+    const ProgramGroup& group = program->program.groups[g];
     MESHIFT_ASSIGN_OR_RETURN(Communicator * communicator,
-                             groups_->Get(mesh, program->program.groups[g],
-                                          {.one_channel = program->program.groups[g].one_channel}));
+                             groups_->Get(program->program.meshes[group.mesh], group,
+                                          {.one_channel = group.one_channel}));
     program->communicators.push_back(communicator);
   }
   for (const Instruction& instruction : program->program.instructions) {
@@ -307,7 +344,7 @@ absl::StatusOr<RunHandle> RunCore::Call(PreparedPlan& prepared, const Fingerprin
   }
   MESHIFT_ASSIGN_OR_RETURN(RunHandle handle, BeginRun(fingerprint, text));
   Run* const run = handle.run_;
-  absl::Status status = Bind(prepared.plan.from().mesh(), program.get());
+  absl::Status status = Bind(program.get());
   if (status.ok()) status = BeginAfter(after, run);
   if (status.ok()) {
     status = Issue(
@@ -349,12 +386,12 @@ absl::StatusOr<RunHandle> RunCore::RunPlan(const Plan& plan, const TensorArgs& t
 absl::Status RunCore::Prepare(PreparedPlan& prepared) {
   MESHIFT_ASSIGN_OR_RETURN(const int64_t call,
                            BeginCall(prepared.plan.fingerprint(), prepared.text));
-  const absl::Status status = MakeReady(prepared.plan.from().mesh(), prepared.program.get());
+  const absl::Status status = MakeReady(prepared.program.get());
   return status.ok() ? status : FailCall(call, status);
 }
 
-absl::Status RunCore::MakeReady(const DeviceMesh& mesh, BoundProgram* program) {
-  MESHIFT_RETURN_IF_ERROR(Bind(mesh, program));
+absl::Status RunCore::MakeReady(BoundProgram* program) {
+  MESHIFT_RETURN_IF_ERROR(Bind(program));
   return program->first_lane->Reserve(program->program.workspace_bytes).status();
 }
 
@@ -386,11 +423,17 @@ absl::StatusOr<int64_t> RunCore::WorkspaceBytes(const Plan& plan, const TensorVi
                                                 bool consume_source) const {
   if (!Takes()) return 0;
   const int64_t rank = engine_->rank();
-  MESHIFT_RETURN_IF_ERROR(groups_->CheckMesh(plan.from().mesh()));
+  for (const DeviceMesh& mesh : plan.meshes()) MESHIFT_RETURN_IF_ERROR(groups_->CheckMesh(mesh));
+  const Shape source_shape = LocalBoxOf(plan.from(), rank).size;
+  const Shape target_shape = LocalBoxOf(plan.to(), rank).size;
   MESHIFT_ASSIGN_OR_RETURN(
       const LoweringOptions layouts,
-      CheckViews(plan, rank, plan.from().LocalBox(rank).size, plan.to().LocalBox(rank).size, source,
-                 target, consume_source));
+      CheckViews(plan, rank,
+                 {.source = source_shape,
+                  .target = target_shape,
+                  .has_source = plan.from().mesh().PositionOf(rank).has_value(),
+                  .has_target = plan.to().mesh().PositionOf(rank).has_value()},
+                 source, target, consume_source));
   MESHIFT_ASSIGN_OR_RETURN(const Program program, Lower(plan, rank, layouts));
   return program.workspace_bytes;
 }

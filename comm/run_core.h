@@ -134,7 +134,7 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
                                      const std::shared_ptr<const std::string>& text)
       MESHIFT_REQUIRES(issuing_);
   Run* NewRun() MESHIFT_REQUIRES(issuing_);
-  absl::Status Bind(const DeviceMesh& mesh, BoundProgram* program) MESHIFT_REQUIRES(issuing_);
+  absl::Status Bind(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
   // A call that is posted as this fingerprint and text: the plan's, unless more is said of it.
   absl::StatusOr<RunHandle> Call(PreparedPlan& prepared, const Fingerprint& fingerprint,
                                  const std::shared_ptr<const std::string>& text,
@@ -152,7 +152,7 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   void CountMiss(const SymmetricUse& use, SymmetricMiss miss) MESHIFT_REQUIRES(issuing_);
   absl::Status Prepare(PreparedPlan& prepared) MESHIFT_REQUIRES(issuing_);
   // Makes the program's groups, and its workspace where the caller gives none.
-  absl::Status MakeReady(const DeviceMesh& mesh, BoundProgram* program) MESHIFT_REQUIRES(issuing_);
+  absl::Status MakeReady(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
   // Looks up all that a list needs, into scratch, and checks it; changes nothing else.
   absl::StatusOr<std::shared_ptr<MergedCall>> CheckList(absl::Span<const Redistribution> list,
                                                         bool may_be_null)

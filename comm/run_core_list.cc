@@ -116,7 +116,7 @@ absl::StatusOr<std::shared_ptr<MergedCall>> RunCore::CheckList(
 absl::Status RunCore::IssueList(absl::Span<const Redistribution> list, const MergedCall& call,
                                 const Workspace& workspace, Run* run) {
   for (const MergedCall::Part& part : call.parts) {
-    MESHIFT_RETURN_IF_ERROR(Bind(part.mesh, part.program.get()));
+    MESHIFT_RETURN_IF_ERROR(Bind(part.program.get()));
   }
   for (const Redistribution& what : list) {
     if (what.symmetric != nullptr) [[unlikely]] {
@@ -149,7 +149,7 @@ absl::Status RunCore::Prepare(absl::Span<const Redistribution> list) {
                            CheckList(list, /*may_be_null=*/true));
   MESHIFT_ASSIGN_OR_RETURN(const int64_t number, BeginCall(call->fingerprint, call->text));
   for (const MergedCall::Part& part : call->parts) {
-    const absl::Status status = MakeReady(part.mesh, part.program.get());
+    const absl::Status status = MakeReady(part.program.get());
     if (!status.ok()) return FailCall(number, status);
   }
   return absl::OkStatus();

@@ -124,7 +124,7 @@ absl::StatusOr<RunHandle> RunCore::RedistributeSymmetric(PreparedPlan& prepared,
                            ProgramFor(prepared, tensor));
   MESHIFT_ASSIGN_OR_RETURN(RunHandle handle, BeginRun(decision->fingerprint, decision->text));
   Run* const run = handle.run_;
-  absl::Status status = Bind(prepared.plan.from().mesh(), program.get());
+  absl::Status status = Bind(program.get());
   if (status.ok()) status = BeginAfter(after, run);
   if (status.ok()) status = IssueSymmetric(use, *decision, *program, run);
   if (status.ok()) status = EndIssue(run);

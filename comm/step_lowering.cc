@@ -16,23 +16,17 @@ namespace meshift::lowering_internal {
 
 using Kind = Instruction::Kind;
 
+void StepLowering::NamePartition(const Step& step, ProgramBuilder* build) {
+  if (!IsCollective(step.op) || NumElements(step.after.shape()) == 0) return;
+  build->GroupOver(step.mesh_dims);
+}
+
 absl::Status StepLowering::Add(const StepGeometry& g, const Sharding& before, const Step& step) {
-  // Every rank names every partition, whether its group has anything to do or not. A tensor without
-  // elements is one on every rank.
-  if (IsCollective(step.op)) {
-    if (NumElements(step.after.shape()) == 0) return absl::OkStatus();
-    build_.GroupOver(step.mesh_dims);
-  }
+  if (IsCollective(step.op) && NumElements(step.after.shape()) == 0) return absl::OkStatus();
+  NamePartition(step, &build_);
   // An all_reduce takes care of itself.
   if (!one_buffer_ || step.op == StepOp::kAllReduce) return LowerOp(g, before, step);
-  const Value target = build_.out();
-  MESHIFT_RETURN_IF_ERROR(SetApart());
-  MESHIFT_RETURN_IF_ERROR(LowerOp(g, before, step));
-  if (!(build_.out().at == target.at)) {
-    build_.FlushCopies();
-    build_.AddCopy(build_.out(), target, target.box);
-  }
-  return absl::OkStatus();
+  return LowerApart([&] { return LowerOp(g, before, step); });
 }
 
 absl::Status StepLowering::AddWithoutSteps(const Value& source, const Value& target) {
@@ -49,7 +43,8 @@ absl::Status StepLowering::AddWithoutSteps(const Value& source, const Value& tar
   return absl::OkStatus();
 }
 
-absl::Status StepLowering::SetApart() {
+absl::Status StepLowering::LowerApart(absl::FunctionRef<absl::Status()> lower) {
+  const Value target = build_.out();
   const bool moves_in = build_.in().bytes() <= build_.out().bytes();
   const Value& moved = moves_in ? build_.in() : build_.out();
   MESHIFT_ASSIGN_OR_RETURN(const Location piece, build_.TakePiece(moved.bytes()));
@@ -60,6 +55,11 @@ absl::Status StepLowering::SetApart() {
     build_.set_in(std::move(apart));
   } else {
     build_.set_out(std::move(apart));
+  }
+  MESHIFT_RETURN_IF_ERROR(lower());
+  if (!(build_.out().at == target.at)) {
+    build_.FlushCopies();
+    build_.AddCopy(build_.out(), target, target.box);
   }
   return absl::OkStatus();
 }
@@ -271,59 +271,6 @@ absl::Status StepLowering::AllGather(const StepGeometry& g, const Step& step) {
       const Location at = Shift(recv, Bytes(dtype, blocks.Begin(number)));
       build_.AddCopy(Value::RowMajor(at, dtype, box), build_.out(), box);
     });
-  }
-  return absl::OkStatus();
-}
-
-absl::Status StepLowering::Exchange(const StepGeometry& g, const Step& step) {
-  const Members members(mesh_, step.mesh_dims, me_);
-  const int64_t self = SelfOf(members);
-  const DType dtype = build_.in().dtype;
-  // The messages to or from other members. Those that are runs of the value go from or to where
-  // they lie; the others, `packed`, lie one behind the other in a piece of memory.
-  struct Side {
-    std::vector<ProgramMessage> messages;
-    std::vector<std::pair<size_t, const Box*>> packed;
-  };
-  const auto lay = [&](const Value& value, const std::vector<Part>& parts,
-                       Side* side) -> absl::Status {
-    int64_t total = 0;
-    side->messages.reserve(parts.size());
-    for (const Part& part : parts) {
-      if (part.number == self) continue;
-      const int64_t count = part.box.NumElements();
-      const std::optional<Location> run = value.RunOf(part.box);
-      if (!run) {
-        side->packed.emplace_back(side->messages.size(), &part.box);
-        total += count;
-      }
-      side->messages.push_back({static_cast<int>(part.number), run.value_or(Location()), count});
-    }
-    MESHIFT_ASSIGN_OR_RETURN(Location at, build_.TakePiece(Bytes(dtype, total)));
-    for (const auto& [i, box] : side->packed) {
-      side->messages[i].at = at;
-      at.offset += Bytes(dtype, side->messages[i].count);
-    }
-    return absl::OkStatus();
-  };
-  const std::vector<Part> receivers = Receivers(g, members, me_);
-  const std::vector<Part> senders = Senders(g, members, me_);
-  Side sends;
-  Side recvs;
-  MESHIFT_RETURN_IF_ERROR(lay(build_.in(), receivers, &sends));
-  for (const auto& [i, box] : sends.packed) {
-    build_.AddCopy(build_.in(), Value::RowMajor(sends.messages[i].at, dtype, *box), *box);
-  }
-  for (const Part& part : senders) {
-    if (part.number == self) build_.AddCopy(build_.in(), build_.out(), part.box);
-  }
-  if (sends.packed.size() == sends.messages.size()) build_.EndInput();
-  MESHIFT_RETURN_IF_ERROR(lay(build_.out(), senders, &recvs));
-  if (!sends.messages.empty() || !recvs.messages.empty() || AnyMemberLacks(g, members, me_)) {
-    build_.AddSendRecv(step.mesh_dims, sends.messages, recvs.messages);
-  }
-  for (const auto& [i, box] : recvs.packed) {
-    build_.AddCopy(Value::RowMajor(recvs.messages[i].at, dtype, *box), build_.out(), *box);
   }
   return absl::OkStatus();
 }

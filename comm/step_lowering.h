@@ -6,10 +6,13 @@
 #define MESHIFT_COMM_STEP_LOWERING_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "comm/communicator.h"
 #include "comm/message_parts.h"
@@ -18,22 +21,30 @@
 #include "comm/step_geometry.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
+#include "planner/crossing.h"
 #include "planner/plan.h"
 
 namespace meshift::lowering_internal {
 
 class StepLowering {
  public:
-  // `mesh`, `me` and `build` must outlive this. `one_buffer`: the two values of the step share
+  // `mesh` and `build` must outlive this. `one_buffer`: the two values of the step share
   // memory.
-  StepLowering(const DeviceMesh& mesh, int64_t rank, const Coordinate& me, ProgramBuilder* build,
+  StepLowering(const DeviceMesh& mesh, int64_t rank, Coordinate me, ProgramBuilder* build,
                bool one_buffer)
-      : mesh_(mesh), rank_(rank), me_(me), build_(*build), one_buffer_(one_buffer) {}
+      : mesh_(mesh), rank_(rank), me_(std::move(me)), build_(*build), one_buffer_(one_buffer) {}
+
+  // What every rank does, whether its group has anything to do or not, and also where it is in
+  // none: a step's partition is named, unless there are no elements on any rank.
+  static void NamePartition(const Step& step, ProgramBuilder* build);
 
   // INVALID_ARGUMENT where the step cannot be what it says, or there is no room.
   absl::Status Add(const StepGeometry& g, const Sharding& before, const Step& step);
   // In place of a step in a plan without any: `source` becomes `target`.
   absl::Status AddWithoutSteps(const Value& source, const Value& target);
+  // A step that goes to another mesh: an exchange or relabel, which `crossing` says. The mesh of
+  // this object is the one of all ranks of both, of one dim.
+  absl::Status AddCrossing(const Step& step, const Crossing& crossing);
 
  private:
   absl::Status LowerOp(const StepGeometry& g, const Sharding& before, const Step& step);
@@ -45,7 +56,22 @@ class StepLowering {
   Instruction& ReduceBlocks(Location blocks, Location dst, int64_t count, int64_t num_blocks,
                             const Reduction& reduction);
   absl::Status AllGather(const StepGeometry& g, const Step& step);
+  // Messages of exact size: exchange_lowering.cc.
   absl::Status Exchange(const StepGeometry& g, const Step& step);
+  absl::Status Cross(const Step& step, const Crossing& crossing);
+  absl::Status OrderedCross(const Step& step, const Crossing& crossing);
+  // What this rank sends and takes in a step, in the order of the members; to itself, what it
+  // keeps.
+  struct Traffic {
+    int64_t self = 0;
+    std::vector<Part> receivers;
+    std::vector<Part> senders;
+  };
+  Traffic TrafficOf(const Crossing& crossing) const;
+  // Sends parts of the value before the step, and takes others to `places`, by contribution: values
+  // that have them. `calls`: whether the group makes a call.
+  absl::Status SendParts(const DimSet& mesh_dims, const Traffic& traffic,
+                         absl::Span<const Value> places, bool calls);
   absl::Status Permute(const StepGeometry& g, const Step& step);
   absl::Status Slice(const StepGeometry& g, const Step& step);
   absl::Status Mask(const StepGeometry& g, const Sharding& before, const Step& step);
@@ -78,13 +104,13 @@ class StepLowering {
   absl::StatusOr<Value> RowMajorIn();
   // Copies what lies at `place` to the value after the step, unless it is there already.
   void CopyToOut(const Value& place);
-  // Lets the step work on a copy of the smaller of its two values.
-  absl::Status SetApart();
+  // Lowers a step whose two values share memory: `lower` works on a copy of the smaller of them.
+  absl::Status LowerApart(absl::FunctionRef<absl::Status()> lower);
   static Location Shift(Location at, int64_t bytes) { return ProgramBuilder::Shift(at, bytes); }
 
   const DeviceMesh& mesh_;
   const int64_t rank_;
-  const Coordinate& me_;
+  const Coordinate me_;
   ProgramBuilder& build_;
   const bool one_buffer_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "comm/step_geometry.h"
@@ -81,7 +82,12 @@ SymmetricForm SymmetricFormOf(const Plan& plan, int64_t rank) {
                 fmt::format("{} is no all_gather or reduce_scatter", step.Label()));
   }
   const DeviceMesh& mesh = from.mesh();
-  Coordinate at = *mesh.CoordinateOf(rank);
+  const std::optional<Coordinate> me = mesh.CoordinateOf(rank);
+  if (!me) {
+    return Miss(SymmetricMiss::kGroup,
+                fmt::format("rank {} is not in mesh {}", rank, mesh.ToString()));
+  }
+  Coordinate at = *me;
   const Members members(mesh, step.mesh_dims, at);
   const auto self = members.NumberOf(members.IndexOf(at));
   SymmetricForm form;

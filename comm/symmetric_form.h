@@ -24,7 +24,7 @@ namespace meshift {
 
 // Equal on all members of a group, but for `member` and `bytes_sent`.
 struct SymmetricForm {
-  std::optional<SymmetricMiss> miss;  // kOperation, kPromise: there is none
+  std::optional<SymmetricMiss> miss;  // kOperation, kGroup, kPromise: there is none
   std::string why;                    // of a miss
   std::vector<int64_t> ranks;         // of the group, ascending
   int member = 0;                     // this rank's number

@@ -63,7 +63,7 @@ absl::Status CheckTarget(const TensorView& target) {
 }
 
 MemoryRange RangeOf(const TensorView& view) {
-  if (NumElements(view.shape) == 0) return {};
+  if (view.data == nullptr || NumElements(view.shape) == 0) return {};
   const StridedExtent extent = ExtentOf(view.shape, view.strides).value();
   // Half a byte counts as one.
   const auto bytes = [&](int64_t elements) {

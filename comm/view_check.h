@@ -26,13 +26,14 @@ absl::Status CheckView(std::string_view name, const TensorView& view, DType dtyp
 // INVALID_ARGUMENT where elements of the target overlap each other, or where that cannot be told.
 absl::Status CheckTarget(const TensorView& target);
 
-// The bytes [begin, end) from a view's lowest to its highest; none of a tensor without elements.
+// The bytes [begin, end) from a view's lowest to its highest; none of a tensor without elements or
+// memory.
 struct MemoryRange {
   uintptr_t begin = 0;
   uintptr_t end = 0;
   bool Overlaps(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
 };
-// REQUIRES: CheckView is OK.
+// REQUIRES: CheckView is OK, or there is no memory.
 MemoryRange RangeOf(const TensorView& view);
 
 // The bytes of a workspace that the caller gives. INVALID_ARGUMENT where it is smaller than

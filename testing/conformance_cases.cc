@@ -9,6 +9,7 @@
 #include "mesh/device_mesh.h"
 #include "placement/op_table.h"
 #include "placement/placement.h"
+#include "testing/cross_world.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
 
@@ -118,6 +119,27 @@ std::vector<ConformanceCase> ConformanceCases(int64_t num_ranks, int64_t count) 
     RandomPair pair = RandomCaseOn(mesh, random.Next(), dtype, op);
     cases.push_back({std::move(pair.from), std::move(pair.to), std::nullopt});
   }
+  return cases;
+}
+
+std::vector<ConformanceCase> CrossConformanceCases(int64_t num_ranks, int64_t count) {
+  constexpr int64_t kSampleRanks = 12;
+  // About one case in 25 is on 4 ranks or fewer.
+  constexpr int64_t kFew = 64;
+  const auto fits = [&](const DeviceMesh& mesh) {
+    for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+      if (mesh.RankAt(p) >= num_ranks) return false;
+    }
+    return true;
+  };
+  std::vector<ConformanceCase> cases;
+  const auto any = [](DType, ReduceOp) { return true; };
+  ForEachCrossSample({.cases = num_ranks >= kSampleRanks ? count : count * kFew}, any,
+                     [&](const Sharding& from, const Sharding& to) {
+                       if (std::ssize(cases) == count) return;
+                       if (!fits(from.mesh()) || !fits(to.mesh())) return;
+                       cases.push_back({from, to, std::nullopt});
+                     });
   return cases;
 }
 

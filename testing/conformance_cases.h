@@ -2,6 +2,7 @@
 // every engine.
 //
 //   for (const ConformanceCase& c : ConformanceCases(8, 2000)) { ... c.from, c.to ... }
+//   for (const ConformanceCase& c : CrossConformanceCases(12, 2000)) { ... }
 #ifndef MESHIFT_TESTING_CONFORMANCE_CASES_H_
 #define MESHIFT_TESTING_CONFORMANCE_CASES_H_
 
@@ -28,6 +29,11 @@ struct ConformanceCase {
 // half in any order of ranks. Random meshes have up to 4 dims, some of size 1; their tensors take
 // every dtype and op in turn. None for num_ranks = 1. REQUIRES: num_ranks >= 1.
 std::vector<ConformanceCase> ConformanceCases(int64_t num_ranks, int64_t count);
+
+// Likewise from one mesh to another: the first `count` cases of a fixed sample
+// (ForEachCrossSample of testing/cross_world.h) that have no rank above `num_ranks`. With 12 ranks
+// or more that is the sample of `count`.
+std::vector<ConformanceCase> CrossConformanceCases(int64_t num_ranks, int64_t count);
 
 }  // namespace meshift::testkit
 

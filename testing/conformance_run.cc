@@ -15,12 +15,13 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/lowering.h"
-#include "comm/program_bytes.h"
+#include "comm/local_box.h"
 #include "comm/redistributor.h"
 #include "comm/tensor_view.h"
-#include "placement/box.h"
+#include "mesh/device_mesh.h"
+#include "mesh/union_mesh.h"
 #include "planner/plan.h"
+#include "planner/rank_bytes.h"
 #include "testing/definition.h"
 #include "testing/values.h"
 
@@ -83,22 +84,27 @@ class CaseRun {
 
   // Writes, for each pass, the bytes sent by step and the target.
   absl::Status Run(int64_t number, Engine& engine, Writer* writer) {
-    MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute,
-                             Redistributor::Create(plan_.from().mesh(), &engine));
-    const std::optional<int64_t> position = plan_.from().mesh().PositionOf(engine.rank());
-    if (!position) return absl::OkStatus();
-    Bytes source(oracle_.SourceBytes(*position));
-    Bytes target(oracle_.TargetBytes(*position));
+    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
+                             UnionMesh(plan_.from().mesh(), plan_.to().mesh()));
+    MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute, Redistributor::Create(mesh, &engine));
+    if (!mesh.PositionOf(engine.rank())) return absl::OkStatus();
+    // In the mesh of the source, of the target.
+    const std::optional<int64_t> from = plan_.from().mesh().PositionOf(engine.rank());
+    const std::optional<int64_t> to = plan_.to().mesh().PositionOf(engine.rank());
+    Bytes source(from ? oracle_.SourceBytes(*from) : 0);
+    Bytes target(to ? oracle_.TargetBytes(*to) : 0);
     MESHIFT_ASSIGN_OR_RETURN(const auto stream, engine.CreateStream());
     MESHIFT_ASSIGN_OR_RETURN(const auto in, engine.Allocate(std::ssize(source)));
     MESHIFT_ASSIGN_OR_RETURN(const auto out, engine.Allocate(std::ssize(target)));
     const auto view = [&](const Sharding& sharding, const Buffer& buffer) {
       return TensorView::Contiguous(buffer.data(), sharding.dtype(),
-                                    sharding.LocalBox(engine.rank()).size);
+                                    LocalBoxOf(sharding, engine.rank()).size);
     };
     for (size_t pass = 0; pass < kValues.size(); ++pass) {
-      MESHIFT_RETURN_IF_ERROR(
-          oracle_.FillSource(FillOf(pass, number), *position, absl::MakeSpan(source)));
+      if (from) {
+        MESHIFT_RETURN_IF_ERROR(
+            oracle_.FillSource(FillOf(pass, number), *from, absl::MakeSpan(source)));
+      }
       std::fill(target.begin(), target.end(), kPoison);
       MESHIFT_RETURN_IF_ERROR(
           engine.CopyIn(source.data(), in->data(), std::ssize(source), *stream));
@@ -121,26 +127,28 @@ class CaseRun {
 
   // Reads what Run has written on each rank.
   absl::Status Judge(int64_t number, std::vector<Reader>* ranks, ConformanceReport* report) const {
-    const DeviceMesh& mesh = plan_.from().mesh();
+    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
+                             UnionMesh(plan_.from().mesh(), plan_.to().mesh()));
     ++report->cases;
     if (mesh.NumRanks() == static_cast<int64_t>(ranks->size())) ++report->whole;
     CheckResult result;
     std::string miscounted;
-    std::vector<std::vector<absl::Span<const std::byte>>> targets(kValues.size());
+    std::vector<std::vector<absl::Span<const std::byte>>> targets(
+        kValues.size(), std::vector<absl::Span<const std::byte>>(plan_.to().mesh().NumRanks()));
     std::vector<int64_t> most(plan_.steps().size(), 0);
     for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
       const int64_t rank = mesh.RankAt(p);
-      MESHIFT_ASSIGN_OR_RETURN(const Program program, Lower(plan_, rank));
-      const std::vector<int64_t> planned = ProgramBytes(program);
+      const std::optional<int64_t> to = plan_.to().mesh().PositionOf(rank);
       for (auto& of_pass : targets) {
-        for (size_t step = 0; step < planned.size(); ++step) {
+        for (size_t step = 0; step < most.size(); ++step) {
           const int64_t counted = (*ranks)[rank].Number();
+          const int64_t planned = BytesSent(plan_, static_cast<int>(step), rank);
           most[step] = std::max(most[step], counted);
-          if (counted == planned[step] || !miscounted.empty()) continue;
+          if (counted == planned || !miscounted.empty()) continue;
           miscounted = fmt::format("rank {} sends {} bytes in step {}, planned {}", rank, counted,
-                                   step, planned[step]);
+                                   step, planned);
         }
-        of_pass.push_back((*ranks)[rank].Take(oracle_.TargetBytes(p)));
+        if (to) of_pass[*to] = (*ranks)[rank].Take(oracle_.TargetBytes(*to));
       }
     }
     for (size_t step = 0; step < most.size(); ++step) {

@@ -45,10 +45,26 @@ TEST_P(ConformanceCasesTest, ManyOfAllRanksAndOfEveryDType) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, ConformanceCasesTest, testing::Values(2, 3, 5, 6, 8));
 
+TEST(CrossConformanceCasesTest, FromOneMeshToAnother) {
+  for (const int64_t n : {4, 12}) {
+    const std::vector<ConformanceCase> cases = CrossConformanceCases(n, n == 12 ? kCases : 100);
+    EXPECT_EQ(std::ssize(cases), n == 12 ? kCases : 100);
+    std::set<DType> dtypes;
+    for (const ConformanceCase& c : cases) {
+      EXPECT_FALSE(c.from.mesh() == c.to.mesh());
+      dtypes.insert(c.from.dtype());
+      for (const DeviceMesh& mesh : {c.from.mesh(), c.to.mesh()}) {
+        for (const int64_t rank : mesh.Ranks()) EXPECT_LT(rank, n);
+      }
+    }
+    EXPECT_EQ(std::ssize(dtypes), kNumDTypes);
+  }
+}
+
 // Ranks as threads of the local engine. `order`: how it sums.
-std::vector<absl::StatusOr<ConformanceReport>> RunLocally(int64_t n, int64_t count,
+std::vector<absl::StatusOr<ConformanceReport>> RunLocally(int64_t n,
+                                                          const std::vector<ConformanceCase>& cases,
                                                           ReductionOrder order) {
-  const std::vector<ConformanceCase> cases = ConformanceCases(n, count);
   auto world = LocalWorld::Create({.num_ranks = n, .num_workers = 0, .reduction_order = order});
   auto bootstraps = Bootstrap::InProcess(n);
   std::vector<absl::StatusOr<ConformanceReport>> reports(n);
@@ -66,7 +82,7 @@ std::vector<absl::StatusOr<ConformanceReport>> RunLocally(int64_t n, int64_t cou
 TEST(ConformanceRunTest, TheLocalEngineIsRight) {
   constexpr int64_t kCount = 200;
   for (const int64_t n : {2, 5}) {
-    for (const auto& report : RunLocally(n, kCount, ReductionOrder::kRanks)) {
+    for (const auto& report : RunLocally(n, ConformanceCases(n, kCount), ReductionOrder::kRanks)) {
       ASSERT_TRUE(report.ok()) << report.status();
       EXPECT_EQ(report->first, "");
       EXPECT_EQ(report->cases, kCount);
@@ -76,9 +92,19 @@ TEST(ConformanceRunTest, TheLocalEngineIsRight) {
   }
 }
 
+TEST(ConformanceRunTest, TheLocalEngineIsRightFromOneMeshToAnother) {
+  constexpr int64_t kCount = 200;
+  for (const auto& report :
+       RunLocally(12, CrossConformanceCases(12, kCount), ReductionOrder::kRanks)) {
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->first, "");
+    EXPECT_EQ(report->cases, kCount);
+  }
+}
+
 // It sums by more than rounding off, in each group in another way.
 TEST(ConformanceRunTest, AnEngineThatSumsWronglyIsFound) {
-  for (const auto& report : RunLocally(4, 100, ReductionOrder::kAdversarial)) {
+  for (const auto& report : RunLocally(4, ConformanceCases(4, 100), ReductionOrder::kAdversarial)) {
     ASSERT_TRUE(report.ok()) << report.status();
     EXPECT_GT(report->wrong, 0);
     EXPECT_EQ(report->miscounted, 0);

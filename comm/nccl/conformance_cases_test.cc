@@ -1,5 +1,5 @@
 // The conformance cases on the NCCL engine over the stand-in libraries, each under ten
-// schedules: ranks are threads.
+// schedules; those from one mesh to another each under one: ranks are threads.
 #include "testing/conformance_cases.h"
 
 #include <gtest/gtest.h>
@@ -19,6 +19,7 @@ namespace meshift {
 namespace {
 
 constexpr int64_t kRanks = 8;
+constexpr int64_t kCrossRanks = 12;
 constexpr int64_t kCases = 2000;
 constexpr int64_t kAtOnce = 100;  // on one engine
 constexpr int64_t kSeeds = 10;
@@ -27,6 +28,7 @@ constexpr int64_t kSeeds = 10;
 struct Part {
   uint64_t seed = 0;
   int64_t first = 0;
+  bool cross = false;  // of those from one mesh to another
 };
 
 // MESHIFT_TEST_FRACTION = n takes one in n.
@@ -40,19 +42,28 @@ std::vector<Part> Parts() {
       if (number++ % fraction == 0) parts.push_back({seed, first});
     }
   }
+  for (int64_t first = 0; first < kCases; first += kAtOnce) {
+    const auto seed = static_cast<uint64_t>(1 + first / kAtOnce);
+    if (number++ % fraction == 0) parts.push_back({seed, first, /*cross=*/true});
+  }
   return parts;
 }
 
 class ConformanceCasesTest : public testing::TestWithParam<Part> {};
 
 TEST_P(ConformanceCasesTest, AllRight) {
-  static const auto& all =
+  const Part& part = GetParam();
+  const int64_t n = part.cross ? kCrossRanks : kRanks;
+  static const auto& one_mesh =
       *new std::vector<testkit::ConformanceCase>(testkit::ConformanceCases(kRanks, kCases));
+  static const auto& two_meshes = *new std::vector<testkit::ConformanceCase>(
+      testkit::CrossConformanceCases(kCrossRanks, kCases));
+  const std::vector<testkit::ConformanceCase>& all = part.cross ? two_meshes : one_mesh;
   ASSERT_EQ(static_cast<int64_t>(all.size()), kCases);
-  const auto cases = absl::MakeConstSpan(all).subspan(GetParam().first, kAtOnce);
-  auto ranks = NcclThreads::Create(kRanks, {}, GetParam().seed);
+  const auto cases = absl::MakeConstSpan(all).subspan(part.first, kAtOnce);
+  auto ranks = NcclThreads::Create(n, {}, part.seed);
   ASSERT_TRUE(ranks.ok()) << ranks.status();
-  std::vector<absl::StatusOr<testkit::ConformanceReport>> reports(kRanks);
+  std::vector<absl::StatusOr<testkit::ConformanceReport>> reports(n);
   (*ranks)->Run([&](NcclEngine& engine, int64_t rank) {
     reports[rank] = testkit::RunConformance(cases, engine, (*ranks)->bootstrap(rank));
   });
@@ -68,7 +79,8 @@ TEST_P(ConformanceCasesTest, AllRight) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ConformanceCasesTest, testing::ValuesIn(Parts()),
                          [](const testing::TestParamInfo<Part>& info) {
-                           return "Seed" + std::to_string(info.param.seed) + "From" +
+                           return std::string(info.param.cross ? "Cross" : "") + "Seed" +
+                                  std::to_string(info.param.seed) + "From" +
                                   std::to_string(info.param.first);
                          });
 
