@@ -209,6 +209,32 @@ void Ranks(benchmark::State& state, const char* text) {
   state.counters["allocations_of_last"] = static_cast<double>(allocated);
 }
 
+// From a trainer's mesh to a server's: a matrix that FSDP cuts to rows, or an expert's, to tensor
+// parallelism with data-parallel replicas, or to where the expert is.
+void CrossMesh(benchmark::State& state) {
+  const DeviceMesh trainer = DeviceMesh::Parse("ep=64,fsdp=32").value();
+  const DeviceMesh server = DeviceMesh::Parse("dp=32,tp=8@2048-2303").value();
+  const PlannerOptions options{.topology = Topology::Parse("nvlink=8").value()};
+  struct Case {
+    const char* tensor;
+    const char* from;
+    const char* to;
+  };
+  constexpr Case kCases[] = {
+      {"bf16[7168,16384]", "S(0),S(0)", "R,S(1)"}, {"bf16[24576,1536]", "S(0),S(0)", "R,S(0)"},
+      {"bf16[7168,2048]", "R,S(0)", "S(0),S(0)"},  {"bf16[7168]", "S(0),S(0)", "R,R"},
+      {"bf16[7168,2048]", "P,S(0)", "R,S(1)"},     {"bf16[7168,2048]", "S(1),S(0)", "R,P"},
+  };
+  std::vector<Pair> pairs;
+  for (const Case& c : kCases) {
+    pairs.push_back({Sharding::Parse(c.tensor, trainer, c.from).value(),
+                     Sharding::Parse(c.tensor, server, c.to).value()});
+  }
+  OverPairs(state, pairs.size(), [&](size_t i) {
+    benchmark::DoNotOptimize(MakePlan(pairs[i].from, pairs[i].to, options).value());
+  });
+}
+
 void Register() {
   for (const Mix& mix : kMixes) {
     benchmark::RegisterBenchmark(("cold/" + std::string(mix.name)).c_str(),
@@ -219,6 +245,7 @@ void Register() {
         ->Unit(benchmark::kMillisecond);
   }
   benchmark::RegisterBenchmark("cache_hit/3d", CacheHit)->Unit(benchmark::kNanosecond);
+  benchmark::RegisterBenchmark("cross_mesh/2048->256", CrossMesh)->Unit(benchmark::kMillisecond);
   benchmark::RegisterBenchmark("model/deepseek-v3", Model)->Unit(benchmark::kMillisecond);
   for (const char* mesh : {"a=2,b=2,c=2", "a=64,b=128,c=128"}) {
     benchmark::RegisterBenchmark(("ranks/" + std::string(mesh)).c_str(),

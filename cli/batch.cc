@@ -132,10 +132,6 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& line, PlannerOptions opt
     MESHIFT_ASSIGN_OR_RETURN(to_type, TensorType::Create(dtype, type->shape));
   }
   MESHIFT_ASSIGN_OR_RETURN(const Sharding to, Sharding::Parse(to_type, to_mesh, to_text));
-  if (!(to_mesh == mesh)) {
-    return Unimplemented("to_mesh {} is another mesh than {}; this version plans within one mesh",
-                         to_mesh.ToString(), mesh.ToString());
-  }
   return MakePlan(from, to, options);
 }
 

@@ -111,11 +111,18 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
               "topology: a topology needs at least one level");
 }
 
-TEST(PlanLine, WhatThisVersionLacksIsUnimplemented) {
-  ExpectError(R"_({"mesh": {"dims": [["a", 2]]}, "to_mesh": {"dims": [["a", 4]]},
-                   "tensor": "f32[8]", "from": "S(0)", "to": "R"})_",
-              "UNIMPLEMENTED",
-              "to_mesh a=4 is another mesh than a=2; this version plans within one mesh");
+TEST(PlanLine, PlansOntoAnotherMesh) {
+  const std::string line = R"_({"mesh": {"dims": [["a", 2]]},
+      "to_mesh": {"dims": [["b", 4]], "ranks": [2, 3, 4, 5]},
+      "tensor": "f32[8]", "from": "S(0)", "to": "R")_";
+  const std::string plan = PlanLine(line + "}", {});
+  EXPECT_NE(plan.find(R"("meshes":[{"dims":[["a",2]],"ranks":null},)"
+                      R"({"dims":[["b",4]],"ranks":[2,3,4,5]}])"),
+            std::string::npos)
+      << plan;
+  EXPECT_NE(plan.find(R"("op":"exchange","mesh":1,"mesh_dims":[])"), std::string::npos) << plan;
+  ExpectError(line + R"(, "planner": "per-dim"})", "UNIMPLEMENTED",
+              "the per-dim planner plans on one mesh; a=2 and b=4@2-5 differ");
 }
 
 TEST(PlanBatch, GoesOnAfterABadLine) {

@@ -31,6 +31,9 @@ constexpr const char* kFooter =
 
 void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--mesh", flags->mesh, "the mesh: ddp=8,fsdp=5,tp=1")->type_name("MESH");
+  app->add_option("--to-mesh", flags->to_mesh,
+                  "the target's mesh, where it is another: tp=8@2048-2055")
+      ->type_name("MESH");
   app->add_option("--tensor", flags->tensor, "dtype and global shape: bf16[4096,512]")
       ->type_name("TENSOR");
   app->add_option("--from", flags->from, "source placements: P,P,R")->type_name("PLACEMENTS");
@@ -54,12 +57,16 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
          "--ragged-sizes", flags->ragged_sizes,
          "gathers and scatters of ragged shards: max (padded), sum (exact), cost (default)")
       ->type_name("SIZES");
-  app->add_option(
-         "--model", flags->model,
-         "all parameters of a model file; TP in a placement list stands for S(tp_dim), cut first")
+  app->add_option("--model", flags->model,
+                  "all parameters of a model file; in a placement list TP stands for S(tp_dim), "
+                  "cut first, EP "
+                  "for where the parameter's expert is")
       ->type_name("FILE");
   app->add_option("--dtype", flags->dtype, "the source's dtype for all of them")
       ->type_name("DTYPE");
+  app->add_option("--rules", flags->rules,
+                  "of a model: what goes from where to where, by the parameters' names")
+      ->type_name("FILE");
   app->add_option("--filter", flags->filter, "only parameters whose names match")
       ->type_name("GLOB");
 }

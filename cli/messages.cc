@@ -10,8 +10,10 @@
 
 #include "absl/types/span.h"
 #include "mesh/device_mesh.h"
+#include "mesh/topology.h"
 #include "placement/box.h"
 #include "placement/sharding.h"
+#include "planner/crossing.h"
 #include "planner/plan.h"
 
 namespace meshift::cli {
@@ -75,6 +77,18 @@ int64_t PermuteSource(const MovingCuts& moving, const Coordinate& coordinate,
   return mesh.PositionAt(source);
 }
 
+std::vector<RankMessage> CrossingMessages(const Plan& plan, const Sharding& before,
+                                          const Sharding& after) {
+  const absl::StatusOr<Topology> topology = Topology::Parse(plan.inputs().topology);
+  if (!topology.ok()) return {};  // no plan of ours
+  const Crossing crossing = Crossing::Of(before, after, *topology);
+  std::vector<RankMessage> messages;
+  for (const CrossingMessage& message : crossing.messages()) {
+    messages.push_back({message.sender, message.receiver, crossing.PartOf(message), {}});
+  }
+  return messages;
+}
+
 }  // namespace
 
 std::string RankMessage::ContributionText() const {
@@ -90,6 +104,7 @@ std::vector<RankMessage> MessagesOf(const Plan& plan, int number) {
   if (!IsCollective(step.op) || IsReduction(step.op)) return {};
   const Sharding& before = number == 0 ? plan.from() : plan.steps()[number - 1].after;
   const Sharding& after = step.after;
+  if (IsCrossing(step)) return CrossingMessages(plan, before, after);
   const DeviceMesh& mesh = after.mesh();
 
   // Receivers take from members that differ from them only in dims of the group that are cuts.

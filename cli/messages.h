@@ -28,8 +28,9 @@ struct RankMessage {
   std::string ContributionText() const;
 };
 
-// The messages of step `step`, by the position of the target, then of the source. None for local
-// steps and for reductions, whose traffic is the engine's own. O(ranks * group size * dims).
+// The messages of step `step`, by the position of the target, then of the source; of a crossing to
+// another mesh by the target's rank. None for local steps and for reductions, whose traffic is the
+// engine's own. O(ranks * group size * dims).
 std::vector<RankMessage> MessagesOf(const Plan& plan, int step);
 
 }  // namespace meshift::cli

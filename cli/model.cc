@@ -12,10 +12,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "cli/io.h"
 #include "cli/json.h"
+#include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/notation.h"
@@ -24,6 +26,8 @@
 
 namespace meshift::cli {
 namespace {
+
+constexpr int64_t kMaxExperts = 1 << 20;
 
 absl::StatusOr<Parameter> ReadParameter(const Json& json, DType dtype) {
   if (!json.is_object()) return InvalidArgument("{} is no object", JsonQuote(json));
@@ -58,6 +62,15 @@ absl::StatusOr<Parameter> ReadParameter(const Json& json, DType dtype) {
     }
     parameter.tp_dim = static_cast<int>(dim);
   }
+  if (const auto expert = json.find("expert"); expert != json.end() && !expert->is_null()) {
+    MESHIFT_ASSIGN_OR_RETURN(const int64_t index,
+                             JsonInt(*expert, fmt::format("expert of '{}'", parameter.name)));
+    if (index < 0 || index >= kMaxExperts) {
+      return InvalidArgument("expert {} of '{}' is not in 0..{}", index, parameter.name,
+                             kMaxExperts - 1);
+    }
+    parameter.expert = index;
+  }
   return parameter;
 }
 
@@ -65,15 +78,19 @@ bool IsWord(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// `placements` with each word TP replaced.
-std::string ReplaceTp(std::string_view placements, std::string_view by) {
+// `placements` with each `word` (or the first), of two letters, replaced.
+std::string ReplaceWord(std::string_view placements, std::string_view word, std::string_view by,
+                        bool once = false) {
   std::string result;
+  bool done = false;
   for (size_t i = 0; i < placements.size();) {
-    const bool is_tp = placements.substr(i, 2) == "TP" && (i == 0 || !IsWord(placements[i - 1])) &&
+    const bool is_it = !done && placements.substr(i, 2) == word &&
+                       (i == 0 || !IsWord(placements[i - 1])) &&
                        (i + 2 == placements.size() || !IsWord(placements[i + 2]));
-    if (is_tp) {
+    if (is_it) {
       result += by;
       i += 2;
+      done = once;
     } else {
       result += placements[i++];
     }
@@ -103,6 +120,11 @@ absl::StatusOr<Model> ParseModel(std::string_view text) {
     }
     model.parameters.push_back(*std::move(parameter));
   }
+  int64_t num_experts = 0;
+  for (const Parameter& parameter : model.parameters) {
+    num_experts = std::max(num_experts, parameter.expert.value_or(-1) + 1);
+  }
+  for (Parameter& parameter : model.parameters) parameter.num_experts = num_experts;
   if (model.parameters.empty()) return InvalidArgument("model '{}' has no parameters", model.name);
   return model;
 }
@@ -130,14 +152,14 @@ absl::StatusOr<Model> Filter(Model model, const std::string& glob) {
 
 std::string PlacementsFor(std::string_view placements, const Parameter& parameter) {
   const std::string tp = parameter.tp_dim ? fmt::format("S({})", *parameter.tp_dim) : "R";
-  std::string text = ReplaceTp(placements, tp);
+  std::string text = ReplaceWord(placements, "TP", tp);
   if (!parameter.tp_dim) return text;
   // Tensor parallelism cuts first: the terms that TP stands for are those that differ here.
   const auto terms = ParsePlacements(text);
-  const auto without = ParsePlacements(ReplaceTp(placements, "R"));
+  const auto without = ParsePlacements(ReplaceWord(placements, "TP", "R"));
   if (!terms.ok() || !without.ok()) return text;  // for Sharding::Parse to refuse
   for (const PlacementTerm& term : *terms) {
-    if (term.place || (term.placement.IsShard() && term.placement.IsRagged())) return text;
+    if (term.place) return text;
   }
   const auto rank = static_cast<int>(parameter.type.shape.size());
   const auto cuts_tp_dim = [&](const Placement& placement) {
@@ -145,14 +167,20 @@ std::string PlacementsFor(std::string_view placements, const Parameter& paramete
     const int dim = placement.tensor_dim();
     return (dim < 0 ? dim + rank : dim) == *parameter.tp_dim;
   };
+  // But behind a ragged cut, which is outermost.
+  const auto is_ragged = [&](size_t i) { return (*terms)[i].placement.IsRagged(); };
   std::vector<size_t> order;
-  for (const bool is_tp : {true, false}) {
+  for (const int turn : {0, 1, 2}) {
     for (size_t i = 0; i < terms->size(); ++i) {
       if (!cuts_tp_dim((*terms)[i].placement)) continue;
-      if (is_tp == ((*without)[i].placement.IsReplicate())) order.push_back(i);
+      const bool is_tp = (*without)[i].placement.IsReplicate();
+      const int its = is_ragged(i) ? 0 : is_tp ? 1 : 2;
+      if (its == turn) order.push_back(i);
     }
   }
-  if (std::is_sorted(order.begin(), order.end())) return text;
+  const bool is_default =
+      std::is_sorted(order.begin() + (!order.empty() && is_ragged(order[0]) ? 1 : 0), order.end());
+  if (is_default) return text;
   std::string result;
   for (size_t i = 0; i < terms->size(); ++i) {
     result += (i == 0 ? "" : ",") + (*terms)[i].placement.ToString();
@@ -160,6 +188,50 @@ std::string PlacementsFor(std::string_view placements, const Parameter& paramete
     if (place != order.end()) result += fmt::format("[{}]", place - order.begin());
   }
   return result;
+}
+
+bool HasExpertWord(std::string_view placements) {
+  return ReplaceWord(placements, "EP", "") != placements;
+}
+
+absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Parameter& parameter,
+                                          const DeviceMesh& mesh) {
+  if (!HasExpertWord(placements)) return PlacementsFor(placements, parameter);
+  if (!parameter.expert) return PlacementsFor(ReplaceWord(placements, "EP", "R"), parameter);
+  // TP is put in last, by its own rule; S(0) stands for it here.
+  const std::string plain = ReplaceWord(placements, "TP", "S(0)");
+  const std::string replicated = ReplaceWord(plain, "EP", "R");
+  const auto terms = ParsePlacements(replicated);
+  const auto marked = ParsePlacements(ReplaceWord(plain, "EP", "P"));
+  if (!terms.ok() || !marked.ok()) return replicated;  // for Sharding::Parse to refuse
+  if (static_cast<int>(terms->size()) != mesh.NumDims()) {
+    return InvalidArgument("{} placements for the {} dims of mesh {}", terms->size(),
+                           mesh.NumDims(), mesh.ToString());
+  }
+  std::vector<int> dims;
+  int64_t places = 1;
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    if ((*terms)[d].placement == (*marked)[d].placement) continue;
+    dims.push_back(d);
+    places *= mesh.dim(d).size;
+  }
+  const auto rank = static_cast<int>(parameter.type.shape.size());
+  if (static_cast<int>(dims.size()) > rank) {
+    return InvalidArgument("EP over {} mesh dims needs as many tensor dims; '{}' has {}",
+                           dims.size(), parameter.name, rank);
+  }
+  int64_t place = *parameter.expert / CeilDiv(parameter.num_experts, places);
+  std::vector<std::string> words(dims.size());
+  for (size_t i = dims.size(); i-- > 0;) {
+    const int64_t size = mesh.dim(dims[i]).size;
+    Placement::Sizes sizes(size, 0);
+    sizes[place % size] = parameter.type.shape[i];
+    place /= size;
+    words[i] = Placement::RaggedShard(static_cast<int>(i), std::move(sizes)).ToString();
+  }
+  std::string text(placements);
+  for (const std::string& word : words) text = ReplaceWord(text, "EP", word, /*once=*/true);
+  return PlacementsFor(text, parameter);
 }
 
 }  // namespace meshift::cli

@@ -7,6 +7,7 @@
 #ifndef MESHIFT_CLI_MODEL_H_
 #define MESHIFT_CLI_MODEL_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/io.h"
+#include "mesh/device_mesh.h"
 #include "placement/tensor_type.h"
 
 namespace meshift::cli {
@@ -22,6 +24,9 @@ struct Parameter {
   std::string name;
   TensorType type;
   std::optional<int> tp_dim;  // nullopt: every rank has all of it
+  // Which expert it belongs to, of how many the model has; nullopt: to none.
+  std::optional<int64_t> expert = std::nullopt;
+  int64_t num_experts = 0;
 };
 
 struct Model {
@@ -42,6 +47,17 @@ absl::StatusOr<Model> Filter(Model model, const std::string& glob);
 // whose data parallelism shards what tensor parallelism has left: "S(0),TP" is "S(0)[1],S(0)[0]"
 // then.
 std::string PlacementsFor(std::string_view placements, const Parameter& parameter);
+
+// The same, with each word EP replaced too: expert parallelism hands whole experts out, in order
+// and as evenly as chunks are, to the coordinates on the mesh dims that say EP (row-major, where
+// several do). A parameter that is no expert's is R there. Who has the expert has all of it, so EP
+// is a ragged cut whose sizes are 0 but for one: over ep=4 expert 5 of 8 is S(0){0,0,D,0}. Several
+// mesh dims take a tensor dim each, from the first on; INVALID_ARGUMENT where there are not so
+// many, or as many placements as mesh dims.
+absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Parameter& parameter,
+                                          const DeviceMesh& mesh);
+// Whether EP is among the words.
+bool HasExpertWord(std::string_view placements);
 
 }  // namespace meshift::cli
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -18,8 +19,10 @@
 #include "cli/io.h"
 #include "cli/json.h"
 #include "cli/model.h"
+#include "cli/model_traffic.h"
 #include "cli/problem.h"
 #include "cli/render_text.h"
+#include "cli/rules.h"
 #include "cli/text.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
@@ -37,14 +40,79 @@ int64_t Times(int64_t count, int64_t value) {
   return CheckedMul(count, value, &product) ? product : INT64_MAX;
 }
 
-absl::StatusOr<Plan> PlanParameter(const Parameter& parameter, const DeviceMesh& mesh,
-                                   const std::string& from_text, const std::string& to_text,
-                                   const ProblemFlags& flags, const PlannerOptions& options) {
-  const absl::StatusOr<Sharding> from = Sharding::Parse(parameter.type, mesh, from_text);
-  if (!from.ok()) return Annotate(from.status(), "--from");
-  MESHIFT_ASSIGN_OR_RETURN(const Sharding to, ParseTarget(*from, to_text, flags));
-  return MakePlan(*from, to, options);
+// What all parameters have in common.
+struct Common {
+  DeviceMesh mesh;
+  DeviceMesh to_mesh;
+  std::vector<Rule> rules;  // one that matches everything where no file was given
+  PlannerOptions options;
+};
+
+absl::StatusOr<std::vector<Rule>> RulesOf(const ProblemFlags& flags, Io& io) {
+  if (flags.rules) {
+    MESHIFT_RETURN_IF_ERROR(Exclude(flags.from, "--from", "--rules"));
+    MESHIFT_RETURN_IF_ERROR(Exclude(flags.to, "--to", "--rules"));
+    return ReadRules(*flags.rules, io);
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const std::string from, Require(flags.from, "--from"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string to, Require(flags.to, "--to"));
+  return std::vector<Rule>{{"*", from, to}};
 }
+
+// `text`'s words TP and EP replaced for a parameter.
+absl::StatusOr<std::string> Placed(const std::string& text, const Parameter& parameter,
+                                   const DeviceMesh& mesh, const char* option) {
+  absl::StatusOr<std::string> placed = PlacementsFor(text, parameter, mesh);
+  if (!placed.ok()) return Annotate(placed.status(), option);
+  return placed;
+}
+
+absl::StatusOr<Plan> PlanParameter(const Parameter& parameter, const std::string& from_text,
+                                   const std::string& to_text, const ProblemFlags& flags,
+                                   const Common& common) {
+  const absl::StatusOr<Sharding> from = Sharding::Parse(parameter.type, common.mesh, from_text);
+  if (!from.ok()) return Annotate(from.status(), flags.rules ? "from" : "--from");
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding to, ParseTarget(*from, common.to_mesh, to_text, flags));
+  return MakePlan(*from, to, common.options);
+}
+
+// Adds a parameter to the rows. `seen`: rows by what a problem follows from; `planned`: by problem.
+absl::Status AddParameter(const Parameter& parameter, const ProblemFlags& flags,
+                          const Common& common, std::map<std::string, size_t>* seen,
+                          std::map<std::string, size_t>* planned, std::vector<ModelRow>* rows) {
+  MESHIFT_ASSIGN_OR_RETURN(const size_t index, FindRule(common.rules, parameter.name));
+  const Rule& rule = common.rules[index];
+  const bool by_expert = HasExpertWord(rule.from) || HasExpertWord(rule.to);
+  const std::string key =
+      fmt::format("{}|{}|{}|{}", parameter.type.ToString(), index, parameter.tp_dim.value_or(-1),
+                  by_expert ? parameter.expert.value_or(-1) : -1);
+  if (const auto known = seen->find(key); known != seen->end()) {
+    ++(*rows)[known->second].count;
+    return absl::OkStatus();
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const std::string from, Placed(rule.from, parameter, common.mesh,
+                                                          flags.rules ? "from" : "--from"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string to,
+                           Placed(rule.to, parameter, common.to_mesh, flags.rules ? "to" : "--to"));
+  const std::string problem = fmt::format("{}|{}|{}", parameter.type.ToString(), from, to);
+  const auto [known, is_new] = planned->emplace(problem, rows->size());
+  seen->emplace(key, known->second);
+  if (!is_new) {
+    ++(*rows)[known->second].count;
+    return absl::OkStatus();
+  }
+  MESHIFT_ASSIGN_OR_RETURN(Plan plan, PlanParameter(parameter, from, to, flags, common));
+  const auto shown = [&](const std::string& text, const Sharding& sharding) {
+    if (!parameter.expert || !HasExpertWord(text)) return sharding.PlacementsText();
+    return PlacementsFor(text, parameter);
+  };
+  std::string from_shown = shown(rule.from, plan.from());
+  std::string to_shown = shown(rule.to, plan.to());
+  rows->push_back({1, parameter.name, std::move(plan), std::move(from_shown), std::move(to_shown)});
+  return absl::OkStatus();
+}
+
+bool ShowsTraffic(const ProblemFlags& flags) { return flags.rules || flags.to_mesh; }
 
 }  // namespace
 
@@ -81,11 +149,12 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.tensor, "--tensor", "--model"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string path, Require(flags.model, "--model"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string mesh_text, Require(flags.mesh, "--mesh"));
-  MESHIFT_ASSIGN_OR_RETURN(const std::string from, Require(flags.from, "--from"));
-  MESHIFT_ASSIGN_OR_RETURN(const std::string to, Require(flags.to, "--to"));
-  MESHIFT_ASSIGN_OR_RETURN(const PlannerOptions options, ParsePlannerOptions(flags, io));
+  MESHIFT_ASSIGN_OR_RETURN(std::vector<Rule> rules, RulesOf(flags, io));
+  MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(flags, io));
   const absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Parse(mesh_text);
   if (!mesh.ok()) return Annotate(mesh.status(), "--mesh");
+  MESHIFT_ASSIGN_OR_RETURN(DeviceMesh to_mesh, ParseTargetMesh(*mesh, flags));
+  const Common common{*mesh, std::move(to_mesh), std::move(rules), std::move(options)};
   MESHIFT_ASSIGN_OR_RETURN(Model model, ReadModel(path, io));
   if (flags.filter) {
     absl::StatusOr<Model> kept = Filter(std::move(model), *flags.filter);
@@ -106,21 +175,12 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
   }
 
   ModelPlan result{model.name, {}};
-  std::map<std::string, size_t> row_of;  // by tensor and placements
+  std::map<std::string, size_t> seen;
+  std::map<std::string, size_t> planned;
   for (const Parameter& parameter : model.parameters) {
-    const std::string from_text = PlacementsFor(from, parameter);
-    const std::string to_text = PlacementsFor(to, parameter);
-    const std::string key = fmt::format("{}|{}|{}", parameter.type.ToString(), from_text, to_text);
-    const auto [known, is_new] = row_of.emplace(key, result.rows.size());
-    if (!is_new) {
-      ++result.rows[known->second].count;
-      continue;
-    }
-    absl::StatusOr<Plan> plan = PlanParameter(parameter, *mesh, from_text, to_text, flags, options);
-    if (!plan.ok()) {
-      return Annotate(plan.status(), fmt::format("parameter '{}'", parameter.name));
-    }
-    result.rows.push_back({1, parameter.name, *std::move(plan)});
+    const absl::Status added =
+        AddParameter(parameter, flags, common, &seen, &planned, &result.rows);
+    if (!added.ok()) return Annotate(added, fmt::format("parameter '{}'", parameter.name));
   }
   return result;
 }
@@ -136,13 +196,46 @@ std::string StepsText(const Plan& plan) {
 std::string RenderModelPreamble(const ModelPlan& model, const ProblemFlags& flags,
                                 const std::string& verb) {
   const Plan& first = model.rows[0].plan;
-  std::string text =
-      fmt::format("# meshift {}: {} parameters of {}, {} -> {}\n", verb, model.NumParameters(),
-                  model.name, flags.from.value_or(""), flags.to.value_or(""));
-  text += fmt::format("# mesh {} ({})\n", first.from().mesh().ToString(),
-                      CountText(first.from().mesh().NumRanks(), "rank"));
+  const std::string what =
+      flags.rules ? fmt::format("by {}", *flags.rules)
+                  : fmt::format("{} -> {}", flags.from.value_or(""), flags.to.value_or(""));
+  std::string text = fmt::format("# meshift {}: {} parameters of {}, {}\n", verb,
+                                 model.NumParameters(), model.name, what);
+  for (const DeviceMesh& mesh : first.meshes()) {
+    text += fmt::format("# mesh {} ({})\n", mesh.ToString(), CountText(mesh.NumRanks(), "rank"));
+  }
   return text + PlanInputsLine(first);
 }
+
+namespace {
+
+// Rows whose plans differ only in where an expert is, as one.
+struct ShownRow {
+  int64_t count = 0;
+  std::array<std::string, 4> cells;  // tensor, from, to, steps
+  int64_t bytes_sent = 0;            // of the worst
+  int64_t est_ns = 0;
+  const std::string* first = nullptr;
+};
+
+std::vector<ShownRow> ShownRows(const ModelPlan& model) {
+  std::vector<ShownRow> shown;
+  std::map<std::array<std::string, 4>, size_t> row_of;
+  for (const ModelRow& row : model.rows) {
+    const Plan& plan = row.plan;
+    std::array<std::string, 4> cells = {plan.from().tensor().ToString(), row.from, row.to,
+                                        StepsText(plan)};
+    const auto [known, is_new] = row_of.emplace(cells, shown.size());
+    if (is_new) shown.push_back({0, std::move(cells), 0, 0, &row.first});
+    ShownRow& merged = shown[known->second];
+    merged.count += row.count;
+    merged.bytes_sent = std::max(merged.bytes_sent, plan.total().bytes_sent);
+    merged.est_ns = std::max(merged.est_ns, plan.total().est_ns);
+  }
+  return shown;
+}
+
+}  // namespace
 
 std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {
   constexpr auto kLeft = TextTable::Align::kLeft;
@@ -155,11 +248,9 @@ std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {
                    {"sent", kRight},
                    {"est", kRight},
                    {"first parameter", kLeft}});
-  for (const ModelRow& row : model.rows) {
-    const Plan& plan = row.plan;
-    table.AddRow({fmt::format("{}", row.count), plan.from().tensor().ToString(),
-                  plan.from().PlacementsText(), plan.to().PlacementsText(), StepsText(plan),
-                  BytesText(plan.total().bytes_sent), TimeText(plan.total().est_ns), row.first});
+  for (const ShownRow& row : ShownRows(model)) {
+    table.AddRow({fmt::format("{}", row.count), row.cells[0], row.cells[1], row.cells[2],
+                  row.cells[3], BytesText(row.bytes_sent), TimeText(row.est_ns), *row.first});
   }
   const PlanTotals total = model.Total();
   const LowerBound bound = model.Bound();
@@ -171,6 +262,7 @@ std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {
                       TimeText(total.est_ns));
   text += fmt::format("lower bound: sent {}, est {}\n", BytesText(bound.bytes_sent),
                       TimeText(bound.est_ns));
+  if (ShowsTraffic(flags)) text += RenderTraffic(TrafficOf(model));
   return text + RenderModelPromise(model);
 }
 
@@ -184,7 +276,7 @@ std::string RenderModelPromise(const ModelPlan& model) {
                        fmt::format("by the plans of all {}", CountText(count, "parameter")));
 }
 
-std::string ModelPlanToJson(const ModelPlan& model) {
+std::string ModelPlanToJson(const ModelPlan& model, const ProblemFlags& flags) {
   Json rows = Json::array();
   for (const ModelRow& row : model.rows) {
     rows.push_back({{"count", row.count},
@@ -193,16 +285,31 @@ std::string ModelPlanToJson(const ModelPlan& model) {
   }
   const PlanTotals total = model.Total();
   const LowerBound bound = model.Bound();
-  const Json json = {{"format", "meshift.model_plan"},
-                     {"version", 1},
-                     {"model", model.name},
-                     {"rows", std::move(rows)},
-                     {"total",
-                      {{"parameters", model.NumParameters()},
-                       {"collectives", total.collectives},
-                       {"bytes_sent", total.bytes_sent},
-                       {"est_ns", total.est_ns}}},
-                     {"lower_bound", {{"bytes_sent", bound.bytes_sent}, {"est_ns", bound.est_ns}}}};
+  Json json = {{"format", "meshift.model_plan"},
+               {"version", 1},
+               {"model", model.name},
+               {"rows", std::move(rows)},
+               {"total",
+                {{"parameters", model.NumParameters()},
+                 {"collectives", total.collectives},
+                 {"bytes_sent", total.bytes_sent},
+                 {"est_ns", total.est_ns}}},
+               {"lower_bound", {{"bytes_sent", bound.bytes_sent}, {"est_ns", bound.est_ns}}}};
+  if (ShowsTraffic(flags)) {
+    const ModelTraffic traffic = TrafficOf(model);
+    const auto busiest = [](const Busiest& b) {
+      return Json{{"rank", b.rank}, {"bytes_sent", b.bytes}};
+    };
+    Json levels = Json::array();
+    for (const LevelTraffic& level : traffic.levels) {
+      levels.push_back(
+          {{"name", level.name}, {"bytes_sent", level.total}, {"busiest", busiest(level.busiest)}});
+    }
+    json["traffic"] = {{"ranks", traffic.ranks},
+                       {"bytes_sent", traffic.total},
+                       {"busiest", busiest(traffic.busiest)},
+                       {"levels", std::move(levels)}};
+  }
   return json.dump(2);
 }
 

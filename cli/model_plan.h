@@ -21,6 +21,8 @@ struct ModelRow {
   int64_t count = 0;
   std::string first;  // the name of the first of them
   Plan plan;
+  std::string from;  // placements to show: the plan's, or with the word EP, which stands for as
+  std::string to;    // many as there are places for experts
 };
 
 struct ModelPlan {
@@ -33,16 +35,20 @@ struct ModelPlan {
   LowerBound Bound() const;
 };
 
-// Each shape is planned once. Takes --model, --filter, --mesh, --from, --to; --tensor is an error.
+// Equal problems are planned once. Takes --model, --filter, --mesh, --to-mesh, and --rules or
+// --from and --to; --tensor is an error.
 absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io);
 
-// Preamble, one row per distinct (shape, plan), totals, promise.
+// Preamble, one row per distinct (shape, plan), totals, promise. Plans that differ only in where an
+// expert is share a row, with the bytes and time of the worst. By rules, or onto another mesh, also
+// what ranks send (cli/model_traffic.h).
 std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags);
 // The promise line: of all plans, or of the first that does not keep it.
 std::string RenderModelPromise(const ModelPlan& model);
 // {"format": "meshift.model_plan", "version", "model", "rows": [{"count", "first", "plan"}],
-//  "total", "lower_bound"}
-std::string ModelPlanToJson(const ModelPlan& model);
+//  "total", "lower_bound"}; where the text has them, "traffic": {"ranks", "bytes_sent", "busiest":
+//  {"rank", "bytes_sent"}, "levels": [{"name", "bytes_sent", "busiest"}]}
+std::string ModelPlanToJson(const ModelPlan& model, const ProblemFlags& flags);
 
 // "slice{tp}; all_reduce{dp}", or "nothing to do".
 std::string StepsText(const Plan& plan);

@@ -85,5 +85,46 @@ TEST(PlacementsFor, TensorParallelismCutsFirst) {
   EXPECT_EQ(PlacementsFor("S(0),what,TP", rows), "S(0),what,S(0)");
 }
 
+TEST(PlacementsFor, ExpertParallelismHandsExpertsOut) {
+  const DeviceMesh mesh = DeviceMesh::Parse("ep=4,fsdp=2").value();
+  Parameter w{"e.w", {DType::kBF16, {8, 6}}, 0, 5, 8};
+  EXPECT_EQ(*PlacementsFor("EP,S(0)", w, mesh), "S(0){0,0,8,0},S(0)");
+  // Both dims: place 5 of 8 is (2, 1).
+  EXPECT_EQ(*PlacementsFor("EP,EP", w, mesh), "S(0){0,0,8,0},S(1){0,6}");
+  // Ten experts to four places: three each, the last has one.
+  w.num_experts = 10;
+  EXPECT_EQ(*PlacementsFor("EP,R", w, mesh), "S(0){0,8,0,0},R");
+  w.expert = 9;
+  EXPECT_EQ(*PlacementsFor("EP,R", w, mesh), "S(0){0,0,0,8},R");
+  // Tensor parallelism cuts what is there, before FSDP.
+  EXPECT_EQ(*PlacementsFor("EP,TP", w, mesh), "S(0){0,0,0,8},S(0)");
+  EXPECT_EQ(*PlacementsFor("EP,S(0),TP", w, DeviceMesh::Parse("ep=4,fsdp=2,tp=2").value()),
+            "S(0){0,0,0,8}[0],S(0)[2],S(0)[1]");
+  w.expert = std::nullopt;
+  EXPECT_EQ(*PlacementsFor("EP,S(0)", w, mesh), "R,S(0)");
+  EXPECT_EQ(*PlacementsFor("S(0),TP", w, mesh), "S(0)[1],S(0)[0]");
+}
+
+TEST(PlacementsFor, ExpertsNeedATensorDimEach) {
+  const DeviceMesh mesh = DeviceMesh::Parse("ep=4,fsdp=2").value();
+  const Parameter bias{"e.b", {DType::kBF16, {8}}, std::nullopt, 5, 8};
+  EXPECT_EQ(Message(PlacementsFor("EP,EP", bias, mesh).status()),
+            "EP over 2 mesh dims needs as many tensor dims; 'e.b' has 1");
+  EXPECT_EQ(Message(PlacementsFor("EP,R,R", bias, mesh).status()),
+            "3 placements for the 2 dims of mesh ep=4,fsdp=2");
+}
+
+TEST(Model, KnowsHowManyExpertsThereAre) {
+  const auto model = ParseModel(WithParameter(
+      R"({"name": "a", "shape": [4], "tp_dim": null, "expert": 6},
+         {"name": "b", "shape": [4], "tp_dim": null})"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->parameters[0].expert, 6);
+  EXPECT_EQ(model->parameters[1].expert, std::nullopt);
+  EXPECT_EQ(model->parameters[1].num_experts, 7);
+  EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "a", "shape": [4], "tp_dim": null, "expert": -1})")),
+            "parameter 0: expert -1 of 'a' is not in 0..1048575");
+}
+
 }  // namespace
 }  // namespace meshift::cli

@@ -34,7 +34,7 @@ absl::Status RunModel(const PlanFlags& flags, Io& io) {
   if (flags.messages) return InvalidArgument("--messages and --model exclude each other");
   MESHIFT_ASSIGN_OR_RETURN(const ModelPlan model, PlanModel(flags.problem, io));
   if (flags.format == "json") {
-    io.out << ModelPlanToJson(model) << "\n";
+    io.out << ModelPlanToJson(model, flags.problem) << "\n";
   } else {
     io.out << RenderModelPlan(model, flags.problem);
   }

@@ -138,6 +138,78 @@ TEST(Plan, ATopologyFileIsTheSameAsItsText) {
   EXPECT_NE(outcome.out.find("nvlink"), std::string::npos) << outcome;
 }
 
+TEST(Plan, OntoAnotherMesh) {
+  std::vector<std::string> args = {"plan",    "--mesh",   "a=4",      "--to-mesh",
+                                   "b=2@3-4", "--tensor", "f32[8,2]", "--from",
+                                   "S(0)",    "--to",     "S(0)",     "--messages"};
+  const Outcome outcome = Meshift(args);
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(Line(outcome.out, "# meshift"),
+            "# meshift plan: f32[8,2], S(0) on mesh 0 -> S(0) on mesh 1");
+  EXPECT_EQ(Line(outcome.out, "# mesh b"), "# mesh b=2@3-4 (2 ranks)");
+  EXPECT_EQ(Line(outcome.out, "0 ").substr(0, 36), "0       exchange  -           1 x 5 ");
+  EXPECT_NE(outcome.out.find("mesh=1"), std::string::npos) << outcome;
+  // Rank 3 has the last quarter and wants the first half; rank 4 wants the other.
+  args.insert(args.end(), {"--format", "json"});
+  const std::string json = Meshift(args).out;
+  for (const char* message : {R"("source":0,"target":3,"box":{"offset":[0,0],"size":[2,2]})",
+                              R"("source":1,"target":3,"box":{"offset":[2,0],"size":[2,2]})",
+                              R"("source":2,"target":4,"box":{"offset":[4,0],"size":[2,2]})",
+                              R"("source":3,"target":4,"box":{"offset":[6,0],"size":[2,2]})"}) {
+    EXPECT_NE(json.find(message), std::string::npos) << message << "\n" << json;
+  }
+  args[4] = "b=2@3-3";
+  EXPECT_NE(Meshift(args).err.find("--to-mesh: mesh 'b=2@3-3'"), std::string::npos);
+}
+
+const char* const kExperts = R"({"model": "tiny", "dtype": "bf16", "parameters": [
+    {"name": "a.w", "shape": [64, 32], "tp_dim": 0},
+    {"name": "e.0.w", "shape": [16, 32], "tp_dim": 0, "expert": 0},
+    {"name": "e.1.w", "shape": [16, 32], "tp_dim": 0, "expert": 1},
+    {"name": "e.2.w", "shape": [16, 32], "tp_dim": 0, "expert": 2},
+    {"name": "e.3.w", "shape": [16, 32], "tp_dim": 0, "expert": 3}]})";
+
+TEST(PlanModel, ByRulesOntoAnotherMesh) {
+  const std::string model = WriteFile("experts.json", kExperts);
+  const std::string rules = WriteFile("rules.json", R"_({"rules": [
+      {"match": "e.*", "from": "EP,S(0)", "to": "EP"},
+      {"match": "a.*", "from": "S(0),S(0)", "to": "TP"}]})_");
+  std::vector<std::string> args = {"plan",      "--model",    model,         "--rules",
+                                   rules,       "--mesh",     "ep=2,fsdp=4", "--to-mesh",
+                                   "tp=4@8-11", "--topology", "nvlink=4"};
+  const Outcome outcome = Meshift(args);
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(Line(outcome.out, "# meshift"), "# meshift plan: 5 parameters of tiny, by " + rules);
+  EXPECT_EQ(Line(outcome.out, "# mesh tp"), "# mesh tp=4@8-11 (4 ranks)");
+  EXPECT_EQ(Line(outcome.out, "4 ").substr(0, 65),
+            "4        bf16[16,32]  EP,S(0)    EP    exchange{onto mesh 1}  256");
+  EXPECT_EQ(Line(outcome.out, "total").substr(0, 37), "total: 5 parameters, 5 distinct plans");
+  // 4 KiB of a.w by 8 ranks, 1 KiB of each expert by the four that have it, each of which has two
+  // experts: 512 bytes + 2 * 256; all of it leaves its domain.
+  EXPECT_EQ(Line(outcome.out, "per rank"),
+            "per rank: sent 682 B on average, 1 KiB by the busiest, rank 0");
+  EXPECT_EQ(Line(outcome.out, "over nvlink"), "over nvlink: 0 B in all");
+  EXPECT_EQ(Line(outcome.out, "over net"), "over net: 8 KiB in all, 1 KiB by the busiest, rank 0");
+  args.insert(args.end(), {"--format", "json"});
+  EXPECT_NE(Meshift(args).out.find("\"traffic\": {\n    \"ranks\": 12,"), std::string::npos);
+}
+
+TEST(PlanModel, AParameterWithoutARuleIsAnError) {
+  const std::string model = WriteFile("experts.json", kExperts);
+  const std::string rules =
+      WriteFile("some.json", R"_({"rules": [{"match": "e.*", "from": "EP,S(0)", "to": "R,TP"}]})_");
+  std::vector<std::string> args = {"plan", "--model", model,      "--rules",
+                                   rules,  "--mesh",  "ep=2,tp=4"};
+  const Outcome outcome = Meshift(args);
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_EQ(outcome.err, "meshift: parameter 'a.w': none of the 1 rules matches 'a.w'\n");
+  args.insert(args.end(), {"--from", "R,R"});
+  EXPECT_EQ(Meshift(args).err, "meshift: --from and --rules exclude each other\n");
+  const Outcome alone = Meshift({"plan", "--rules", rules, "--mesh", "a=2", "--tensor", "f32[2]",
+                                 "--from", "R", "--to", "R"});
+  EXPECT_EQ(alone.err, "meshift: --rules needs --model\n");
+}
+
 TEST(PlanModel, ParametersOfOneShapeAndPlanShareARow) {
   const std::string model = WriteFile("model.json", R"({"model": "tiny", "dtype": "bf16",
     "parameters": [{"name": "a.w", "shape": [64, 32], "tp_dim": 0},

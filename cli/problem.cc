@@ -73,8 +73,15 @@ absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io
   return options;
 }
 
-absl::StatusOr<Sharding> ParseTarget(const Sharding& source, const std::string& placements,
-                                     const ProblemFlags& flags) {
+absl::StatusOr<DeviceMesh> ParseTargetMesh(const DeviceMesh& mesh, const ProblemFlags& flags) {
+  if (!flags.to_mesh) return mesh;
+  absl::StatusOr<DeviceMesh> to_mesh = DeviceMesh::Parse(*flags.to_mesh);
+  if (!to_mesh.ok()) return Annotate(to_mesh.status(), "--to-mesh");
+  return to_mesh;
+}
+
+absl::StatusOr<Sharding> ParseTarget(const Sharding& source, const DeviceMesh& mesh,
+                                     const std::string& placements, const ProblemFlags& flags) {
   TensorType tensor = source.tensor();
   if (flags.to_dtype) {
     const absl::StatusOr<DType> dtype = ParseDType(*flags.to_dtype);
@@ -83,7 +90,7 @@ absl::StatusOr<Sharding> ParseTarget(const Sharding& source, const std::string& 
     if (!cast.ok()) return Annotate(cast.status(), "--to-dtype");
     tensor = *std::move(cast);
   }
-  absl::StatusOr<Sharding> to = Sharding::Parse(std::move(tensor), source.mesh(), placements);
+  absl::StatusOr<Sharding> to = Sharding::Parse(std::move(tensor), mesh, placements);
   if (!to.ok()) return Annotate(to.status(), "--to");
   return to;
 }
@@ -94,6 +101,7 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string from_text, Require(flags.from, "--from"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string to_text, Require(flags.to, "--to"));
   MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(flags, io));
+  if (flags.rules) return InvalidArgument("--rules needs --model");
   if (flags.dtype) return InvalidArgument("--dtype needs --model; --tensor says its dtype itself");
 
   const absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Parse(mesh_text);
@@ -104,7 +112,8 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io) {
   }
   absl::StatusOr<Sharding> from = Sharding::Parse(*tensor, *mesh, from_text);
   if (!from.ok()) return Annotate(from.status(), "--from");
-  MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, to_text, flags));
+  MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh to_mesh, ParseTargetMesh(*mesh, flags));
+  MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, to_mesh, to_text, flags));
   return Problem{*std::move(from), std::move(to), std::move(options)};
 }
 
@@ -121,6 +130,7 @@ absl::Status Exclude(const std::optional<std::string>& value, const char* option
 
 absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.mesh, "--mesh", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.to_mesh, "--to-mesh", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.tensor, "--tensor", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.from, "--from", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.to, "--to", other));
@@ -128,6 +138,7 @@ absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.reduce_dtype, "--reduce-dtype", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.dtype, "--dtype", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.model, "--model", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.rules, "--rules", other));
   return Exclude(flags.filter, "--filter", other);
 }
 

@@ -22,6 +22,7 @@ namespace meshift::cli {
 // As typed; nullopt where an option was not given and has no default.
 struct ProblemFlags {
   std::optional<std::string> mesh;
+  std::optional<std::string> to_mesh;  // of the target; none: the source's
   std::optional<std::string> tensor;
   std::optional<std::string> from;
   std::optional<std::string> to;
@@ -36,6 +37,7 @@ struct ProblemFlags {
   std::optional<std::string> model;
   std::optional<std::string> dtype;  // of all the model's sources; none: the model's
   std::optional<std::string> filter;
+  std::optional<std::string> rules;  // what goes where, by parameter: cli/rules.h
 };
 
 struct Problem {
@@ -51,16 +53,19 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io);
 // in ".json".
 absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io& io);
 
-// `source` as the target has it: placed as `placements` say, of the dtype of --to-dtype.
-absl::StatusOr<Sharding> ParseTarget(const Sharding& source, const std::string& placements,
-                                     const ProblemFlags& flags);
+// The mesh of the target: that of --to-mesh, else `mesh`.
+absl::StatusOr<DeviceMesh> ParseTargetMesh(const DeviceMesh& mesh, const ProblemFlags& flags);
+
+// `source` as the target has it: on `mesh`, placed as `placements` say, of the dtype of --to-dtype.
+absl::StatusOr<Sharding> ParseTarget(const Sharding& source, const DeviceMesh& mesh,
+                                     const std::string& placements, const ProblemFlags& flags);
 
 // The value of an option that must be there; INVALID_ARGUMENT "--mesh is missing" where it is not.
 absl::StatusOr<std::string> Require(const std::optional<std::string>& value, const char* option);
 // INVALID_ARGUMENT where `value` was given although `other` excludes it.
 absl::Status Exclude(const std::optional<std::string>& value, const char* option,
                      const char* other);
-// Excludes the options that state a problem: mesh, tensor, from, to, dtypes, model, filter.
+// Excludes the options that state a problem: meshes, tensor, from, to, dtypes, model, filter.
 absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other);
 
 }  // namespace meshift::cli

@@ -10,6 +10,8 @@
 namespace meshift {
 namespace {
 
+constexpr int64_t kMaxReceivers = 16;  // that are looked at for a bound
+
 // Domains of `level` that have some of the ranks, which ascend.
 int64_t NumDomains(const Topology& topology, int level, absl::Span<const int64_t> ranks) {
   int64_t count = 0;
@@ -113,7 +115,7 @@ MeshPair::Lacking MeshPair::Lacks(const Sharding& before, const Sharding& after)
   return lacking;
 }
 
-int64_t MeshPair::LeastNs(const Sharding& before, const Sharding& after,
+int64_t MeshPair::LeastNs(const Sharding& before, const Pieces& pieces, const Sharding& after,
                           const Topology& topology) const {
   const Lacking lacking = Lacks(before, after);
   if (lacking.total == 0) {
@@ -124,11 +126,17 @@ int64_t MeshPair::LeastNs(const Sharding& before, const Sharding& after,
   const __int128 sent = lacking.total / from_size_;
   const __int128 most = std::max({average, sent, static_cast<__int128>(lacking.worst)});
   const int64_t elements = most > INT64_MAX ? INT64_MAX : static_cast<int64_t>(most);
+  // Some receivers' messages: of ceil chunks the first are the longest.
+  int64_t messages = 1;
+  for (int64_t position = 0; position < std::min(to_size_, kMaxReceivers); ++position) {
+    const Box box = after.BoxAt(after.mesh().CoordinateAt(position));
+    messages = std::max(messages, pieces.CountIn(box) - 1);
+  }
   const TopologyConstants& constants = topology.constants();
-  return SaturatingAdd(
-      constants.collective_latency_ns + LeastHopNs(topology) + constants.message_latency_ns,
-      MulDivCeil(SaturatingBytes(before.dtype(), elements), 1000,
-                 topology.level(0).bandwidth_bytes_per_us));
+  return SaturatingAdd(constants.collective_latency_ns + LeastHopNs(topology) +
+                           SaturatingMul(constants.message_latency_ns, messages),
+                       MulDivCeil(SaturatingBytes(before.dtype(), elements), 1000,
+                                  topology.level(0).bandwidth_bytes_per_us));
 }
 
 }  // namespace meshift

@@ -41,8 +41,9 @@ class MeshPair {
   };
   Lacking Lacks(const Sharding& before, const Sharding& after) const;
 
-  // No crossing from `before` to `after` takes less time.
-  int64_t LeastNs(const Sharding& before, const Sharding& after, const Topology& topology) const;
+  // No crossing from `before`, cut into `pieces`, to `after` takes less time.
+  int64_t LeastNs(const Sharding& before, const Pieces& pieces, const Sharding& after,
+                  const Topology& topology) const;
 
  private:
   struct Shared {

@@ -115,7 +115,11 @@ class CrossPlanner {
 };
 
 absl::Status CrossPlanner::AddPairs(DType dtype) {
-  std::vector<const Half*> firsts;
+  struct First {
+    const Half* half;
+    Pieces pieces;
+  };
+  std::vector<First> firsts;
   absl::Status refusal;
   for (const Sharding& source : CrossSources(from_, dtype)) {
     if (LargestBytes(source, dtype) > max_bytes_) continue;
@@ -126,7 +130,7 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
     }
     if (!ordered_) ordered_ = (*half)->choice.ordered;
     if ((*half)->choice.ordered != *ordered_) continue;
-    firsts.push_back(half->get());
+    firsts.push_back({half->get(), Pieces(source)});
     halves_.push_back(*std::move(half));
   }
   if (firsts.empty()) return refusal;
@@ -140,9 +144,9 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
     if (Reduces((*half)->path)) continue;
     const Half* second = half->get();
     halves_.push_back(*std::move(half));
-    for (const Half* first : firsts) {
+    for (const auto& [first, pieces] : firsts) {
       const int64_t crossing_ns =
-          meshes_.LeastNs(first->problem.to(), second->problem.from(), options_.topology);
+          meshes_.LeastNs(first->problem.to(), pieces, second->problem.from(), options_.topology);
       const Cost halves = first->cost + second->cost;
       pairs_.push_back({first, second, SaturatingAdd(halves.ns, crossing_ns)});
     }

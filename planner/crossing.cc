@@ -212,6 +212,22 @@ void ForEachPieceIn(const std::vector<Axis>& axes, const Box& box, const Fn& fn)
 
 }  // namespace
 
+Pieces::Pieces(const Sharding& sharding) {
+  for (Axis& axis : AxesOf(sharding)) begins_.push_back(std::move(axis.begins));
+}
+
+int64_t Pieces::CountIn(const Box& box) const {
+  if (box.IsEmpty()) return 0;
+  int64_t count = 1;
+  for (size_t k = 0; k < begins_.size(); ++k) {
+    const auto at = [&](int64_t index) {
+      return std::upper_bound(begins_[k].begin(), begins_[k].end(), index) - begins_[k].begin();
+    };
+    count *= at(box.offset[k] + box.size[k] - 1) - at(box.offset[k]) + 1;
+  }
+  return count;
+}
+
 Crossing Crossing::Of(const Sharding& before, const Sharding& after, const Topology& topology) {
   Crossing crossing(before, after);
   std::vector<int64_t> receivers = after.mesh().Ranks();

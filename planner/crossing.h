@@ -38,6 +38,17 @@ struct CrossingMessage {
   friend bool operator==(const CrossingMessage&, const CrossingMessage&) = default;
 };
 
+// The pieces that a value is cut into: the distinct boxes that ranks hold.
+class Pieces {
+ public:
+  explicit Pieces(const Sharding& sharding);
+  // How many of them have an element in `box`.
+  int64_t CountIn(const Box& box) const;
+
+ private:
+  std::vector<std::vector<int64_t>> begins_;  // by tensor dim: where pieces begin, then its extent
+};
+
 class Crossing {
  public:
   // REQUIRES: equal shapes; `after` has no P. The value before has `before`'s dtype.

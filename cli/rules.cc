@@ -1,0 +1,77 @@
+#include "cli/rules.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/json.h"
+
+namespace meshift::cli {
+namespace {
+
+absl::Status CheckKeys(const Json& object, absl::Span<const std::string_view> known) {
+  for (const auto& [key, value] : object.items()) {
+    if (key == "comment" || std::find(known.begin(), known.end(), key) != known.end()) continue;
+    return InvalidArgument("key '{}' is not known ({})", key, fmt::join(known, ", "));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Rule> ReadRule(const Json& json) {
+  constexpr std::array<std::string_view, 3> kKeys = {"match", "from", "to"};
+  if (!json.is_object()) return InvalidArgument("{} is no object", JsonQuote(json));
+  MESHIFT_RETURN_IF_ERROR(CheckKeys(json, kKeys));
+  Rule rule;
+  for (const auto& [key, text] :
+       {std::pair{kKeys[0], &rule.match}, {kKeys[1], &rule.from}, {kKeys[2], &rule.to}}) {
+    MESHIFT_ASSIGN_OR_RETURN(const Json* value, JsonMember(json, key));
+    MESHIFT_ASSIGN_OR_RETURN(*text, JsonString(*value, key));
+  }
+  return rule;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Rule>> ParseRules(std::string_view text) {
+  MESHIFT_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  if (!json.is_object()) return InvalidArgument("rules are an object, not {}", JsonQuote(json));
+  constexpr std::array<std::string_view, 1> kKeys = {"rules"};
+  MESHIFT_RETURN_IF_ERROR(CheckKeys(json, kKeys));
+  MESHIFT_ASSIGN_OR_RETURN(const Json* list, JsonMember(json, "rules"));
+  if (!list->is_array() || list->empty()) {
+    return InvalidArgument("rules is {}; it must be a list of one rule at least", JsonQuote(*list));
+  }
+  std::vector<Rule> rules;
+  for (const Json& item : *list) {
+    absl::StatusOr<Rule> rule = ReadRule(item);
+    if (!rule.ok()) return Annotate(rule.status(), fmt::format("rule {}", rules.size()));
+    rules.push_back(*std::move(rule));
+  }
+  return rules;
+}
+
+absl::StatusOr<std::vector<Rule>> ReadRules(const std::string& path, Io& io) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, io));
+  absl::StatusOr<std::vector<Rule>> rules = ParseRules(text);
+  if (!rules.ok()) return BadFile(path, rules.status());
+  return rules;
+}
+
+absl::StatusOr<size_t> FindRule(const std::vector<Rule>& rules, const std::string& name) {
+  for (size_t i = 0; i < rules.size(); ++i) {
+    if (fnmatch(rules[i].match.c_str(), name.c_str(), /*flags=*/0) == 0) return i;
+  }
+  return InvalidArgument("none of the {} rules matches '{}'", rules.size(), name);
+}
+
+}  // namespace meshift::cli
