@@ -116,6 +116,120 @@ std::optional<Step> MakeCast(const Sharding& like, DType from, DType dtype) {
   return cast;
 }
 
+// A step names its mesh dims, so that it has none but those of its mesh.
+void DropUnknownDims(Step* step) {
+  const int dims = step->after.mesh().NumDims();
+  DimSet& set = step->mesh_dims;
+  set.erase(std::remove_if(set.begin(), set.end(), [&](int d) { return d >= dims; }), set.end());
+}
+
+// `sharding` on another mesh of as many dims; nullopt where it cannot be.
+std::optional<Sharding> MovedTo(const DeviceMesh& mesh, const Sharding& sharding) {
+  if (mesh.NumDims() != sharding.mesh().NumDims()) return std::nullopt;
+  auto moved = Sharding::Parse(sharding.tensor(), mesh, sharding.PlacementsText());
+  if (!moved.ok()) return std::nullopt;
+  return *std::move(moved);
+}
+
+// Puts all that is on mesh `m` of the plan on `mesh`, which has as many dims of the same sizes.
+bool ReplaceMesh(int m, const DeviceMesh& mesh, PlanFields* fields) {
+  const DeviceMesh old = fields->meshes[m];
+  std::vector<Sharding*> shardings = {&fields->from, &fields->to};
+  for (Step& step : fields->steps) shardings.push_back(&step.after);
+  for (Sharding* sharding : shardings) {
+    if (!(sharding->mesh() == old)) continue;
+    std::optional<Sharding> moved = MovedTo(mesh, *sharding);
+    if (!moved) return false;
+    *sharding = *std::move(moved);
+  }
+  fields->meshes[m] = mesh;
+  return true;
+}
+
+// Damages what says where a value is: kinds 25 .. 29.
+std::string MutateMeshes(int kind, std::mt19937_64& rng, PlanFields* fields) {
+  std::vector<Step>& steps = fields->steps;
+  const auto meshes = static_cast<int64_t>(fields->meshes.size());
+  const auto m = static_cast<int>(Random(rng, meshes));
+  if (kind == 25) {
+    if (Random(rng, 3) == 0) {
+      (Random(rng, 2) == 0 ? fields->from_mesh : fields->to_mesh) = m;
+      return "another mesh of source or target";
+    }
+    if (steps.empty()) return "";
+    Step& step = steps[Random(rng, static_cast<int64_t>(steps.size()))];
+    step.mesh = static_cast<int>(Random(rng, 3)) - (Random(rng, 8) == 0 ? 1 : 0);
+    return fmt::format("a step is on mesh {}", step.mesh);
+  }
+  if (kind == 26) {
+    constexpr std::array kTopologies = {"flat", "nvlink=2", "nvlink=3", "nvlink=2,rail=4", "x="};
+    fields->inputs.topology = kTopologies[Random(rng, kTopologies.size())];
+    return "topology " + fields->inputs.topology;
+  }
+  if (kind == 27) {
+    // The same ranks elsewhere, or other ones.
+    const DeviceMesh& old = fields->meshes[m];
+    std::vector<int64_t> ranks = old.Ranks();
+    const int64_t first = Random(rng, 3) == 0 ? 1 : 0;
+    for (int64_t& rank : ranks) rank += first;
+    for (size_t i = ranks.size(); i > 1; --i) {
+      std::swap(ranks[i - 1], ranks[Random(rng, static_cast<int64_t>(i))]);
+    }
+    const std::vector<DeviceMesh::Dim> dims(old.dims().begin(), old.dims().end());
+    const DeviceMesh mesh = DeviceMesh::Create(dims, ranks).value();
+    if (!ReplaceMesh(m, mesh, fields)) return "";
+    return fmt::format("mesh {} is {}", m, mesh.ToString());
+  }
+  if (steps.empty()) return "";
+  Step& step = steps[Random(rng, static_cast<int64_t>(steps.size()))];
+  if (kind == 28) {
+    std::optional<Sharding> moved = MovedTo(fields->meshes[m], step.after);
+    if (!moved) return "";
+    step.after = *std::move(moved);
+    return fmt::format("a step leaves the value on mesh {}", m);
+  }
+  // A step that leads to mesh m, or no longer does.
+  const bool relabels = Random(rng, 2) == 0;
+  step.mesh = m;
+  step.op = relabels ? StepOp::kRelabel : StepOp::kExchange;
+  step.mesh_dims.clear();
+  step.tensor_dims.clear();
+  step.reduce_op.reset();
+  step.reduce_order.reset();
+  step.divisor.reset();
+  step.accumulate_dtype.reset();
+  if (relabels) {
+    step.group_size.reset();
+    step.groups.reset();
+    step.sizes.reset();
+    step.wire_dtype.reset();
+    step.bytes_sent = 0;
+  }
+  fields->total.collectives = 0;
+  fields->total.bytes_sent = 0;
+  for (const Step& s : steps) {
+    fields->total.collectives += IsCollective(s.op) ? 1 : 0;
+    fields->total.bytes_sent += s.bytes_sent;
+  }
+  return fmt::format("a step is a {} to mesh {}", Name(step.op), m);
+}
+
+// Damages the blocks of reductions in order: kinds 30 and 31.
+std::string MutateBlocks(int kind, std::mt19937_64& rng, PlanFields* fields) {
+  const int64_t block = Random(rng, 5);
+  if (kind == 30) {
+    if (fields->steps.empty()) return "";
+    Step& step = fields->steps[Random(rng, static_cast<int64_t>(fields->steps.size()))];
+    step.reduce_block = block == 0 ? std::nullopt : std::optional(block);
+    return fmt::format("reduce_block = {}", block);
+  }
+  auto& options = fields->inputs.options;
+  const auto is_block = [](const auto& option) { return option.first == "reduce_block"; };
+  options.erase(std::remove_if(options.begin(), options.end(), is_block), options.end());
+  if (block > 0) options.emplace_back("reduce_block", fmt::format("{}", block));
+  return fmt::format("option reduce_block = {}", block);
+}
+
 // Damages the casts of a plan: kinds 21 .. 24.
 std::string MutateCasts(int kind, std::mt19937_64& rng, PlanFields* fields) {
   std::vector<Step>& steps = fields->steps;
@@ -192,6 +306,8 @@ std::string Mutate(int kind, std::mt19937_64& rng, PlanFields* fields) {
     default:
       break;
   }
+  if (kind >= 30) return MutateBlocks(kind, rng, fields);
+  if (kind >= 25) return MutateMeshes(kind, rng, fields);
   if (kind >= 21) return MutateCasts(kind, rng, fields);
   if (num_steps == 0) return "";
   const int64_t i = Random(rng, num_steps);
@@ -213,6 +329,8 @@ std::string Mutate(int kind, std::mt19937_64& rng, PlanFields* fields) {
       const Sharding after = step.after;
       step.after = steps[j].after;
       steps[j].after = after;
+      DropUnknownDims(&step);
+      DropUnknownDims(&steps[j]);
       return at + fmt::format("after swapped with {}", j);
     }
     case 8:

@@ -9,10 +9,10 @@ logs=${1:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)/bazel-testlogs}/tests
 output_of() {
   find -L "$logs/$1" -name test.log -exec cat {} + 2> /dev/null || true
 }
-for test in small_world dtype_world cast_world; do
+for test in small_world dtype_world cast_world cross_world; do
   output_of "${test}_test" | awk -v test="$test" '
   / cases in [0-9]+ ms: / {
-    kind = /^random/ ? test ", random" : /^rank 0/ ? test ", rank 0" : /^from/ ? test ", all dtypes" : test
+    kind = /^random/ ? test ", random" : /^rank 0/ ? test ", rank 0" : /^from|^sample/ ? test ", all dtypes" : test
     for (i = 1; i < NF; ++i) {
       if ($(i + 1) == "cases") cases[kind] += $i
       if ($(i + 1) == "ms:") ms[kind] += $i
@@ -32,5 +32,5 @@ for test in small_world dtype_world cast_world; do
 done
 for test in strided_test per_dim_test mutation_test peer_cases_test; do
   output_of "$test" |
-    grep -E '^(per-dim|((casts|f4e2m1|random), )?shard [0-9]+ of [0-9]+: |shard [0-9]+: [0-9]+ damaged|dtensor_counts|live_2x2)' || true
+    grep -E '^(per-dim|((casts|f4e2m1|random), )?shard [0-9]+ of [0-9]+: |((two meshes|ordered), )?shard [0-9]+: [0-9]+ damaged|dtensor_counts|live_2x2)' || true
 done

@@ -1,0 +1,65 @@
+// Every redistribution of a small world of two meshes, planned, proven and run
+// (testing/cross_world.h says which), a sample of it in all dtypes, and random ones of a larger.
+// All of it takes less than a minute of one core.
+#include "testing/cross_world.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "mesh/topology.h"
+#include "testing/small_world.h"
+#include "tests/world_tally.h"
+
+namespace meshift {
+namespace {
+
+constexpr int kNumShards = 8;  // as shard_count in BUILD; a test case per shard
+
+class CrossWorldTest : public testing::TestWithParam<int> {};
+
+TEST_P(CrossWorldTest, EveryCaseIsPlannedProvenAndRight) {
+  Runners runners;
+  WorldTally tally;
+  testkit::ForEachCrossCase(
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = testkit::TestFraction()},
+      [&](const Sharding& from, const Sharding& to) {
+        JudgeCase(from, to, {}, runners.For(from, to), &tally);
+      });
+  fmt::print("shard {} of {}: {}\n", GetParam(), kNumShards, tally.ToString());
+}
+
+// On links that make some ranks nearer than others.
+TEST_P(CrossWorldTest, TheSampleOfAllDTypesIsPlannedProvenAndRight) {
+  Runners runners;
+  WorldTally tally;
+  int64_t next = 0;
+  testkit::ForEachCrossSample(
+      {}, [](DType, ReduceOp) { return true; },
+      [&](const Sharding& from, const Sharding& to) {
+        const int64_t i = next++;
+        if (i % kNumShards != GetParam() || i / kNumShards % testkit::TestFraction() != 0) return;
+        const Topology topology = *Topology::Parse(i % 2 == 0 ? "nvlink=2" : "nvlink=2,rail=4");
+        JudgeCase(from, to, {.topology = topology}, runners.For(from, to), &tally);
+      });
+  fmt::print("sample, shard {} of {}: {}\n", GetParam(), kNumShards, tally.ToString());
+}
+
+// Size-1 dims, up to 4 mesh dims and 24 ranks a mesh in any order, tensors up to rank 5.
+TEST_P(CrossWorldTest, RandomCasesArePlannedProvenAndRight) {
+  constexpr uint64_t kCases = 20000;
+  Runners runners;
+  WorldTally tally;
+  for (uint64_t seed = GetParam(); seed < kCases; seed += kNumShards * testkit::TestFraction()) {
+    const testkit::RandomPair pair = testkit::RandomCrossCase(seed);
+    PlanRunner& runner = runners.For(pair.from, pair.to);
+    JudgeCase(pair.from, pair.to, {.topology = *Topology::Parse("nvlink=4")}, runner, &tally);
+  }
+  fmt::print("random, shard {} of {}: {}\n", GetParam(), kNumShards, tally.ToString());
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, CrossWorldTest, testing::Range(0, kNumShards));
+
+}  // namespace
+}  // namespace meshift
