@@ -155,9 +155,11 @@ std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOp
   for (size_t i = 0; i < plan.steps().size(); ++i) {
     const Step& step = plan.steps()[i];
     const StepRun& run = report.steps[i];
+    const std::string mesh = plan.meshes().size() == 1 ? "" : fmt::format(" on mesh {}", step.mesh);
     table.AddRow({fmt::format("{}", i), std::string(Name(step.op)), MeshDimsText(step),
-                  GroupText(step), step.after.PlacementsText(), fmt::format("{}", step.bytes_sent),
-                  fmt::format("{}", run.bytes_sent), TimeText(run.time_ns)});
+                  GroupText(step), step.after.PlacementsText() + mesh,
+                  fmt::format("{}", step.bytes_sent), fmt::format("{}", run.bytes_sent),
+                  TimeText(run.time_ns)});
   }
   const StepRun total = TotalOf(report);
   std::string text =

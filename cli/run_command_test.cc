@@ -194,6 +194,34 @@ TEST(Run, TakesAPlanThatWasPrinted) {
   EXPECT_EQ(Meshift({"run", "--plan", WriteFile("plan.txt", Meshift(args).out)}).code, 0);
 }
 
+// Rank 2 is in both meshes, rank 3 in the first only, ranks 5 and 9 in the second.
+TEST(Run, FromOneMeshToAnother) {
+  const Outcome outcome = Meshift(
+      Problem("a=2,b=2", "f32[10,6]", "P,S0", "S1", {"--to-mesh", "c=3@2,5,9", "--repeat", "2"}));
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(Line(outcome.out, "# mesh c"), "# mesh c=3@2,5,9 (3 ranks)");
+  EXPECT_EQ(Line(outcome.out, "1 ").substr(0, 56),
+            "1       exchange    -           1 x 6  S(1) on mesh 1   ");
+  EXPECT_EQ(
+      Line(outcome.out, "total").find("planned 200 bytes, counted 200 bytes") == std::string::npos,
+      false)
+      << outcome;
+  EXPECT_EQ(Line(outcome.out, "wrong"), "wrong 0");
+  EXPECT_EQ(Line(outcome.out, "bits over replicas"), "bits over replicas: equal");
+  EXPECT_EQ(outcome.out.find("bytes not as planned"), std::string::npos) << outcome;
+}
+
+TEST(Run, TakesAPrintedPlanFromOneMeshToAnother) {
+  Args plan = Problem("a=4", "bf16[7,5]", "S0", "R,S1",
+                      {"--to-mesh", "x=2,y=2@1,0,4,6", "--format", "json"});
+  plan[0] = "plan";
+  const Outcome printed = Meshift(plan);
+  ASSERT_EQ(printed.code, 0) << printed;
+  const Outcome outcome = Meshift({"run", "--plan", "-"}, printed.out);
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(Line(outcome.out, "wrong"), "wrong 0");
+}
+
 TEST(Run, AllParametersOfAModel) {
   const std::string model = WriteFile("model.json", R"({"model": "tiny", "dtype": "bf16",
     "parameters": [{"name": "a.w", "shape": [64, 32], "tp_dim": 0},

@@ -46,7 +46,7 @@ std::string NameOf(const std::string& stem, int64_t rank) {
   return "/" + stem + ".rank" + std::string(5 - digits.size(), '0') + digits + ".npy";
 }
 
-// A folder with the sources of `ranks`, made by `run --save`.
+// A folder with the sources of all ranks, made by `run --save`.
 std::string Saved(const Args& args) {
   const std::string folder = NewFolder();
   Args save = args;
@@ -118,6 +118,25 @@ std::string OneAndTwo() {
         << std::string(3, '\0');
   }
   return folder;
+}
+
+// A rank has a source file where it is in the first mesh, a target file where it is in the second.
+TEST(RunFiles, FromOneMeshToAnother) {
+  const Args args = RunArgs("a=2", "i32[4,3]", "S(0)", "S(1)", {"--to-mesh", "b=3@1,4,2"});
+  const std::string first = Saved(args);
+  const std::string second = NewFolder();
+  Args load = args;
+  load.insert(load.end(), {"--load", first, "--save", second});
+  const Outcome outcome = Meshift(load);
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  for (const int64_t rank : {0, 1}) {
+    EXPECT_EQ(ReadAll(second + NameOf("source", rank)), ReadAll(first + NameOf("source", rank)));
+  }
+  for (const int64_t rank : {1, 2, 4}) {
+    EXPECT_EQ(ReadAll(second + NameOf("target", rank)), ReadAll(first + NameOf("target", rank)));
+  }
+  EXPECT_FALSE(std::ifstream(first + NameOf("source", 2)).is_open());
+  EXPECT_FALSE(std::ifstream(first + NameOf("target", 0)).is_open());
 }
 
 TEST(RunFiles, TargetsAreMadeOfWhatWasLoaded) {
