@@ -38,6 +38,24 @@ int64_t LatencyNs(const Crossing& crossing, const Topology& topology) {
   return ns;
 }
 
+// Whether two ranks, one of each mesh, are in one domain of `level`.
+bool SharesDomain(const DeviceMesh& from, const DeviceMesh& to, const Topology& topology,
+                  int level) {
+  const auto domains = [&](const DeviceMesh& mesh) {
+    std::vector<int64_t> list = mesh.Ranks();
+    for (int64_t& rank : list) rank = topology.DomainOf(level, rank);
+    std::sort(list.begin(), list.end());
+    return list;
+  };
+  const std::vector<int64_t> a = domains(from);
+  const std::vector<int64_t> b = domains(to);
+  for (auto i = a.begin(), j = b.begin(); i != a.end() && j != b.end();) {
+    if (*i == *j) return true;
+    *i < *j ? ++i : ++j;
+  }
+  return false;
+}
+
 int64_t LeastHopNs(const Topology& topology) {
   int64_t least = topology.level(0).latency_ns;
   for (int level = 1; level < topology.NumLevels(); ++level) {
@@ -89,13 +107,14 @@ Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const 
   return traffic;
 }
 
-MeshPair::MeshPair(const DeviceMesh& from, const DeviceMesh& to)
-    : from_size_(from.NumRanks()), to_size_(to.NumRanks()) {
+MeshPair::MeshPair(const DeviceMesh& from, const DeviceMesh& to, const Topology& topology)
+    : topology_(topology), from_size_(from.NumRanks()), to_size_(to.NumRanks()) {
   for (int64_t position = 0; position < to_size_; ++position) {
     const std::optional<Coordinate> coordinate = from.CoordinateOf(to.RankAt(position));
     if (coordinate) shared_.push_back({*coordinate, to.CoordinateAt(position)});
   }
   union_size_ = from_size_ + to_size_ - static_cast<int64_t>(shared_.size());
+  while (level_ + 1 < topology.NumLevels() && !SharesDomain(from, to, topology, level_)) ++level_;
 }
 
 MeshPair::Lacking MeshPair::Lacks(const Sharding& before, const Sharding& after) const {
@@ -115,16 +134,15 @@ MeshPair::Lacking MeshPair::Lacks(const Sharding& before, const Sharding& after)
   return lacking;
 }
 
-int64_t MeshPair::LeastNs(const Sharding& before, const Pieces& pieces, const Sharding& after,
-                          const Topology& topology) const {
+int64_t MeshPair::LeastNs(const Sharding& before, const Pieces& pieces,
+                          const Sharding& after) const {
   const Lacking lacking = Lacks(before, after);
   if (lacking.total == 0) {
-    return CopyNs(topology, SaturatingBytes(before.dtype(), after.MaxLocalElements()));
+    return CopyNs(topology_, SaturatingBytes(before.dtype(), after.MaxLocalElements()));
   }
-  // Some rank sends the average at least.
-  const __int128 average = lacking.total / std::max(from_size_, to_size_);
-  const __int128 sent = lacking.total / from_size_;
-  const __int128 most = std::max({average, sent, static_cast<__int128>(lacking.worst)});
+  // Some rank sends, and some receives, the average at least.
+  const __int128 average = lacking.total / std::min(from_size_, to_size_);
+  const __int128 most = std::max(average, static_cast<__int128>(lacking.worst));
   const int64_t elements = most > INT64_MAX ? INT64_MAX : static_cast<int64_t>(most);
   // Some receivers' messages: of ceil chunks the first are the longest.
   int64_t messages = 1;
@@ -132,11 +150,11 @@ int64_t MeshPair::LeastNs(const Sharding& before, const Pieces& pieces, const Sh
     const Box box = after.BoxAt(after.mesh().CoordinateAt(position));
     messages = std::max(messages, pieces.CountIn(box) - 1);
   }
-  const TopologyConstants& constants = topology.constants();
-  return SaturatingAdd(constants.collective_latency_ns + LeastHopNs(topology) +
+  const TopologyConstants& constants = topology_.constants();
+  return SaturatingAdd(constants.collective_latency_ns + LeastHopNs(topology_) +
                            SaturatingMul(constants.message_latency_ns, messages),
                        MulDivCeil(SaturatingBytes(before.dtype(), elements), 1000,
-                                  topology.level(0).bandwidth_bytes_per_us));
+                                  topology_.level(level_).bandwidth_bytes_per_us));
 }
 
 }  // namespace meshift

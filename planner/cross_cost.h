@@ -28,7 +28,7 @@ Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const 
 // Two meshes and what their ranks have in common, for bounds.
 class MeshPair {
  public:
-  MeshPair(const DeviceMesh& from, const DeviceMesh& to);
+  MeshPair(const DeviceMesh& from, const DeviceMesh& to, const Topology& topology);
 
   int64_t union_size() const { return union_size_; }
   bool disjoint() const { return shared_.empty(); }
@@ -42,10 +42,10 @@ class MeshPair {
   Lacking Lacks(const Sharding& before, const Sharding& after) const;
 
   // No crossing from `before`, cut into `pieces`, to `after` takes less time.
-  int64_t LeastNs(const Sharding& before, const Pieces& pieces, const Sharding& after,
-                  const Topology& topology) const;
+  int64_t LeastNs(const Sharding& before, const Pieces& pieces, const Sharding& after) const;
 
  private:
+  const Topology& topology_;
   struct Shared {
     Coordinate from, to;
   };
@@ -53,6 +53,7 @@ class MeshPair {
   int64_t to_size_;
   int64_t union_size_;
   std::vector<Shared> shared_;  // ranks of both
+  int level_ = 0;               // the lowest that messages are between
 };
 
 }  // namespace meshift

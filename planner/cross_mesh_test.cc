@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mesh/device_mesh.h"
@@ -14,6 +15,7 @@
 #include "planner/plan_text.h"
 #include "planner/planner.h"
 #include "planner/rank_bytes.h"
+#include "planner/verifier.h"
 
 namespace meshift {
 namespace {
@@ -199,6 +201,12 @@ class Random {
   uint64_t state_;
 };
 
+Placement RaggedCut(int k, int64_t extent, int64_t n, Random& random) {
+  Placement::Sizes sizes(n, 0);
+  for (int64_t i = 0; i < extent; ++i) ++sizes[random.Below(n)];
+  return Placement::RaggedShard(k, std::move(sizes));
+}
+
 Sharding RandomSharding(const DeviceMesh& mesh, const TensorType& tensor, ReduceOp op,
                         Random& random) {
   std::vector<Placement> placements;
@@ -210,8 +218,13 @@ Sharding RandomSharding(const DeviceMesh& mesh, const TensorType& tensor, Reduce
       placements.push_back(Placement::Partial(op));
     } else if (kind < 4 && rank > 0) {
       const auto k = static_cast<int>(random.Below(rank));
-      placements.push_back(Placement::Shard(k));
-      cuts[k].insert(cuts[k].begin() + random.Below(static_cast<int64_t>(cuts[k].size()) + 1), d);
+      const int64_t first = !cuts[k].empty() && placements[cuts[k][0]].IsRagged() ? 1 : 0;
+      const auto places = static_cast<int64_t>(cuts[k].size()) + 1 - first;
+      const int64_t place = first + random.Below(places);
+      placements.push_back(place == 0 && random.Below(4) == 0
+                               ? RaggedCut(k, tensor.shape[k], mesh.dim(d).size, random)
+                               : Placement::Shard(k));
+      cuts[k].insert(cuts[k].begin() + place, d);
     } else {
       placements.push_back(Placement::Replicate());
     }
@@ -325,6 +338,9 @@ TEST(CrossMeshTest, RandomPairsArePlanned) {
     const absl::StatusOr<Plan> plan = MakePlan(from, to, options);
     ASSERT_TRUE(plan.ok()) << plan.status();
     ASSERT_NO_FATAL_FAILURE(Check(*plan, from, to)) << PlanToText(*plan);
+    const Verdict verdict = Verify(*plan);
+    ASSERT_TRUE(verdict.ok()) << verdict.fault->rule << ": " << verdict.fault->message << "\n"
+                              << PlanToText(*plan);
     // What is printed is read.
     ASSERT_EQ(PlanFromJson(PlanToJson(*plan)).value(), *plan);
     const absl::StatusOr<Plan> read = PlanFromText(PlanToText(*plan));

@@ -245,6 +245,13 @@ Crossing Crossing::Of(const Sharding& before, const Sharding& after, const Topol
   }
   std::vector<int32_t> from;  // indices in ranks_, by message
   std::vector<int32_t> to;
+  const Pieces pieces(before);
+  int64_t most = 0;
+  for (const int64_t receiver : receivers) most += pieces.CountIn(after.LocalBox(receiver));
+  most *= holders.contributions();
+  crossing.messages_.reserve(most);
+  from.reserve(most);
+  to.reserve(most);
   for (const int64_t receiver : receivers) {
     const Box box = after.LocalBox(receiver);
     if (box.IsEmpty()) continue;
