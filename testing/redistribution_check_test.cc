@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "base/status.h"
@@ -58,6 +60,41 @@ TEST(RedistributeAndCheck, DTypesShapesAndMeshesOfAnyKind) {
     EXPECT_TRUE(result->ok()) << text << " -> " << placements << ": " << result->ToString();
     EXPECT_EQ(result->bytes_counted, result->bytes_planned) << text;
   }
+}
+
+TEST(RedistributeAndCheck, FromOneMeshToAnother) {
+  for (const auto& [from_text, to_text] : {
+           std::pair{"f32[7,5] on a=2,b=3 as P,S(0)", "f32[7,5] on c=4@4-7 as S(1)"},
+           std::pair{"f32[8] on a=8 as S(0)",
+                     "f32[8] on b=2,c=4@5,1,0,7,2,3,4,6 as S(0)[1],S(0)[0]"},
+           std::pair{"bf16[6,2] on a=3 as P(avg)", "f32[6,2] on b=1@2 as R"},
+           std::pair{"i32[9] on a=4@1,9,5,3 as S(0){0,4,4,1}",
+                     "i32[9] on b=2,c=2@3-6 as P(min),S(0)"},
+           std::pair{"u8[0,4] on a=2 as S(0)", "u8[0,4] on b=2@2-3 as R"},
+       }) {
+    const Sharding from = Parsed(from_text);
+    const Sharding to = Parsed(to_text);
+    const auto result = RedistributeAndCheck({.from = from, .to = to, .seed = 7});
+    ASSERT_TRUE(result.ok()) << from_text << " -> " << to_text << ": " << result.status();
+    EXPECT_TRUE(result->ok()) << from_text << " -> " << to_text << ": " << result->ToString();
+    EXPECT_EQ(result->bytes_counted, result->bytes_planned) << from_text << " -> " << to_text;
+  }
+}
+
+// Ranks that would have to send what a relabel does not.
+TEST(RunAndCheck, RefusesARelabelThatLacksData) {
+  const Sharding from = Parsed("i32[6] on a=3 as S(0)");
+  const Sharding to = Parsed("i32[6] on b=3@2,0,1 as S(0)");
+  const Plan plan = *MakePlan(from, to);
+  const auto result = RunAndCheck(Damaged(plan, [](PlanFields& fields) {
+    Step& step = fields.steps[0];
+    step.op = StepOp::kRelabel;
+    step.group_size = step.groups = std::nullopt;
+    step.sizes = std::nullopt;
+    step.wire_dtype = std::nullopt;
+    step.bytes_sent = fields.total.bytes_sent = fields.total.collectives = 0;
+  }));
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument) << result.status();
 }
 
 // One collective per mesh dim sums twice, and says that it promises nothing.
