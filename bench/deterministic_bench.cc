@@ -6,8 +6,8 @@
 // Bytes are counted from the calls that each form makes (bench/traffic.h). The most that a
 // rank receives and sends, and the latter over 2 (n-1)/n of the tensor, what a ring sends. Of
 // domains of 8 ranks: the most that a rank sends inside its domain, and that a domain sends to
-// others, over the tensor's bytes; "blocked" adds in order inside each domain, then the domains'
-// sums in order.
+// others, over the tensor's bytes; "blocked" is the plan with a reduce_block of 8, which adds in
+// order inside each domain, then the domains' sums in order.
 //
 // Times are those of one call and the wait for it, in us: of some calls in a row, until all ranks
 // are through, the best of some rounds, the modes in turns. accumulate_in_f32 is on, so that the
@@ -34,11 +34,19 @@
 #include "comm/byte_count.h"
 #include "comm/deterministic.h"
 #include "comm/engine.h"
+#include "comm/lowering.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
+#include "comm/program.h"
 #include "comm/tensor_view.h"
 #include "comm/testing_noop_engine.h"
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
 #include "placement/dtype.h"
+#include "placement/sharding.h"
+#include "placement/tensor_type.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
 
 namespace meshift {
 namespace {
@@ -84,24 +92,46 @@ absl::StatusOr<Traffic> Count(int64_t ranks, Mode mode, DType dtype, int64_t byt
   return traffic;
 }
 
-// The same in blocks: slices are added inside each domain and then, by their owners, over domains.
-absl::StatusOr<Traffic> CountBlocked(int64_t ranks, int64_t bytes, Gather gather) {
+// What the redistribution of an all-reduce in blocks of a domain's ranks sends: from the programs
+// that run it.
+absl::StatusOr<Traffic> CountBlocked(int64_t ranks, DType dtype, int64_t bytes, Gather gather) {
+  MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, DeviceMesh::Create({{"a", ranks}}));
+  MESHIFT_ASSIGN_OR_RETURN(const TensorType tensor,
+                           TensorType::Create(dtype, {bytes / Bytes(dtype, 1)}));
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding from, Sharding::Parse(tensor, mesh, "P"));
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding to, from.WithPlacements("R"));
+  MESHIFT_ASSIGN_OR_RETURN(const Topology topology,
+                           Topology::Parse(fmt::format("nvlink={}", kDomain)));
+  MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakePlan(from, to,
+                                                     {.reproducibility = Reproducibility::kOrdered,
+                                                      .topology = topology,
+                                                      .reduce_block = kDomain}));
+  if (!plan.steps()[0].reduce_stages) {
+    return Internal("the plan of {} ranks is not in stages", ranks);
+  }
   Traffic traffic(ranks);
-  const int64_t slice = bytes / static_cast<int64_t>(sizeof(float)) / kDomain;
+  Stream stream;
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    NoopEngine engine(rank, ranks);
-    Stream stream;
-    std::vector<int64_t> inside;
-    std::vector<int64_t> owners;
-    for (int64_t i = 0; i < kDomain; ++i) inside.push_back(rank / kDomain * kDomain + i);
-    for (int64_t i = rank % kDomain; i < ranks; i += kDomain) owners.push_back(i);
-    TrafficCommunicator domain(inside, static_cast<int>(rank % kDomain), gather, &traffic);
-    TrafficCommunicator across(owners, static_cast<int>(rank / kDomain), gather, &traffic);
-    MESHIFT_RETURN_IF_ERROR(domain.AllToAll(nullptr, nullptr, slice, DType::kF32, stream));
-    const TensorView sum = Untouched(DType::kF32, slice);
-    MESHIFT_RETURN_IF_ERROR(
-        AllReduce(engine, across, Mode::kOrdered, sum, sum, UntouchedWorkspace(), stream));
-    MESHIFT_RETURN_IF_ERROR(domain.AllGather(nullptr, nullptr, slice, DType::kF32, stream));
+    MESHIFT_ASSIGN_OR_RETURN(const Program program, Lower(plan, rank));
+    for (const Instruction& instruction : program.instructions) {
+      if (instruction.group < 0) continue;
+      const std::vector<int64_t>& members = program.groups[instruction.group].ranks;
+      const auto member = std::find(members.begin(), members.end(), rank) - members.begin();
+      TrafficCommunicator group(members, static_cast<int>(member), gather, &traffic);
+      std::vector<PeerMessage> sends;
+      for (int i = 0; i < instruction.sends.size; ++i) {
+        const ProgramMessage& message = program.messages[instruction.sends.first + i];
+        sends.push_back({message.peer, nullptr, message.count});
+      }
+      if (instruction.kind == Instruction::Kind::kSendRecv) {
+        MESHIFT_RETURN_IF_ERROR(group.SendRecv(sends, {}, instruction.dtype, stream));
+      } else if (instruction.kind == Instruction::Kind::kAllGather) {
+        MESHIFT_RETURN_IF_ERROR(
+            group.AllGather(nullptr, nullptr, instruction.count, instruction.dtype, stream));
+      } else {
+        return Internal("{} is not counted", Name(instruction.kind));
+      }
+    }
   }
   return traffic;
 }
@@ -121,7 +151,7 @@ absl::Status PrintBytes() {
       }
     }
   }
-  constexpr int64_t kTensor = int64_t{1} << 20;
+  constexpr int64_t kTensor = kBytes.back();
   fmt::print("\nDomains of {}: bytes over the tensor's\n", kDomain);
   fmt::print(kLevelRow, "ranks", "form", "gather", "inside, per rank", "across, per domain");
   const auto row = [&](int64_t ranks, const char* form, const char* gather,
@@ -141,8 +171,12 @@ absl::Status PrintBytes() {
       MESHIFT_ASSIGN_OR_RETURN(const Traffic ordered,
                                Count(ranks, Mode::kOrdered, DType::kF32, kTensor, gather));
       row(ranks, "ordered", name, ordered);
-      MESHIFT_ASSIGN_OR_RETURN(const Traffic blocked, CountBlocked(ranks, kTensor, gather));
-      row(ranks, "blocked", name, blocked);
+      if (ranks == kDomain) continue;  // one block
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        MESHIFT_ASSIGN_OR_RETURN(const Traffic blocked,
+                                 CountBlocked(ranks, dtype, kTensor, gather));
+        row(ranks, dtype == DType::kF32 ? "blocked" : "of bf16", name, blocked);
+      }
     }
   }
   fmt::print("\n");

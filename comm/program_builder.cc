@@ -196,8 +196,9 @@ void ProgramBuilder::SetCounts(absl::Span<const int64_t> counts, Instruction* ca
   program_.counts.insert(program_.counts.end(), counts.begin(), counts.end());
 }
 
-void ProgramBuilder::AddSendRecv(const DimSet& mesh_dims, absl::Span<const ProgramMessage> sends,
-                                 absl::Span<const ProgramMessage> recvs) {
+Instruction& ProgramBuilder::AddSendRecv(const DimSet& mesh_dims,
+                                         absl::Span<const ProgramMessage> sends,
+                                         absl::Span<const ProgramMessage> recvs) {
   Instruction& call = Add(Kind::kSendRecv, in_.dtype);
   call.group = GroupOver(mesh_dims);
   std::vector<ProgramMessage>& messages = program_.messages;
@@ -205,6 +206,7 @@ void ProgramBuilder::AddSendRecv(const DimSet& mesh_dims, absl::Span<const Progr
   messages.insert(messages.end(), sends.begin(), sends.end());
   call.recvs = {static_cast<int32_t>(messages.size()), static_cast<int32_t>(recvs.size())};
   messages.insert(messages.end(), recvs.begin(), recvs.end());
+  return call;
 }
 
 int ProgramBuilder::GroupOver(const DimSet& mesh_dims) {

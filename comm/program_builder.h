@@ -82,8 +82,8 @@ class ProgramBuilder {
                        int64_t count);
   // Elements of each member's block, of the call added last.
   void SetCounts(absl::Span<const int64_t> counts, Instruction* call);
-  void AddSendRecv(const DimSet& mesh_dims, absl::Span<const ProgramMessage> sends,
-                   absl::Span<const ProgramMessage> recvs);
+  Instruction& AddSendRecv(const DimSet& mesh_dims, absl::Span<const ProgramMessage> sends,
+                           absl::Span<const ProgramMessage> recvs);
   // The index of this rank's group over `mesh_dims`, which is added where it is not there; without
   // ranks, where this one is not in the mesh.
   int GroupOver(const DimSet& mesh_dims);

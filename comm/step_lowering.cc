@@ -104,6 +104,9 @@ int64_t StepLowering::SelfOf(const Members& members) const {
 absl::Status StepLowering::LowerOp(const StepGeometry& g, const Sharding& before,
                                    const Step& step) {
   const bool is_ordered = step.reduce_order == ReduceOrder::kAscending;
+  if (is_ordered && step.reduce_stages) {
+    return step.op == StepOp::kAllReduce ? StagedAllReduce(g, step) : StagedReduceScatter(g, step);
+  }
   switch (step.op) {
     case StepOp::kAllReduce:
       return is_ordered ? OrderedAllReduce(g, step) : AllReduce(g, step);

@@ -55,6 +55,9 @@ class StepLowering {
   absl::Status OrderedReduceScatter(const StepGeometry& g, const Step& step);
   Instruction& ReduceBlocks(Location blocks, Location dst, int64_t count, int64_t num_blocks,
                             const Reduction& reduction);
+  // Inside the blocks of `Step::reduce_block`, then across them: staged_lowering.cc.
+  absl::Status StagedAllReduce(const StepGeometry& g, const Step& step);
+  absl::Status StagedReduceScatter(const StepGeometry& g, const Step& step);
   absl::Status AllGather(const StepGeometry& g, const Step& step);
   // Messages of exact size: exchange_lowering.cc.
   absl::Status Exchange(const StepGeometry& g, const Step& step);

@@ -70,6 +70,7 @@ Step MakeStep(const Problem& problem, const CostModel& model, int mesh, StepOp o
     step.reduce_op = averages ? ReduceOp::kAvg : reduce_op;
     step.reduce_order = model.ordered() ? ReduceOrder::kAscending : ReduceOrder::kAny;
     if (averages) step.divisor = divisor;
+    if (traffic.reduce_stages > 1) step.reduce_stages = traffic.reduce_stages;
     step.accumulate_dtype = AccumulateDType(*step.wire_dtype);
   }
   step.bytes_in = problem.MaxBytes(before);

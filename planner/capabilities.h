@@ -33,7 +33,8 @@ class EngineCapabilities {
   static EngineCapabilities Full(std::string name);
   // The in-process engine, which combines contributions element by element: kReduceScatter.
   static EngineCapabilities Local() { return Of("local"); }
-  // NCCL, whose ring combines an element in an order that depends on where it lies: kNone.
+  // NCCL, whose ring combines an element in an order that depends on where it lies: kNone. An
+  // engine that runs may know more of its environment (NcclEngine::Capabilities).
   static EngineCapabilities Nccl() { return Of("nccl"); }
   // Of an engine of this project (cli/engines.h), by its name: "mpi" is as "local".
   static EngineCapabilities Of(std::string name);
@@ -51,6 +52,9 @@ class EngineCapabilities {
   // they are exact in any order.
   bool min_max_exact = true;
   NativeInvariance native_invariance = NativeInvariance::kNone;
+  // What that rests on, or what is in its way, for plans' `why`: "rank 3: NCCL_ALGO is not set";
+  // equal on all ranks, as the rest. May be empty.
+  std::string native_why = "";
   const std::string& name() const { return name_; }
 
  private:

@@ -56,7 +56,9 @@ CostModel::CostModel(const Problem& problem, const Topology& topology, const Cos
       topology_(topology),
       ragged_(options.ragged),
       ordered_(options.ordered),
-      shapes_(size_t{1} << problem.num_dims()) {}
+      reduce_block_(options.reduce_block),
+      shapes_(size_t{1} << problem.num_dims()),
+      stages_(options.reduce_block > 0 ? shapes_.size() : 0) {}
 
 int64_t CostModel::GroupSize(DimMask dims) const {
   int64_t size = 1;
@@ -71,30 +73,38 @@ int64_t CostModel::NumGroups(DimMask dims) const {
 }
 
 const CostModel::GroupShape& CostModel::Shape(DimMask dims) const {
-  if (!shapes_[dims]) shapes_[dims] = MakeShape(dims);
+  if (!shapes_[dims]) shapes_[dims] = MakeShape(GroupsOver(dims));
   return *shapes_[dims];
 }
 
-CostModel::GroupShape CostModel::MakeShape(DimMask dims) const {
-  GroupShape shape;
-  shape.size = GroupSize(dims);
+CostModel::Parts CostModel::GroupsOver(DimMask dims) const {
+  Parts groups{.size = GroupSize(dims)};
   const DeviceMesh& mesh = problem_.mesh();
-  absl::InlinedVector<int, kMaxStateDims> mesh_dims;
-  for (int d = 0; d < problem_.num_dims(); ++d) {
-    if (Has(dims, d)) mesh_dims.push_back(problem_.mesh_dim(d));
+  if (topology_.NumLevels() > 1 && (mesh.NumRanks() <= kMaxListedRanks || !mesh.IsRowMajor())) {
+    absl::InlinedVector<int, kMaxStateDims> mesh_dims;
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (Has(dims, d)) mesh_dims.push_back(problem_.mesh_dim(d));
+    }
+    groups.ranks = mesh.Groups(mesh_dims);
+    return groups;
   }
-  std::vector<std::vector<int64_t>> groups;
-  const int levels = topology_.NumLevels();
-  if (levels > 1 && (mesh.NumRanks() <= kMaxListedRanks || !mesh.IsRowMajor())) {
-    groups = mesh.Groups(mesh_dims);
+  int64_t stride = 1;
+  for (int d = problem_.num_dims() - 1; d >= 0; --d) {
+    if (Has(dims, d)) groups.modes.push_back({problem_.size(d), stride});
+    stride *= problem_.size(d);
   }
-  int64_t inner = shape.size;  // members in a domain of the level below
-  for (int level = 1; level < levels; ++level) {
+  return groups;
+}
+
+CostModel::GroupShape CostModel::MakeShape(const Parts& parts) const {
+  GroupShape shape;
+  shape.size = parts.size;
+  for (int level = 1; level < topology_.NumLevels(); ++level) {
     const int64_t domain = topology_.level(level - 1).domain_size;
     int64_t fewest = shape.size;
     bool crosses = false;
-    if (!groups.empty()) {
-      for (const std::vector<int64_t>& ranks : groups) {
+    if (!parts.ranks.empty()) {
+      for (const std::vector<int64_t>& ranks : parts.ranks) {
         bool this_crosses = false;
         const int64_t sharing = FewestSharing(ranks, domain, &this_crosses);
         if (this_crosses) fewest = std::min(fewest, sharing);
@@ -103,24 +113,20 @@ CostModel::GroupShape CostModel::MakeShape(DimMask dims) const {
     } else {
       // Row-major: members whose rank differs by less than a domain share one, as far as strides
       // divide the domain; else at least one member is alone.
-      int64_t stride = 1;
       fewest = 1;
-      for (int d = problem_.num_dims() - 1; d >= 0; --d) {
-        if (Has(dims, d)) {
-          const int64_t fit = std::max<int64_t>(domain / stride, 1);
-          if (problem_.size(d) <= fit && domain % (stride * problem_.size(d)) == 0) {
-            fewest *= problem_.size(d);
-          } else {
-            crosses = true;
-            if (problem_.size(d) % fit == 0 && domain % stride == 0) fewest *= fit;
-          }
+      for (const auto& [size, stride] : parts.modes) {
+        const int64_t fit = std::max<int64_t>(domain / stride, 1);
+        if (size <= fit && domain % (stride * size) == 0) {
+          fewest *= size;
+        } else {
+          crosses = true;
+          if (size % fit == 0 && domain % stride == 0) fewest *= fit;
         }
-        stride *= problem_.size(d);
       }
     }
     shape.sharing.push_back(crosses ? fewest : 0);
     if (crosses) {
-      const int64_t domains = CeilDiv(inner, fewest);
+      const int64_t domains = CeilDiv(shape.size, fewest);
       shape.latency_ns += topology_.level(level).latency_ns * Log2Ceil(domains);
     }
   }
@@ -285,7 +291,10 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
   if (ordered_ && IsReduction(op)) {
     traffic.sizes = even ? StepSizes::kEven : StepSizes::kExact;
     MeasureOrdered(op, before, after, shape, &traffic);
-    return traffic;
+    const std::optional<Stages>& stages = StagesOf(dims);
+    if (!stages) return traffic;
+    const Traffic staged = MeasureStages(op, before, after, *stages, even);
+    return staged.est_ns < traffic.est_ns ? staged : traffic;
   }
   switch (op) {
     case StepOp::kAllReduce:

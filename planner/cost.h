@@ -34,6 +34,7 @@ struct Traffic {
   int64_t send_pack_bytes = 0;  // workspace for what is sent, and for what is received
   int64_t receive_pack_bytes = 0;
   std::optional<StepSizes> sizes;  // null for local steps
+  int64_t reduce_stages = 1;       // 2: of a reduction in blocks, by Step::reduce_stages
   int64_t est_ns = 0;
 };
 
@@ -41,8 +42,9 @@ struct CostOptions {
   // The sizes of gathers and scatters over ragged cuts, kPadded or kExact; none: whichever is
   // cheaper.
   std::optional<StepSizes> ragged = std::nullopt;
-  // Reductions are in ascending order of coordinates.
+  // Reductions are in ascending order of coordinates, and in blocks, if that is not 0.
   bool ordered = false;
+  int64_t reduce_block = 0;
 };
 
 // The least k with 2^k >= n. REQUIRES: n >= 1.
@@ -97,8 +99,29 @@ class CostModel {
     std::vector<int64_t> sharing;
     int64_t latency_ns = 0;  // one message to every member, along a tree
   };
+  // Ranks at a distance of each other, `size` of them.
+  struct Mode {
+    int64_t size = 1;
+    int64_t stride = 1;
+  };
+  // The parts that a partition of each group over some mesh dims has, alike in size.
+  struct Parts {
+    int64_t size = 1;
+    std::vector<std::vector<int64_t>> ranks = {};  // of each part; empty: see `modes`
+    std::vector<Mode> modes = {};                  // innermost first
+  };
+  // Blocks of consecutive coordinates, and those of one place in each block.
+  struct Stages {
+    GroupShape inside;
+    GroupShape across;
+  };
   const GroupShape& Shape(DimMask dims) const;
-  GroupShape MakeShape(DimMask dims) const;
+  // Of the stages of a reduction in blocks over `dims`; null where a block is all or one of its
+  // contributions, or blocks do not divide them.
+  const std::optional<Stages>& StagesOf(DimMask dims) const;
+  Parts GroupsOver(DimMask dims) const;
+  GroupShape MakeShape(const Parts& parts) const;
+  std::optional<Stages> MakeStages(DimMask dims) const;
   // Time for `bytes` sent by each member around a ring or a tree; `total` of a direct pattern of
   // `messages` messages, whose shares across the levels are the worst that the group allows.
   int64_t RingNs(const GroupShape& shape, int64_t bytes) const;
@@ -113,13 +136,17 @@ class CostModel {
   bool RanksAscend(absl::Span<const int> order, const CutLists& parent) const;
   void MeasureOrdered(StepOp op, const State& before, const State& after, const GroupShape& shape,
                       Traffic* traffic) const;
+  Traffic MeasureStages(StepOp op, const State& before, const State& after, const Stages& stages,
+                        bool even) const;
   void MeasureMessages(StepOp op, const State& before, const State& after, Traffic* traffic) const;
 
   const Problem& problem_;
   const Topology topology_;
   const std::optional<StepSizes> ragged_;
   const bool ordered_;
+  const int64_t reduce_block_;
   mutable std::vector<std::optional<GroupShape>> shapes_;  // by mask
+  mutable std::vector<std::optional<std::optional<Stages>>> stages_;
 };
 
 }  // namespace meshift

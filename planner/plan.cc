@@ -189,6 +189,10 @@ std::string Plan::CanonicalText() const {
       add(" block ");
       add_number(s.reduce_block);
     }
+    if (s.reduce_stages) {
+      add(" stages ");
+      add_number(s.reduce_stages);
+    }
     add(" divisor ");
     add_number(s.divisor);
     add(" sizes ");

@@ -71,6 +71,8 @@ struct Step {
   std::optional<ReduceOrder> reduce_order;
   // Ascending: so many consecutive coordinates are combined first. Null: one after another.
   std::optional<int64_t> reduce_block = std::nullopt;
+  // 2: inside each block first, of which only the result travels on. Null: all at once.
+  std::optional<int64_t> reduce_stages = std::nullopt;
   std::optional<int64_t> divisor;  // avg: the product of the avg dims of the step
   std::optional<StepSizes> sizes;  // null for local steps, as is wire_dtype
   std::optional<DType> wire_dtype;

@@ -55,6 +55,7 @@ Json StepToJson(const Step& step, DType before) {
                {"wire_dtype", NameOrNull(step.wire_dtype)},
                {"accumulate_dtype", NameOrNull(step.accumulate_dtype)}};
   if (step.reduce_block) json["reduce_block"] = *step.reduce_block;
+  if (step.reduce_stages) json["reduce_stages"] = *step.reduce_stages;
   if (step.after.dtype() != before) json["dtype"] = std::string(Name(step.after.dtype()));
   json["after"] = step.after.PlacementsText();
   json["bytes_in"] = step.bytes_in;
@@ -273,6 +274,9 @@ absl::StatusOr<Step> Reader::ReadStep(const Json& json) {
   MESHIFT_ASSIGN_OR_RETURN(step.divisor, OptionalInteger(json, "divisor"));
   if (json.contains("reduce_block")) {
     MESHIFT_ASSIGN_OR_RETURN(step.reduce_block, OptionalInteger(json, "reduce_block"));
+  }
+  if (json.contains("reduce_stages")) {
+    MESHIFT_ASSIGN_OR_RETURN(step.reduce_stages, OptionalInteger(json, "reduce_stages"));
   }
   MESHIFT_ASSIGN_OR_RETURN(step.reduce_op,
                            OptionalName<ReduceOp>(json, "reduce_op", "reduce_op", ParseReduceOp));

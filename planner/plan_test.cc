@@ -75,7 +75,7 @@ TEST(PlanIoTest, ReadsWhatItWrites) {
 Plan CastPlan() {
   PlanFields fields = PlanOf("a=2", "bf16[8]", "S(0)", "R").fields();
   const Sharding source = *fields.from.WithDType(DType::kF32);
-  Step cast{StepOp::kCast, 0,  {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
+  Step cast{StepOp::kCast, 0,  {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
             fields.from,   16, 8,  0,  10};
   fields.from = source;
   fields.steps.insert(fields.steps.begin(), cast);

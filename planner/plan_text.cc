@@ -50,15 +50,19 @@ std::string_view NameOrDash(const std::optional<T>& value) {
 // What has no column of its own: "sum bf16+f32 even dims=0".
 std::string HowText(const Step& step, DType before) {
   std::vector<std::string> parts;
-  if (step.reduce_op || step.reduce_order || step.reduce_block || step.divisor) {
+  if (step.reduce_op || step.reduce_order || step.reduce_block || step.reduce_stages ||
+      step.divisor) {
     std::string part(NameOrDash(step.reduce_op));
     if (step.divisor) part += fmt::format("/{}", *step.divisor);
     const std::optional<ReduceOrder> usual =
         step.reduce_op ? std::optional(ReduceOrder::kAny) : std::nullopt;
-    if (step.reduce_order != usual || step.reduce_block) {
+    if (step.reduce_order != usual || step.reduce_block || step.reduce_stages) {
       part += fmt::format(":{}", NameOrDash(step.reduce_order));
     }
-    if (step.reduce_block) part += fmt::format(":{}", *step.reduce_block);
+    if (step.reduce_block || step.reduce_stages) {
+      part += fmt::format(":{}", NumberOrDash(step.reduce_block));
+    }
+    if (step.reduce_stages) part += fmt::format(":{}", *step.reduce_stages);
     parts.push_back(std::move(part));
   }
   if (step.wire_dtype || step.accumulate_dtype) {

@@ -263,7 +263,15 @@ absl::Status Reader::ReadReduction(std::string_view token, Json* step) {
     if (const size_t block = order.find(':'); block != std::string_view::npos) {
       const std::string_view rest = rest_;
       rest_ = order.substr(block + 1);
-      MESHIFT_ASSIGN_OR_RETURN((*step)["reduce_block"], Integer());
+      if (rest_.substr(0, 2) == "-:") {
+        rest_.remove_prefix(1);
+      } else {
+        MESHIFT_ASSIGN_OR_RETURN((*step)["reduce_block"], Integer());
+      }
+      if (!rest_.empty()) {
+        MESHIFT_RETURN_IF_ERROR(Expect(":"));
+        MESHIFT_ASSIGN_OR_RETURN((*step)["reduce_stages"], Integer());
+      }
       if (!rest_.empty()) return Unexpected("the end of a block");
       rest_ = rest;
       order = order.substr(0, block);

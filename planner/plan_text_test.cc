@@ -14,7 +14,7 @@ namespace meshift {
 namespace {
 
 Step MakeStep(StepOp op, const Sharding& after) {
-  return {op, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, after};
+  return {op, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, after};
 }
 
 PlanFields SliceReduceGather() {
@@ -123,6 +123,15 @@ TEST(PlanText, OrderedInBlocks) {
       << plan.CanonicalText();
   EXPECT_NE(plan.fingerprint(), plain.fingerprint());
   ExpectReadsBack(plan);
+  reduce.reduce_stages = 2;
+  const Plan staged = Plan::Seal(fields);
+  EXPECT_NE(PlanToText(staged).find("  avg/4:ascending:2:2 f32 even\n"), std::string::npos)
+      << PlanToText(staged);
+  EXPECT_NE(staged.CanonicalText().find(" reduce avg ascending block 2 stages 2 divisor 4 "),
+            std::string::npos)
+      << staged.CanonicalText();
+  EXPECT_NE(staged.fingerprint(), plan.fingerprint());
+  ExpectReadsBack(staged);
   PlanFault fault;
   const absl::StatusOr<Plan> again = PlanFromJson(PlanToJson(plan), &fault);
   ASSERT_TRUE(again.ok()) << again.status();
@@ -171,6 +180,8 @@ TEST(PlanText, ReadsBackWhateverAPlanMaySay) {
   gather.reduce_order = ReduceOrder::kAscending;
   gather.reduce_block = INT64_MAX;
   slice.reduce_block = -1;
+  slice.reduce_stages = INT64_MIN;
+  gather.reduce_stages = 0;
   gather.tensor_dims = {0, 1};
   gather.bytes_in = (int64_t{1} << 60) + (int64_t{1} << 58);
   fields.total.collectives = 1;

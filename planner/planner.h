@@ -52,6 +52,7 @@ struct PlannerOptions {
   bool ordered_reductions = true;
   // k > 0: reductions in order combine the contributions of k consecutive coordinates first, then
   // what comes of these blocks, and round once; bits are a function of k and the contributions.
+  // Where that is cheaper, blocks are combined before anything leaves them (Step::reduce_stages).
   // Needs kOrdered. 0: no blocks.
   int64_t reduce_block = 0;
 };

@@ -134,6 +134,25 @@ int64_t BytesSent(const Plan& plan, int step_index, int64_t rank) {
   if (step.reduce_order == ReduceOrder::kAscending) {
     // What the other members own of its contribution, and its own part of the results to each.
     const int64_t elements = mine.NumElements();
+    if (step.reduce_stages) {
+      const int64_t block = *step.reduce_block;
+      const int64_t blocks = n / block;
+      const int64_t wide_item = Bytes(*step.accumulate_dtype, 1);
+      if (step.op == StepOp::kReduceScatter) {
+        const int64_t part = elements == 0 ? 0 : largest(after);  // in bytes
+        const int64_t wide = part / bytes(1) * wide_item;
+        return part * blocks * (block - 1) + wide * (blocks - 1);
+      }
+      int64_t index = 0;  // of this rank, by coordinates
+      for (int d : dims) index = index * mesh.dim(d).size + me[d];
+      const int64_t slice = CeilDiv(elements, n);
+      const int64_t column_begin = index % block * blocks * slice;
+      const int64_t column = std::clamp<int64_t>(elements - column_begin, 0, blocks * slice);
+      const int64_t part =
+          std::clamp<int64_t>(elements - column_begin - index / block * slice, 0, slice);
+      return bytes(elements - column + part * (blocks - 1) + column * (block - 1)) +
+             (column - part) * wide_item;
+    }
     if (step.op == StepOp::kReduceScatter) return bytes(elements - after.BoxAt(me).NumElements());
     int64_t place = 0;
     ForEachMember(mesh, dims, me, [&](const Coordinate& at) {

@@ -15,7 +15,7 @@
 namespace meshift {
 namespace {
 
-// Beyond this many ranks groups are not looked at one by one.
+// Beyond this many ranks groups are not looked at one by one: a closed form must do.
 constexpr int64_t kMaxListedRanks = 4096;
 
 bool IsReduced(const Problem& problem, int d) {
@@ -43,12 +43,40 @@ std::vector<int64_t> LieOf(const std::vector<int64_t>& ranks, const Topology& to
   return lie;
 }
 
+// A closed form for row-major meshes. A domain that consists of whole inner mesh dims and a factor
+// of the next one has a fixed place in the coordinates: members share it if those of their
+// coordinates that say which one it is are equal. One that is no longer than the least distance of
+// two members holds one of them at most. Of what is left it is not said whether groups lie alike.
+bool DomainsFit(const DeviceMesh& mesh, absl::Span<const int> mesh_dims, const Topology& topology) {
+  for (int level = 0; level + 1 < topology.NumLevels(); ++level) {
+    const int64_t domain = topology.level(level).domain_size;
+    if (domain >= mesh.NumRanks()) continue;
+    int64_t stride = 1;
+    bool fits = false;
+    int64_t distance = 0;
+    for (int d = mesh.NumDims() - 1; d >= 0; --d) {
+      const int64_t size = mesh.dim(d).size;
+      const bool grouped = std::find(mesh_dims.begin(), mesh_dims.end(), d) != mesh_dims.end();
+      if (grouped && distance == 0 && size > 1) distance = stride;
+      const bool ends_here = stride <= domain && domain < stride * size;
+      fits |= ends_here && domain % stride == 0 && size % (domain / stride) == 0;
+      stride *= size;
+    }
+    if (!fits && distance < domain) return false;
+  }
+  return true;
+}
+
+std::string InBrackets(const std::string& text) {
+  return text.empty() ? "" : fmt::format(" ({})", text);
+}
+
 // Why the engine's own reductions do not make every element alike; empty where they do.
 std::string WhyNotNative(const Problem& problem, const PlannerOptions& options) {
   const NativeInvariance native = options.engine.native_invariance;
   if (native == NativeInvariance::kNone) {
-    return fmt::format("engine {} promises nothing about where an element lies",
-                       options.engine.name());
+    return fmt::format("engine {} promises nothing about where an element lies{}",
+                       options.engine.name(), InBrackets(options.engine.native_why));
   }
   DimSet reduced;
   for (int d = 0; d < problem.num_dims(); ++d) {
@@ -74,9 +102,9 @@ bool GroupsLieAlike(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
   int64_t size = 1;
   for (const int d : mesh_dims) size *= mesh.dim(d).size;
   if (size == mesh.NumRanks()) return true;
-  if (mesh.IsRowMajor()) {
-    if (topology.NumLevels() == 1) return true;
-    if (mesh.NumRanks() > kMaxListedRanks) return false;
+  if (mesh.IsRowMajor() && topology.NumLevels() == 1) return true;
+  if (mesh.NumRanks() > kMaxListedRanks) {
+    return mesh.IsRowMajor() && DomainsFit(mesh, mesh_dims, topology);
   }
   std::optional<std::vector<int64_t>> first;
   for (const std::vector<int64_t>& ranks : mesh.Groups(mesh_dims)) {
@@ -91,7 +119,7 @@ bool GroupsLieAlike(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
 }
 
 CostOptions CostOptionsOf(const PlannerOptions& options, const ReductionChoice& choice) {
-  CostOptions cost{.ordered = choice.ordered};
+  CostOptions cost{.ordered = choice.ordered, .reduce_block = options.reduce_block};
   if (options.ragged_sizes == RaggedSizes::kMax) cost.ragged = StepSizes::kPadded;
   if (options.ragged_sizes == RaggedSizes::kSum) cost.ragged = StepSizes::kExact;
   return cost;
@@ -160,9 +188,9 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
     } else {
       choice.rules.scatters = options.engine.native_invariance == NativeInvariance::kReduceScatter;
       choice.why = fmt::format(
-          "engine {} reduces every element alike, in one step by groups that "
+          "engine {} reduces every element alike{}, in one step by groups that "
           "lie alike",
-          options.engine.name());
+          options.engine.name(), InBrackets(options.engine.native_why));
     }
   }
   if (choice.ordered) return choice;

@@ -41,8 +41,9 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
 CostOptions CostOptionsOf(const PlannerOptions& options, const ReductionChoice& choice);
 
 // Whether all groups over `mesh_dims` lie alike on the topology: members with equal coordinates
-// have equal numbers among their group's ranks, and share domains alike. Of large meshes that are
-// not flat false, for it takes O(ranks) to see.
+// have equal numbers among their group's ranks, and share domains alike. Of more than 4,096 ranks
+// only what a closed form shows: a row-major mesh, and domains of each level that consist of whole
+// inner mesh dims and a factor of the next one, or are no longer than the members are apart.
 bool GroupsLieAlike(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
                     const Topology& topology);
 

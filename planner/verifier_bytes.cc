@@ -111,10 +111,56 @@ Wide BytesButSmallest(const StepView& view) {
   return BytesOfElements(view.before.dtype, most * unchanged);
 }
 
+// In two stages. Of a member that owns `own` elements of the result, whose column, the members of
+// its place in all blocks, owns `column` of `whole`: what it sends inside its block and across.
+struct StageBytes {
+  Wide item;
+  Wide wide_item;  // of what comes of a block
+  Wide blocks;
+  Wide block;
+  Wide AllReduce(Wide whole, Wide column, Wide own) const {
+    const Wide scattered = (whole - column) * item + (column - own) * wide_item;
+    const Wide gathered = own * (blocks - 1) + column * (block - 1);
+    return scattered + gathered * item;
+  }
+  // All own as much as the largest.
+  Wide ReduceScatter(Wide own) const {
+    return own * blocks * (block - 1) * item + own * (blocks - 1) * wide_item;
+  }
+};
+
+void CountStaged(const StepView& view, StepBytes* bytes) {
+  const DType dtype = view.before.dtype;
+  const DType wide = *view.step.accumulate_dtype;
+  const Wide block = *view.step.reduce_block;
+  const Wide n = view.world.GroupSize(view.step.mesh_dims);
+  const StageBytes stages{BytesOfElements(dtype, 1), BytesOfElements(wide, 1), n / block, block};
+  const Wide kept = stages.item + (wide == dtype ? 0 : stages.wide_item);
+  if (view.step.op == StepOp::kReduceScatter) {
+    const Wide part = LargestLocal(view.world, view.after);
+    bytes->sent = stages.ReduceScatter(part);
+    bytes->to_send = n / block * (block - 1) * part * stages.item;
+    bytes->to_receive = n * part * kept;
+    return;
+  }
+  const Wide whole = LargestLocal(view.world, view.before);
+  const Wide slice = (whole + n - 1) / n;
+  const auto owned = [&](Wide from, Wide count) {
+    return std::max<Wide>(0, std::min(whole, from + count) - from);
+  };
+  // The first column is the longest; its first member owns most of it, its last one least.
+  const Wide column = owned(0, stages.blocks * slice);
+  bytes->sent =
+      std::max(stages.AllReduce(whole, column, owned(0, slice)),
+               stages.AllReduce(whole, column, owned((stages.blocks - 1) * slice, slice)));
+  bytes->to_receive = n * slice * kept;
+}
+
 // In order: every member gets its part of all contributions, and an all_reduce spreads the results.
 // The member with the largest part sends most of an all_reduce, the one with the smallest most of a
 // reduce_scatter.
 void CountOrdered(const StepView& view, StepBytes* bytes) {
+  if (view.step.reduce_stages) return CountStaged(view, bytes);
   const Wide n = view.world.GroupSize(view.step.mesh_dims);
   if (view.step.op == StepOp::kAllReduce) {
     const Wide whole = LargestLocal(view.world, view.before);

@@ -337,6 +337,10 @@ Result CheckCrossingFields(const StepView& view) {
     return Break("reduce_order", "reduce_order is {}; {} reduces nothing", Name(*step.reduce_order),
                  Name(step.op));
   }
+  if (step.reduce_stages) {
+    return Break("reduce_stages", "reduce_stages is {}; {} reduces nothing", *step.reduce_stages,
+                 Name(step.op));
+  }
   if (step.reduce_block) {
     return Break("reduce_block", "reduce_block is {}; {} is not in ascending order",
                  *step.reduce_block, Name(step.op));

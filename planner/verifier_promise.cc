@@ -15,7 +15,7 @@
 namespace meshift::verifier_internal {
 namespace {
 
-// Groups of larger meshes with domains are not compared.
+// Groups of larger meshes with domains are not compared one by one.
 constexpr int64_t kMaxCompared = 4096;
 
 using Result = std::optional<PlanFault>;
@@ -148,7 +148,7 @@ class PromiseRules {
     const int64_t members = world.GroupSize(mesh_dims);
     if (members == world.mesh.NumRanks()) return true;
     if (world.mesh.IsRowMajor() && topology.NumLevels() == 1) return true;
-    if (world.mesh.NumRanks() > kMaxCompared) return false;
+    if (world.mesh.NumRanks() > kMaxCompared) return DomainsAreDigits(world, mesh_dims, topology);
     Cuts all;
     Cuts inside(mesh_dims.begin(), mesh_dims.end());
     Cuts others;
@@ -176,6 +176,25 @@ class PromiseRules {
         }
       }
     } while (groups.Next());
+    return true;
+  }
+
+  // Of a large row-major mesh: whether on each level the domain of a rank is some of the digits of
+  // its coordinates, so that those of the group alone say who shares it; or the members of a group
+  // are so far apart that nobody does.
+  static bool DomainsAreDigits(const World& world, absl::Span<const int> mesh_dims,
+                               const Topology& topology) {
+    if (!world.mesh.IsRowMajor()) return false;
+    const auto dims = static_cast<int>(world.sizes.size());
+    int64_t apart = 1;
+    for (int d = dims - 1; d >= 0 && !Contains(mesh_dims, d); --d) apart *= world.sizes[d];
+    for (int level = 0; level + 1 < topology.NumLevels(); ++level) {
+      int64_t left = topology.level(level).domain_size;
+      if (left >= world.mesh.NumRanks() || left <= apart) continue;
+      int d = dims - 1;
+      while (left % world.sizes[d] == 0) left /= world.sizes[d--];
+      if (world.sizes[d] % left != 0) return false;
+    }
     return true;
   }
 

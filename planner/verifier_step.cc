@@ -167,6 +167,15 @@ Result CheckReduction(const StepView& view) {
     return Break("reduce_block", "reduce_block is {}; {} is not in ascending order",
                  *step.reduce_block, Name(step.op));
   }
+  if (step.reduce_stages) {
+    // Whole blocks, more than one of them, of more than one contribution each.
+    const int64_t block = step.reduce_block.value_or(0);
+    const int64_t size = view.world.GroupSize(step.mesh_dims);
+    if (block <= 1 || block >= size || size % block != 0 || *step.reduce_stages != 2) {
+      return Break("reduce_stages", "reduce_stages is {}; reduce_block is {} in groups of {}",
+                   *step.reduce_stages, block, size);
+    }
+  }
   if (IsReduction(step.op) && !op) {
     return Break("reduce_op", "reduce_op is null; {} reduces", Name(step.op));
   }
@@ -178,12 +187,14 @@ Result CheckSizes(const StepView& view) {
   const Step& step = view.step;
   std::optional<StepSizes> right;
   if (IsCollective(step.op)) {
-    const bool pads =
-        (step.op == StepOp::kReduceScatter && step.reduce_order != ReduceOrder::kAscending) ||
-        step.op == StepOp::kAllGather;
+    const bool pads = (step.op == StepOp::kReduceScatter &&
+                       (step.reduce_order != ReduceOrder::kAscending || step.reduce_stages)) ||
+                      step.op == StepOp::kAllGather;
     right = IsEven(view) ? StepSizes::kEven : pads ? StepSizes::kPadded : StepSizes::kExact;
     // Blocks may also be as long as their boxes.
-    if (right == StepSizes::kPadded && step.sizes == StepSizes::kExact) return std::nullopt;
+    if (right == StepSizes::kPadded && step.sizes == StepSizes::kExact && !step.reduce_stages) {
+      return std::nullopt;
+    }
   }
   return ExpectName("sizes", "sizes", step.sizes, right);
 }

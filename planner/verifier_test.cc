@@ -459,6 +459,48 @@ TEST(VerifierTest, Promises) {
   EXPECT_EQ(Judge(plan), "");
 }
 
+// In blocks of 2 of 4 ranks, in stages. An all_reduce of 6 elements has slices of 2, 2 and 2,
+// columns of 4 and 2: who owns 2 of the first column sends the other column, 2 of its own as f32,
+// its 2 sums once, and all 4 once.
+TEST(VerifierTest, ReductionsInStages) {
+  PlanFields plan = MakeFields(
+      {"a=2,b=2", "bf16[6]", "P,P", "R,R", {{kAllReduce, "a,b", "R,R", 12, 12, 24}}, 48});
+  plan.kept = Reproducibility::kOrdered;
+  plan.inputs.options = {{"reduce_block", "2"}};
+  Step& reduce = plan.steps[0];
+  reduce.reduce_order = ReduceOrder::kAscending;
+  reduce.reduce_block = 2;
+  reduce.reduce_stages = 2;
+  EXPECT_EQ(Judge(plan), "");
+  reduce.bytes_sent = 20;
+  EXPECT_EQ(Judge(plan), "0 bytes: bytes_sent is 20; it should be 24");
+  reduce.bytes_sent = 24;
+  reduce.reduce_stages = 3;
+  EXPECT_EQ(Judge(plan), "0 reduce_stages: reduce_stages is 3; reduce_block is 2 in groups of 4");
+  reduce.reduce_stages = 2;
+  for (const int64_t block : {1, 3, 4}) {
+    plan.inputs.options = {{"reduce_block", std::to_string(block)}};
+    reduce.reduce_block = block;
+    EXPECT_EQ(Judge(plan), "0 reduce_stages: reduce_stages is 2; reduce_block is " +
+                               std::to_string(block) + " in groups of 4");
+  }
+  reduce.reduce_block.reset();
+  EXPECT_EQ(Judge(plan), "0 reduce_stages: reduce_stages is 2; reduce_block is 0 in groups of 4");
+
+  // All pieces of 5 are sent as 2: two of them inside the block, one across.
+  plan = MakeFields({"a=4", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 24}}, 48});
+  plan.kept = Reproducibility::kOrdered;
+  plan.inputs.options = {{"reduce_block", "2"}};
+  Step& scatter = plan.steps[0];
+  scatter.reduce_order = ReduceOrder::kAscending;
+  scatter.reduce_block = 2;
+  scatter.reduce_stages = 2;
+  scatter.sizes = StepSizes::kPadded;
+  EXPECT_EQ(Judge(plan), "");
+  scatter.sizes = StepSizes::kExact;
+  EXPECT_EQ(Judge(plan), "0 sizes: sizes is exact; it should be padded");
+}
+
 // In order, 6 elements among 4 ranks: slices of 2, 2, 2 and none, so that who owns 2 sends 4 of its
 // contribution and its 2 sums thrice; blocks of 4 x 2 elements arrive.
 TEST(VerifierTest, OrderedReductions) {

@@ -77,6 +77,19 @@ int64_t ElementOf(const Shape& shape, const Box& box, int64_t k) {
 
 }  // namespace
 
+Topology DearMessages(int64_t domain) {
+  const TopologyConstants usual;
+  return Topology::Create({{"near", domain, 100'000, 1000}, {"far", 0, 50'000, 1000}},
+                          {.message_latency_ns = 1000 * usual.collective_latency_ns})
+      .value();
+}
+
+Topology DearCrossings(int64_t domain) {
+  return Topology::Create({{"near", domain, 100'000, 0}, {"far", 0, 1, 0}},
+                          {.collective_latency_ns = 0, .message_latency_ns = 0})
+      .value();
+}
+
 std::vector<std::vector<int64_t>> Factorings(int64_t n) {
   std::vector<std::vector<int64_t>> all = {{n}};
   for (int64_t a = 2; a < n; ++a) {

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "mesh/topology.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
@@ -78,6 +79,12 @@ class OrderedCase {
   Shape shape_;
   std::vector<Bits> expected_;  // by element
 };
+
+// Topologies on which reductions in blocks go in stages: those on which a message costs so much
+// that the fewer the better, and those with so little between domains that whatever can be combined
+// inside is; there an all_reduce is more often one than a scatter and a gather.
+Topology DearMessages(int64_t domain);
+Topology DearCrossings(int64_t domain);
 
 // All ways to write n as a product of one to three factors of two or more, in order.
 std::vector<std::vector<int64_t>> Factorings(int64_t n);

@@ -17,6 +17,12 @@
 namespace meshift {
 namespace {
 
+// Blocks are to go in stages.
+Topology TopologyOf(const OrderedCase& c) {
+  if (c.reduce_block() == 0) return Topology::Flat();
+  return static_cast<int>(c.dtype()) % 2 == 0 ? DearCrossings(c.reduce_block()) : DearMessages(4);
+}
+
 absl::Status CheckProblem(Engine* engine, const OrderedCase& c, const OrderedProblem& problem,
                           Reproducibility promise) {
   const int64_t rank = engine->rank();
@@ -40,6 +46,7 @@ absl::Status CheckProblem(Engine* engine, const OrderedCase& c, const OrderedPro
   MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute,
                            Redistributor::Create(problem.from.mesh(), engine,
                                                  {.reproducibility = promise,
+                                                  .topology = TopologyOf(c),
                                                   .reduce_block = c.reduce_block(),
                                                   .agreement = Agreement::kOff}));
   MESHIFT_ASSIGN_OR_RETURN(

@@ -16,8 +16,12 @@
 #include "comm/local/local_world.h"
 #include "comm/local/reduction_order.h"
 #include "comm/local_run.h"
+#include "comm/lowering.h"
+#include "comm/program_bytes.h"
+#include "comm/program_check.h"
 #include "mesh/topology.h"
 #include "planner/planner.h"
+#include "planner/rank_bytes.h"
 #include "planner/verifier.h"
 #include "testing/plan_runner.h"
 #include "testing/small_world.h"
@@ -45,6 +49,23 @@ struct Tensors {
   std::vector<void*> addresses;
 };
 
+// Every rank's program stays within its memory, and sends what the plan says it does.
+void CheckPrograms(const Plan& plan) {
+  const DeviceMesh& mesh = plan.from().mesh();
+  for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+    const int64_t rank = mesh.RankAt(p);
+    const absl::StatusOr<Program> program = Lower(plan, rank);
+    ASSERT_TRUE(program.ok()) << program.status();
+    ASSERT_EQ(CheckProgram(*program), "") << program->ToString();
+    const std::vector<int64_t> bytes = ProgramBytes(*program);
+    for (size_t i = 0; i < plan.steps().size(); ++i) {
+      EXPECT_EQ(BytesSent(plan, static_cast<int>(i), rank), bytes[i])
+          << "rank " << rank << ": " << plan.from().ToString() << ": "
+          << plan.steps()[i].ToString();
+    }
+  }
+}
+
 class OrderedTest : public ::testing::TestWithParam<int> {
  protected:
   LocalWorld& WorldOf(int64_t ranks) {
@@ -52,6 +73,38 @@ class OrderedTest : public ::testing::TestWithParam<int> {
     if (world == nullptr) world = LocalWorld::Create({.num_ranks = ranks}).value();
     return *world;
   }
+  // Runs the plan where the engine itself adds in other orders; how often.
+  int64_t Judge(const OrderedCase& c, const OrderedProblem& problem, const Plan& plan,
+                int64_t domain) {
+    int64_t runs = 0;
+    [&] {  // assertions leave it
+      LocalWorld& world = WorldOf(c.ranks());
+      Tensors sources(problem.from);
+      for (size_t p = 0; p < sources.memory.size(); ++p) {
+        c.Fill(problem.from, static_cast<int64_t>(p), absl::MakeSpan(sources.memory[p]));
+      }
+      for (const ReductionOrder order : {ReductionOrder::kTopology, ReductionOrder::kAdversarial}) {
+        world.SetReductionOrder(order, domain);
+        auto runner = LocalRunner::Create(&world, problem.from.mesh(), {.verify_plans = false});
+        ASSERT_TRUE(runner.ok()) << runner.status();
+        Tensors targets(problem.to);
+        const absl::StatusOr<LocalRun> run =
+            (*runner)->Run(plan, sources.addresses, targets.addresses);
+        ASSERT_TRUE(run.ok()) << c.ToString() << ": " << run.status();
+        ++runs;
+        for (size_t i = 0; i < plan.steps().size(); ++i) {
+          EXPECT_EQ(run->steps[i].bytes_sent, plan.steps()[i].bytes_sent)
+              << c.ToString() << ": " << plan.steps()[i].ToString();
+        }
+        for (size_t p = 0; p < targets.memory.size(); ++p) {
+          ASSERT_EQ(c.FindWrong(problem.to, static_cast<int64_t>(p), targets.memory[p]), "")
+              << problem.from.ToString() << " -> " << problem.to.ToString();
+        }
+      }
+    }();
+    return runs;
+  }
+
   std::map<int64_t, std::unique_ptr<LocalWorld>> worlds_;
 };
 
@@ -60,17 +113,22 @@ TEST_P(OrderedTest, BitsAreThoseOfAPlainLoop) {
   int64_t runs = 0;
   int64_t rounding = 0;
   int64_t blocked = 0;
+  int64_t staged_reduces = 0;  // plans
+  int64_t staged_scatters = 0;
   for (int64_t seed = GetParam(); seed < kCases; seed += kShards * testkit::TestFraction()) {
     const OrderedCase c(static_cast<uint64_t>(seed), {.blocks = cases % 3 == 2, .shuffle = true});
     ++cases;
     blocked += c.reduce_block() > 0 && !IsExact(c.op(), c.dtype()) ? 1 : 0;
     rounding += IsExact(c.op(), c.dtype()) ? 0 : 1;
-    LocalWorld& world = WorldOf(c.ranks());
     for (const OrderedProblem& problem : c.Problems()) {
       // Domains that the groups do not fill evenly.
+      const int64_t block = c.reduce_block();
       const Topology topology =
-          seed % 2 == 0 ? Topology::Flat()
-                        : Topology::Parse(fmt::format("nvlink={}", 2 + seed % 7)).value();
+          block > 0 && c.contributions() <= 16 && seed / 4 % 4 < 3
+              ? DearCrossings(block * c.ranks() / c.contributions())
+          : block > 0     ? DearMessages(2 + seed % 7)
+          : seed % 2 == 0 ? Topology::Flat()
+                          : Topology::Parse(fmt::format("nvlink={}", 2 + seed % 7)).value();
       const absl::StatusOr<Plan> plan = MakePlan(problem.from, problem.to,
                                                  {.reproducibility = Reproducibility::kOrdered,
                                                   .topology = topology,
@@ -81,36 +139,52 @@ TEST_P(OrderedTest, BitsAreThoseOfAPlainLoop) {
       ASSERT_TRUE(verdict.ok()) << c.ToString() << ": " << problem.from.ToString() << " -> "
                                 << problem.to.ToString() << ": " << verdict.fault->rule << ": "
                                 << verdict.fault->message;
-      Tensors sources(problem.from);
-      for (size_t p = 0; p < sources.memory.size(); ++p) {
-        c.Fill(problem.from, static_cast<int64_t>(p), absl::MakeSpan(sources.memory[p]));
+      for (const Step& step : plan->steps()) {
+        if (!step.reduce_stages) continue;
+        ++(step.op == StepOp::kAllReduce ? staged_reduces : staged_scatters);
+        CheckPrograms(*plan);
       }
-      for (const ReductionOrder order : {ReductionOrder::kTopology, ReductionOrder::kAdversarial}) {
-        world.SetReductionOrder(order, 2 + seed % 7);
-        auto runner = LocalRunner::Create(&world, problem.from.mesh(), {.verify_plans = false});
-        ASSERT_TRUE(runner.ok()) << runner.status();
-        Tensors targets(problem.to);
-        const absl::StatusOr<LocalRun> run =
-            (*runner)->Run(*plan, sources.addresses, targets.addresses);
-        ASSERT_TRUE(run.ok()) << c.ToString() << ": " << run.status();
-        ++runs;
-        for (size_t i = 0; i < plan->steps().size(); ++i) {
-          EXPECT_EQ(run->steps[i].bytes_sent, plan->steps()[i].bytes_sent)
-              << c.ToString() << ": " << plan->steps()[i].ToString();
-        }
-        for (size_t p = 0; p < targets.memory.size(); ++p) {
-          ASSERT_EQ(c.FindWrong(problem.to, static_cast<int64_t>(p), targets.memory[p]), "")
-              << problem.from.ToString() << " -> " << problem.to.ToString();
-        }
-      }
+      runs += Judge(c, problem, *plan, 2 + seed % 7);
+      if (HasFatalFailure()) return;
     }
   }
   fmt::print(
-      "ordered: {} cases, {} of them depend on the order, {} of these in blocks, {} runs, 0 "
-      "wrong\n",
-      cases, rounding, blocked, runs);
+      "ordered: {} cases, {} of them depend on the order, {} of these in blocks ({} all_reduces "
+      "and {} reduce_scatters in stages), {} runs, 0 wrong\n",
+      cases, rounding, blocked, staged_reduces, staged_scatters, runs);
   EXPECT_GT(rounding, blocked);
   EXPECT_TRUE(testkit::TestFraction() > 1 || blocked > 20) << blocked;
+  EXPECT_TRUE(testkit::TestFraction() > 1 || staged_scatters > 5) << staged_scatters;
+}
+
+// Of many cases those whose plan has one.
+TEST_P(OrderedTest, AllReducesInStages) {
+  int64_t plans = 0;
+  for (int64_t seed = GetParam(); seed < 1600; seed += kShards * testkit::TestFraction()) {
+    const OrderedCase c(static_cast<uint64_t>(seed + 20000), {.blocks = true});
+    const int64_t block = c.reduce_block();
+    if (c.contributions() > 16 || c.contributions() % block != 0) continue;
+    for (const OrderedProblem& problem : c.Problems()) {
+      const absl::StatusOr<Plan> plan =
+          MakePlan(problem.from, problem.to,
+                   {.reproducibility = Reproducibility::kOrdered,
+                    .topology = DearCrossings(block * c.ranks() / c.contributions()),
+                    .reduce_block = block});
+      ASSERT_TRUE(plan.ok()) << c.ToString() << ": " << plan.status();
+      const bool wanted =
+          std::any_of(plan->steps().begin(), plan->steps().end(),
+                      [](const Step& s) { return s.op == StepOp::kAllReduce && s.reduce_stages; });
+      if (!wanted) continue;
+      ++plans;
+      const Verdict verdict = Verify(*plan);
+      ASSERT_TRUE(verdict.ok()) << c.ToString() << ": " << verdict.fault->message;
+      CheckPrograms(*plan);
+      Judge(c, problem, *plan, 3);
+      if (HasFatalFailure()) return;
+    }
+  }
+  fmt::print("in stages: {} all_reduces, 0 wrong\n", plans);
+  EXPECT_TRUE(testkit::TestFraction() > 1 || plans > 3) << plans;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, OrderedTest, ::testing::Range(0, kShards));

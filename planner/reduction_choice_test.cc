@@ -1,0 +1,97 @@
+#include "planner/reduction_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
+#include "planner/verifier.h"
+
+namespace meshift {
+namespace {
+
+// By comparing every group with the first one.
+bool LieAlike(const DeviceMesh& mesh, const std::vector<int>& dims, const Topology& topology) {
+  const std::vector<std::vector<int64_t>> groups = mesh.Groups(dims);
+  for (const std::vector<int64_t>& group : groups) {
+    for (size_t a = 0; a < group.size(); ++a) {
+      for (size_t b = 0; b < a; ++b) {
+        if (topology.LevelBetween(group[a], group[b]) !=
+            topology.LevelBetween(groups[0][a], groups[0][b])) {
+          return false;
+        }
+      }
+    }
+  }
+  return true;
+}
+
+TEST(GroupsLieAlikeTest, OfLargeMeshesByAClosedForm) {
+  const struct {
+    std::string mesh;
+    std::vector<int> dims;
+    std::string topology;
+    bool shown;
+  } cases[] = {
+      {"a=512,b=16", {1}, "nvlink=8", true},               // two domains each
+      {"a=512,b=16", {1}, "nvlink=8,rack=64", true},       // and one rack
+      {"a=512,b=16", {0}, "nvlink=8", true},               // one member in a domain
+      {"a=1024,b=5", {0}, "nvlink=4", true},               // likewise, though 4 and 5 do not fit
+      {"a=1024,b=5", {1}, "nvlink=8", false},              // groups of 5 on domains of 8
+      {"a=1024,b=5", {0}, "nvlink=8", false},              // some members are neighbours
+      {"a=1024,b=5", {1}, "nvlink=40", true},              // eight groups in one
+      {"a=16,b=64,c=6", {1}, "nvlink=12", true},           // pairs of neighbours
+      {"a=16,b=64,c=6", {2}, "nvlink=12", true},           //
+      {"a=16,b=64,c=6", {0, 2}, "nvlink=12", true},        //
+      {"a=16,b=64,c=6", {1}, "nvlink=9", false},           //
+      {"a=16,b=64,c=6", {1}, "nvlink=12,rack=36", false},  // 36 is no factor of 64
+      {"a=16,b=64,c=6", {0}, "nvlink=12,rack=36", true},   // members are further apart
+      {"a=16,b=64,c=6", {1}, "nvlink=8192", true},         // all ranks are in one domain
+  };
+  for (const auto& c : cases) {
+    const DeviceMesh mesh = DeviceMesh::Parse(c.mesh).value();
+    const Topology topology = Topology::Parse(c.topology).value();
+    ASSERT_GT(mesh.NumRanks(), 4096);
+    EXPECT_EQ(GroupsLieAlike(mesh, c.dims, topology), c.shown) << c.mesh << " " << c.topology;
+    // What is shown is so; here, what is so is shown.
+    EXPECT_EQ(LieAlike(mesh, c.dims, topology), c.shown) << c.mesh << " " << c.topology;
+  }
+}
+
+TEST(GroupsLieAlikeTest, TheVerifierAgreesOnLargeMeshes) {
+  for (const int64_t domain : {2, 3, 4, 5, 8, 16, 20, 40, 64, 100, 640}) {
+    const DeviceMesh mesh = DeviceMesh::Parse("a=128,b=5,c=8").value();
+    const Topology topology = Topology::Parse("nvlink=" + std::to_string(domain)).value();
+    for (const std::string reduced : {"P,S(0),S(1)", "S(0),P,S(1)", "S(0),S(1),P", "P,S(0),P"}) {
+      const Sharding from = Sharding::Parse("f32[1024,1024]", mesh, reduced).value();
+      std::string target = reduced;
+      std::vector<int> dims;
+      for (int d = 0; d < 3; ++d) {
+        if (from.placement(d).IsPartial()) dims.push_back(d);
+      }
+      for (char& c : target) c = c == 'P' ? 'R' : c;
+      const Plan plan =
+          MakePlan(from, from.WithPlacements(target).value(),
+                   {.reproducibility = Reproducibility::kBatchInvariant, .topology = topology})
+              .value();
+      const bool native = plan.steps()[0].reduce_order == ReduceOrder::kAny;
+      EXPECT_EQ(native, GroupsLieAlike(mesh, dims, topology)) << reduced << " " << domain;
+      const Verdict verdict = Verify(plan);
+      EXPECT_TRUE(verdict.ok()) << reduced << " " << domain << ": " << verdict.fault->message;
+      if (native) continue;
+      // And would not believe a plan that is done by the engine's own.
+      PlanFields fields = plan.fields();
+      fields.steps[0].reduce_order = ReduceOrder::kAny;
+      EXPECT_FALSE(Verify(Plan::Seal(fields)).ok()) << reduced << " " << domain;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace meshift
