@@ -40,7 +40,7 @@ absl::StatusOr<Topology> ReadTopology(const std::string& text, Io& io) {
 
 absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io& io) {
   PlannerOptions options;
-  options.engine = EngineCapabilities::Of(flags.engine);
+  options.engine = flags.capabilities.value_or(EngineCapabilities::Of(flags.engine));
   if (flags.reproducibility) {
     const absl::StatusOr<Reproducibility> promise = ParseReproducibility(*flags.reproducibility);
     if (!promise.ok()) return Annotate(promise.status(), "--reproducibility");

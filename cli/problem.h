@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "cli/io.h"
 #include "placement/sharding.h"
+#include "planner/capabilities.h"
 #include "planner/planner.h"
 
 namespace meshift::cli {
@@ -34,6 +35,8 @@ struct ProblemFlags {
   std::optional<std::string> planner;
   std::optional<std::string> ragged_sizes;  // PlannerOptions::ragged_sizes
   std::string engine = "local";             // that the plan is for: cli/engines.h
+  // Of the engine that runs; none: what is known of its kind.
+  std::optional<EngineCapabilities> capabilities;
   std::optional<std::string> model;
   std::optional<std::string> dtype;  // of all the model's sources; none: the model's
   std::optional<std::string> filter;

@@ -188,8 +188,10 @@ int RunRank(const RunFlags& flags, ExecuteOptions options, Io& io) {
   std::ostream nowhere(nullptr);
   Io quiet{io.in, nowhere, nowhere};
   Io& own = site->leads() ? io : quiet;
+  RunFlags here = flags;
+  here.problem.capabilities = job->engine->Capabilities();
   const absl::StatusOr<int> code =
-      flags.conformance ? RunConformance(flags, &*job, own) : Run(flags, options, site.get(), own);
+      flags.conformance ? RunConformance(flags, &*job, own) : Run(here, options, site.get(), own);
   // mpirun ends all ranks as soon as one has left with an error.
   io.out.flush();
   if (code.ok()) return *code;

@@ -232,7 +232,9 @@ DeterministicResult AllReducer::ResultOn(const Engine& engine) const {
   const DType wide = AccumulateDType(in_.dtype);
   const bool exact = IsInteger(in_.dtype);
   if (options_.mode == DeterministicMode::kNative) {
-    const bool invariant = engine.Capabilities().native_invariance != NativeInvariance::kNone;
+    // kAllReduce speaks of groups made for it (GroupOptions), which this one need not be.
+    const bool invariant =
+        engine.Capabilities().native_invariance == NativeInvariance::kReduceScatter;
     result.batch_invariant = exact || invariant;
     result.ordered = exact;
     result.rounded_once = exact;

@@ -309,4 +309,12 @@ std::vector<NcclFinding> CheckNcclEnvironment(NcclProfile profile, const NcclVer
   return findings;
 }
 
+std::string WhatBreaks(const std::vector<NcclFinding>& findings) {
+  const auto first = std::find_if(findings.begin(), findings.end(),
+                                  [](const NcclFinding& finding) { return finding.breaks; });
+  if (first == findings.end()) return "";
+  return fmt::format("{} is {}: {}", first->name,
+                     first->value ? fmt::format("'{}'", *first->value) : "not set", first->why);
+}
+
 }  // namespace meshift

@@ -120,6 +120,10 @@ struct NcclFinding {
 std::vector<NcclFinding> CheckNcclEnvironment(NcclProfile profile, const NcclVersion& version,
                                               const Environment& environment);
 
+// The first finding that breaks the promise: "NCCL_ALGO is 'ring': all-reduce may take ..."; empty
+// where there is none.
+std::string WhatBreaks(const std::vector<NcclFinding>& findings);
+
 }  // namespace meshift
 
 #endif  // MESHIFT_COMM_NCCL_ENVIRONMENT_H_

@@ -24,6 +24,7 @@
 #include "comm/cuda/driver.h"
 #include "comm/engine.h"
 #include "comm/nccl/device.h"
+#include "comm/nccl/environment.h"
 #include "comm/nccl/job.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/nccl_library.h"
@@ -109,10 +110,12 @@ std::shared_ptr<NcclJob> MakeJob(const Parts& parts, int64_t rank, const NcclOpt
 class NcclEngineImpl final : public NcclEngine {
  public:
   NcclEngineImpl(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> root,
-                 const NcclOptions& options, ControlChannel* control, CUstream lent_stream)
+                 const NcclOptions& options, EngineCapabilities capabilities,
+                 ControlChannel* control, CUstream lent_stream)
       : job_(std::move(job)),
         options_(options),
         config_(ConfigOf(options_)),
+        capabilities_(std::move(capabilities)),
         control_(control),
         lent_stream_(lent_stream),
         world_(job_, std::move(root), /*releases=*/false) {}
@@ -122,7 +125,7 @@ class NcclEngineImpl final : public NcclEngine {
   int64_t rank() const override { return job_->rank(); }
   int64_t world_size() const override { return world_.size(); }
   Communicator* world() override { return &world_; }
-  EngineCapabilities Capabilities() const override { return EngineCapabilities::Nccl(); }
+  EngineCapabilities Capabilities() const override { return capabilities_; }
   ControlChannel* control() override { return control_; }
   int device() const override { return job_->device().ordinal(); }
   std::string nccl_version() const override { return job_->nccl().VersionText(); }
@@ -213,6 +216,7 @@ class NcclEngineImpl final : public NcclEngine {
   const std::shared_ptr<NcclJob> job_;
   const NcclOptions options_;
   ncclConfig_t config_;  // points into options_
+  const EngineCapabilities capabilities_;
   ControlChannel* const control_;
   const CUstream lent_stream_;  // null: none
   NcclCommunicator world_;
@@ -249,6 +253,12 @@ absl::StatusOr<std::shared_ptr<Communicator>> NcclEngineImpl::Split(Communicator
     return InvalidArgument("rank {} is not in its group {}", rank(), text);
   }
   if (!own->group()->may_split) {
+    if (options.one_channel) {
+      return FailedPrecondition(
+          "group {} needs a communicator of one channel; that of {} was lent without permission to "
+          "split it (NcclLent::may_split)",
+          text, own->group()->ToString());
+    }
     if (ranks.size() == all.size()) {
       return std::make_shared<NcclCommunicator>(job_, own->group(), /*releases=*/false);
     }
@@ -259,7 +269,10 @@ absl::StatusOr<std::shared_ptr<Communicator>> NcclEngineImpl::Split(Communicator
   }
   const auto key = static_cast<int>(self - ranks.begin());
   ncclConfig_t config = config_;
-  if (options.one_channel) config.minCTAs = config.maxCTAs = 1;
+  if (options.one_channel) {
+    config.minCTAs = config.maxCTAs = 1;
+    config.collnetEnable = 0;
+  }
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<NcclGroup> made,
                            job_->Split(*own->group(), static_cast<int>(group), key, &config,
                                        std::vector<int64_t>(ranks.begin(), ranks.end())));
@@ -390,38 +403,67 @@ absl::Status NcclEngineImpl::CopyOut(const void* data, void* host, int64_t bytes
 }
 
 // What a rank tells the others before the root is made: that it is ready, with the id that rank 0
-// has made; or what it lacks.
+// has made and what in its environment breaks batch invariance; or what it lacks.
 constexpr char kReady = '+';
 constexpr char kMissing = '-';
 
-absl::Status ExchangeId(Bootstrap* bootstrap, const absl::Status& here, const Parts& parts,
-                        ncclUniqueId* id) {
+// What all ranks know of each other once they have met.
+struct Meeting {
+  ncclUniqueId id = {};
+  EngineCapabilities capabilities = EngineCapabilities::Nccl();
+};
+
+// NCCL's all-reduce treats elements alike (one tree, on a communicator of one channel) where the
+// environment of every rank says so: one rank's alone decides nothing.
+EngineCapabilities Agree(const std::vector<std::string>& broken) {
+  EngineCapabilities capabilities = EngineCapabilities::Nccl();
+  for (size_t rank = 0; rank < broken.size(); ++rank) {
+    if (broken[rank].empty()) continue;
+    capabilities.native_why = fmt::format("rank {}: {}", rank, broken[rank]);
+    return capabilities;
+  }
+  capabilities.native_invariance = NativeInvariance::kAllReduce;
+  capabilities.native_why = "by tree, as the environment of every rank says, on one channel";
+  return capabilities;
+}
+
+absl::StatusOr<Meeting> Meet(Bootstrap* bootstrap, const absl::Status& here, const Parts& parts,
+                             const Environment* environment) {
   const JobRank& job = bootstrap->job();
+  Meeting meeting;
+  char* const id = meeting.id.internal;
+  constexpr size_t kIdBytes = sizeof(meeting.id.internal);
   absl::Status status = here;
   if (status.ok() && job.rank == 0) {
     const Device::Scope scope(*parts.device);
-    status = parts.nccl->Check(parts.nccl->GetUniqueId(id), "ncclGetUniqueId");
+    status = parts.nccl->Check(parts.nccl->GetUniqueId(&meeting.id), "ncclGetUniqueId");
   }
   std::string mine(1, status.ok() ? kReady : kMissing);
   if (!status.ok()) {
     mine += Message(status);
-  } else if (job.rank == 0) {
-    mine.append(id->internal, sizeof(id->internal));
+  } else {
+    if (job.rank == 0) mine.append(id, kIdBytes);
+    mine += WhatBreaks(CheckNcclEnvironment(
+        NcclProfile::kBatchInvariant, NcclVersion::FromCode(parts.nccl->version()),
+        environment != nullptr ? *environment : Environment::Process()));
   }
   absl::StatusOr<std::vector<std::string>> all = bootstrap->Exchange(mine);
   if (!status.ok()) return status;
   if (!all.ok()) return all.status();
   for (size_t rank = 0; rank < all->size(); ++rank) {
-    if ((*all)[rank].empty() || (*all)[rank][0] != kReady) {
-      return FailedPrecondition("rank {} has no NCCL engine: {}", rank,
-                                (*all)[rank].empty() ? "" : (*all)[rank].substr(1));
-    }
+    std::string& told = (*all)[rank];
+    const bool ready = !told.empty() && told[0] == kReady;
+    told.erase(0, 1);
+    if (!ready) return FailedPrecondition("rank {} has no NCCL engine: {}", rank, told);
   }
-  if ((*all)[0].size() != 1 + sizeof(id->internal)) {
-    return Internal("rank 0 sent {} bytes instead of an id", (*all)[0].size());
+  std::string& first = (*all)[0];
+  if (first.size() < kIdBytes) {
+    return Internal("rank 0 sent {} bytes instead of an id", first.size());
   }
-  std::memcpy(id->internal, (*all)[0].data() + 1, sizeof(id->internal));
-  return absl::OkStatus();
+  std::memcpy(id, first.data(), kIdBytes);
+  first.erase(0, kIdBytes);
+  meeting.capabilities = Agree(*all);
+  return meeting;
 }
 
 }  // namespace
@@ -431,16 +473,16 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootst
   const JobRank& job = bootstrap->job();
   absl::StatusOr<Parts> parts =
       LoadParts(options, options.device >= 0 ? options.device : static_cast<int>(job.local_rank));
-  ncclUniqueId id = {};
-  MESHIFT_RETURN_IF_ERROR(
-      ExchangeId(bootstrap, parts.status(), parts.ok() ? *parts : Parts(), &id));
+  MESHIFT_ASSIGN_OR_RETURN(
+      Meeting meeting,
+      Meet(bootstrap, parts.status(), parts.ok() ? *parts : Parts(), options.environment));
   const std::shared_ptr<NcclJob> shared = MakeJob(*parts, job.rank, options);
   const std::vector<int64_t> ranks = Iota(job.world_size);
   MESHIFT_RETURN_IF_ERROR(shared->Join(bootstrap->control(), ranks));
   ncclConfig_t config = ConfigOf(options);
   absl::StatusOr<std::shared_ptr<NcclGroup>> root =
       shared->MakeRoot("ncclCommInitRankConfig", ranks, [&](ncclComm_t* comm) {
-        return parts->nccl->CommInitRankConfig(comm, static_cast<int>(job.world_size), id,
+        return parts->nccl->CommInitRankConfig(comm, static_cast<int>(job.world_size), meeting.id,
                                                static_cast<int>(job.rank), &config);
       });
   if (!root.ok()) {
@@ -448,7 +490,8 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootst
     shared->Close();
     return root.status();
   }
-  return std::make_unique<NcclEngineImpl>(shared, *root, options, bootstrap->control(), nullptr);
+  return std::make_unique<NcclEngineImpl>(shared, *root, options, std::move(meeting.capabilities),
+                                          bootstrap->control(), nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent& lent,
@@ -472,8 +515,10 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent&
     shared->Close();
     return root.status();
   }
-  return std::make_unique<NcclEngineImpl>(shared, *root, options, lent.control,
-                                          static_cast<CUstream>(lent.stream));
+  EngineCapabilities capabilities = EngineCapabilities::Nccl();
+  capabilities.native_why = "nobody has compared the environments of a lent communicator's ranks";
+  return std::make_unique<NcclEngineImpl>(shared, *root, options, std::move(capabilities),
+                                          lent.control, static_cast<CUstream>(lent.stream));
 }
 
 }  // namespace meshift

@@ -30,12 +30,17 @@
 
 namespace meshift {
 
-// Equal on all ranks, but for device and libraries. Of ncclConfig_t, what is not set (-1, empty)
-// is left to NCCL.
+class Environment;  // comm/nccl/environment.h
+
+// Equal on all ranks, but for device, libraries and environment. Of ncclConfig_t, what is not set
+// (-1, empty) is left to NCCL.
 struct NcclOptions {
   int device = -1;                // the CUDA device; -1: the rank's number on its host
   std::string nccl_library = {};  // path; empty: $MESHIFT_NCCL_LIBRARY, else libnccl.so.2
   std::string cuda_library = {};  // path; empty: $MESHIFT_CUDA_LIBRARY, else libcuda.so.1
+
+  // Whose variables Create judges; null: the process's. NCCL itself reads those.
+  const Environment* environment = nullptr;
 
   // How long Wait and Synchronize wait for work, and a call for NCCL to launch it.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
@@ -76,10 +81,13 @@ class NcclEngine : public Engine {
  public:
   // Collective over the bootstrap's ranks; it must outlive the engine. UNAVAILABLE,
   // FAILED_PRECONDITION: a library, a function of it, or a device is missing here; or on another
-  // rank, which is named.
+  // rank, which is named. The ranks also compare what `meshift env --check --profile
+  // batch-invariant` says of their environments: where all pass, Capabilities() has kAllReduce, and
+  // plans under kBatchInvariant use NCCL's tree. Leave those variables alone afterwards.
   static absl::StatusOr<std::unique_ptr<NcclEngine>> Create(Bootstrap* bootstrap,
                                                             const NcclOptions& options = {});
-  // The ranks are the communicator's, the device is its device (options.device is not read).
+  // The ranks are the communicator's, the device is its device (options.device is not read). Says
+  // nothing of their environments: who knows better sets RedistributorOptions::capabilities.
   static absl::StatusOr<std::unique_ptr<NcclEngine>> FromLent(const NcclLent& lent,
                                                               const NcclOptions& options = {});
 

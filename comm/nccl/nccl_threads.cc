@@ -32,6 +32,12 @@ void RunThreads(int64_t n, const std::function<void(int64_t rank)>& work) {
 absl::StatusOr<std::unique_ptr<NcclThreads>> NcclThreads::Create(int64_t n,
                                                                  const NcclOptions& options,
                                                                  uint64_t seed) {
+  return CreateEach(
+      n, [&](int64_t) { return options; }, seed);
+}
+
+absl::StatusOr<std::unique_ptr<NcclThreads>> NcclThreads::CreateEach(
+    int64_t n, const std::function<NcclOptions(int64_t rank)>& options, uint64_t seed) {
   auto threads = std::make_unique<NcclThreads>();
   MESHIFT_ASSIGN_OR_RETURN(threads->bootstraps_, Bootstrap::InProcess(n));
   threads->engines_.resize(n);
@@ -41,7 +47,7 @@ absl::StatusOr<std::unique_ptr<NcclThreads>> NcclThreads::Create(int64_t n,
   }
   std::vector<absl::Status> status(n);
   RunThreads(n, [&](int64_t r) {
-    NcclOptions own = options;
+    NcclOptions own = options(r);
     if (own.device < 0) own.device = static_cast<int>(r);
     auto engine = NcclEngine::Create(threads->bootstraps_[r].get(), own);
     status[r] = engine.status();

@@ -32,6 +32,9 @@ class NcclThreads {
   static absl::StatusOr<std::unique_ptr<NcclThreads>> Create(int64_t n,
                                                              const NcclOptions& options = {},
                                                              uint64_t seed = 1);
+  // With options of each rank's own.
+  static absl::StatusOr<std::unique_ptr<NcclThreads>> CreateEach(
+      int64_t n, const std::function<NcclOptions(int64_t rank)>& options, uint64_t seed = 1);
   // Ends all engines at once, as their ranks would.
   ~NcclThreads();
 

@@ -213,6 +213,14 @@ ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message me
   return GroupFinish();
 }
 
+// For tests that ask which communicator is how.
+void RecordConfig(const Comm* comm, const char* how, const void* from) {
+  TheCore().Enter(
+      "communicator", kPlainCall,
+      fmt::format("{} {} {} ctas {} to {} collnet {}", static_cast<const void*>(comm), how, from,
+                  comm->config.minCTAs, comm->config.maxCTAs, comm->config.collnetEnable));
+}
+
 }  // namespace
 }  // namespace meshift::fake
 
@@ -275,6 +283,7 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* re
       child->state = CommState::kAborted;
       return ok;
     }
+    RecordConfig(child, "split from", handle);
   }
   Message message;
   message.kind = Message::Kind::kSplit;
