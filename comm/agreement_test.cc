@@ -20,6 +20,7 @@
 #include "comm/redistributor.h"
 #include "comm/tensor_view.h"
 #include "mesh/device_mesh.h"
+#include "mesh/topology.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
@@ -66,7 +67,23 @@ class Rank {
     const absl::StatusOr<RunHandle> run = Call(tensor, from, to);
     return run.ok() ? run->Wait() : run.status();
   }
+  // From one mesh of the ranks to another.
+  absl::Status Move(const std::string& from_text, const std::string& to_text) {
+    const Sharding from = Sharding::Parse(from_text).value();
+    const Sharding to = Sharding::Parse(to_text).value();
+    const auto view = [&](const Sharding& sharding, float* data) {
+      if (!sharding.mesh().PositionOf(engine_->rank())) return TensorView();
+      return TensorView::Contiguous(data, DType::kF32, sharding.LocalBox(engine_->rank()).size);
+    };
+    const absl::StatusOr<RunHandle> run = redistribute_(
+        {.from = from, .to = to, .source = view(from, in_), .target = view(to, out_)});
+    return run.ok() ? run->Wait() : run.status();
+  }
   Redistributor& redistribute() { return redistribute_; }
+  // All ranks make another, each with options of its own.
+  void Remake(const RedistributorOptions& options) {
+    redistribute_ = Redistributor::Create(mesh_, engine_, options).value();
+  }
 
  private:
   const DeviceMesh mesh_;
@@ -199,6 +216,46 @@ TEST_F(AgreementTest, AnotherShapeIsNamed) {
     }
     EXPECT_TRUE(named) << ends[0].status << ends[1].status << ends[2].status << ends[3].status;
     if (HasFailure()) break;
+  }
+}
+
+// Rank 3 is in neither mesh, and agrees all the same.
+TEST_F(AgreementTest, RanksInNoMeshOfAPlanAgreeToo) {
+  const std::string from = "f32[8] on x=2 as R";
+  const std::string to = "f32[8] on y=2@1,2 as S(0)";
+  for (const Agreement agreement : kAll) {
+    const std::vector<End> ends = Run(Options(agreement), [&](int, Rank& rank) {
+      absl::Status status;
+      for (int i = 0; i < 20 && status.ok(); ++i) status = rank.Move(from, to);
+      return status;
+    });
+    for (const End& end : ends) EXPECT_TRUE(end.status.ok()) << end.status;
+  }
+  const std::string other = "f32[8] on y=2@2,1 as S(0)";
+  for (const Agreement agreement : {Agreement::kFirstCalls, Agreement::kAlways}) {
+    const std::vector<End> ends = Run(Options(agreement), [&](int r, Rank& rank) {
+      return rank.Move(from, r == 3 ? other : to);
+    });
+    for (const End& end : ends) {
+      ExpectInTime(end);
+      EXPECT_EQ(end.status.code(), absl::StatusCode::kFailedPrecondition) << end.status;
+      EXPECT_NE(end.status.ToString().find("on x=2 as R -> S(0) on y=2@2,1"), std::string::npos)
+          << end.status;
+    }
+  }
+}
+
+// Who sends depends on the topology, which is part of such a plan's fingerprint.
+TEST_F(AgreementTest, UnlikeTopologiesAreUnlikePlans) {
+  const std::vector<End> ends = Run(Options(Agreement::kAlways), [&](int r, Rank& rank) {
+    RedistributorOptions options = Options(Agreement::kAlways);
+    if (r == 3) options.topology = Topology::Parse("nvlink=2").value();
+    rank.Remake(options);
+    return rank.Move("f32[8] on x=2 as R", "f32[8] on y=2@2-3 as S(0)");
+  });
+  for (const End& end : ends) {
+    ExpectInTime(end);
+    EXPECT_EQ(end.status.code(), absl::StatusCode::kFailedPrecondition) << end.status;
   }
 }
 

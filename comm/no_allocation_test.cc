@@ -127,6 +127,29 @@ TEST(NoAllocationListTest, OfLaterCalls) {
   EXPECT_EQ(NumAllocations(), before);
 }
 
+// From one mesh to another, whether the rank is in the first, in both, in the second or in neither.
+TEST(NoAllocationCrossTest, OfLaterCalls) {
+  const DeviceMesh all = DeviceMesh::Parse("ranks=8").value();
+  const Sharding from = Sharding::Parse("f32[16,4] on a=4 as S(0)").value();
+  const Sharding to = Sharding::Parse("f32[16,4] on b=2,c=2@2-5 as S(1),S(0)").value();
+  std::vector<char> in(1 << 10);
+  std::vector<char> out(1 << 10);
+  for (const int64_t rank : {0, 2, 5, 7}) {
+    NoopEngine engine(rank, all.NumRanks());
+    Redistributor redistribute = Redistributor::Create(all, &engine).value();
+    const auto view = [&](const Sharding& sharding, std::vector<char>& memory) {
+      if (!sharding.mesh().PositionOf(rank)) return TensorView();
+      return TensorView::Contiguous(memory.data(), DType::kF32, sharding.LocalBox(rank).size);
+    };
+    const Redistribution what{
+        .from = from, .to = to, .source = view(from, in), .target = view(to, out)};
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(redistribute(what).ok());
+    const int64_t before = NumAllocations();
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(redistribute(what).ok());
+    EXPECT_EQ(NumAllocations(), before) << "on rank " << rank;
+  }
+}
+
 // Nor do those that name symmetric memory, whether they use it or not.
 TEST(NoAllocationSymmetricTest, OfLaterCalls) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=4").value();
