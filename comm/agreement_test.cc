@@ -247,15 +247,18 @@ TEST_F(AgreementTest, RanksInNoMeshOfAPlanAgreeToo) {
 
 // Who sends depends on the topology, which is part of such a plan's fingerprint.
 TEST_F(AgreementTest, UnlikeTopologiesAreUnlikePlans) {
+  Barrier remade;
   const std::vector<End> ends = Run(Options(Agreement::kAlways), [&](int r, Rank& rank) {
     RedistributorOptions options = Options(Agreement::kAlways);
     if (r == 3) options.topology = Topology::Parse("nvlink=2").value();
     rank.Remake(options);
+    remade.Arrive();
     return rank.Move("f32[8] on x=2 as R", "f32[8] on y=2@2-3 as S(0)");
   });
   for (const End& end : ends) {
     ExpectInTime(end);
     EXPECT_EQ(end.status.code(), absl::StatusCode::kFailedPrecondition) << end.status;
+    EXPECT_NE(end.status.ToString().find(", topology nvlink=2"), std::string::npos) << end.status;
   }
 }
 

@@ -18,13 +18,17 @@
 namespace meshift::run_internal {
 namespace {
 
-// "plan 5c1f...: f32[8] on a=2 as P -> R", "... -> R on b=4"
+// "plan 5c1f...: f32[8] on a=2 as P -> R", "... -> R on b=4, topology flat"
 std::string TextOf(const Plan& plan) {
   const Sharding& from = plan.from();
   const Sharding& to = plan.to();
   const std::string dtype =
       from.dtype() == to.dtype() ? "" : fmt::format("{} as ", to.tensor().ToString());
-  const std::string mesh = from.mesh() == to.mesh() ? "" : " on " + to.mesh().ToString();
+  // Who sends what to another mesh depends on the topology.
+  const std::string mesh =
+      from.mesh() == to.mesh()
+          ? ""
+          : fmt::format(" on {}, topology {}", to.mesh().ToString(), plan.inputs().topology);
   return fmt::format("plan {}: {} -> {}{}{}", plan.fingerprint().ToString(), from.ToString(), dtype,
                      to.PlacementsText(), mesh);
 }
