@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
+#include "placement/placement.h"
 #include "placement/sharding.h"
 #include "planner/plan.h"
 
@@ -121,38 +123,44 @@ TEST_F(SubMeshTest, PlansOnAPartOfTheRanks) {
   EXPECT_EQ(Redistribute(Parsed("f32[7] on a=6 as S(0)"), Parsed("f32[7] on a=6 as R")), "");
 }
 
+Step MakeStep(StepOp op, int mesh, DimSet mesh_dims, const Sharding& after) {
+  return {.op = op,
+          .mesh = mesh,
+          .mesh_dims = std::move(mesh_dims),
+          .group_size = {},
+          .groups = {},
+          .tensor_dims = {},
+          .reduce_op = {},
+          .reduce_order = {},
+          .divisor = {},
+          .sizes = {},
+          .wire_dtype = {},
+          .accumulate_dtype = {},
+          .after = after};
+}
+
+PlanFields Between(const Sharding& from, const Sharding& to) {
+  return {.meshes = {from.mesh(), to.mesh()},
+          .to_mesh = 1,
+          .from = from,
+          .to = to,
+          .why = "",
+          .steps = {},
+          .total = {.workspace_bytes = 256},
+          .lower_bound = {},
+          .inputs = {}};
+}
+
 // A plan by hand: gather in the first mesh, cross, gather in the second.
 TEST_F(SubMeshTest, PlansFromOneMeshToAnother) {
   const Sharding from = Parsed("f32[5,2] on a=2@0,4 as S(0)");
   const Sharding to = Parsed("f32[5,2] on b=2,c=2@1,2,4,5 as R,S(1)");
   const Sharding gathered = from.WithPlacements("R").value();
   const Sharding crossed = to.WithPlacements("S(0),S(1)").value();
-  PlanFields fields{.meshes = {from.mesh(), to.mesh()},
-                    .to_mesh = 1,
-                    .from = from,
-                    .to = to,
-                    .why = "",
-                    .steps = {},
-                    .total = {.workspace_bytes = 256},
-                    .lower_bound = {},
-                    .inputs = {}};
-  const auto step = [](StepOp op, int mesh, DimSet mesh_dims, const Sharding& after) {
-    return Step{.op = op,
-                .mesh = mesh,
-                .mesh_dims = std::move(mesh_dims),
-                .group_size = {},
-                .groups = {},
-                .tensor_dims = {},
-                .reduce_op = {},
-                .reduce_order = {},
-                .divisor = {},
-                .sizes = {},
-                .wire_dtype = {},
-                .accumulate_dtype = {},
-                .after = after};
-  };
-  fields.steps = {step(StepOp::kAllGather, 0, {0}, gathered),
-                  step(StepOp::kExchange, 1, {}, crossed), step(StepOp::kAllGather, 1, {0}, to)};
+  PlanFields fields = Between(from, to);
+  fields.steps = {MakeStep(StepOp::kAllGather, 0, {0}, gathered),
+                  MakeStep(StepOp::kExchange, 1, {}, crossed),
+                  MakeStep(StepOp::kAllGather, 1, {0}, to)};
   const Plan plan = Plan::Seal(fields);
   EXPECT_EQ(RunPlan(plan), "");
   EXPECT_EQ(RunPlan(plan), "");
@@ -168,6 +176,36 @@ TEST_F(SubMeshTest, PlansFromOneMeshToAnother) {
   fields.to = crossed;
   fields.steps.pop_back();
   EXPECT_EQ(RunPlan(Plan::Seal(fields)), "");
+}
+
+// Contributions go to who takes their sum, which adds them in the order of their coordinates: in
+// any other order 1e8 - 1e8 + 1 would be 0.
+TEST_F(SubMeshTest, ContributionsAreAddedInOrderByWhoTakesThem) {
+  const Sharding from = Parsed("f32[3] on a=3@4,0,2 as P");
+  const Sharding to = Parsed("f32[3] on b=2@2,5 as S(0)");
+  PlanFields fields = Between(from, to);
+  fields.steps = {MakeStep(StepOp::kExchange, 1, {}, to)};
+  fields.steps[0].reduce_op = ReduceOp::kSum;
+  fields.steps[0].reduce_order = ReduceOrder::kAscending;
+  const Plan plan = Plan::Seal(fields);
+  std::vector<std::vector<float>> in(kRanks);
+  in[4] = {1e8F, 1, 2};
+  in[0] = {-1e8F, 10, 20};
+  in[2] = {1, 100, 200};
+  std::vector<std::vector<float>> out(kRanks);
+  out[2].assign(2, -1);
+  out[5].assign(1, -1);
+  std::vector<RunHandle> handles;
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    const auto view = [](std::vector<float>& data) {
+      if (data.empty()) return TensorView();
+      return TensorView::Contiguous(data.data(), DType::kF32, {std::ssize(data)});
+    };
+    handles.push_back(redistribute_[rank].Run(plan, view(in[rank]), view(out[rank])).value());
+  }
+  for (const RunHandle& handle : handles) ASSERT_TRUE(handle.Wait().ok());
+  EXPECT_EQ(out[2], (std::vector<float>{1, 111}));
+  EXPECT_EQ(out[5], std::vector<float>{222});
 }
 
 TEST_F(SubMeshTest, MeshesOfOtherRanksAreRefused) {
