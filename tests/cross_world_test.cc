@@ -6,9 +6,13 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 
 #include "mesh/topology.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+#include "planner/planner.h"
 #include "testing/small_world.h"
 #include "tests/world_tally.h"
 
@@ -46,15 +50,24 @@ TEST_P(CrossWorldTest, TheSampleOfAllDTypesIsPlannedProvenAndRight) {
   fmt::print("sample, shard {} of {}: {}\n", GetParam(), kNumShards, tally.ToString());
 }
 
-// Size-1 dims, up to 4 mesh dims and 24 ranks a mesh in any order, tensors up to rank 5.
+// Size-1 dims, up to 4 mesh dims and 24 ranks a mesh in any order, tensors up to rank 5; under each
+// promise.
 TEST_P(CrossWorldTest, RandomCasesArePlannedProvenAndRight) {
   constexpr uint64_t kCases = 20000;
+  constexpr std::array kPromises = {Reproducibility::kReplicas, Reproducibility::kBatchInvariant,
+                                    Reproducibility::kOrdered};
+  constexpr std::array kDTypes = {DType::kF32, DType::kBF16, DType::kC64, DType::kI16};
+  constexpr std::array kOps = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct};
   Runners runners;
   WorldTally tally;
   for (uint64_t seed = GetParam(); seed < kCases; seed += kNumShards * testkit::TestFraction()) {
-    const testkit::RandomPair pair = testkit::RandomCrossCase(seed);
-    PlanRunner& runner = runners.For(pair.from, pair.to);
-    JudgeCase(pair.from, pair.to, {.topology = *Topology::Parse("nvlink=4")}, runner, &tally);
+    const uint64_t n = seed / kNumShards;
+    const testkit::RandomPair pair =
+        testkit::RandomCrossCase(seed, kDTypes[n / 3 % kDTypes.size()], kOps[n / 12 % kOps.size()]);
+    JudgeCase(pair.from, pair.to,
+              {.reproducibility = kPromises[n % kPromises.size()],
+               .topology = *Topology::Parse(n % 2 == 0 ? "nvlink=4" : "nvlink=2,rail=8")},
+              runners.For(pair.from, pair.to), &tally);
   }
   fmt::print("random, shard {} of {}: {}\n", GetParam(), kNumShards, tally.ToString());
 }

@@ -47,7 +47,7 @@ void JudgeCase(const Sharding& from, const Sharding& to, const PlannerOptions& o
     ++tally->ops[std::string(Name(step.op))];
     steps += step.ToString() + "; ";
   }
-  if (plan->kept() < Reproducibility::kReplicas) fail(&tally->unproven, "promise not kept");
+  if (plan->kept() < options.reproducibility) fail(&tally->unproven, "promise not kept");
   const Verdict verdict = Verify(*plan);
   if (!verdict.ok()) {
     fail(&tally->unproven, steps + verdict.fault->rule + ": " + verdict.fault->message);
