@@ -25,6 +25,7 @@
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
+#include "planner/capabilities.h"
 
 namespace meshift {
 namespace {
@@ -175,6 +176,13 @@ TEST_P(LentTest, WithoutPermissionOnlyWholeGroups) {
     // All its ranks: the communicator itself.
     const auto same = (*engine)->Split(*(*engine)->world(), {0, 1, 2, 3}, 0, {});
     EXPECT_TRUE(same.ok()) << same.status();
+    // Nothing is known of its channels, nor of the environments of its ranks.
+    EXPECT_EQ((*engine)->Capabilities().native_invariance, NativeInvariance::kNone);
+    const auto narrow =
+        (*engine)->Split(*(*engine)->world(), {0, 1, 2, 3}, 0, {.one_channel = true});
+    EXPECT_EQ(narrow.status().ToString(),
+              "FAILED_PRECONDITION: group {0,1,2,3} needs a communicator of one channel; that of "
+              "group {0,1,2,3} was lent without permission to split it (NcclLent::may_split)");
     EXPECT_EQ(Sum(**engine, "P,R", "R,R").status().ToString(),
               fmt::format("FAILED_PRECONDITION: group {{{}}} would be split from the communicator "
                           "of group {{0,1,2,3}}, which was lent without permission to split it "
