@@ -214,12 +214,17 @@ std::string MutateMeshes(int kind, std::mt19937_64& rng, PlanFields* fields) {
   return fmt::format("a step is a {} to mesh {}", Name(step.op), m);
 }
 
-// Damages the blocks of reductions in order: kinds 30 and 31.
+// Damages the blocks of reductions in order: kinds 30 .. 32.
 std::string MutateBlocks(int kind, std::mt19937_64& rng, PlanFields* fields) {
   const int64_t block = Random(rng, 5);
-  if (kind == 30) {
+  if (kind != 31) {
     if (fields->steps.empty()) return "";
     Step& step = fields->steps[Random(rng, static_cast<int64_t>(fields->steps.size()))];
+    if (kind == 32) {
+      const int64_t stages = step.reduce_stages && Random(rng, 2) == 0 ? 0 : 1 + Random(rng, 3);
+      step.reduce_stages = stages == 0 ? std::nullopt : std::optional(stages);
+      return fmt::format("reduce_stages = {}", stages);
+    }
     step.reduce_block = block == 0 ? std::nullopt : std::optional(block);
     return fmt::format("reduce_block = {}", block);
   }
