@@ -149,25 +149,55 @@ class MovedDim {
   bool splits_new_ = false;
 };
 
-// Coordinates of a mesh dim that are looked at: of a large one the ends and the middle, or all.
-absl::InlinedVector<int64_t, kMaxCoordinates> WorthALook(int64_t n, bool all) {
-  absl::InlinedVector<int64_t, kMaxCoordinates> list;
-  for (int64_t i = 0; i < n; ++i) {
-    if (n > kMaxCoordinates && i == 4 && !all) {
-      list.push_back(n / 2);
-      i = n - 4;
-    }
-    list.push_back(i);
+// Coordinates of a mesh dim that are looked at.
+using Coordinates = absl::InlinedVector<int64_t, kMaxCoordinates>;
+
+// All of a small dim, or if `all`. Of a large one the ends and the middle, and where the pieces
+// that it cuts become short or empty: `turns`, of every cut by it.
+Coordinates WorthALook(int64_t n, bool all, absl::Span<const int64_t> turns) {
+  Coordinates list;
+  if (all || n <= kMaxCoordinates) {
+    for (int64_t i = 0; i < n; ++i) list.push_back(i);
+    return list;
   }
+  const auto around = [&](int64_t middle) {
+    for (int64_t i = middle - 1; i <= middle + 1; ++i) {
+      if (i >= 0 && i < n) list.push_back(i);
+    }
+  };
+  for (const int64_t i : {int64_t{1}, n / 2, n - 2}) around(i);
+  for (const int64_t i : turns) around(i);
+  std::sort(list.begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
   return list;
+}
+
+// Adds to turns[d] where the pieces of lengths `extents` that mesh dim d cuts anew become short or
+// empty, for each of the cuts of `list` behind the first `common`.
+void AddTurns(const Problem& problem, const CutLists::List& list, int common,
+              const Extents& parents, std::array<Coordinates, kMaxStateDims>* turns) {
+  Extents extents = parents;
+  for (int i = common; i < list.size; ++i) {
+    const int64_t n = problem.size(list[i]);
+    if (i == 0 && list.outermost != CutSizes::kCeil) return;  // all coordinates are looked at
+    Extents next;
+    for (const int64_t extent : extents) {
+      const int64_t chunk = CeilDiv(extent, n);
+      if (n > kMaxCoordinates) (*turns)[list[i]].push_back(extent / chunk);
+      for (const int64_t length : {chunk, extent % chunk}) {
+        if (length > 0 && std::find(next.begin(), next.end(), length) == next.end()) {
+          next.push_back(length);
+        }
+      }
+    }
+    extents = std::move(next);
+  }
 }
 
 // Calls fn() with every combination of those coordinates of `dims` in *at.
 template <typename Fn>
-void ForEachCoordinate(const Problem& problem, absl::Span<const int> dims, bool all,
+void ForEachCoordinate(absl::Span<const int> dims, absl::Span<const Coordinates> lists,
                        std::array<int64_t, kMaxStateDims>* at, const Fn& fn) {
-  absl::InlinedVector<absl::InlinedVector<int64_t, kMaxCoordinates>, 4> lists;
-  for (int d : dims) lists.push_back(WorthALook(problem.size(d), all));
   absl::InlinedVector<size_t, kMaxStateDims> index(dims.size(), 0);
   for (size_t i = 0; i < dims.size(); ++i) (*at)[dims[i]] = lists[i][0];
   while (true) {
@@ -213,6 +243,7 @@ void CostModel::MeasureMessages(StepOp op, const State& before, const State& aft
   const bool packs = op != StepOp::kPermute;
   bool long_before = false;  // messages have more than one index along some dim before k
   bool ragged = false;       // the worst rank may be anywhere
+  std::array<Coordinates, kMaxStateDims> turns;
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     const CutLists::List& list_before = cuts_before.of[k];
     const CutLists::List& list_after = cuts_after.of[k];
@@ -224,6 +255,8 @@ void CostModel::MeasureMessages(StepOp op, const State& before, const State& aft
       continue;
     }
     ragged |= IsRaggedBehind(parent.of[k], list_before) || IsRaggedBehind(parent.of[k], list_after);
+    AddTurns(problem_, list_before, common, extents, &turns);
+    AddTurns(problem_, list_after, common, extents, &turns);
     moved.emplace_back();
     bool is_long = false;
     for (int64_t extent : extents) {
@@ -307,10 +340,12 @@ void CostModel::MeasureMessages(StepOp op, const State& before, const State& aft
   };
   const auto visit = [&] { fits ? visit_as(int64_t{1}) : visit_as(static_cast<__int128>(1)); };
   // Every combination of the parent's lengths.
+  absl::InlinedVector<Coordinates, 4> coordinates;
+  for (int d : moving) coordinates.push_back(WorthALook(problem_.size(d), ragged, turns[d]));
   absl::InlinedVector<size_t, 4> index(moved.size(), 0);
   while (true) {
     for (size_t i = 0; i < moved.size(); ++i) chosen[i] = &moved[i][index[i]];
-    ForEachCoordinate(problem_, moving, ragged, &at, visit);
+    ForEachCoordinate(moving, coordinates, &at, visit);
     size_t i = moved.size();
     while (i > 0 && ++index[i - 1] == moved[i - 1].size()) index[--i] = 0;
     if (i == 0) return;
