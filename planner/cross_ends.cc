@@ -18,6 +18,10 @@ using MeshDims = absl::InlinedVector<int, 6>;
 constexpr size_t kMaxTensorDims = 4;
 // Replicated mesh dims of which all subsets are tried; of more, each alone and all.
 constexpr size_t kMaxSubsetDims = 3;
+// On meshes of so many ranks, where plans are made in no time, each mesh dim may cut any tensor
+// dim, as long as there are no more ways than these.
+constexpr int64_t kMaxAssignedRanks = 64;
+constexpr int64_t kMaxAssignments = 32;
 
 // Mesh dims of size > 1 that hold `kind`.
 MeshDims DimsThatAre(const Sharding& sharding, Placement::Kind kind) {
@@ -45,9 +49,14 @@ std::vector<int> TensorDims(const Sharding& sharding) {
   return dims;
 }
 
-// Adds to `list` `base` of `dtype`, with every P replaced by R but for the dims of `cuts`, which
-// cut tensor dim k behind those that are there, in this order.
-void Add(const Sharding& base, DType dtype, int k, const MeshDims& cuts,
+struct AddedCut {
+  int mesh_dim;
+  int tensor_dim;
+};
+
+// Adds to `list` `base` of `dtype`, with every P replaced by R, and these cuts behind those that
+// are there, in this order.
+void Add(const Sharding& base, DType dtype, absl::Span<const AddedCut> added,
          std::vector<Sharding>* list) {
   std::vector<Placement> placements(base.placements().begin(), base.placements().end());
   std::vector<Cuts> lists;
@@ -57,15 +66,50 @@ void Add(const Sharding& base, DType dtype, int k, const MeshDims& cuts,
   for (Placement& placement : placements) {
     if (placement.IsPartial()) placement = Placement::Replicate();
   }
-  for (const int d : cuts) {
-    placements[d] = Placement::Shard(k);
-    lists[k].push_back(d);
+  for (const AddedCut& cut : added) {
+    placements[cut.mesh_dim] = Placement::Shard(cut.tensor_dim);
+    lists[cut.tensor_dim].push_back(cut.mesh_dim);
   }
   absl::StatusOr<Sharding> sharding =
       Sharding::Create(base.mesh(), {dtype, base.shape()}, std::move(placements), std::move(lists));
   if (!sharding.ok()) return;
   if (std::find(list->begin(), list->end(), *sharding) == list->end()) {
     list->push_back(*std::move(sharding));
+  }
+}
+
+// All of `cuts` cut tensor dim k.
+void Add(const Sharding& base, DType dtype, int k, const MeshDims& cuts,
+         std::vector<Sharding>* list) {
+  absl::InlinedVector<AddedCut, 6> added;
+  for (const int d : cuts) added.push_back({d, k});
+  Add(base, dtype, added, list);
+}
+
+// On a small mesh: each of `dims` cuts any tensor dim, or none; in mesh order and the other way
+// round.
+void AddAssignments(const Sharding& base, DType dtype, const MeshDims& dims,
+                    std::vector<Sharding>* list) {
+  if (base.mesh().NumRanks() > kMaxAssignedRanks) return;
+  const std::vector<int> tensor_dims = TensorDims(base);
+  const auto choices = static_cast<int64_t>(tensor_dims.size()) + 1;
+  int64_t ways = 1;
+  for (size_t i = 0; i < dims.size() && ways <= kMaxAssignments; ++i) ways *= choices;
+  if (ways > kMaxAssignments) return;
+  std::vector<Placement> placements(base.placements().begin(), base.placements().end());
+  for (const int d : dims) placements[d] = Placement::Replicate();
+  const absl::StatusOr<Sharding> bare = Sharding::Create(base.mesh(), base.tensor(), placements);
+  if (!bare.ok()) return;
+  for (int64_t way = 0; way < ways; ++way) {
+    absl::InlinedVector<AddedCut, 6> added;
+    int64_t left = way;
+    for (const int d : dims) {
+      if (left % choices > 0) added.push_back({d, tensor_dims[left % choices - 1]});
+      left /= choices;
+    }
+    Add(*bare, dtype, added, list);
+    std::reverse(added.begin(), added.end());
+    Add(*bare, dtype, added, list);
   }
 }
 
@@ -98,22 +142,24 @@ std::vector<Sharding> CrossSources(const Sharding& from, DType dtype) {
   std::vector<Sharding> list;
   Add(from, dtype, 0, {}, &list);
   const MeshDims partial = DimsThatAre(from, Placement::Kind::kPartial);
-  if (partial.empty()) return list;
   const MeshDims idle = DimsThatAre(from, Placement::Kind::kReplicate);
   for (const int k : TensorDims(from)) {
     Add(from, dtype, k, partial, &list);
-    if (idle.empty()) continue;
     // Sliced first, then reduced.
     Add(from, dtype, k, idle, &list);
     Add(from, dtype, k, Joined(idle, partial), &list);
   }
+  MeshDims all = Joined(Joined(idle, partial), DimsThatAre(from, Placement::Kind::kShard));
+  std::sort(all.begin(), all.end());
+  AddAssignments(from, dtype, all, &list);
   return list;
 }
 
 std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype) {
   std::vector<Sharding> list;
   Add(to, dtype, 0, {}, &list);
-  const std::vector<MeshDims> gathered = Subsets(DimsThatAre(to, Placement::Kind::kReplicate));
+  const MeshDims replicated = DimsThatAre(to, Placement::Kind::kReplicate);
+  const std::vector<MeshDims> gathered = Subsets(replicated);
   // An average masks no cut: it keeps the value everywhere.
   MeshDims masked = DimsThatAre(to, Placement::Kind::kPartial);
   masked.erase(std::remove_if(masked.begin(), masked.end(),
@@ -123,6 +169,9 @@ std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype) {
     Add(to, dtype, k, masked, &list);
     for (const MeshDims& dims : gathered) Add(to, dtype, k, Joined(masked, dims), &list);
   }
+  MeshDims all = Joined(Joined(masked, replicated), DimsThatAre(to, Placement::Kind::kShard));
+  std::sort(all.begin(), all.end());
+  AddAssignments(to, dtype, all, &list);
   return list;
 }
 

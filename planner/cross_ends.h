@@ -1,13 +1,13 @@
-// Where a crossing to another mesh may begin and end: values from which one collective or local
-// step leads on.
+// Where a crossing to another mesh may begin and end.
 //
 //   CrossSources(from, DType::kBF16)    // P,R -> R,R; S(0),R; R,S(0); S(0)[1],S(0)[0]; ...
 //   CrossTargets(to, DType::kBF16)      // R,S(0) -> R,S(0); S(0)[1],S(0)[0]; S(1),S(0); ...
 //
-// Sources have no P: everything is reduced before the crossing, by all_reduce or reduce_scatter,
-// and what stands in the way of a single source is sliced. Without P, the source itself is best: a
-// slice only takes senders away. Targets have no P, which a mask makes behind the crossing, and may
-// be cut where a gather completes them. None has a larger local box than what it stands for.
+// Sources have no P: everything is reduced before the crossing, by all_reduce or reduce_scatter.
+// What is replicated may be sliced: so that no two groups reduce the same, or that more ranks send,
+// less each. Targets have no P, which a mask makes behind the crossing, and may be cut where a
+// gather completes them. On small meshes all cuts in mesh order or the other way round are among
+// them, whatever their size.
 #ifndef MESHIFT_PLANNER_CROSS_ENDS_H_
 #define MESHIFT_PLANNER_CROSS_ENDS_H_
 

@@ -23,31 +23,35 @@ std::vector<std::string> Texts(const std::vector<Sharding>& list) {
 
 using List = std::vector<std::string>;
 
-TEST(CrossEnds, WithoutPartialsTheSourceItself) {
-  EXPECT_EQ(Texts(CrossSources(Parse("f32[8,8]", "a=2,b=2", "S(0),R"), DType::kF32)),
-            (List{"S(0),R"}));
-}
-
-TEST(CrossEnds, PartialsAreReducedOrScattered) {
-  EXPECT_EQ(Texts(CrossSources(Parse("f32[8,8]", "a=2,b=2", "P,S(0)"), DType::kF32)),
+// On large meshes only some ends are worth a look.
+TEST(CrossEnds, SourcesAreReducedScatteredOrSliced) {
+  EXPECT_EQ(Texts(CrossSources(Parse("f32[80,80]", "a=20,b=4", "S(0),R"), DType::kF32)),
+            (List{"S(0),R", "S(0),S(0)", "S(0),S(1)"}));
+  EXPECT_EQ(Texts(CrossSources(Parse("f32[80,80]", "a=20,b=4", "P,S(0)"), DType::kF32)),
             (List{"R,S(0)", "S(0)[1],S(0)[0]", "S(1),S(0)"}));
   // What is replicated is sliced before, so that no two groups reduce the same.
-  EXPECT_EQ(Texts(CrossSources(Parse("f32[8]", "a=2,b=2", "P,R"), DType::kF32)),
+  EXPECT_EQ(Texts(CrossSources(Parse("f32[80]", "a=20,b=4", "P,R"), DType::kF32)),
             (List{"R,R", "S(0),R", "R,S(0)", "S(0)[1],S(0)[0]"}));
   // Nothing to cut.
   EXPECT_EQ(Texts(CrossSources(Parse("f32[1]", "a=2", "P"), DType::kF32)), (List{"R"}));
 }
 
 TEST(CrossEnds, TargetsAreGatheredOrMasked) {
-  EXPECT_EQ(Texts(CrossTargets(Parse("f32[8,8]", "a=2,b=2", "R,S(1)"), DType::kF32)),
+  EXPECT_EQ(Texts(CrossTargets(Parse("f32[80,80]", "a=20,b=4", "R,S(1)"), DType::kF32)),
             (List{"R,S(1)", "S(0),S(1)", "S(1)[1],S(1)[0]"}));
-  EXPECT_EQ(Texts(CrossTargets(Parse("f32[8]", "a=2,b=2", "P,R"), DType::kF32)),
+  EXPECT_EQ(Texts(CrossTargets(Parse("f32[80]", "a=20,b=4", "P,R"), DType::kF32)),
             (List{"R,R", "S(0),R", "S(0),S(0)"}));
   // An average masks no cut.
   EXPECT_EQ(Texts(CrossTargets(Parse("f32[8]", "a=2", "P(avg)"), DType::kF32)), (List{"R"}));
 }
 
-TEST(CrossEnds, NoneIsLargerNoneIsTwiceNoneIsPartial) {
+TEST(CrossEnds, OnSmallMeshesAllCuts) {
+  EXPECT_EQ(Texts(CrossTargets(Parse("f32[8,8]", "a=2,b=2", "R,S(1)"), DType::kF32)),
+            (List{"R,S(1)", "S(0),S(1)", "S(1)[1],S(1)[0]", "R,R", "S(0),R", "S(1),R", "R,S(0)",
+                  "S(0),S(0)", "S(0)[1],S(0)[0]", "S(1),S(0)", "S(1),S(1)"}));
+}
+
+TEST(CrossEnds, NoneIsTwiceNoneIsPartial) {
   for (const char* placements : {"P,R,S(0)", "R,R,R", "P,P,R", "S(1),P,S(1)", "R,S(2),R"}) {
     const Sharding s = Parse("f32[8,1,12]", "a=2,b=3,c=2", placements);
     for (const auto& list : {CrossSources(s, DType::kBF16), CrossTargets(s, DType::kBF16)}) {
@@ -55,7 +59,6 @@ TEST(CrossEnds, NoneIsLargerNoneIsTwiceNoneIsPartial) {
       for (const Sharding& end : list) {
         EXPECT_TRUE(seen.insert(end.PlacementsText()).second) << end.ToString();
         EXPECT_FALSE(end.HasPartial()) << end.ToString();
-        EXPECT_LE(end.MaxLocalElements(), s.MaxLocalElements()) << end.ToString();
         EXPECT_EQ(end.dtype(), DType::kBF16);
       }
     }

@@ -1,0 +1,103 @@
+// No other ends of the crossing make a cheaper plan: every sharding without P on either mesh is
+// tried, with the best plan to and from it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "planner/cross_cost.h"
+#include "planner/crossing.h"
+#include "planner/plan_text.h"
+#include "planner/planner.h"
+
+namespace meshift {
+namespace {
+
+// All lists of R, S(0) and S(1), in every order of cuts; with P too, where `partial`.
+std::vector<std::string> Placements(int dims, bool partial) {
+  if (dims == 1) {
+    return partial ? std::vector<std::string>{"R", "S(0)", "S(1)", "P"}
+                   : std::vector<std::string>{"R", "S(0)", "S(1)"};
+  }
+  std::vector<std::string> texts;
+  const std::vector<std::string> one = Placements(1, partial);
+  for (const std::string& a : one) {
+    for (const std::string& b : one) {
+      texts.push_back(a + "," + b);
+      if (a == b && a[0] == 'S') texts.push_back(a + "[1]," + b + "[0]");
+    }
+  }
+  return texts;
+}
+
+TEST(CrossBest, NoOtherEndsAreCheaper) {
+  struct World {
+    const char* from;
+    const char* to;
+    const char* topology;
+  };
+  int64_t count = 0;
+  for (const World& world :
+       {World{"a=4", "b=2,c=2", "flat"}, World{"a=2,b=2", "c=4@4-7", "flat"},
+        World{"a=2,b=2", "c=4@4-7", "nvlink=4"}, World{"a=2,b=2", "c=2,d=2@2-5", "nvlink=2"},
+        World{"a=6", "b=2,c=2@2-5", "nvlink=4"}, World{"a=2,b=3", "c=8@8-15", "nvlink=8"}}) {
+    const DeviceMesh from_mesh = DeviceMesh::Parse(world.from).value();
+    const DeviceMesh to_mesh = DeviceMesh::Parse(world.to).value();
+    const PlannerOptions options{.topology = Topology::Parse(world.topology).value()};
+    for (const char* tensor : {"f32[24,48]", "f32[2400,4800]"}) {
+      std::vector<Sharding> firsts;
+      std::vector<Sharding> seconds;
+      for (const std::string& p : Placements(from_mesh.NumDims(), false)) {
+        firsts.push_back(Sharding::Parse(tensor, from_mesh, p).value());
+      }
+      for (const std::string& p : Placements(to_mesh.NumDims(), false)) {
+        seconds.push_back(Sharding::Parse(tensor, to_mesh, p).value());
+      }
+      std::vector<std::vector<int64_t>> crossing_ns;
+      for (const Sharding& x : firsts) {
+        crossing_ns.emplace_back();
+        for (const Sharding& y : seconds) {
+          const Crossing crossing = Crossing::Of(x, y, options.topology);
+          crossing_ns.back().push_back(MeasureCrossing(crossing, x, y, options.topology).est_ns);
+        }
+      }
+      for (const std::string& from_text : Placements(from_mesh.NumDims(), true)) {
+        const Sharding from = Sharding::Parse(tensor, from_mesh, from_text).value();
+        std::vector<int64_t> first_ns;
+        for (const Sharding& x : firsts)
+          first_ns.push_back(MakePlan(from, x, options)->total().est_ns);
+        for (const std::string& to_text : Placements(to_mesh.NumDims(), true)) {
+          const Sharding to = Sharding::Parse(tensor, to_mesh, to_text).value();
+          const int64_t limit = std::max(from.MaxLocalElements(), to.MaxLocalElements());
+          const Plan plan = MakePlan(from, to, options).value();
+          int64_t best = INT64_MAX;
+          std::string how;
+          for (size_t j = 0; j < seconds.size(); ++j) {
+            if (seconds[j].MaxLocalElements() > limit) continue;
+            const int64_t second_ns = MakePlan(seconds[j], to, options)->total().est_ns;
+            for (size_t i = 0; i < firsts.size(); ++i) {
+              if (firsts[i].MaxLocalElements() > limit) continue;
+              const int64_t ns = first_ns[i] + crossing_ns[i][j] + second_ns;
+              if (ns >= best) continue;
+              best = ns;
+              how = firsts[i].PlacementsText() + " | " + seconds[j].PlacementsText();
+            }
+          }
+          ++count;
+          ASSERT_LE(plan.total().est_ns, best)
+              << from.ToString() << " -> " << to.ToString() << " on " << world.topology << ": "
+              << how << " is cheaper than\n"
+              << PlanToText(plan);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(count, 1368);
+}
+
+}  // namespace
+}  // namespace meshift
