@@ -1,6 +1,6 @@
 // Every redistribution of a small world of two meshes, planned, proven and run
 // (testing/cross_world.h says which), a sample of it in all dtypes, and random ones of a larger.
-// All of it takes less than a minute of one core.
+// All of it takes about a minute and a half of one core.
 #include "testing/cross_world.h"
 
 #include <fmt/format.h>
