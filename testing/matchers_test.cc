@@ -38,7 +38,8 @@ std::string Why(const PlanMatcher& matcher, const Plan& plan) {
 class MatchersTest : public ::testing::Test {
  protected:
   const Plan one_ = Planned("bf16[16,8] on ddp=8,fsdp=5,tp=1 as P,P,R", "R,R,R");
-  const Plan two_ = Planned("f32[6,4] on a=2,b=3 as P,S(1)", "R,R");
+  const Plan two_ = Planned("f32[6,4] on a=2,b=3 as P,S(1)", "R,R",
+                            {.reproducibility = Reproducibility::kBatchInvariant});
   const Plan none_ = Planned("f32[6,4] on a=2,b=3 as P,S(1)", "P,S(1)");
   const Plan per_dim_ =
       Planned("f32[6] on a=2,b=3 as P,P", "R,R", {.planner = PlannerKind::kPerDim});
@@ -142,7 +143,7 @@ TEST_F(MatchersTest, AnErrorMatchesNothingAndIsShown) {
 
 TEST_F(MatchersTest, AFailureShowsThePlan) {
   EXPECT_EQ(PrintToString(two_),
-            "f32[6,4] on a=2,b=3 as P,S(1) -> R,R, keeps replicas\n"
+            "f32[6,4] on a=2,b=3 as P,S(1) -> R,R, keeps batch-invariant\n"
             "    reduce_scatter{a} -> S(0),S(1), sends 24 bytes\n"
             "    all_gather{a,b} -> R,R, sends 120 bytes\n"
             "    in all 144 bytes sent, 352 at the peak");
