@@ -57,12 +57,11 @@ struct PlannerOptions {
   int64_t reduce_block = 0;
 };
 
-// The plan from `from` to `to`, whose dtypes and meshes may differ; casts are placed by cost. INVALID_ARGUMENT
-// where the target cannot be reached (another shape, a change of the partial op, S -> P(avg), a
-// cast that does not exist, one that rounds what stays partial), or blocks without kOrdered;
-// UNIMPLEMENTED for what this
-// version does not plan (a dtype the engine cannot reduce, another mesh with kPerDim); FAILED_PRECONDITION where
-// the promise needs what the options forbid.
+// The plan from `from` to `to`, whose dtypes and meshes may differ; casts are placed by cost.
+// INVALID_ARGUMENT where the target cannot be reached (another shape, a change of the partial op,
+// S -> P(avg), a cast that does not exist, one that rounds what stays partial), or blocks without
+// kOrdered; UNIMPLEMENTED for what this version does not plan (a dtype the engine cannot reduce,
+// another mesh with kPerDim); FAILED_PRECONDITION where the promise needs what the options forbid.
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options = {});
 

@@ -100,7 +100,8 @@ absl::Status PlanRunner::Prepare(const Plan& plan, const Oracle& oracle) {
   for (Rank& rank : ranks_) {
     rank.communicators.clear();
     for (const ProgramGroup& group : rank.program.groups) {
-      MESHIFT_ASSIGN_OR_RETURN(Communicator * communicator, rank.groups->Get(rank.program.meshes[group.mesh], group));
+      MESHIFT_ASSIGN_OR_RETURN(Communicator * communicator,
+                               rank.groups->Get(rank.program.meshes[group.mesh], group));
       rank.communicators.push_back(communicator);
     }
   }
