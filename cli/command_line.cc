@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "cli/check_command.h"
 #include "cli/env_command.h"
+#include "cli/explain_command.h"
 #include "cli/io.h"
 #include "cli/plan_command.h"
 #include "cli/problem.h"
@@ -80,6 +81,18 @@ CLI::App* AddPlan(CLI::App* app, PlanFlags* flags) {
                    "one JSON object per line in, one per line out; - is stdin")
       ->type_name("FILE");
   return plan;
+}
+
+CLI::App* AddExplain(CLI::App* app, ExplainFlags* flags) {
+  CLI::App* explain = app->add_subcommand(
+      "explain", "The best plan, what else could be done, and what speaks against it");
+  AddProblem(explain, &flags->problem);
+  explain->add_option("--format", flags->format, "text (default), json")->type_name("FORMAT");
+  explain
+      ->add_option("--alternatives", flags->alternatives,
+                   "list at most so many that keep the promise (default 8)")
+      ->type_name("N");
+  return explain;
 }
 
 CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
@@ -153,17 +166,20 @@ int RunMeshift(std::vector<std::string> args, Io& io) {
   app.footer(kFooter);
   app.require_subcommand(1);
   PlanFlags plan_flags;
+  ExplainFlags explain_flags;
   RunFlags run_flags;
   CheckFlags check_flags;
   ShardsFlags shards_flags;
   EnvFlags env_flags;
   const CLI::App* plan = AddPlan(&app, &plan_flags);
+  const CLI::App* explain = AddExplain(&app, &explain_flags);
   const CLI::App* run = AddRun(&app, &run_flags);
   const CLI::App* check = AddCheck(&app, &check_flags);
   const CLI::App* shards = AddShards(&app, &shards_flags);
   AddEnv(&app, &env_flags);
   // CLI11 would not name it.
-  constexpr std::array<std::string_view, 5> kVerbs = {"plan", "run", "check", "shards", "env"};
+  constexpr std::array<std::string_view, 6> kVerbs = {"plan",  "explain", "run",
+                                                      "check", "shards",  "env"};
   if (!args.empty() && args[0].substr(0, 1) != "-" &&
       std::find(kVerbs.begin(), kVerbs.end(), args[0]) == kVerbs.end()) {
     return Fail(io, InvalidArgument("\"{}\" is no verb ({})", args[0], fmt::join(kVerbs, " ")));
@@ -177,11 +193,12 @@ int RunMeshift(std::vector<std::string> args, Io& io) {
   } catch (const CLI::ParseError& error) {
     return Fail(io, InvalidArgument("{}; --help lists the options", FirstLine(error.what())));
   }
-  const int code = plan->parsed()     ? PlanCommand(plan_flags, io)
-                   : run->parsed()    ? RunCommand(run_flags, io)
-                   : check->parsed()  ? CheckCommand(check_flags, io)
-                   : shards->parsed() ? ShardsCommand(shards_flags, io)
-                                      : EnvCommand(env_flags, Environment::Process(), io);
+  const int code = plan->parsed()      ? PlanCommand(plan_flags, io)
+                   : explain->parsed() ? ExplainCommand(explain_flags, io)
+                   : run->parsed()     ? RunCommand(run_flags, io)
+                   : check->parsed()   ? CheckCommand(check_flags, io)
+                   : shards->parsed()  ? ShardsCommand(shards_flags, io)
+                                       : EnvCommand(env_flags, Environment::Process(), io);
   io.out.flush();
   if (!io.out) return Fail(io, absl::InternalError("the output cannot be written"));
   return code;

@@ -6,8 +6,9 @@
 //     if (edges.MayHold(next)) ...
 //   });
 //
-// For tests: what judges the search (tests/brute_force.h) goes through all of it, while the search
-// (planner/search.cc) makes the same edges in an order and by bounds of its own.
+// For what goes through all of it: the list of alternatives (planner/alternatives.h), and the judge
+// of the search (tests/brute_force.h). The search (planner/search.cc) makes the same edges in an
+// order and by bounds of its own.
 #ifndef MESHIFT_PLANNER_EDGES_H_
 #define MESHIFT_PLANNER_EDGES_H_
 

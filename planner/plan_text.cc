@@ -34,9 +34,6 @@ std::string QuantityText(int64_t value, absl::Span<const Unit> units, int decima
   return fmt::format("{} {}", value, units[units.size() - 1].name);
 }
 
-std::string BytesText(int64_t bytes) { return QuantityText(bytes, kBytes, 2); }
-std::string TimeText(int64_t ns) { return QuantityText(ns, kTimes, 9); }
-
 template <typename T>
 std::string NumberOrDash(const std::optional<T>& value) {
   return value ? fmt::format("{}", *value) : "-";
@@ -84,31 +81,6 @@ std::string HowText(const Step& step, DType before) {
   return fmt::format("{}", fmt::join(parts, " "));
 }
 
-std::string StepsTable(const Plan& plan) {
-  constexpr auto kLeft = TextTable::Align::kLeft;
-  constexpr auto kRight = TextTable::Align::kRight;
-  TextTable table({{"step", kLeft},
-                   {"op", kLeft},
-                   {"mesh dims", kLeft},
-                   {"groups", kRight},
-                   {"after", kLeft},
-                   {"in", kRight},
-                   {"out", kRight},
-                   {"sent", kRight},
-                   {"est", kRight},
-                   {"how", kLeft}});
-  int number = 0;
-  DType dtype = plan.from().dtype();
-  for (const Step& step : plan.steps()) {
-    table.AddRow({fmt::format("{}", number++), std::string(Name(step.op)), MeshDimsText(step),
-                  GroupText(step), step.after.PlacementsText(), BytesText(step.bytes_in),
-                  BytesText(step.bytes_out), BytesText(step.bytes_sent), TimeText(step.est_ns),
-                  HowText(step, dtype)});
-    dtype = step.after.dtype();
-  }
-  return table.ToString();
-}
-
 std::string PromiseText(const Plan& plan) {
   std::string kept = "kept";
   if (plan.kept() < plan.asked()) kept = fmt::format("NOT kept, only {}", Name(plan.kept()));
@@ -138,6 +110,34 @@ std::string Escaped(std::string_view text, std::string_view special) {
     }
   }
   return result;
+}
+
+std::string ExactBytesText(int64_t bytes) { return QuantityText(bytes, kBytes, 2); }
+std::string ExactTimeText(int64_t ns) { return QuantityText(ns, kTimes, 9); }
+
+std::string PlanStepsTable(const Plan& plan) {
+  constexpr auto kLeft = TextTable::Align::kLeft;
+  constexpr auto kRight = TextTable::Align::kRight;
+  TextTable table({{"step", kLeft},
+                   {"op", kLeft},
+                   {"mesh dims", kLeft},
+                   {"groups", kRight},
+                   {"after", kLeft},
+                   {"in", kRight},
+                   {"out", kRight},
+                   {"sent", kRight},
+                   {"est", kRight},
+                   {"how", kLeft}});
+  int number = 0;
+  DType dtype = plan.from().dtype();
+  for (const Step& step : plan.steps()) {
+    table.AddRow({fmt::format("{}", number++), std::string(Name(step.op)), MeshDimsText(step),
+                  GroupText(step), step.after.PlacementsText(), ExactBytesText(step.bytes_in),
+                  ExactBytesText(step.bytes_out), ExactBytesText(step.bytes_sent), ExactTimeText(step.est_ns),
+                  HowText(step, dtype)});
+    dtype = step.after.dtype();
+  }
+  return table.ToString();
 }
 
 std::string PlanPreamble(const Plan& plan, std::string_view verb) {
@@ -176,13 +176,13 @@ std::string MeshDimsText(const Step& step) {
 
 std::string PlanToText(const Plan& plan) {
   const PlanTotals& total = plan.total();
-  std::string text = PlanPreamble(plan, "plan") + StepsTable(plan);
+  std::string text = PlanPreamble(plan, "plan") + PlanStepsTable(plan);
   text += fmt::format("total: {} collective{}, sent {}, est {}, peak {}, workspace {}\n",
                       total.collectives, total.collectives == 1 ? "" : "s",
-                      BytesText(total.bytes_sent), TimeText(total.est_ns),
-                      BytesText(total.peak_bytes), BytesText(total.workspace_bytes));
-  text += fmt::format("lower bound: sent {}, est {}\n", BytesText(plan.lower_bound().bytes_sent),
-                      TimeText(plan.lower_bound().est_ns));
+                      ExactBytesText(total.bytes_sent), ExactTimeText(total.est_ns),
+                      ExactBytesText(total.peak_bytes), ExactBytesText(total.workspace_bytes));
+  text += fmt::format("lower bound: sent {}, est {}\n", ExactBytesText(plan.lower_bound().bytes_sent),
+                      ExactTimeText(plan.lower_bound().est_ns));
   text += PromiseText(plan);
   text += fmt::format("fingerprint {}\n", plan.fingerprint().ToString());
   return text;

@@ -15,6 +15,7 @@
 #ifndef MESHIFT_PLANNER_PLAN_TEXT_H_
 #define MESHIFT_PLANNER_PLAN_TEXT_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -36,6 +37,11 @@ absl::StatusOr<Plan> ReadPlan(std::string_view text, PlanFault* fault = nullptr)
 std::string PlanPreamble(const Plan& plan, std::string_view verb);
 // The last of them: "# topology flat, engine local, planner best".
 std::string PlanInputsLine(const Plan& plan);
+// The steps, a row each, below a line of titles.
+std::string PlanStepsTable(const Plan& plan);
+// "1.5 MiB", "8178893 B"; "24.997 us".
+std::string ExactBytesText(int64_t bytes);
+std::string ExactTimeText(int64_t ns);
 // "1 x 40": one group of 40; "-" for local steps.
 std::string GroupText(const Step& step);
 // "ddp,fsdp", or "-".

@@ -1,0 +1,65 @@
+#include "cli/explain_command.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "cli/test_util.h"
+
+namespace meshift::cli {
+namespace {
+
+std::vector<std::string> Args(const std::string& tensor,
+                              const std::vector<std::string>& more = {}) {
+  std::vector<std::string> args = {
+      "explain", "--mesh", "ddp=8,fsdp=5,tp=1", "--tensor", tensor, "--from", "P,P,R",
+      "--to",    "R,R,R",  "--topology",        "nvlink=8"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+int Count(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// 1 KiB, 1 MiB and 1 GiB on jagged groups: the flattened all-reduce and the three collectives that
+// need no flattened group, each with its numbers.
+TEST(Explain, SetsPlansBesideEachOther) {
+  for (const char* tensor : {"f32[256]", "f32[512,512]", "f32[16384,16384]"}) {
+    const Outcome outcome = Meshift(Args(tensor));
+    EXPECT_EQ(outcome.code, 0) << outcome;
+    EXPECT_EQ(outcome.err, "");
+    EXPECT_EQ(outcome.out.find("# meshift explain: "), 0u) << outcome;
+    EXPECT_NE(outcome.out.find("\n[1] best: est "), std::string::npos) << outcome;
+    EXPECT_GT(Count(outcome.out, "all_reduce  ddp,fsdp   1 x 40  R,R,R "), 0) << outcome;
+    EXPECT_NE(outcome.out.find(" more ("), std::string::npos) << outcome;
+    EXPECT_NE(outcome.out.find("] per-dim: est "), std::string::npos) << outcome;
+    EXPECT_NE(outcome.out.find("keeps only none"), std::string::npos) << outcome;
+  }
+}
+
+TEST(Explain, ListsAsManyAsAskedFor) {
+  EXPECT_EQ(Count(Meshift(Args("f32[256]", {"--alternatives", "3"})).out, "] costs more: "), 3);
+  EXPECT_EQ(Count(Meshift(Args("f32[256]", {"--alternatives", "0"})).out, "] costs more: "), 0);
+}
+
+TEST(Explain, JsonHasOnePlanPerLineThatCheckReads) {
+  const Outcome outcome = Meshift(Args("f32[256]", {"--format", "json", "--alternatives", "4"}));
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(Count(outcome.out, "\n"), 6);  // the best, four others, per-dim
+  const Outcome check = Meshift({"check", "--batch", "-"}, outcome.out);
+  EXPECT_EQ(Count(check.out, "\"ok\":true"), 6) << check;
+}
+
+TEST(Explain, RefusesWhatItDoesNotTake) {
+  EXPECT_EQ(Meshift(Args("f32[4]", {"--format", "xml"})).code, 2);
+  EXPECT_EQ(Meshift(Args("f32[4]", {"--alternatives", "-1"})).code, 2);
+  EXPECT_EQ(Meshift(Args("f32[4]", {"--planner", "best"})).code, 2);
+  EXPECT_EQ(Meshift({"explain", "--model", "m.json"}).code, 2);
+}
+
+}  // namespace
+}  // namespace meshift::cli

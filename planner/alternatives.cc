@@ -1,0 +1,266 @@
+#include "planner/alternatives.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "base/checked_math.h"
+#include "base/status_macros.h"
+#include "planner/assemble.h"
+#include "planner/cost.h"
+#include "planner/edges.h"
+#include "planner/plan_text.h"
+#include "planner/reduction_choice.h"
+#include "planner/search.h"
+#include "planner/state.h"
+
+namespace meshift {
+namespace {
+
+using Verdict = Alternative::Verdict;
+
+// States that are gone on from, at most.
+constexpr int kMaxExpanded = 3000;
+
+struct Cost {
+  int64_t ns = 0;
+  int64_t bytes = 0;
+  int64_t steps = 0;
+  friend bool operator==(const Cost&, const Cost&) = default;
+  friend bool operator<(const Cost& a, const Cost& b) {
+    return std::tie(a.ns, a.bytes, a.steps) < std::tie(b.ns, b.bytes, b.steps);
+  }
+  Cost operator+(const Cost& other) const {
+    return {SaturatingAdd(ns, other.ns), SaturatingAdd(bytes, other.bytes), steps + other.steps};
+  }
+};
+
+Cost CostOf(const Traffic& traffic) { return {traffic.est_ns, traffic.bytes_sent, 1}; }
+
+// Moves of cuts differ in price and in calls, not in what they mean.
+std::string_view KindOf(StepOp op) {
+  switch (op) {
+    case StepOp::kAllToAll:
+    case StepOp::kPermute:
+    case StepOp::kExchange:
+      return Name(StepOp::kAllGather);
+    default:
+      return Name(op);
+  }
+}
+
+// Paths in order of their cost: best-first, where what is left of a path is known exactly, since
+// the search finds it.
+class PathLister {
+ public:
+  // `flattens`: whether collectives may be over several mesh dims.
+  PathLister(const Problem& problem, const PlannerOptions& options, const ReductionChoice& choice,
+             const CostModel& model, bool flattens)
+      : problem_(problem),
+        options_(options),
+        model_(model),
+        edges_(problem, model, choice.rules),
+        flattens_(flattens) {}
+
+  // Calls `take` with paths, the cheapest first, no two that do the same, until it returns false.
+  void Run(const std::function<bool(const Path& path)>& take) {
+    nodes_.push_back({problem_.source(), {}, -1, StepOp::kSlice, ""});
+    Push(0);
+    int expanded = 0;
+    absl::flat_hash_set<std::string> taken;
+    while (!open_.empty() && expanded < kMaxExpanded) {
+      const int at = std::get<1>(open_.top());
+      open_.pop();
+      if (nodes_[at].state == problem_.target()) {
+        if (taken.insert(nodes_[at].label).second && !take(PathTo(at))) return;
+        continue;
+      }
+      // The same steps to the same state, as cheaply, were gone on from before.
+      if (!seen_.insert({nodes_[at].label, nodes_[at].state}).second) continue;
+      ++expanded;
+      Expand(at);
+    }
+  }
+
+ private:
+  struct Node {
+    State state;
+    Cost cost;
+    int before = -1;
+    StepOp op = StepOp::kSlice;
+    std::string label;  // of the steps up to here
+  };
+
+  void Expand(int at) {
+    const State state = nodes_[at].state;
+    edges_.ForEach(state, [&](StepOp op, DimMask dims, const State& next) {
+      if (!edges_.MayHold(next) || WasAt(at, next)) return;
+      if (!flattens_ && IsCollective(op) && (dims & (dims - 1)) != 0) return;
+      Node node{next, nodes_[at].cost + CostOf(model_.Measure(op, state, next)), at, op,
+                fmt::format("{}{}:{:x};", nodes_[at].label, KindOf(op), dims)};
+      nodes_.push_back(std::move(node));
+      Push(static_cast<int>(nodes_.size()) - 1);
+    });
+  }
+  void Push(int at) {
+    const std::optional<Cost>& rest = Rest(nodes_[at].state);
+    if (rest) open_.push({nodes_[at].cost + *rest, at});
+  }
+  bool WasAt(int at, const State& state) const {
+    for (; at >= 0; at = nodes_[at].before) {
+      if (nodes_[at].state == state) return true;
+    }
+    return false;
+  }
+  Path PathTo(int at) const {
+    Path path;
+    for (; nodes_[at].before >= 0; at = nodes_[at].before) {
+      path.moves.push_back({nodes_[at].op, nodes_[at].state});
+    }
+    std::reverse(path.moves.begin(), path.moves.end());
+    return path;
+  }
+  // Of the cheapest way from `state` to the target; nullopt where there is none.
+  const std::optional<Cost>& Rest(const State& state) {
+    const auto [at, is_new] = rest_.try_emplace(state);
+    if (is_new) at->second = FindRest(state);
+    return at->second;
+  }
+  std::optional<Cost> FindRest(const State& state) const {
+    if (state == problem_.target()) return Cost{};
+    const absl::StatusOr<Problem> problem =
+        Problem::Create(problem_.ToSharding(state), problem_.to(), options_.reduce_dtype);
+    if (!problem.ok()) return std::nullopt;
+    const absl::StatusOr<ReductionChoice> choice = ChooseReductions(*problem, options_);
+    if (!choice.ok()) return std::nullopt;
+    const CostModel model(*problem, options_.topology, CostOptionsOf(options_, *choice));
+    const std::optional<Path> path = FindCheapest(*problem, model, choice->rules);
+    if (!path) return std::nullopt;
+    Cost cost;
+    State before = problem->source();
+    for (const Move& move : path->moves) {
+      cost = cost + CostOf(model.Measure(move.op, before, move.after));
+      before = move.after;
+    }
+    return cost;
+  }
+
+  const Problem& problem_;
+  const PlannerOptions& options_;
+  const CostModel& model_;
+  const Edges edges_;
+  const bool flattens_;
+  std::vector<Node> nodes_;
+  // By estimate of the whole path, then age.
+  using Entry = std::tuple<Cost, int>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open_;
+  absl::flat_hash_map<State, std::optional<Cost>> rest_;
+  absl::flat_hash_set<std::pair<std::string, State>> seen_;
+};
+
+std::string LabelOf(const Plan& plan) {
+  std::string label;
+  for (const Step& step : plan.steps()) {
+    label += fmt::format("{}:{};", KindOf(step.op), fmt::join(step.mesh_dims, ","));
+  }
+  return label;
+}
+
+// "9.001 us more (+69 %): 2 more collectives, sends 64 B less"
+std::string Difference(const Plan& plan, const Plan& best) {
+  const auto signed_text = [](int64_t value, const std::string& text, std::string_view equal) {
+    if (value == 0) return std::string(equal);
+    return fmt::format("{} {}", text, value > 0 ? "more" : "less");
+  };
+  const int64_t ns = plan.total().est_ns - best.total().est_ns;
+  const int64_t bytes = plan.total().bytes_sent - best.total().bytes_sent;
+  const int64_t collectives = plan.total().collectives - best.total().collectives;
+  std::string text = signed_text(ns, ExactTimeText(ns < 0 ? -ns : ns), "as long");
+  if (ns != 0 && best.total().est_ns > 0) {
+    text += fmt::format(
+        " ({:+} %)", static_cast<int64_t>(static_cast<__int128>(ns) * 100 / best.total().est_ns));
+  }
+  const std::string count =
+      fmt::format("{} collective{}", collectives < 0 ? -collectives : collectives,
+                  collectives == 1 || collectives == -1 ? "" : "s");
+  text += ": " + signed_text(collectives, count, "as many collectives");
+  return text + ", sends " +
+         signed_text(bytes, ExactBytesText(bytes < 0 ? -bytes : bytes), "as much");
+}
+
+// The best plan that keeps no promise, stated with the promise that was asked for.
+absl::StatusOr<Plan> WithoutPromise(const Problem& problem, const PlannerOptions& options) {
+  PlannerOptions free = options;
+  free.reproducibility = Reproducibility::kNone;
+  free.reduce_block = 0;
+  MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, free));
+  const CostModel model(problem, options.topology, CostOptionsOf(free, choice));
+  const std::optional<Path> path = FindCheapest(problem, model, choice.rules);
+  if (!path) return absl::NotFoundError("no path");
+  return Assemble(problem, model, *path, options, choice);
+}
+
+}  // namespace
+
+std::string_view Name(Verdict verdict) {
+  constexpr std::array<std::string_view, 4> kNames = {"best", "costs more", "breaks the promise",
+                                                      "per-dim"};
+  return kNames[static_cast<size_t>(verdict)];
+}
+
+absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, const Sharding& to,
+                                                          const PlannerOptions& options, int most) {
+  PlannerOptions wanted = options;
+  wanted.planner = PlannerKind::kBest;
+  MESHIFT_ASSIGN_OR_RETURN(const Plan best, MakePlan(from, to, wanted));
+  std::vector<Alternative> all = {{Verdict::kBest, best, ""}};
+  if (!(from.mesh() == to.mesh())) return all;
+  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, wanted.reduce_dtype));
+  MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, wanted));
+  const CostModel model(problem, wanted.topology, CostOptionsOf(wanted, choice));
+
+  absl::flat_hash_set<std::string> listed = {LabelOf(best)};
+  const auto list = [&](bool flattens, size_t limit) {
+    PathLister(problem, wanted, choice, model, flattens).Run([&](const Path& path) {
+      if (all.size() >= limit) return false;
+      const Plan plan = Assemble(problem, model, path, wanted, choice);
+      const bool is_new = listed.insert(LabelOf(plan)).second;
+      if (is_new) all.push_back({Verdict::kCostsMore, plan, Difference(plan, best)});
+      return flattens;  // without flattened groups, the best one is enough
+    });
+  };
+  if (most > 0) list(/*flattens=*/false, 2);
+  list(/*flattens=*/true, static_cast<size_t>(most) + 1);
+  // What is left of a path is bounded, as a rule exactly: nearly in order.
+  std::stable_sort(all.begin() + 1, all.end(), [](const Alternative& a, const Alternative& b) {
+    return a.plan.total().est_ns < b.plan.total().est_ns;
+  });
+
+  const absl::StatusOr<Plan> free = WithoutPromise(problem, wanted);
+  if (free.ok() && free->kept() < best.kept() && free->total().est_ns < best.total().est_ns) {
+    all.push_back({Verdict::kBreaksPromise, *free,
+                   fmt::format("{}; but keeps only {}: {}", Difference(*free, best),
+                               Name(free->kept()), free->why())});
+  }
+  wanted.planner = PlannerKind::kPerDim;
+  const absl::StatusOr<Plan> per_dim = MakePlan(from, to, wanted);
+  if (per_dim.ok()) {
+    std::string reason = Difference(*per_dim, best);
+    if (per_dim->kept() < per_dim->asked()) {
+      reason += fmt::format("; and keeps only {}: {}", Name(per_dim->kept()), per_dim->why());
+    }
+    all.push_back({Verdict::kPerDim, *per_dim, std::move(reason)});
+  }
+  return all;
+}
+
+}  // namespace meshift

@@ -1,0 +1,52 @@
+// What else could be done than the best plan does, and why it is not.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(std::vector<Alternative> all, ListAlternatives(from, to, options));
+//   all[0].plan;                       // the best plan, as MakePlan makes it
+//   all[1].verdict;                    // kCostsMore
+//   all[1].reason;                     // "9.001 us more (+69 %): 2 more collectives, sends as
+//   much"
+//
+// Plans are told apart by what they do, not by where they put it: of those with the same reductions
+// and moves over the same mesh dims the cheapest stands for all. A pure function of its arguments,
+// as planning is; safe for concurrent use.
+#ifndef MESHIFT_PLANNER_ALTERNATIVES_H_
+#define MESHIFT_PLANNER_ALTERNATIVES_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
+
+namespace meshift {
+
+struct Alternative {
+  enum class Verdict : uint8_t {
+    kBest,
+    kCostsMore,      // keeps the promise too
+    kBreaksPromise,  // `reason` has the rule
+    kPerDim,         // what DTensor's greedy planner does; it may break the promise as well
+  };
+  Verdict verdict = Verdict::kBest;
+  Plan plan;
+  std::string reason;  // empty for the best
+};
+std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", ...
+
+// The best plan; then up to `most` others that keep the promise, the cheapest first, the best one
+// that needs no flattened group among them; then the best
+// without a promise, where that is cheaper, and the plan of PlannerKind::kPerDim. From one mesh to
+// another only the best. Others are looked for among all paths of steps that visit no state twice,
+// in order of their cost, up to a fixed number of states: on meshes of four dims or more some may
+// be missed. Fails as MakePlan does; `options.planner` is not looked at.
+absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, const Sharding& to,
+                                                          const PlannerOptions& options,
+                                                          int most = 8);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_ALTERNATIVES_H_

@@ -1,0 +1,118 @@
+#include "planner/alternatives.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "placement/sharding.h"
+#include "planner/verifier.h"
+#include "testing/small_world.h"
+
+namespace meshift {
+namespace {
+
+using Kind = Alternative::Verdict;
+
+std::vector<Alternative> List(const char* mesh, const char* tensor, const char* from,
+                              const char* to, const PlannerOptions& options, int most = 8) {
+  const Sharding source = Sharding::Parse(tensor, DeviceMesh::Parse(mesh).value(), from).value();
+  return ListAlternatives(source, source.WithPlacements(to).value(), options, most).value();
+}
+
+std::string Labels(const Plan& plan) {
+  std::string text;
+  for (const Step& step : plan.steps()) text += (text.empty() ? "" : "; ") + step.Label();
+  return text;
+}
+
+const Alternative* Find(const std::vector<Alternative>& all, Kind verdict,
+                        const std::string& labels) {
+  for (const Alternative& one : all) {
+    if (one.verdict == verdict && Labels(one.plan) == labels) return &one;
+  }
+  return nullptr;
+}
+
+// 40 ranks on domains of 8: the flattened all-reduce, and what needs no flattened group.
+TEST(AlternativesTest, SetsTheFlattenedAllReduceBesideThreeCollectives) {
+  const PlannerOptions options{.topology = *Topology::Parse("nvlink=8")};
+  for (const char* tensor : {"f32[16,16]", "f32[512,512]", "f32[16384,16384]"}) {
+    const std::vector<Alternative> all =
+        List("ddp=8,fsdp=5,tp=1", tensor, "P,P,R", "R,R,R", options);
+    const Kind flattened_is =
+        Labels(all[0].plan) == "all_reduce{ddp,fsdp}" ? Kind::kBest : Kind::kCostsMore;
+    EXPECT_NE(Find(all, flattened_is, "all_reduce{ddp,fsdp}"), nullptr) << tensor;
+    const Alternative* three = nullptr;  // a reduction in parts, over one mesh dim each
+    for (const Alternative& one : all) {
+      const std::string labels = Labels(one.plan);
+      if (labels == "reduce_scatter{fsdp}; all_reduce{ddp}; all_gather{fsdp}" ||
+          labels == "reduce_scatter{ddp}; all_reduce{fsdp}; all_gather{ddp}") {
+        three = &one;
+      }
+    }
+    ASSERT_NE(three, nullptr) << tensor;
+    EXPECT_GT(three->plan.total().est_ns, all[0].plan.total().est_ns);
+    EXPECT_NE(three->reason.find("more"), std::string::npos) << three->reason;
+  }
+}
+
+TEST(AlternativesTest, SaysWhichRuleThePerDimPlanBreaks) {
+  const std::vector<Alternative> all = List("ddp=8,fsdp=5", "f32[512,512]", "P,P", "R,R", {});
+  const Alternative& per_dim = all.back();
+  EXPECT_EQ(per_dim.verdict, Kind::kPerDim);
+  EXPECT_EQ(Labels(per_dim.plan), "all_reduce{ddp}; all_reduce{fsdp}");
+  EXPECT_NE(per_dim.reason.find("keeps only none"), std::string::npos) << per_dim.reason;
+}
+
+TEST(AlternativesTest, ShowsWhatThePromiseCosts) {
+  const std::vector<Alternative> all = List("dp=4,tp=8", "f32[4]", "P,R", "R,R", {});
+  const Alternative* free = Find(all, Kind::kBreaksPromise, "all_reduce{dp}");
+  ASSERT_NE(free, nullptr);
+  EXPECT_LT(free->plan.total().est_ns, all[0].plan.total().est_ns);
+}
+
+TEST(AlternativesTest, NothingToDoHasNothingBesideIt) {
+  const std::vector<Alternative> all = List("a=2", "f32[4]", "R", "R", {});
+  EXPECT_EQ(all[0].verdict, Kind::kBest);
+  EXPECT_TRUE(all[0].plan.steps().empty());
+}
+
+TEST(AlternativesTest, OfTwoMeshesOnlyTheBest) {
+  const DeviceMesh a = DeviceMesh::Parse("a=2").value();
+  const DeviceMesh b = DeviceMesh::Parse("b=2@1-2").value();
+  const Sharding from = Sharding::Parse("f32[4]", a, "S(0)").value();
+  EXPECT_EQ(ListAlternatives(from, Sharding::Parse("f32[4]", b, "R").value(), {})->size(), 1u);
+}
+
+TEST(AlternativesTest, FailsAsPlanningDoes) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
+  const Sharding from = Sharding::Parse("f32[4]", mesh, "S(0)").value();
+  const Sharding to = Sharding::Parse("f32[5]", mesh, "S(0)").value();
+  EXPECT_EQ(ListAlternatives(from, to, {}).status(), MakePlan(from, to).status());
+}
+
+// Of a part of the small world: the first is the best plan, the others ascend in cost and do
+// different things, all are proven, and what is said to keep the promise does.
+TEST(AlternativesTest, AllAreProvenAndInOrder) {
+  testkit::ForEachSmallWorldCase(
+      {.fraction = 997 * testkit::TestFraction()}, [](const Sharding& from, const Sharding& to) {
+        const std::vector<Alternative> all = ListAlternatives(from, to, {}).value();
+        ASSERT_EQ(all[0].plan, MakePlan(from, to).value());
+        for (size_t i = 0; i < all.size(); ++i) {
+          const Plan& plan = all[i].plan;
+          const Verdict proof = Verify(plan);
+          EXPECT_TRUE(proof.ok()) << from.ToString() << " -> " << to.PlacementsText() << ": "
+                                  << proof.fault->message;
+          if (all[i].verdict != Kind::kCostsMore) continue;
+          EXPECT_EQ(plan.kept(), plan.asked());
+          EXPECT_GE(plan.total().est_ns, all[i - 1].plan.total().est_ns);
+          for (size_t j = 0; j < i; ++j) EXPECT_NE(Labels(plan), Labels(all[j].plan));
+        }
+      });
+}
+
+}  // namespace
+}  // namespace meshift
