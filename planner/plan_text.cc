@@ -133,8 +133,8 @@ std::string PlanStepsTable(const Plan& plan) {
   for (const Step& step : plan.steps()) {
     table.AddRow({fmt::format("{}", number++), std::string(Name(step.op)), MeshDimsText(step),
                   GroupText(step), step.after.PlacementsText(), ExactBytesText(step.bytes_in),
-                  ExactBytesText(step.bytes_out), ExactBytesText(step.bytes_sent), ExactTimeText(step.est_ns),
-                  HowText(step, dtype)});
+                  ExactBytesText(step.bytes_out), ExactBytesText(step.bytes_sent),
+                  ExactTimeText(step.est_ns), HowText(step, dtype)});
     dtype = step.after.dtype();
   }
   return table.ToString();
@@ -181,8 +181,9 @@ std::string PlanToText(const Plan& plan) {
                       total.collectives, total.collectives == 1 ? "" : "s",
                       ExactBytesText(total.bytes_sent), ExactTimeText(total.est_ns),
                       ExactBytesText(total.peak_bytes), ExactBytesText(total.workspace_bytes));
-  text += fmt::format("lower bound: sent {}, est {}\n", ExactBytesText(plan.lower_bound().bytes_sent),
-                      ExactTimeText(plan.lower_bound().est_ns));
+  text +=
+      fmt::format("lower bound: sent {}, est {}\n", ExactBytesText(plan.lower_bound().bytes_sent),
+                  ExactTimeText(plan.lower_bound().est_ns));
   text += PromiseText(plan);
   text += fmt::format("fingerprint {}\n", plan.fingerprint().ToString());
   return text;
