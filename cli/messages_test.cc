@@ -22,9 +22,8 @@ Plan OneStep(StepOp op, const std::string& mesh_text, const std::string& tensor,
   const DeviceMesh mesh = DeviceMesh::Parse(mesh_text).value();
   const Sharding from = Sharding::Parse(tensor, mesh, from_text).value();
   const Sharding to = from.WithPlacements(to_text).value();
-  Step step{op, 0, std::move(mesh_dims), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, to};
-  PlanFields fields{{mesh}, 0, 0, from, to, {}, {}, "", {step}, {}, {}, {}};
-  return Plan::Seal(std::move(fields));
+  const Step step{.op = op, .mesh_dims = std::move(mesh_dims), .after = to};
+  return Plan::Seal({.meshes = {mesh}, .from = from, .to = to, .steps = {step}});
 }
 
 // "source->target box contribution", one line per message.

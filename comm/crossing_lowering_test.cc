@@ -31,30 +31,16 @@ struct CrossStep {
 
 PlanFields Fields(const std::string& from, const std::string& to,
                   const std::vector<CrossStep>& steps, int64_t workspace_bytes = 0) {
-  PlanFields fields{.meshes = {},
-                    .to_mesh = 1,
+  PlanFields fields{.to_mesh = 1,
                     .from = Sharding::Parse(from).value(),
                     .to = Sharding::Parse(to).value(),
-                    .why = "",
-                    .steps = {},
-                    .total = {.workspace_bytes = workspace_bytes},
-                    .lower_bound = {},
-                    .inputs = {}};
+                    .total = {.workspace_bytes = workspace_bytes}};
   fields.meshes = {fields.from.mesh(), fields.to.mesh()};
   for (const CrossStep& step : steps) {
     fields.steps.push_back(
         {.op = step.op,
          .mesh = step.mesh,
          .mesh_dims = step.mesh_dims,
-         .group_size = {},
-         .groups = {},
-         .tensor_dims = {},
-         .reduce_op = {},
-         .reduce_order = {},
-         .divisor = {},
-         .sizes = {},
-         .wire_dtype = {},
-         .accumulate_dtype = {},
          .after =
              Sharding::Parse(fields.from.tensor(), fields.meshes[step.mesh], step.after).value()});
   }

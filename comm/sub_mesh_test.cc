@@ -124,19 +124,7 @@ TEST_F(SubMeshTest, PlansOnAPartOfTheRanks) {
 }
 
 Step MakeStep(StepOp op, int mesh, DimSet mesh_dims, const Sharding& after) {
-  return {.op = op,
-          .mesh = mesh,
-          .mesh_dims = std::move(mesh_dims),
-          .group_size = {},
-          .groups = {},
-          .tensor_dims = {},
-          .reduce_op = {},
-          .reduce_order = {},
-          .divisor = {},
-          .sizes = {},
-          .wire_dtype = {},
-          .accumulate_dtype = {},
-          .after = after};
+  return {.op = op, .mesh = mesh, .mesh_dims = std::move(mesh_dims), .after = after};
 }
 
 PlanFields Between(const Sharding& from, const Sharding& to) {
@@ -144,11 +132,7 @@ PlanFields Between(const Sharding& from, const Sharding& to) {
           .to_mesh = 1,
           .from = from,
           .to = to,
-          .why = "",
-          .steps = {},
-          .total = {.workspace_bytes = 256},
-          .lower_bound = {},
-          .inputs = {}};
+          .total = {.workspace_bytes = 256}};
 }
 
 // A plan by hand: gather in the first mesh, cross, gather in the second.

@@ -29,19 +29,7 @@ DimMask StepDims(const Problem& problem, StepOp op, const State& before, const S
 Step MakeStep(const Problem& problem, const CostModel& model, int mesh, StepOp op,
               const State& before, const State& after, const Traffic& traffic) {
   const DimMask dims = StepDims(problem, op, before, after);
-  Step step{.op = op,
-            .mesh = mesh,
-            .mesh_dims = {},
-            .group_size = {},
-            .groups = {},
-            .tensor_dims = {},
-            .reduce_op = {},
-            .reduce_order = {},
-            .divisor = {},
-            .sizes = traffic.sizes,
-            .wire_dtype = {},
-            .accumulate_dtype = {},
-            .after = problem.ToSharding(after)};
+  Step step{.op = op, .mesh = mesh, .sizes = traffic.sizes, .after = problem.ToSharding(after)};
   int64_t divisor = 1;
   bool averages = false;
   ReduceOp reduce_op = ReduceOp::kSum;
@@ -209,10 +197,6 @@ PlanAssembly::PlanAssembly(std::vector<DeviceMesh> meshes, const Sharding& from,
               .to = to,
               .asked = options.reproducibility,
               .kept = Reproducibility::kReplicas,
-              .why = "",
-              .steps = {},
-              .total = {},
-              .lower_bound = {},
               .inputs = InputsOf(options)} {
   fields_.to_mesh = static_cast<int>(fields_.meshes.size()) - 1;
 }

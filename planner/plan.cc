@@ -32,21 +32,34 @@ std::string JoinOrDash(const std::vector<std::string>& items) {
   return items.empty() ? "-" : fmt::format("{}", fmt::join(items, ","));
 }
 
+// A step that somebody made may name a mesh dim that is none, "#7"; no mesh dim is called so.
+std::string MeshDimName(const Step& step, int d) {
+  const DeviceMesh& mesh = step.after.mesh();
+  return d >= 0 && d < mesh.NumDims() ? mesh.dim(d).name : fmt::format("#{}", d);
+}
+
 std::string MeshDimNames(const Step& step) {
   std::vector<std::string> names;
-  for (int d : step.mesh_dims) names.push_back(step.after.mesh().dim(d).name);
+  for (int d : step.mesh_dims) names.push_back(MeshDimName(step, d));
   return JoinOrDash(names);
+}
+
+// Of a value that is none of the enum's, "?".
+template <typename Enum, size_t kSize>
+std::string_view NameIn(const std::array<std::string_view, kSize>& names, Enum value) {
+  const auto i = static_cast<size_t>(value);
+  return i < kSize ? names[i] : "?";
 }
 
 }  // namespace
 
-std::string_view Name(Reproducibility r) { return kReproducibilityNames[static_cast<int>(r)]; }
+std::string_view Name(Reproducibility r) { return NameIn(kReproducibilityNames, r); }
 
 absl::StatusOr<Reproducibility> ParseReproducibility(std::string_view name) {
   return FindName<Reproducibility>(kReproducibilityNames, name, "reproducibility");
 }
 
-std::string_view Name(StepOp op) { return kStepOpNames[static_cast<int>(op)]; }
+std::string_view Name(StepOp op) { return NameIn(kStepOpNames, op); }
 
 absl::StatusOr<StepOp> ParseStepOp(std::string_view name) {
   return FindName<StepOp>(kStepOpNames, name, "op");
@@ -60,13 +73,13 @@ bool IsCrossing(const Step& step) {
   return step.op == StepOp::kRelabel || (step.op == StepOp::kExchange && step.mesh_dims.empty());
 }
 
-std::string_view Name(ReduceOrder order) { return kReduceOrderNames[static_cast<int>(order)]; }
+std::string_view Name(ReduceOrder order) { return NameIn(kReduceOrderNames, order); }
 
 absl::StatusOr<ReduceOrder> ParseReduceOrder(std::string_view name) {
   return FindName<ReduceOrder>(kReduceOrderNames, name, "reduce_order");
 }
 
-std::string_view Name(StepSizes sizes) { return kStepSizesNames[static_cast<int>(sizes)]; }
+std::string_view Name(StepSizes sizes) { return NameIn(kStepSizesNames, sizes); }
 
 absl::StatusOr<StepSizes> ParseStepSizes(std::string_view name) {
   return FindName<StepSizes>(kStepSizesNames, name, "kind of sizes");
@@ -174,7 +187,7 @@ std::string Plan::CanonicalText() const {
     add("\nstep ", Name(s.op), " mesh ");
     add_number(s.mesh);
     add(" dims ");
-    add_list(s.mesh_dims, [&](int d) { add(s.after.mesh().dim(d).name); });
+    add_list(s.mesh_dims, [&](int d) { add(MeshDimName(s, d)); });
     add(" group_size ");
     add_number(s.group_size);
     add(" groups ");

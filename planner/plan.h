@@ -59,31 +59,34 @@ absl::StatusOr<StepSizes> ParseStepSizes(std::string_view name);
 
 using DimSet = absl::InlinedVector<int, 4>;  // indices of dims, ascending
 
-// One transition. Bytes are those of the worst rank.
+// One transition. Bytes are those of the worst rank. Whoever makes one names what is there, and
+// `after`.
 struct Step {
   StepOp op = StepOp::kSlice;
-  int mesh = 0;                       // index into Plan::meshes(), for mesh_dims and after
-  DimSet mesh_dims;                   // whose placement changes, or which the group spans
-  std::optional<int64_t> group_size;  // null for local steps, as is `groups`
-  std::optional<int64_t> groups;
-  DimSet tensor_dims;                 // whose cut changes
-  std::optional<ReduceOp> reduce_op;  // null where nothing is reduced, as is reduce_order
-  std::optional<ReduceOrder> reduce_order;
+  int mesh = 0;           // index into Plan::meshes(), for mesh_dims and after
+  DimSet mesh_dims = {};  // whose placement changes, or which the group spans
+  std::optional<int64_t> group_size = std::nullopt;  // null for local steps, as is `groups`
+  std::optional<int64_t> groups = std::nullopt;
+  DimSet tensor_dims = {};  // whose cut changes
+  // Null where nothing is reduced, as is reduce_order.
+  std::optional<ReduceOp> reduce_op = std::nullopt;
+  std::optional<ReduceOrder> reduce_order = std::nullopt;
   // Ascending: so many consecutive coordinates are combined first. Null: one after another.
   std::optional<int64_t> reduce_block = std::nullopt;
   // 2: inside each block first, of which only the result travels on. Null: all at once.
   std::optional<int64_t> reduce_stages = std::nullopt;
-  std::optional<int64_t> divisor;  // avg: the product of the avg dims of the step
-  std::optional<StepSizes> sizes;  // null for local steps, as is wire_dtype
-  std::optional<DType> wire_dtype;
-  std::optional<DType> accumulate_dtype;  // null where nothing is reduced
-  Sharding after;                         // of another dtype than before: a cast
+  std::optional<int64_t> divisor = std::nullopt;  // avg: the product of the avg dims of the step
+  std::optional<StepSizes> sizes = std::nullopt;  // null for local steps, as is wire_dtype
+  std::optional<DType> wire_dtype = std::nullopt;
+  std::optional<DType> accumulate_dtype = std::nullopt;  // null where nothing is reduced
+  Sharding after;                                        // of another dtype than before: a cast
   int64_t bytes_in = 0;
   int64_t bytes_out = 0;
   int64_t bytes_sent = 0;
   int64_t est_ns = 0;
 
-  // "all_reduce{ddp,fsdp}"; "cast{bf16}"; "exchange{onto mesh 1}"
+  // "all_reduce{ddp,fsdp}"; "cast{bf16}"; "exchange{onto mesh 1}". A mesh dim that the mesh does not
+  // have is "#" and its number.
   std::string Label() const;
   // "all_reduce{ddp,fsdp} -> R,R,R"
   std::string ToString() const;
@@ -130,24 +133,25 @@ struct Fingerprint {
 
 // The fields of a plan, for those who make one (planners, readers, tests).
 struct PlanFields {
-  std::vector<DeviceMesh> meshes;
+  std::vector<DeviceMesh> meshes = {};
   int from_mesh = 0;
   int to_mesh = 0;
   Sharding from;
   Sharding to;
   Reproducibility asked = Reproducibility::kReplicas;
   Reproducibility kept = Reproducibility::kReplicas;
-  std::string why;
-  std::vector<Step> steps;
-  PlanTotals total;
-  LowerBound lower_bound;
-  PlanInputs inputs;
+  std::string why = "";
+  std::vector<Step> steps = {};
+  PlanTotals total = {};
+  LowerBound lower_bound = {};
+  PlanInputs inputs = {};
   friend bool operator==(const PlanFields&, const PlanFields&) = default;
 };
 
 class Plan {
  public:
-  // Seals `fields`: computes the fingerprint. Whether the steps are right is the verifier's to say.
+  // Seals `fields`, whatever they are: computes the fingerprint. Whether the steps are right is the
+  // verifier's to say.
   static Plan Seal(PlanFields fields);
   // A plan as it was read, with the fingerprint it states, right or wrong.
   static Plan FromParts(PlanFields fields, Fingerprint stated);

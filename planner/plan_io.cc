@@ -259,15 +259,7 @@ absl::StatusOr<Step> Reader::ReadStep(const Json& json) {
   Step step{.op = *op,
             .mesh = mesh_index,
             .mesh_dims = std::move(mesh_dims),
-            .group_size = {},
-            .groups = {},
             .tensor_dims = std::move(tensor_dims),
-            .reduce_op = {},
-            .reduce_order = {},
-            .divisor = {},
-            .sizes = {},
-            .wire_dtype = {},
-            .accumulate_dtype = {},
             .after = *std::move(after)};
   MESHIFT_ASSIGN_OR_RETURN(step.group_size, OptionalInteger(json, "group_size"));
   MESHIFT_ASSIGN_OR_RETURN(step.groups, OptionalInteger(json, "groups"));
@@ -356,12 +348,7 @@ absl::StatusOr<Plan> Reader::Read(std::string_view text) {
                     .from_mesh = from.first,
                     .to_mesh = to.first,
                     .from = std::move(from.second),
-                    .to = std::move(to.second),
-                    .why = "",
-                    .steps = {},
-                    .total = {},
-                    .lower_bound = {},
-                    .inputs = {}};
+                    .to = std::move(to.second)};
   MESHIFT_ASSIGN_OR_RETURN(const Json* promise, ObjectMember(root, "reproducibility"));
   for (const auto& [key, field] : {std::pair{"asked", &fields.asked}, {"kept", &fields.kept}}) {
     MESHIFT_ASSIGN_OR_RETURN(const std::string name, String(*promise, key));

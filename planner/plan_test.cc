@@ -8,6 +8,7 @@
 
 #include "planner/plan_io.h"
 #include "planner/planner.h"
+#include "planner/verifier.h"
 
 namespace meshift {
 namespace {
@@ -57,6 +58,24 @@ TEST(PlanTest, FingerprintLeavesCostsOut) {
   EXPECT_NE(Plan::Seal(fields).fingerprint(), plan.fingerprint());
 }
 
+// Fields that somebody made by hand: they have a label and a fingerprint, and the verifier says
+// what is wrong with them.
+TEST(PlanTest, StepsThatNameNothingAreSealedAndRefused) {
+  PlanFields fields = PlanOf("a=2,b=2", "f32[8]", "P,S(0)", "R,S(0)").fields();
+  fields.steps[0].mesh_dims = {-1, 0, 7};
+  Plan plan = Plan::Seal(fields);
+  EXPECT_EQ(plan.steps()[0].Label(), "all_reduce{#-1,a,#7}");
+  EXPECT_NE(plan.CanonicalText().find("step all_reduce mesh 0 dims #-1,a,#7 "), std::string::npos)
+      << plan.CanonicalText();
+  EXPECT_EQ(Verify(plan).fault->message,
+            "mesh dim -1 is out of range, not in mesh order, or named twice");
+  fields.steps[0].op = StepOp{99};
+  fields.steps[0].reduce_order = ReduceOrder{9};
+  plan = Plan::Seal(fields);
+  EXPECT_EQ(plan.steps()[0].ToString(), "?{#-1,a,#7} -> R,S(0)");
+  EXPECT_EQ(Verify(plan).fault->message, "op 99 is not known");
+}
+
 TEST(PlanIoTest, ReadsWhatItWrites) {
   for (const Plan& plan :
        {PlanOf("a=2,b=3@5,4,3,2,1,0", "i8[7,5]", "S(1)[1],S(1)[0]", "S(0),S(1)"),
@@ -75,8 +94,8 @@ TEST(PlanIoTest, ReadsWhatItWrites) {
 Plan CastPlan() {
   PlanFields fields = PlanOf("a=2", "bf16[8]", "S(0)", "R").fields();
   const Sharding source = *fields.from.WithDType(DType::kF32);
-  Step cast{StepOp::kCast, 0,  {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
-            fields.from,   16, 8,  0,  10};
+  const Step cast{
+      .op = StepOp::kCast, .after = fields.from, .bytes_in = 16, .bytes_out = 8, .est_ns = 10};
   fields.from = source;
   fields.steps.insert(fields.steps.begin(), cast);
   return Plan::Seal(std::move(fields));

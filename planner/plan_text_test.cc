@@ -13,9 +13,7 @@
 namespace meshift {
 namespace {
 
-Step MakeStep(StepOp op, const Sharding& after) {
-  return {op, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, after};
-}
+Step MakeStep(StepOp op, const Sharding& after) { return {.op = op, .after = after}; }
 
 PlanFields SliceReduceGather() {
   const DeviceMesh mesh = DeviceMesh::Parse("dp=4,tp=2").value();
@@ -54,7 +52,7 @@ PlanFields SliceReduceGather() {
   gather.bytes_sent = 5120;
   gather.est_ns = 11000;
 
-  PlanFields fields{{mesh}, 0, 0, from, after("R,R"), {}, {}, "", {}, {}, {}, {}};
+  PlanFields fields{.meshes = {mesh}, .from = from, .to = after("R,R")};
   fields.asked = Reproducibility::kReplicas;
   fields.kept = Reproducibility::kReplicas;
   fields.why = "each half is reduced by one group; the rest is copied";

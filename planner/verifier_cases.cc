@@ -34,16 +34,6 @@ Step MakeStep(const Row& row, const Sharding& before, const Sharding& on) {
   const bool crosses = row.dims == "->";
   const DeviceMesh& mesh = on.mesh();
   Step step{.op = row.op,
-            .mesh_dims = {},
-            .group_size = {},
-            .groups = {},
-            .tensor_dims = {},
-            .reduce_op = {},
-            .reduce_order = {},
-            .divisor = {},
-            .sizes = {},
-            .wire_dtype = {},
-            .accumulate_dtype = {},
             .after = on.WithDType(row.dtype.value_or(before.dtype()))
                          .value()
                          .WithPlacements(row.after)
@@ -93,12 +83,7 @@ PlanFields MakeFields(const Case& c) {
   const DType to_dtype = c.to_dtype.value_or(from.dtype());
   PlanFields plan{.meshes = {mesh},
                   .from = from,
-                  .to = Sharding::Parse(TensorType{to_dtype, from.shape()}, to_mesh, c.to).value(),
-                  .why = "",
-                  .steps = {},
-                  .total = {},
-                  .lower_bound = {},
-                  .inputs = {}};
+                  .to = Sharding::Parse(TensorType{to_dtype, from.shape()}, to_mesh, c.to).value()};
   plan.inputs.topology = c.topology;
   if (!c.to_mesh.empty()) {
     plan.meshes.push_back(to_mesh);

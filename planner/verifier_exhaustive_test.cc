@@ -356,27 +356,8 @@ bool World::MessagesAreRuns(const std::vector<Elements>& boxes, bool of_senders)
 
 PlanFields World::MakePlan(bool exact) const {
   const DeviceMesh& mesh = before_.mesh();
-  PlanFields plan{.meshes = {mesh},
-                  .from = before_,
-                  .to = after_,
-                  .kept = Reproducibility::kNone,
-                  .why = "",
-                  .steps = {},
-                  .total = {},
-                  .lower_bound = {},
-                  .inputs = {}};
-  Step step{.op = op_,
-            .mesh_dims = mesh_dims_,
-            .group_size = {},
-            .groups = {},
-            .tensor_dims = {},
-            .reduce_op = {},
-            .reduce_order = {},
-            .divisor = {},
-            .sizes = {},
-            .wire_dtype = {},
-            .accumulate_dtype = {},
-            .after = after_};
+  PlanFields plan{.meshes = {mesh}, .from = before_, .to = after_, .kept = Reproducibility::kNone};
+  Step step{.op = op_, .mesh_dims = mesh_dims_, .after = after_};
   for (int t = 0; t < static_cast<int>(before_.shape().size()); ++t) {
     if (before_.CutsOf(t) != after_.CutsOf(t) || SizesOf(before_, t) != SizesOf(after_, t)) {
       step.tensor_dims.push_back(t);

@@ -99,18 +99,7 @@ DType RandomDType(std::mt19937_64& rng) {
 std::optional<Step> MakeCast(const Sharding& like, DType from, DType dtype) {
   auto after = like.WithDType(dtype);
   if (!after.ok()) return std::nullopt;
-  Step cast{.op = StepOp::kCast,
-            .mesh_dims = {},
-            .group_size = {},
-            .groups = {},
-            .tensor_dims = {},
-            .reduce_op = {},
-            .reduce_order = {},
-            .divisor = {},
-            .sizes = {},
-            .wire_dtype = {},
-            .accumulate_dtype = {},
-            .after = *std::move(after)};
+  Step cast{.op = StepOp::kCast, .after = *std::move(after)};
   cast.bytes_in = Bytes(from, like.MaxLocalElements());
   cast.bytes_out = Bytes(dtype, like.MaxLocalElements());
   return cast;
