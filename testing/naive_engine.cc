@@ -22,6 +22,7 @@
 #include "placement/sharding.h"
 #include "testing/number.h"
 #include "testing/random.h"
+#include "testing/with_type.h"
 
 namespace meshift::testkit {
 namespace {
@@ -170,47 +171,6 @@ template <typename T>
 Buffers RunAs(const Sharding& from, const Sharding& to, const Buffers& in,
               const NaiveOptions& options, bool keeps) {
   return NaiveEngine<T>(from, to, in, options, keeps).Run();
-}
-
-// visit(T()) for the type of `dtype`.
-template <typename Visit>
-auto WithType(DType dtype, Visit visit) {
-  switch (dtype) {
-    case DType::kBool:
-      return visit(Bool());
-    case DType::kI8:
-      return visit(I8());
-    case DType::kI16:
-      return visit(I16());
-    case DType::kI32:
-      return visit(I32());
-    case DType::kI64:
-      return visit(I64());
-    case DType::kU8:
-      return visit(U8());
-    case DType::kU16:
-      return visit(U16());
-    case DType::kU32:
-      return visit(U32());
-    case DType::kU64:
-      return visit(U64());
-    case DType::kF16:
-      return visit(F16());
-    case DType::kBF16:
-      return visit(BF16());
-    case DType::kF32:
-      return visit(F32());
-    case DType::kF64:
-      return visit(F64());
-    case DType::kF8E4M3:
-      return visit(F8E4M3());
-    case DType::kF8E5M2:
-      return visit(F8E5M2());
-    case DType::kC64:
-      return visit(C64());
-    default:
-      return visit(C128());
-  }
 }
 
 // All magnitudes of a float of at most 16 bits, and one beyond the largest, by their bits: a sorted

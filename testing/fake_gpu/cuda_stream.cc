@@ -41,6 +41,17 @@ CUresult RefuseQuery(const char* function, Stream* stream, const char* what) {
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
+// Calls read(stream) for the stream of `handle`.
+template <typename Read>
+CUresult ReadStream(const char* function, CUstream handle, const Read& read) {
+  FAKE_ENTER(function, kPlainCall, "{}", static_cast<void*>(handle));
+  MutexLock lock(TheMachine().mutex);
+  Stream* stream = nullptr;
+  FAKE_RETURN_IF_ERROR(FindStream(function, handle, &stream));
+  read(*stream);
+  return CUDA_SUCCESS;
+}
+
 // Whether every captured node comes before what the origin has joined.
 bool AllJoined(const Capture& capture) {
   const std::vector<Node>& nodes = capture.graph->nodes;
@@ -192,53 +203,28 @@ CUresult cuStreamQuery(CUstream handle) {
 }
 
 CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
-  FAKE_ENTER("cuStreamGetFlags", kPlainCall, "{}", static_cast<void*>(handle));
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindStream("cuStreamGetFlags", handle, &stream));
-  *flags = stream->flags;
-  return CUDA_SUCCESS;
+  return ReadStream("cuStreamGetFlags", handle,
+                    [&](const Stream& stream) { *flags = stream.flags; });
 }
 
 CUresult cuStreamGetPriority(CUstream handle, int* priority) {
-  FAKE_ENTER("cuStreamGetPriority", kPlainCall, "{}", static_cast<void*>(handle));
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindStream("cuStreamGetPriority", handle, &stream));
-  *priority = stream->priority;
-  return CUDA_SUCCESS;
+  return ReadStream("cuStreamGetPriority", handle,
+                    [&](const Stream& stream) { *priority = stream.priority; });
 }
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {  // NOLINT: the API's type
-  FAKE_ENTER("cuStreamGetId", kPlainCall, "{}", static_cast<void*>(handle));
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindStream("cuStreamGetId", handle, &stream));
-  *id = stream->id;
-  return CUDA_SUCCESS;
+  return ReadStream("cuStreamGetId", handle, [&](const Stream& stream) { *id = stream.id; });
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
-  FAKE_ENTER("cuStreamGetCtx", kPlainCall, "{}", static_cast<void*>(handle));
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindStream("cuStreamGetCtx", handle, &stream));
-  *context = reinterpret_cast<CUcontext>(stream->context);
-  return CUDA_SUCCESS;
+  return ReadStream("cuStreamGetCtx", handle, [&](const Stream& stream) {
+    *context = reinterpret_cast<CUcontext>(stream.context);
+  });
 }
 
 CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
-  FAKE_ENTER("cuStreamGetDevice", kPlainCall, "{}", static_cast<void*>(handle));
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindStream("cuStreamGetDevice", handle, &stream));
-  *device = stream->context->device;
-  return CUDA_SUCCESS;
+  return ReadStream("cuStreamGetDevice", handle,
+                    [&](const Stream& stream) { *device = stream.context->device; });
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn run, void* data) {
