@@ -5,7 +5,7 @@
 //     void Add() { MutexLock lock(mutex_); ++count_; changed_.notify_all(); }
 //     void AwaitAtLeast(int n) {
 //       MutexLock lock(mutex_);
-//       lock.Wait(changed_, [&] { return count_ >= n; });
+//       lock.Wait(changed_, [&]() MESHIFT_REQUIRES(mutex_) { return count_ >= n; });
 //     }
 //     Mutex mutex_;
 //     std::condition_variable changed_;

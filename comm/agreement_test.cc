@@ -99,7 +99,7 @@ class Barrier {
   void Arrive() {
     MutexLock lock(mutex_);
     if (++arrived_ == kRanks) all_arrived_.notify_all();
-    lock.Wait(all_arrived_, [&] { return arrived_ == kRanks; });
+    lock.Wait(all_arrived_, [&]() MESHIFT_REQUIRES(mutex_) { return arrived_ == kRanks; });
   }
 
  private:

@@ -35,7 +35,6 @@ struct Cost {
   int64_t ns = 0;
   int64_t bytes = 0;
   int64_t steps = 0;
-  friend bool operator==(const Cost&, const Cost&) = default;
   friend bool operator<(const Cost& a, const Cost& b) {
     return std::tie(a.ns, a.bytes, a.steps) < std::tie(b.ns, b.bytes, b.steps);
   }

@@ -205,7 +205,7 @@ absl::StatusOr<std::vector<std::string>> Client::Exchange(std::string_view mine,
     std::map<int64_t, absl::Status> gone;
     {
       MutexLock lock(mutex_);
-      late = !lock.WaitFor(changed_, deadline - Clock::now(), [&] {
+      late = !lock.WaitFor(changed_, deadline - Clock::now(), [&]() MESHIFT_REQUIRES(mutex_) {
         return exchanged_.count(number) != 0 || !lost_.ok() || absent_.size() > absent;
       });
       if (const auto it = exchanged_.find(number); it != exchanged_.end()) {
@@ -234,7 +234,9 @@ absl::StatusOr<std::vector<std::string>> Client::Exchange(std::string_view mine,
 std::vector<int64_t> Client::AskMissing(int64_t exchange) {
   Send({.kind = Kind::kMissing, .number = exchange});
   MutexLock lock(mutex_);
-  lock.WaitFor(changed_, kAnswerTime, [&] { return missing_.count(exchange) != 0 || !lost_.ok(); });
+  lock.WaitFor(changed_, kAnswerTime, [&]() MESHIFT_REQUIRES(mutex_) {
+    return missing_.count(exchange) != 0 || !lost_.ok();
+  });
   const auto it = missing_.find(exchange);
   if (it == missing_.end()) return {};
   std::vector<int64_t> ranks = DecodeRanks(it->second);
@@ -251,7 +253,9 @@ std::map<int64_t, Frame> Client::Ask(const std::string& root, int64_t call, size
   }
   Send({.kind = Kind::kAsk, .number = call, .id = id, .root = root});
   MutexLock lock(mutex_);
-  lock.WaitFor(changed_, kAnswerTime, [&] { return answers_[id].size() >= peers || !lost_.ok(); });
+  lock.WaitFor(changed_, kAnswerTime, [&]() MESHIFT_REQUIRES(mutex_) {
+    return answers_[id].size() >= peers || !lost_.ok();
+  });
   std::map<int64_t, Frame> answers = std::move(answers_[id]);
   answers_.erase(id);
   return answers;
@@ -318,8 +322,9 @@ void ClientRoot::Post(const CallPost& post, bool announce) {
 absl::Status ClientRoot::Await(int64_t call, std::chrono::nanoseconds timeout) {
   {
     MutexLock lock(mutex_);
-    lock.WaitFor(changed_, timeout,
-                 [&] { return settled_.count(call) != 0 || !failure_.ok() || !told_.ok(); });
+    lock.WaitFor(changed_, timeout, [&]() MESHIFT_REQUIRES(mutex_) {
+      return settled_.count(call) != 0 || !failure_.ok() || !told_.ok();
+    });
     if (const auto it = settled_.find(call); it != settled_.end()) {
       const absl::Status status = it->second;
       settled_.erase(it);

@@ -255,7 +255,7 @@ void NcclJob::Finalize(NcclGroup& group) {
 
 bool NcclJob::Sweep() {
   bool more = false;
-  std::erase_if(groups_, [&](const std::shared_ptr<NcclGroup>& group) {
+  std::erase_if(groups_, [&](const std::shared_ptr<NcclGroup>& group) MESHIFT_REQUIRES(mutex_) {
     if (!group->leaving || group->comm == nullptr) return false;
     ncclResult_t state = ncclSuccess;
     if (nccl_->CommGetAsyncError(group->comm, &state) == ncclSuccess && state == ncclInProgress) {

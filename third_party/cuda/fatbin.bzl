@@ -67,6 +67,8 @@ def cuda_fatbin_library(name, src, symbol, hdrs = [], nvccopts = [], **kwargs):
     native.cc_library(
         name = name,
         srcs = [name + ".s"],
+        # clang tells of every option that means nothing to an assembler.
+        copts = ["-Wno-unused-command-line-argument"],
         textual_hdrs = [fatbin],
         **kwargs
     )
