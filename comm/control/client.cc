@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "base/status.h"
@@ -43,6 +44,16 @@ absl::Status Went(int64_t rank, bool left) {
                                      : fmt::format("rank {} is gone: its process has ended or its "
                                                    "connection is lost",
                                                    rank));
+}
+
+// Of the text of a kBye.
+std::map<std::string, int64_t> DecodeJoins(const std::string& text) {
+  std::map<std::string, int64_t> joins;
+  const absl::StatusOr<std::vector<std::string>> list = DecodeList(text);
+  for (size_t i = 0; list.ok() && i + 1 < list->size(); i += 2) {
+    if (int64_t times = 0; absl::SimpleAtoi((*list)[i + 1], &times)) joins[(*list)[i]] = times;
+  }
+  return joins;
 }
 
 int64_t Milliseconds(std::chrono::nanoseconds time) {
@@ -91,7 +102,15 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start(const JobRank& job, Socket
 }
 
 Client::~Client() {
-  Send({.kind = Kind::kBye, .rank = job_.rank});
+  std::vector<std::string> joins;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [ranks, times] : joins_) {
+      joins.push_back(ranks);
+      joins.push_back(std::to_string(times));
+    }
+  }
+  Send({.kind = Kind::kBye, .rank = job_.rank, .text = EncodeList(joins)});
   socket_.Shutdown();
   thread_.join();
 }
@@ -145,6 +164,7 @@ void Client::Handle(Frame frame) {
       {
         const MutexLock lock(mutex_);
         absent_.emplace(frame.rank, went);
+        if (frame.kind == Kind::kBye) joins_of_left_[frame.rank] = DecodeJoins(frame.text);
         changed_.notify_all();
       }
       // A rank that leaves has failed nobody; who still needs it will miss it.
@@ -173,6 +193,7 @@ void Client::Lose(const absl::Status& status, bool left) {
     const MutexLock lock(mutex_);
     if (!lost_.ok()) return;
     lost_ = status;
+    hub_left_ = left;
     changed_.notify_all();
   }
   if (left) return;
@@ -275,10 +296,12 @@ absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
   std::string key;
   {
     const MutexLock lock(mutex_);
-    key = fmt::format("{}#{}", text, joins_[text]++);
-    if (!lost_.ok()) return lost_;
+    const int64_t number = joins_[text]++;
+    key = fmt::format("{}#{}", text, number);
+    if (!lost_.ok() && !(hub_left_ && HadJoined(0, text, number))) return lost_;
     for (const auto& [rank, status] : absent_) {
-      if (std::find(ranks.begin(), ranks.end(), rank) != ranks.end()) return status;
+      const bool needed = std::binary_search(ranks.begin(), ranks.end(), rank);
+      if (needed && !HadJoined(rank, text, number)) return status;
     }
     if (const auto it = early_.find(key); it != early_.end()) return it->second;
   }
@@ -287,6 +310,13 @@ absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
   roots_.emplace(key, root.get());
   Send({.kind = Kind::kJoin, .root = key, .text = text});
   return root;
+}
+
+bool Client::HadJoined(int64_t rank, const std::string& ranks, int64_t number) const {
+  const auto left = joins_of_left_.find(rank);
+  if (left == joins_of_left_.end()) return false;
+  const auto times = left->second.find(ranks);
+  return times != left->second.end() && times->second > number;
 }
 
 void Client::Leave(const std::string& root) {

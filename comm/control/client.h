@@ -89,6 +89,10 @@ class Client final : public ControlChannel {
   Client(const JobRank& job, Socket socket) : job_(job), socket_(std::move(socket)) {}
   void Run(FrameReader reader);
   void Handle(Frame frame);
+  // Whether a rank that left has joined these ranks (as text) more than `number` times before. It
+  // may then be done with a root that this rank is only about to join.
+  bool HadJoined(int64_t rank, const std::string& ranks, int64_t number) const
+      MESHIFT_REQUIRES(mutex_);
   // The hub is lost. Where it has left, no root has failed for that.
   void Lose(const absl::Status& status, bool left);
   void Send(const Frame& frame);
@@ -105,8 +109,11 @@ class Client final : public ControlChannel {
 
   Mutex mutex_;
   std::condition_variable changed_;
-  absl::Status lost_ MESHIFT_GUARDED_BY(mutex_);  // why there is no hub any more
+  absl::Status lost_ MESHIFT_GUARDED_BY(mutex_);      // why there is no hub any more
+  bool hub_left_ MESHIFT_GUARDED_BY(mutex_) = false;  // in order
   std::map<int64_t, absl::Status> absent_ MESHIFT_GUARDED_BY(mutex_);  // ranks that went, and how
+  // How often those that left had joined which ranks.
+  std::map<int64_t, std::map<std::string, int64_t>> joins_of_left_ MESHIFT_GUARDED_BY(mutex_);
   int64_t exchanges_ MESHIFT_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, std::string> exchanged_ MESHIFT_GUARDED_BY(mutex_);
   std::map<int64_t, std::string> missing_ MESHIFT_GUARDED_BY(mutex_);

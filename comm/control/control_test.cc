@@ -267,6 +267,33 @@ TEST_P(ControlTest, RanksThatLeaveFailNobodyButAreMissed) {
   EXPECT_EQ(roots_[1]->Health(), absl::OkStatus());
 }
 
+// Joins once it is known here that `left` has left.
+absl::StatusOr<std::unique_ptr<ControlRoot>> JoinWithout(ControlChannel* channel, int64_t left,
+                                                         const std::vector<int64_t>& ranks) {
+  const auto end = std::chrono::steady_clock::now() + kLong;
+  // A set that it never joins.
+  while (channel->Join({std::min<int64_t>(left, 1), std::max<int64_t>(left, 1)}, nullptr).ok()) {
+    if (std::chrono::steady_clock::now() > end) return absl::DeadlineExceededError("is still here");
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return channel->Join(ranks, nullptr);
+}
+
+// It may have done all that the root is for.
+TEST_P(ControlTest, ARankMayLeaveOnceItHasJoinedThoughOthersHaveNot) {
+  for (const int64_t left : {2, 0}) {
+    Ranks ranks = Connected(3, GetParam());
+    ASSERT_TRUE(ranks[left]->control()->Join({0, 1, 2}, nullptr).ok());
+    ranks[left].reset();
+    const auto joined = JoinWithout(ranks[1]->control(), left, {0, 1, 2});
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    EXPECT_TRUE((*joined)->Health().ok());
+    // This one it has not joined.
+    EXPECT_EQ(ranks[1]->control()->Join({0, 1, 2}, nullptr).status().code(),
+              absl::StatusCode::kUnavailable);
+  }
+}
+
 TEST_P(ControlTest, JoinRefusesOtherRanks) {
   const Ranks ranks = Connected(3, GetParam());
   for (const std::vector<int64_t>& bad :

@@ -34,7 +34,8 @@ struct Frame {
               // high, low, text
     kFail,    // rank -> hub -> rank: root, rank = who has failed, code and text of its status
     kGone,    // hub -> rank: the process of `rank` is gone
-    kBye,     // rank -> hub: leaves the job; hub -> rank: `rank` has left, -1: the hub
+    kBye,     // rank -> hub: leaves the job, text = how often it has joined which ranks (EncodeList
+              // of both in turns); hub -> rank: `rank` has left, -1: the hub
   };
   static constexpr Kind kLast = Kind::kBye;
   // What a rank says about a call, in kAnswer.

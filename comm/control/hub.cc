@@ -43,7 +43,8 @@ Hub::Hub(int64_t world_size, std::string token, std::optional<Listening> listeni
       wake_(std::move(wake)),
       woken_(std::move(woken)),
       by_rank_(world_size),
-      presence_(world_size, Presence::kNever) {}
+      presence_(world_size, Presence::kNever),
+      byes_(world_size) {}
 
 Hub::~Hub() {
   {
@@ -174,7 +175,9 @@ void Hub::Handle(Connection& connection, Frame frame) {
       return SendToRoot(frame.root, frame, sender);
     case Kind::kBye:
       presence_[sender] = Presence::kLeft;
-      return SendToAll({.kind = Kind::kBye, .rank = sender}, sender);
+      frame.rank = sender;
+      byes_[sender] = std::move(frame);
+      return SendToAll(byes_[sender], sender);
     default:
       return Close(connection);
   }
@@ -200,7 +203,7 @@ void Hub::OnHello(Connection& connection, const Frame& frame) {
   // What it has missed.
   for (int64_t rank = 0; rank < world_size_; ++rank) {
     if (presence_[rank] == Presence::kGone) Send(frame.rank, {.kind = Kind::kGone, .rank = rank});
-    if (presence_[rank] == Presence::kLeft) Send(frame.rank, {.kind = Kind::kBye, .rank = rank});
+    if (presence_[rank] == Presence::kLeft) Send(frame.rank, byes_[rank]);
   }
 }
 
