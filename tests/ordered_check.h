@@ -1,7 +1,7 @@
 // The cases of tests/ordered_case.h on any engine, run by each of its ranks.
 //
 //   // On every rank of the engine's world:
-//   EXPECT_EQ(Message(CheckOrdered(engine, {.cases = 100, .seed = 1})), "");
+//   EXPECT_EQ(Message(CheckOrdered(engine, {.seed = OrderedSeed(engine->world_size())})), "");
 #ifndef MESHIFT_TESTS_ORDERED_CHECK_H_
 #define MESHIFT_TESTS_ORDERED_CHECK_H_
 
@@ -13,8 +13,14 @@
 
 namespace meshift {
 
+// The cases that every engine runs: so many for each of these sizes of the world, 512 in all.
+inline constexpr int64_t kOrderedSizes[] = {2, 3, 5, 8, 12, 16, 24, 40};
+inline constexpr int64_t kOrderedCases = 64;
+// Of the first case for a size.
+constexpr uint64_t OrderedSeed(int64_t ranks) { return static_cast<uint64_t>(1000 * ranks); }
+
 struct OrderedCheckOptions {
-  int64_t cases = 100;
+  int64_t cases = kOrderedCases;
   uint64_t seed = 1;  // of the first
   // Also kBatchInvariant, on engines that combine in ascending order of ranks by themselves.
   Reproducibility promise = Reproducibility::kOrdered;

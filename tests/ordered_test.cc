@@ -27,6 +27,7 @@
 #include "testing/small_world.h"
 #include "testing/values.h"
 #include "tests/ordered_case.h"
+#include "tests/ordered_check.h"
 
 namespace meshift {
 namespace {
@@ -83,7 +84,8 @@ class OrderedTest : public ::testing::TestWithParam<int> {
       for (size_t p = 0; p < sources.memory.size(); ++p) {
         c.Fill(problem.from, static_cast<int64_t>(p), absl::MakeSpan(sources.memory[p]));
       }
-      for (const ReductionOrder order : {ReductionOrder::kTopology, ReductionOrder::kAdversarial}) {
+      for (const ReductionOrder order :
+           {ReductionOrder::kRanks, ReductionOrder::kTopology, ReductionOrder::kAdversarial}) {
         world.SetReductionOrder(order, domain);
         auto runner = LocalRunner::Create(&world, problem.from.mesh(), {.verify_plans = false});
         ASSERT_TRUE(runner.ok()) << runner.status();
@@ -155,6 +157,29 @@ TEST_P(OrderedTest, BitsAreThoseOfAPlainLoop) {
   EXPECT_GT(rounding, blocked);
   EXPECT_TRUE(testkit::TestFraction() > 1 || blocked > 20) << blocked;
   EXPECT_TRUE(testkit::TestFraction() > 1 || staged_scatters > 5) << staged_scatters;
+}
+
+// The cases that the other engines run: for every factoring the bits of the same loop.
+TEST_P(OrderedTest, CasesOfAllEnginesAreThoseOfAPlainLoop) {
+  int64_t cases = 0;
+  int64_t problems = 0;
+  for (const int64_t ranks : kOrderedSizes) {
+    for (int64_t i = GetParam(); i < kOrderedCases; i += kShards * testkit::TestFraction()) {
+      const OrderedCase c(OrderedSeed(ranks) + static_cast<uint64_t>(i),
+                          {.ranks = ranks, .shuffle = true});
+      ++cases;
+      for (const OrderedProblem& problem : c.Problems()) {
+        const absl::StatusOr<Plan> plan =
+            MakePlan(problem.from, problem.to, {.reproducibility = Reproducibility::kOrdered});
+        ASSERT_TRUE(plan.ok()) << c.ToString() << ": " << plan.status();
+        Judge(c, problem, *plan, 2 + i % 7);
+        if (HasFatalFailure()) return;
+        ++problems;
+      }
+    }
+  }
+  fmt::print("ordered: {} cases of all engines, {} factorings, 0 wrong\n", cases, problems);
+  EXPECT_GT(problems, cases);
 }
 
 // Of many cases those whose plan has one.

@@ -17,14 +17,16 @@ namespace {
 absl::Status Run() {
   MESHIFT_ASSIGN_OR_RETURN(const auto bootstrap, MpiBootstrap());
   MESHIFT_ASSIGN_OR_RETURN(const auto engine, CreateMpiEngine({.control = bootstrap->control()}));
-  const auto seed = static_cast<uint64_t>(1000 * engine->world_size());
-  MESHIFT_RETURN_IF_ERROR(CheckOrdered(engine.get(), {.cases = 100, .seed = seed}));
+  const uint64_t seed = OrderedSeed(engine->world_size());
+  MESHIFT_RETURN_IF_ERROR(CheckOrdered(engine.get(), {.seed = seed}));
+  // Many processes on few cores wait for each other most of the time.
+  const int64_t more = engine->world_size() <= 8 ? 100 : 10;
   MESHIFT_RETURN_IF_ERROR(
-      CheckOrdered(engine.get(), {.cases = 50, .seed = seed + 500, .blocks = true}));
+      CheckOrdered(engine.get(), {.cases = more / 2, .seed = seed + 500, .blocks = true}));
   // Its own reductions are in ascending order of ranks, which on these meshes is that of
   // coordinates.
   return CheckOrdered(engine.get(),
-                      {.cases = 100, .seed = seed, .promise = Reproducibility::kBatchInvariant});
+                      {.cases = more, .seed = seed, .promise = Reproducibility::kBatchInvariant});
 }
 
 }  // namespace

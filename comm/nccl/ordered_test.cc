@@ -18,8 +18,8 @@ class NcclOrderedTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(NcclOrderedTest, BitsAreThoseOfAPlainLoop) {
   const int64_t size = GetParam();
-  const auto seed = static_cast<uint64_t>(1000 * size);
-  const int64_t cases = 63 / testkit::TestFraction() + 1;
+  const uint64_t seed = OrderedSeed(size);
+  const int64_t cases = (kOrderedCases - 1) / testkit::TestFraction() + 1;
   auto ranks = NcclThreads::Create(size, {}, seed);
   ASSERT_TRUE(ranks.ok()) << ranks.status();
   (*ranks)->Run([&](NcclEngine& engine, int64_t) {
@@ -36,7 +36,7 @@ TEST_P(NcclOrderedTest, BitsAreThoseOfAPlainLoop) {
   EXPECT_EQ(Violations(), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, NcclOrderedTest, ::testing::Values(2, 3, 5, 8, 12, 16, 24, 40));
+INSTANTIATE_TEST_SUITE_P(Sizes, NcclOrderedTest, ::testing::ValuesIn(kOrderedSizes));
 
 }  // namespace
 }  // namespace meshift
