@@ -92,6 +92,7 @@ struct RedistributorOptions {
   std::optional<EngineCapabilities> capabilities = std::nullopt;
   RaggedSizes ragged_sizes = RaggedSizes::kCost;
   int64_t reduce_block = 0;
+  std::optional<int64_t> max_memory = std::nullopt;  // of each plan that is made, in bytes
 
   bool verify_plans = true;  // that the caller brings, before they run
   bool time_steps = false;

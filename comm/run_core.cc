@@ -76,7 +76,8 @@ PlannerOptions PlanningOf(const Engine& engine, const RedistributorOptions& opti
           .planner = options.planner,
           .engine = options.capabilities.value_or(engine.Capabilities()),
           .ragged_sizes = options.ragged_sizes,
-          .reduce_block = options.reduce_block};
+          .reduce_block = options.reduce_block,
+          .max_memory = options.max_memory};
 }
 
 // Whether peers may know why a call has failed.

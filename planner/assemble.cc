@@ -9,12 +9,11 @@
 #include "base/checked_math.h"
 #include "placement/cast.h"
 #include "planner/geometry.h"
+#include "planner/memory_limit.h"
 #include "planner/transitions.h"
 
 namespace meshift {
 namespace {
-
-constexpr int64_t kWorkspaceAlignment = 16;
 
 DimMask StepDims(const Problem& problem, StepOp op, const State& before, const State& after) {
   if (op == StepOp::kCast) return 0;
@@ -173,16 +172,15 @@ PlanInputs InputsOf(const PlannerOptions& options) {
   if (options.reduce_block > 0) {
     inputs.options.emplace_back("reduce_block", fmt::format("{}", options.reduce_block));
   }
+  if (options.max_memory) {
+    inputs.options.emplace_back("max_memory", fmt::format("{}", *options.max_memory));
+  }
   if (options.reproducibility == Reproducibility::kBatchInvariant) {
     inputs.options.emplace_back("native_invariance",
                                 std::string(Name(options.engine.native_invariance)));
   }
   inputs.engine = options.engine.name();
   return inputs;
-}
-
-int64_t Aligned(int64_t bytes) {
-  return bytes > INT64_MAX - kWorkspaceAlignment ? INT64_MAX : RoundUp(bytes, kWorkspaceAlignment);
 }
 
 }  // namespace
@@ -206,7 +204,8 @@ void PlanAssembly::AddStep(Step step, int64_t send_piece_bytes, int64_t receive_
   total.collectives += IsCollective(step.op) ? 1 : 0;
   total.bytes_sent = SaturatingAdd(total.bytes_sent, step.bytes_sent);
   total.est_ns = SaturatingAdd(total.est_ns, step.est_ns);
-  pieces_.push_back(SaturatingAdd(Aligned(send_piece_bytes), Aligned(receive_piece_bytes)));
+  pieces_.push_back(
+      SaturatingAdd(AlignedPiece(send_piece_bytes), AlignedPiece(receive_piece_bytes)));
   fields_.steps.push_back(std::move(step));
 }
 
@@ -243,17 +242,13 @@ Plan PlanAssembly::Seal(const LowerBound& bound, const std::string& why) && {
   PlanTotals& total = fields_.total;
   for (size_t i = 0; i < pieces_.size(); ++i) {
     int64_t workspace = pieces_[i];
-    if (i > 0) workspace = SaturatingAdd(workspace, Aligned(fields_.steps[i].bytes_in));
+    if (i > 0) workspace = SaturatingAdd(workspace, AlignedPiece(fields_.steps[i].bytes_in));
     if (i + 1 < pieces_.size()) {
-      workspace = SaturatingAdd(workspace, Aligned(fields_.steps[i].bytes_out));
+      workspace = SaturatingAdd(workspace, AlignedPiece(fields_.steps[i].bytes_out));
     }
     total.workspace_bytes = std::max(total.workspace_bytes, workspace);
   }
-  const auto largest = [](const Sharding& sharding) {
-    return Bytes(sharding.dtype(), sharding.MaxLocalElements());
-  };
-  total.peak_bytes = SaturatingAdd(SaturatingAdd(largest(fields_.from), largest(fields_.to)),
-                                   total.workspace_bytes);
+  total.peak_bytes = SaturatingAdd(TensorBytes(fields_.from, fields_.to), total.workspace_bytes);
   fields_.lower_bound = bound;
   if (fields_.kept == Reproducibility::kReplicas) {
     if (!why.empty()) {

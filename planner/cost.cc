@@ -54,9 +54,7 @@ int64_t FewestSharing(const std::vector<int64_t>& ranks, int64_t domain_size, bo
 CostModel::CostModel(const Problem& problem, const Topology& topology, const CostOptions& options)
     : problem_(problem),
       topology_(topology),
-      ragged_(options.ragged),
-      ordered_(options.ordered),
-      reduce_block_(options.reduce_block),
+      options_(options),
       shapes_(size_t{1} << problem.num_dims()),
       stages_(options.reduce_block > 0 ? shapes_.size() : 0) {}
 
@@ -251,7 +249,7 @@ bool CostModel::IsConsecutive(const CutLists& parent, const CutLists& cut) const
 }
 
 bool CostModel::IsChosenGather(const State& before, const State& after) const {
-  if (!ragged_ || !problem_.HasRagged()) return false;
+  if (!options_.ragged || !problem_.HasRagged()) return false;
   const CutLists from = problem_.Cuts(before);
   const CutLists to = problem_.Cuts(after);
   bool ragged = false;
@@ -288,13 +286,13 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
   const int64_t start = constants.collective_latency_ns;
   const int64_t bytes_before = problem_.MaxBytes(before);
   const bool even = IsEven(cuts_before, cuts_after);
-  if (ordered_ && IsReduction(op)) {
+  if (options_.ordered && IsReduction(op)) {
     traffic.sizes = even ? StepSizes::kEven : StepSizes::kExact;
     MeasureOrdered(op, before, after, shape, &traffic);
     const std::optional<Stages>& stages = StagesOf(dims);
     if (!stages) return traffic;
     const Traffic staged = MeasureStages(op, before, after, *stages, even);
-    return staged.est_ns < traffic.est_ns ? staged : traffic;
+    return Choose(before, after, traffic, staged);
   }
   switch (op) {
     case StepOp::kAllReduce:

@@ -45,6 +45,13 @@ struct CostOptions {
   // Reductions are in ascending order of coordinates, and in blocks, if that is not 0.
   bool ordered = false;
   int64_t reduce_block = 0;
+  // Of the workspace that a step may need: of several ways to do it, the cheapest that keeps to
+  // this, else the one that needs least. None: the cheapest.
+  std::optional<int64_t> max_workspace = std::nullopt;
+  // Whether the problem's source (target) is the caller's tensor. Else, as beside a step from one
+  // mesh to another, it is a value that lies in the workspace.
+  bool from_source = true;
+  bool to_target = true;
 };
 
 // The least k with 2^k >= n. REQUIRES: n >= 1.
@@ -63,6 +70,32 @@ class CostModel {
   // REQUIRES: `op` leads from `before` to `after` (ForEachTransition, or an exchange).
   Traffic Measure(StepOp op, const State& before, const State& after) const;
 
+  // What a value takes of the workspace, on the worst rank: nothing where it is the caller's
+  // tensor.
+  int64_t HeldBytes(const State& state) const;
+  // What a step that is measured so needs there (docs/plan_format.md, "Memory"), and whether
+  // CostOptions::max_workspace allows that.
+  int64_t WorkspaceBytes(const State& before, const State& after, const Traffic& traffic) const;
+  bool Fits(const State& before, const State& after, const Traffic& traffic) const {
+    return !options_.max_workspace ||
+           WorkspaceBytes(before, after, traffic) <= *options_.max_workspace;
+  }
+  std::optional<int64_t> max_workspace() const { return options_.max_workspace; }
+  // Whether the limit has room for both values, for any other beside one: what Fits() asks at
+  // least.
+  bool HasRoom(const State& before, const State& after) const {
+    return !options_.max_workspace ||
+           SaturatingAdd(HeldBytes(before), HeldBytes(after)) <= *options_.max_workspace;
+  }
+  bool HasRoomBeside(const State& state) const {
+    return !options_.max_workspace ||
+           SaturatingAdd(HeldBytes(state), LeastHeldBytes()) <= *options_.max_workspace;
+  }
+  // No value on the way takes less.
+  int64_t LeastHeldBytes() const;
+  // The same model under another limit, or none.
+  CostModel WithMaxWorkspace(std::optional<int64_t> max_workspace) const;
+
   // Whether an all_gather over a ragged cut leads from `before` to `after`, and its sizes were
   // chosen: then no exchange should.
   bool IsChosenGather(const State& before, const State& after) const;
@@ -72,7 +105,7 @@ class CostModel {
   int64_t LeastTransferNs(int64_t bytes) const {
     return bytes / topology_.level(0).bandwidth_bytes_per_us * 1000;
   }
-  bool ordered() const { return ordered_; }
+  bool ordered() const { return options_.ordered; }
   // The least latency of a message; a closer bound on the time of bytes of a worst rank, and the
   // bytes that take no more than `ns` by it (-1: not even none).
   int64_t LeastHopNs() const;
@@ -139,12 +172,13 @@ class CostModel {
   Traffic MeasureStages(StepOp op, const State& before, const State& after, const Stages& stages,
                         bool even) const;
   void MeasureMessages(StepOp op, const State& before, const State& after, Traffic* traffic) const;
+  // Which of two ways to do a step, `plain` where they cost the same.
+  const Traffic& Choose(const State& before, const State& after, const Traffic& plain,
+                        const Traffic& other) const;
 
   const Problem& problem_;
   const Topology topology_;
-  const std::optional<StepSizes> ragged_;
-  const bool ordered_;
-  const int64_t reduce_block_;
+  const CostOptions options_;
   mutable std::vector<std::optional<GroupShape>> shapes_;  // by mask
   mutable std::vector<std::optional<std::optional<Stages>>> stages_;
 };

@@ -98,9 +98,11 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     ragged |= IsRaggedBehind(parent.of[k], cut.of[k]);
   }
-  if (!ragged || ragged_ == StepSizes::kPadded) return padded;
+  if (!ragged || options_.ragged == StepSizes::kPadded) return padded;
   const Traffic exact = measure(StepSizes::kExact);
-  return ragged_ == StepSizes::kExact || exact.est_ns < padded.est_ns ? exact : padded;
+  if (options_.ragged == StepSizes::kExact) return exact;
+  return gather ? Choose(cut_state, parent_state, padded, exact)
+                : Choose(parent_state, cut_state, padded, exact);
 }
 
 // Slices go to their owners, who combine them; an all_reduce gathers the results. Who owns most of

@@ -20,7 +20,7 @@ const std::optional<CostModel::Stages>& CostModel::StagesOf(DimMask dims) const 
 }
 
 std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
-  const int64_t k = reduce_block_;
+  const int64_t k = options_.reduce_block;
   const int64_t n = GroupSize(dims);
   if (k <= 1 || k >= n || n % k != 0) return std::nullopt;
   const Parts groups = GroupsOver(dims);

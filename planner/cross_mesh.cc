@@ -18,6 +18,8 @@
 #include "planner/cross_cost.h"
 #include "planner/cross_ends.h"
 #include "planner/crossing.h"
+#include "planner/memory_limit.h"
+#include "planner/memory_search.h"
 #include "planner/reduction_choice.h"
 #include "planner/search.h"
 #include "planner/state.h"
@@ -49,50 +51,85 @@ struct Half {
   const Problem problem;
   const CostModel model;
   ReductionChoice choice;
-  Path path;
+  std::optional<Path> path;  // none: no path keeps to the limit
   Cost cost;
+  int64_t workspace =
+      0;  // bytes; the value that crosses is in it, unless it is the caller's tensor
 };
+
+// What to plan for.
+enum class Goal : uint8_t {
+  kCost,    // the least, within a limit on the workspace if there is one
+  kMemory,  // the least workspace
+};
+
+// Where a half begins and ends: at the caller's tensor, or at the crossing.
+enum class Side : uint8_t { kSource, kTarget };
 
 bool Reduces(const Path& path) {
   return std::any_of(path.moves.begin(), path.moves.end(),
                      [](const Move& move) { return IsReduction(move.op); });
 }
 
-absl::StatusOr<std::unique_ptr<Half>> PlanHalf(const Sharding& from, const Sharding& to,
+// `options.max_memory` is not looked at, but `limit`.
+absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, const Sharding& to,
                                                std::optional<DType> reduce_dtype,
-                                               const PlannerOptions& options) {
+                                               const PlannerOptions& options, Goal goal,
+                                               std::optional<int64_t> limit) {
   MESHIFT_ASSIGN_OR_RETURN(Problem problem, Problem::Create(from, to, reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
-  auto half = std::make_unique<Half>(std::move(problem), options, CostOptionsOf(options, choice));
+  CostOptions cost = CostOptionsOf(options, choice);
+  cost.from_source = side == Side::kSource;
+  cost.to_target = side == Side::kTarget;
+  cost.max_workspace = goal == Goal::kMemory ? 0 : limit;
+  auto half = std::make_unique<Half>(std::move(problem), options, cost);
   half->choice = std::move(choice);
-  std::optional<Path> path = FindCheapest(half->problem, half->model, half->choice.rules);
-  if (!path) return Internal("no plan from {} to {}", from.ToString(), to.ToString());
-  half->path = *std::move(path);
+  if (goal == Goal::kMemory) {
+    std::optional<LeastPath> least =
+        FindLeastWorkspace(half->problem, half->model, half->choice.rules);
+    if (least) half->path = std::move(least->path);
+  } else {
+    std::optional<LimitedPath> found = FindWithin(half->problem, half->model, half->choice.rules);
+    if (found && !found->path) return half;
+    if (found) half->path = std::move(found->path);
+  }
+  if (!half->path) return Internal("no plan from {} to {}", from.ToString(), to.ToString());
   State before = half->problem.source();
-  for (const auto& [op, after] : half->path.moves) {
+  for (const auto& [op, after] : half->path->moves) {
     const Traffic traffic = half->model.Measure(op, before, after);
     half->cost = half->cost + Cost{traffic.est_ns, traffic.bytes_sent, 1};
     before = after;
   }
+  half->workspace = WorkspaceOf(half->problem, half->model, *half->path);
   return half;
 }
 
 class CrossPlanner {
  public:
-  CrossPlanner(const Sharding& from, const Sharding& to, const PlannerOptions& options)
+  CrossPlanner(const Sharding& from, const Sharding& to, const PlannerOptions& options, Goal goal,
+               std::optional<int64_t> limit)
       : from_(from),
         to_(to),
         options_(options),
+        goal_(goal),
+        limit_(limit),
         meshes_(from.mesh(), to.mesh(), options.topology) {}
 
+  // RESOURCE_EXHAUSTED: no pair that was looked at keeps to the limit.
   absl::StatusOr<Plan> Run();
 
  private:
   struct Pair {
     const Half* first;
     const Half* second;
-    int64_t least_ns;
+    int64_t least;  // ns, or bytes of the workspace, as the goal is
   };
+  // What is wanted less of.
+  int64_t Amount(const Cost& cost, int64_t workspace) const {
+    return goal_ == Goal::kCost ? cost.ns : workspace;
+  }
+  // The workspace of a pair's crossing.
+  static int64_t CrossingWorkspace(const Pair& pair, const Traffic& traffic);
   // Adds the pairs whose crossing moves the value in `dtype`.
   absl::Status AddPairs(DType dtype);
   LowerBound Bound() const;
@@ -112,6 +149,8 @@ class CrossPlanner {
   const Sharding& from_;
   const Sharding& to_;
   const PlannerOptions& options_;
+  const Goal goal_;
+  const std::optional<int64_t> limit_;
   const MeshPair meshes_;
   DType reduce_dtype_ = DType::kF32;  // the source's where nothing is reduced
   int64_t max_bytes_ = 0;             // of a value on the way
@@ -130,35 +169,50 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
   absl::Status refusal;
   for (const Sharding& source : CrossSources(from_, dtype)) {
     if (LargestBytes(source, dtype) > max_bytes_) continue;
-    absl::StatusOr<std::unique_ptr<Half>> half = PlanHalf(from_, source, reduce_dtype_, options_);
+    absl::StatusOr<std::unique_ptr<Half>> half =
+        PlanHalf(Side::kSource, from_, source, reduce_dtype_, options_, goal_, limit_);
     if (!half.ok()) {
       refusal.Update(half.status());
       continue;
     }
     if (!ordered_) ordered_ = (*half)->choice.ordered;
-    if ((*half)->choice.ordered != *ordered_) continue;
+    if ((*half)->choice.ordered != *ordered_ || !(*half)->path) continue;
     firsts.push_back({half->get(), Pieces(source)});
     halves_.push_back(*std::move(half));
   }
   if (firsts.empty()) return refusal;
   for (const Sharding& target : CrossTargets(to_, dtype)) {
     if (LargestBytes(target, dtype) > max_bytes_) continue;
-    absl::StatusOr<std::unique_ptr<Half>> half = PlanHalf(target, to_, std::nullopt, options_);
+    absl::StatusOr<std::unique_ptr<Half>> half =
+        PlanHalf(Side::kTarget, target, to_, std::nullopt, options_, goal_, limit_);
     if (!half.ok()) {
       refusal.Update(half.status());
       continue;
     }
-    if (Reduces((*half)->path)) continue;
+    if (!(*half)->path || Reduces(*(*half)->path)) continue;
     const Half* second = half->get();
     halves_.push_back(*std::move(half));
     for (const auto& [first, pieces] : firsts) {
       const int64_t crossing_ns =
           meshes_.LeastNs(first->problem.to(), pieces, second->problem.from());
-      const Cost halves = first->cost + second->cost;
-      pairs_.push_back({first, second, SaturatingAdd(halves.ns, crossing_ns)});
+      Pair pair{first, second, 0};
+      const Cost cost = first->cost + second->cost + Cost{crossing_ns, 0, 1};
+      pair.least = Amount(cost, std::max({first->workspace, second->workspace,
+                                          CrossingWorkspace(pair, /*traffic=*/{})}));
+      pairs_.push_back(pair);
     }
   }
   return pairs_.empty() ? refusal : absl::OkStatus();
+}
+
+int64_t CrossPlanner::CrossingWorkspace(const Pair& pair, const Traffic& traffic) {
+  const auto held = [](const Half& half, const State& state) {
+    return half.path->moves.empty() ? 0 : AlignedPiece(half.problem.MaxBytes(state));
+  };
+  const int64_t values = SaturatingAdd(held(*pair.first, pair.first->problem.target()),
+                                       held(*pair.second, pair.second->problem.source()));
+  return SaturatingAdd(values, SaturatingAdd(AlignedPiece(traffic.send_pack_bytes),
+                                             AlignedPiece(traffic.receive_pack_bytes)));
 }
 
 absl::StatusOr<Plan> CrossPlanner::Run() {
@@ -177,17 +231,18 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
   MESHIFT_RETURN_IF_ERROR(status);
   if (pairs_.empty()) return Internal("no plan from {} to {}", from_.ToString(), to_.ToString());
   std::stable_sort(pairs_.begin(), pairs_.end(),
-                   [](const Pair& a, const Pair& b) { return a.least_ns < b.least_ns; });
+                   [](const Pair& a, const Pair& b) { return a.least < b.least; });
   struct Best {
     Pair pair;
     Cost cost;
+    int64_t workspace;
     Crossing crossing;
     Traffic traffic;
   };
   std::optional<Best> best;
   int64_t work = 0;  // ranks and messages looked at
   for (const Pair& pair : pairs_) {
-    if (best && (pair.least_ns > best->cost.ns || work > kMaxWork)) break;
+    if (best && (pair.least > Amount(best->cost, best->workspace) || work > kMaxWork)) break;
     const Sharding& before = pair.first->problem.to();
     const Sharding& after = pair.second->problem.from();
     Crossing crossing = Crossing::Of(before, after, options_.topology);
@@ -195,19 +250,26 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
     const Traffic traffic = MeasureCrossing(crossing, before, after, options_.topology);
     const Cost cost =
         pair.first->cost + Cost{traffic.est_ns, traffic.bytes_sent, 1} + pair.second->cost;
-    if (best && !(cost < best->cost)) continue;
-    best = Best{pair, cost, std::move(crossing), traffic};
+    const int64_t workspace =
+        std::max({pair.first->workspace, pair.second->workspace, CrossingWorkspace(pair, traffic)});
+    if (limit_ && workspace > *limit_) continue;
+    if (best) {
+      const auto rank = [&](const Cost& c, int64_t w) { return std::tuple(Amount(c, w), c); };
+      if (!(rank(cost, workspace) < rank(best->cost, best->workspace))) continue;
+    }
+    best = Best{pair, cost, workspace, std::move(crossing), traffic};
   }
+  if (!best) return absl::ResourceExhaustedError("");
   return Assemble(best->pair, best->crossing, best->traffic);
 }
 
 Plan CrossPlanner::Assemble(const Pair& pair, const Crossing& crossing,
                             const Traffic& traffic) const {
   PlanAssembly plan({from_.mesh(), to_.mesh()}, from_, to_, options_);
-  plan.AddPath(pair.first->problem, pair.first->model, pair.first->path, pair.first->choice,
+  plan.AddPath(pair.first->problem, pair.first->model, *pair.first->path, pair.first->choice,
                /*mesh=*/0);
   const Sharding& before = pair.first->problem.to();
-  const bool ends = pair.second->path.moves.empty();
+  const bool ends = pair.second->path->moves.empty();
   Step step{.op = StepOp::kRelabel,
             .mesh = 1,
             .sizes = traffic.sizes,
@@ -223,7 +285,7 @@ Plan CrossPlanner::Assemble(const Pair& pair, const Crossing& crossing,
     step.wire_dtype = before.dtype();
   }
   plan.AddStep(std::move(step), traffic.send_pack_bytes, traffic.receive_pack_bytes);
-  plan.AddPath(pair.second->problem, pair.second->model, pair.second->path, pair.second->choice,
+  plan.AddPath(pair.second->problem, pair.second->model, *pair.second->path, pair.second->choice,
                /*mesh=*/1);
   return std::move(plan).Seal(Bound(), pair.first->choice.why);
 }
@@ -257,6 +319,14 @@ LowerBound CrossPlanner::Bound() const {
   return bound;
 }
 
+// The plan that needs the least workspace; `cheapest` where none is known to need less.
+absl::StatusOr<Plan> LeastPlan(const Sharding& from, const Sharding& to,
+                               const PlannerOptions& options, const Plan& cheapest) {
+  MESHIFT_ASSIGN_OR_RETURN(Plan least,
+                           CrossPlanner(from, to, options, Goal::kMemory, std::nullopt).Run());
+  return least.total().workspace_bytes < cheapest.total().workspace_bytes ? least : cheapest;
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
@@ -269,7 +339,26 @@ absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
     return Unimplemented("the per-dim planner plans on one mesh; {} and {} differ",
                          from.mesh().ToString(), to.mesh().ToString());
   }
-  return CrossPlanner(from, to, options).Run();
+  absl::StatusOr<Plan> plan = CrossPlanner(from, to, options, Goal::kCost, {}).Run();
+  if (!plan.ok() || !options.max_memory) return plan;
+  const int64_t max_memory = *options.max_memory;
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t limit, WorkspaceLimit(from, to, max_memory));
+  if (plan->total().workspace_bytes <= limit) return plan;
+  MESHIFT_ASSIGN_OR_RETURN(Plan least, LeastPlan(from, to, options, *plan));
+  const int64_t workspace = least.total().workspace_bytes;
+  if (workspace > limit) return MemoryRefusal(from, to, max_memory, workspace);
+  plan = CrossPlanner(from, to, options, Goal::kCost, limit).Run();
+  if (plan.ok() && plan->total().est_ns <= least.total().est_ns) return plan;
+  return least;
+}
+
+absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& to,
+                                         const PlannerOptions& options) {
+  PlannerOptions free = options;
+  free.max_memory.reset();
+  MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakeCrossPlan(from, to, free));
+  MESHIFT_ASSIGN_OR_RETURN(const Plan least, LeastPlan(from, to, free, plan));
+  return least.total().peak_bytes;
 }
 
 }  // namespace meshift

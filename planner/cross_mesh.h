@@ -11,6 +11,8 @@
 #ifndef MESHIFT_PLANNER_CROSS_MESH_H_
 #define MESHIFT_PLANNER_CROSS_MESH_H_
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
 #include "planner/plan.h"
@@ -22,6 +24,10 @@ namespace meshift {
 // REQUIRES: the meshes of `from` and `to` differ. Takes O(ranks of both + messages).
 absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options);
+
+// As LeastMemory (planner/planner.h).
+absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& to,
+                                         const PlannerOptions& options);
 
 }  // namespace meshift
 

@@ -24,9 +24,10 @@ Edges::Edges(const Problem& problem, const CostModel& model, const TransitionRul
       max_items_(std::max(problem.MaxItems(problem.source()), problem.MaxItems(problem.target()))),
       max_bytes_(std::max({problem.MaxBytes(problem.source()), problem.MaxBytes(problem.target()),
                            problem.MaxBytes(problem.source().AtStage(problem.reduce_stage()))})) {
+  const std::vector<State> finished = LocallyFinished(problem);
+  finished_ = {finished.begin(), finished.end()};
   absl::flat_hash_set<State> seen;
-  for (const std::vector<State>& list :
-       {NearTarget(problem, rules.towards_target), LocallyFinished(problem)}) {
+  for (const std::vector<State>& list : {NearTarget(problem, rules.towards_target), finished}) {
     for (const State& state : list) {
       const State end = state.AtStage(problem.target().stage());
       if (seen.insert(end).second) ends_.push_back(end);
@@ -44,6 +45,21 @@ void Edges::ForEach(const State& state, const TransitionFn& emit) const {
     emit(StepOp::kExchange, MovingDims(problem_, state, next), next);
   });
   ForEachTransition(problem_, state, rules_, emit);
+}
+
+void Edges::ForEachToTarget(const State& state, absl::FunctionRef<void(StepOp op)> emit) const {
+  const State& target = problem_.target();
+  if (const std::optional<StepOp> op = CollectiveBetween(problem_, state, target, rules_)) {
+    if (*op != StepOp::kExchange) emit(*op);
+    if (ArePartialAlike(problem_, state, target) && !model_.IsChosenGather(state, target)) {
+      emit(StepOp::kExchange);
+    }
+  }
+  if (finished_.contains(state)) {
+    ForEachLocalTransition(problem_, state, rules_, [&](StepOp op, DimMask, const State& next) {
+      if (next == target) emit(op);
+    });
+  }
 }
 
 void Edges::ForEachExchange(const State& state,

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "planner/cost.h"
 #include "planner/plan.h"
@@ -36,6 +37,9 @@ class Edges {
   // included.
   void ForEach(const State& state, const TransitionFn& emit) const;
 
+  // Those of ForEach that lead to the target, in no time.
+  void ForEachToTarget(const State& state, absl::FunctionRef<void(StepOp op)> emit) const;
+
   // The exchanges: wherever it has data to move, to the target, to the states from which one
   // transition leads to it (NearTarget), and to those from which local steps alone do
   // (LocallyFinished). What is partial stays as it is. None takes the place of a gather whose sizes
@@ -48,7 +52,8 @@ class Edges {
   const TransitionRules rules_;
   int64_t max_items_ = 0;
   int64_t max_bytes_ = 0;
-  std::vector<State> ends_;  // of exchanges, each at the target's stage
+  std::vector<State> ends_;              // of exchanges, each at the target's stage
+  absl::flat_hash_set<State> finished_;  // local steps alone lead from these to the target
 };
 
 }  // namespace meshift

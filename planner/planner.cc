@@ -1,14 +1,18 @@
 #include "planner/planner.h"
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
+#include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "planner/assemble.h"
 #include "planner/cost.h"
 #include "planner/cross_mesh.h"
+#include "planner/memory_limit.h"
+#include "planner/memory_search.h"
 #include "planner/per_dim.h"
 #include "planner/reduction_choice.h"
 #include "planner/search.h"
@@ -36,20 +40,65 @@ absl::StatusOr<RaggedSizes> ParseRaggedSizes(std::string_view name) {
   return InvalidArgument("'{}' is no choice of ragged sizes; known are cost, max, sum", name);
 }
 
+namespace {
+
+absl::Status NoPlan(const Problem& problem) {
+  return Internal("no plan from {} to {}", problem.from().ToString(), problem.to().ToString());
+}
+
+// On one mesh, under options.max_memory.
+absl::StatusOr<Plan> MakeLimitedPlan(const Problem& problem, const CostModel& model,
+                                     const PlannerOptions& options, const ReductionChoice& choice) {
+  const Sharding& from = problem.from();
+  const Sharding& to = problem.to();
+  const int64_t max_memory = *options.max_memory;
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t limit, WorkspaceLimit(from, to, max_memory));
+  if (options.planner == PlannerKind::kPerDim) {
+    // One collective per mesh dim leaves no choice.
+    Plan plan = Assemble(problem, model, PlanPerDim(problem), options, choice);
+    const int64_t workspace = plan.total().workspace_bytes;
+    if (workspace > limit) return MemoryRefusal(from, to, max_memory, workspace);
+    return plan;
+  }
+  const CostModel limited = model.WithMaxWorkspace(limit);
+  const std::optional<LimitedPath> found = FindWithin(problem, limited, choice.rules);
+  if (!found) return NoPlan(problem);
+  if (!found->path) return MemoryRefusal(from, to, max_memory, found->least_workspace);
+  return Assemble(problem, limited, *found->path, options, choice);
+}
+
+}  // namespace
+
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options) {
   if (!(from.mesh() == to.mesh())) return MakeCrossPlan(from, to, options);
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
   const CostModel model(problem, options.topology, CostOptionsOf(options, choice));
+  if (options.max_memory) return MakeLimitedPlan(problem, model, options, choice);
   if (options.planner == PlannerKind::kPerDim) {
     return Assemble(problem, model, PlanPerDim(problem), options, choice);
   }
   const std::optional<Path> path = FindCheapest(problem, model, choice.rules);
-  if (!path) {
-    return Internal("no plan from {} to {}", from.ToString(), to.ToString());
-  }
+  if (!path) return NoPlan(problem);
   return Assemble(problem, model, *path, options, choice);
+}
+
+absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
+                                    const PlannerOptions& options) {
+  if (!(from.mesh() == to.mesh())) return LeastCrossMemory(from, to, options);
+  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
+  MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
+  const CostModel model(problem, options.topology, CostOptionsOf(options, choice));
+  int64_t workspace = 0;
+  if (options.planner == PlannerKind::kPerDim) {
+    workspace = WorkspaceOf(problem, model, PlanPerDim(problem));
+  } else {
+    const std::optional<LeastPath> least = FindLeastWorkspace(problem, model, choice.rules);
+    if (!least) return NoPlan(problem);
+    workspace = least->workspace;
+  }
+  return SaturatingAdd(TensorBytes(from, to), workspace);
 }
 
 }  // namespace meshift

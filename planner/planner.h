@@ -55,15 +55,25 @@ struct PlannerOptions {
   // Where that is cheaper, blocks are combined before anything leaves them (Step::reduce_stages).
   // Needs kOrdered. 0: no blocks.
   int64_t reduce_block = 0;
+  // The most bytes that a rank may take, of source, target and workspace together
+  // (PlanTotals::peak_bytes). The plan is the cheapest that keeps to it. None: no limit.
+  std::optional<int64_t> max_memory = std::nullopt;
 };
 
 // The plan from `from` to `to`, whose dtypes and meshes may differ; casts are placed by cost.
 // INVALID_ARGUMENT where the target cannot be reached (another shape, a change of the partial op,
-// S -> P(avg), a cast that does not exist, one that rounds what stays partial), or blocks without
-// kOrdered; UNIMPLEMENTED for what this version does not plan (a dtype the engine cannot reduce,
-// another mesh with kPerDim); FAILED_PRECONDITION where the promise needs what the options forbid.
+// S -> P(avg), a cast that does not exist, one that rounds what stays partial), blocks without
+// kOrdered, or a negative limit; UNIMPLEMENTED for what this version does not plan (a dtype the
+// engine cannot reduce, another mesh with kPerDim); FAILED_PRECONDITION where the promise needs
+// what the options forbid; RESOURCE_EXHAUSTED where no plan keeps to max_memory: the message has
+// the least that would do.
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options = {});
+
+// The least max_memory that does: with it MakePlan makes a plan, with one byte less it does not.
+// `options.max_memory` is not looked at. Fails as MakePlan does.
+absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
+                                    const PlannerOptions& options = {});
 
 }  // namespace meshift
 

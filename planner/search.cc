@@ -28,8 +28,13 @@ struct OpenEntry {
 
 class Search {
  public:
-  Search(const Problem& problem, const CostModel& model, const TransitionRules& rules)
-      : problem_(problem), model_(model), rules_(rules), space_(problem, model, rules) {}
+  Search(const Problem& problem, const CostModel& model, const TransitionRules& rules,
+         int64_t bound_ns)
+      : problem_(problem),
+        model_(model),
+        rules_(rules),
+        space_(problem, model, rules),
+        bound_ns_(bound_ns) {}
   std::optional<Path> Run();
 
  private:
@@ -64,7 +69,7 @@ class Search {
   };
   std::vector<Near> near_;  // what exchanges lead to, the nearest to the target first
   bool found_near_ = false;
-  int64_t bound_ns_ = INT64_MAX;
+  int64_t bound_ns_;
   std::optional<PathCost> best_;  // of a path to the target that is known
   SearchNodes nodes_;
   std::priority_queue<OpenEntry, std::vector<OpenEntry>, std::greater<>> open_;
@@ -78,7 +83,9 @@ int Search::Relax(int from, StepOp op, const State& to, const Lists& lists, int6
   if (op == StepOp::kExchange && model_.IsChosenGather(nodes_[from].state, to)) return -1;
   const int known = nodes_.Find(to);
   if (known >= 0 && nodes_[known].cost.ns < SaturatingAdd(cost.ns, least_ns)) return -1;
+  if (!model_.HasRoom(nodes_[from].state, to)) return -1;
   const Traffic traffic = model_.Measure(op, nodes_[from].state, to);
+  if (!model_.Fits(nodes_[from].state, to, traffic)) return -1;
   const PathCost next{.ns = SaturatingAdd(cost.ns, traffic.est_ns),
                       .bytes = SaturatingAdd(cost.bytes, traffic.bytes_sent),
                       .steps = cost.steps + 1};
@@ -131,6 +138,7 @@ void Search::Finish(int from, const View& view) {
 
 void Search::Expand(int from, const View& view) {
   Local(from, view);
+  if (!model_.HasRoomBeside(view.state)) return;  // Finish() has what is left
   if (view.state.stage() == problem_.reduce_stage()) Reduce(from, view);
   Move(from, view);
 }
@@ -362,9 +370,9 @@ std::optional<Path> Search::Run() {
 }  // namespace
 
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
-                                 const TransitionRules& rules) {
+                                 const TransitionRules& rules, int64_t bound_ns) {
   if (problem.source() == problem.target()) return Path{};
-  return Search(problem, model, rules).Run();
+  return Search(problem, model, rules, bound_ns).Run();
 }
 
 }  // namespace meshift

@@ -16,6 +16,7 @@
 #ifndef MESHIFT_PLANNER_SEARCH_H_
 #define MESHIFT_PLANNER_SEARCH_H_
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -36,9 +37,10 @@ struct Path {
   std::vector<Move> moves;  // empty: the source is the target
 };
 
-// nullopt: no path keeps the rules (which no problem is known to cause).
+// nullopt: no path keeps the rules (which no problem is known to cause), takes at most `bound_ns`
+// and needs no more workspace than the model allows.
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
-                                 const TransitionRules& rules);
+                                 const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 
 }  // namespace meshift
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "base/status.h"
 #include "mesh/topology.h"
 #include "planner/verifier_boxes.h"
@@ -121,6 +122,7 @@ class Verifier {
   Result CheckAverages() const;
   Result CheckBytes();
   Result CheckTotals() const;
+  Result CheckLimit(int64_t peak_bytes) const;
 
   const PlanFields& plan_;
   const World from_world_;
@@ -282,6 +284,7 @@ Result Verifier::CheckTotals() const {
     return Fault({}, "total", "total {} is {}; it should be {}", field.name, field.stated,
                  Saturated(field.right));
   }
+  if (Result fault = CheckLimit(total.peak_bytes)) return fault;
   const LowerBound& bound = plan_.lower_bound;
   const struct {
     std::string_view name;
@@ -293,6 +296,20 @@ Result Verifier::CheckTotals() const {
     if (0 <= field.bound && field.bound <= field.total) continue;
     return Fault({}, "lower_bound", "lower bound {} is {}; the plan's total is {}", field.name,
                  field.bound, field.total);
+  }
+  return std::nullopt;
+}
+
+// That the plan keeps to the limit which was asked for.
+Result Verifier::CheckLimit(int64_t peak_bytes) const {
+  for (const auto& [name, value] : plan_.inputs.options) {
+    if (name != "max_memory") continue;
+    int64_t limit = 0;
+    if (!absl::SimpleAtoi(value, &limit) || limit < 0) {
+      return Fault({}, "max_memory", "option max_memory is '{}', no number of bytes", value);
+    }
+    if (peak_bytes <= limit) continue;
+    return Fault({}, "max_memory", "peak_bytes is {}; asked for was at most {}", peak_bytes, limit);
   }
   return std::nullopt;
 }

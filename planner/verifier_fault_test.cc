@@ -375,6 +375,10 @@ TEST(VerifierFaultTest, DamagedCasts) {
        [](PlanFields* p) { p->total.workspace_bytes = 16; }},
       {"- total: total peak_bytes is 48; it should be 56",
        [](PlanFields* p) { p->total.peak_bytes = 48; }},
+      {"- max_memory: peak_bytes is 56; asked for was at most 55",
+       [](PlanFields* p) { p->inputs.options.emplace_back("max_memory", "55"); }},
+      {"- max_memory: option max_memory is '1 KiB', no number of bytes",
+       [](PlanFields* p) { p->inputs.options.emplace_back("max_memory", "1 KiB"); }},
       // Left out, moved, doubled.
       {"0 dtype: all_reduce leaves dtype bf16, not f32",
        [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},

@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <queue>
+#include <utility>
+#include <vector>
 
 #include "base/checked_math.h"
 #include "base/status.h"
@@ -33,22 +37,91 @@ PlanCost CostOf(const Plan& plan) {
   return {plan.total().est_ns, plan.total().bytes_sent, static_cast<int64_t>(plan.steps().size())};
 }
 
+// The states of a problem and the steps between them, and the ways to do a step: where it may be
+// padded or exact by choice, both, whatever costs less; where it is in stages, also without.
+struct BruteForce::Graph {
+  static absl::StatusOr<std::unique_ptr<Graph>> Create(const Sharding& from, const Sharding& to,
+                                                       const PlannerOptions& options) {
+    MESHIFT_ASSIGN_OR_RETURN(Problem problem, Problem::Create(from, to, options.reduce_dtype));
+    MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
+    return std::make_unique<Graph>(std::move(problem), choice, options);
+  }
+  Graph(Problem p, const ReductionChoice& choice, const PlannerOptions& options)
+      : problem(std::move(p)),
+        model(ModelOf(choice, options)),
+        edges(problem, model, choice.rules) {
+    ways.push_back(model);
+    if (options.ragged_sizes == RaggedSizes::kCost && problem.HasRagged()) {
+      for (const RaggedSizes sizes : {RaggedSizes::kMax, RaggedSizes::kSum}) {
+        PlannerOptions other = options;
+        other.ragged_sizes = sizes;
+        ways.push_back(ModelOf(choice, other));
+      }
+    }
+    if (options.reduce_block > 0) {
+      PlannerOptions other = options;
+      other.reduce_block = 0;
+      ways.push_back(ModelOf(choice, other));
+    }
+  }
+  CostModel ModelOf(const ReductionChoice& choice, const PlannerOptions& options) const {
+    CostOptions cost{.ordered = choice.ordered, .reduce_block = options.reduce_block};
+    if (options.ragged_sizes == RaggedSizes::kMax) cost.ragged = StepSizes::kPadded;
+    if (options.ragged_sizes == RaggedSizes::kSum) cost.ragged = StepSizes::kExact;
+    return CostModel(problem, options.topology, cost);
+  }
+  // What source and target take.
+  int64_t TensorBytes() const {
+    return problem.MaxBytes(problem.source()) + problem.MaxBytes(problem.target());
+  }
+  const Problem problem;
+  const CostModel model;
+  const Edges edges;
+  std::vector<CostModel> ways;
+};
+
+// Forgets what steps of another problem cost.
+void BruteForce::Forget(const Graph& graph, const PlannerOptions& options) {
+  const Problem& problem = graph.problem;
+  std::string key =
+      fmt::format("{} {} {} {} {} {}", problem.mesh().ToString(),
+                  problem.from().tensor().ToString(), options.topology.ToString(),
+                  Name(options.reproducibility), Name(options.ragged_sizes), options.reduce_block);
+  for (int i = 0; i < problem.num_stages(); ++i) key += fmt::format(" {}", Name(problem.dtype(i)));
+  if (key == measured_for_ && !problem.HasRagged()) return;
+  measured_.clear();
+  measured_for_ = std::move(key);
+}
+
+void BruteForce::ForEach(const Graph& graph, const State& state, VisitFn visit) {
+  const auto value_bytes = [&](const State& s) {
+    if (s == graph.problem.source() || s == graph.problem.target()) return int64_t{0};
+    return RoundUp(graph.problem.MaxBytes(s), 16);
+  };
+  graph.edges.ForEach(state, [&](StepOp op, DimMask, const State& next) {
+    if (!graph.edges.MayHold(next)) return;
+    const auto [measured, is_new] = measured_.try_emplace(EdgeKey{op, state, next});
+    if (is_new) {
+      for (const CostModel& way : graph.ways) {
+        const Traffic traffic = way.Measure(op, state, next);
+        measured->second.push_back(
+            {traffic.est_ns, traffic.bytes_sent,
+             RoundUp(traffic.send_pack_bytes, 16) + RoundUp(traffic.receive_pack_bytes, 16)});
+      }
+    }
+    for (const StepCost& cost : measured->second) {
+      visit(op, next, cost, value_bytes(state) + cost.piece_bytes + value_bytes(next));
+    }
+  });
+}
+
 absl::StatusOr<BestPath> BruteForce::Find(const Sharding& from, const Sharding& to,
                                           const PlannerOptions& options) {
-  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
-  MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
-  CostOptions sizes{.ordered = choice.ordered};
-  if (options.ragged_sizes == RaggedSizes::kMax) sizes.ragged = StepSizes::kPadded;
-  if (options.ragged_sizes == RaggedSizes::kSum) sizes.ragged = StepSizes::kExact;
-  const CostModel model(problem, options.topology, sizes);
-  std::string key = fmt::format("{} {} {}", from.mesh().ToString(), from.tensor().ToString(),
-                                options.topology.ToString());
-  for (int i = 0; i < problem.num_stages(); ++i) key += fmt::format(" {}", Name(problem.dtype(i)));
-  if (key != measured_for_) {
-    measured_.clear();
-    measured_for_ = std::move(key);
-  }
-  const Edges edges(problem, model, choice.rules);
+  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, Graph::Create(from, to, options));
+  const Problem& problem = graph->problem;
+  Forget(*graph, options);
+  const int64_t limit = options.max_memory ? *options.max_memory - graph->TensorBytes() : INT64_MAX;
+  if (limit < 0) return absl::ResourceExhaustedError("source and target are over max_memory");
 
   absl::flat_hash_map<State, Reached> reached;
   using Entry = std::pair<PlanCost, State>;
@@ -62,23 +135,21 @@ absl::StatusOr<BestPath> BruteForce::Find(const Sharding& from, const Sharding& 
     if (at.settled) continue;
     at.settled = true;
     if (state == problem.target()) break;
-    edges.ForEach(state, [&, cost = cost, state = state](StepOp op, DimMask, const State& next) {
-      if (!edges.MayHold(next)) return;
-      const auto [measured, is_new] = measured_.try_emplace(EdgeKey{op, state, next});
-      if (is_new) {
-        const Traffic traffic = model.Measure(op, state, next);
-        measured->second = {traffic.est_ns, traffic.bytes_sent};
-      }
-      const PlanCost then{SaturatingAdd(cost.est_ns, measured->second.first),
-                          SaturatingAdd(cost.bytes_sent, measured->second.second), cost.steps + 1};
-      const auto [there, first] = reached.try_emplace(next);
-      if (!first && there->second.cost <= then) return;
-      there->second = {then, state, op, false};
-      open.push({then, next});
-    });
+    ForEach(*graph, state,
+            [&, cost = cost, state = state](StepOp op, const State& next, const StepCost& step,
+                                            int64_t workspace) {
+              if (workspace > limit) return;
+              const PlanCost then{SaturatingAdd(cost.est_ns, step.est_ns),
+                                  SaturatingAdd(cost.bytes_sent, step.bytes_sent), cost.steps + 1};
+              const auto [there, first] = reached.try_emplace(next);
+              if (!first && there->second.cost <= then) return;
+              there->second = {then, state, op, false};
+              open.push({then, next});
+            });
   }
   const auto found = reached.find(problem.target());
   if (found == reached.end() || !found->second.settled) {
+    if (options.max_memory) return absl::ResourceExhaustedError("no path is within max_memory");
     return Internal("no path from {} to {}", from.ToString(), to.ToString());
   }
   BestPath best{found->second.cost, "", static_cast<int64_t>(reached.size())};
@@ -89,6 +160,57 @@ absl::StatusOr<BestPath> BruteForce::Find(const Sharding& from, const Sharding& 
                             best.text.empty() ? "" : "; ", best.text);
   }
   return best;
+}
+
+absl::StatusOr<int64_t> BruteForce::FindLeastMemory(const Sharding& from, const Sharding& to,
+                                                    const PlannerOptions& options) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, Graph::Create(from, to, options));
+  const Problem& problem = graph->problem;
+  if (problem.source() == problem.target()) return graph->TensorBytes();
+  Forget(*graph, options);
+  struct Edge {
+    int to;
+    int64_t workspace;
+  };
+  std::vector<std::vector<Edge>> edges = {{}};  // by state
+  std::vector<State> states = {problem.source()};
+  absl::flat_hash_map<State, int> numbers = {{problem.source(), 0}};
+  std::vector<int64_t> limits;
+  for (size_t i = 0; i < states.size(); ++i) {
+    const State state = states[i];
+    ForEach(*graph, state, [&](StepOp, const State& next, const StepCost&, int64_t workspace) {
+      const auto [at, is_new] = numbers.try_emplace(next, static_cast<int>(states.size()));
+      if (is_new) {
+        states.push_back(next);
+        edges.emplace_back();
+      }
+      edges[i].push_back({at->second, workspace});
+      limits.push_back(workspace);
+    });
+  }
+  const auto target = numbers.find(problem.target());
+  if (target == numbers.end()) {
+    return Internal("no path from {} to {}", from.ToString(), to.ToString());
+  }
+  const auto reaches = [&](int64_t limit) {
+    std::vector<bool> seen(states.size(), false);
+    std::vector<int> open = {0};
+    seen[0] = true;
+    while (!open.empty()) {
+      const int at = open.back();
+      open.pop_back();
+      for (const Edge& edge : edges[at]) {
+        if (edge.workspace > limit || seen[edge.to]) continue;
+        seen[edge.to] = true;
+        open.push_back(edge.to);
+      }
+    }
+    return seen[target->second] == true;
+  };
+  std::sort(limits.begin(), limits.end());
+  const auto least = std::partition_point(limits.begin(), limits.end(),
+                                          [&](int64_t limit) { return !reaches(limit); });
+  return graph->TensorBytes() + *least;
 }
 
 }  // namespace meshift

@@ -1,4 +1,5 @@
-// The least that any sequence of transitions costs: shortest paths over all states of a problem.
+// The least that any sequence of transitions costs, and the least memory that one needs: all paths
+// over all states of a problem.
 //
 //   BruteForce brute_force;
 //   BestPath best = brute_force.Find(from, to, {}).value();
@@ -17,6 +18,8 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
 #include "planner/plan.h"
@@ -41,19 +44,35 @@ struct BestPath {
   int64_t states = 0;  // that were looked at
 };
 
-// Keeps what steps cost from one call to the next, as long as mesh, tensor and topology are the
+// Keeps what steps cost from one call to the next, as long as mesh, tensor and options are the
 // same. Not for use from several threads.
 class BruteForce {
  public:
   // Fails as MakePlan does. `options.planner` is not looked at. INTERNAL: there is no path.
+  // RESOURCE_EXHAUSTED: none keeps to options.max_memory.
   absl::StatusOr<BestPath> Find(const Sharding& from, const Sharding& to,
                                 const PlannerOptions& options);
+  // The least peak of all paths: that limit of which one byte less leaves no path.
+  absl::StatusOr<int64_t> FindLeastMemory(const Sharding& from, const Sharding& to,
+                                          const PlannerOptions& options);
 
  private:
-  using StepCost = std::pair<int64_t, int64_t>;  // est_ns, bytes_sent
+  struct Graph;
+  // One way to do a step.
+  struct StepCost {
+    int64_t est_ns = 0;
+    int64_t bytes_sent = 0;
+    int64_t piece_bytes = 0;  // of the workspace, each piece rounded up to 16
+  };
   using EdgeKey = std::tuple<StepOp, State, State>;
+  using VisitFn = absl::FunctionRef<void(StepOp op, const State& next, const StepCost& cost,
+                                         int64_t workspace)>;
 
-  absl::flat_hash_map<EdgeKey, StepCost> measured_;
+  void Forget(const Graph& graph, const PlannerOptions& options);
+  // Calls visit() with all steps out of `state`, and what each needs of the workspace.
+  void ForEach(const Graph& graph, const State& state, VisitFn visit);
+
+  absl::flat_hash_map<EdgeKey, absl::InlinedVector<StepCost, 1>> measured_;
   std::string measured_for_;
 };
 

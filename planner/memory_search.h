@@ -1,0 +1,53 @@
+// Paths under a limit on the workspace, and the least workspace that any path needs.
+//
+//   const CostModel limited = model.WithMaxWorkspace(1 << 20);
+//   const LimitedPath found = FindWithin(problem, limited, rules);
+//   if (!found.path) ... found.least_workspace ...     // more than 1 MiB, and enough
+//
+// A path needs what the step needs that needs most. So the cheapest path under a limit is the
+// cheapest one over those steps that keep to it by themselves, however they are put together: the
+// search of planner/search.h, with fewer edges. The least workspace is that of a widest path, found
+// as a shortest one is, with a maximum where that has a sum.
+//
+// Both go over the edges of planner/edges.h, with steps done in the way that needs least where that
+// is what it takes. Deterministic, as the search is; safe for concurrent use.
+#ifndef MESHIFT_PLANNER_MEMORY_SEARCH_H_
+#define MESHIFT_PLANNER_MEMORY_SEARCH_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "planner/cost.h"
+#include "planner/search.h"
+#include "planner/state.h"
+#include "planner/transitions.h"
+
+namespace meshift {
+
+// The workspace of a path, as `model` does its steps.
+int64_t WorkspaceOf(const Problem& problem, const CostModel& model, const Path& path);
+
+struct LeastPath {
+  Path path;
+  int64_t workspace = 0;  // bytes
+};
+
+// A path that needs the least workspace; of such ones not always the cheapest. `model` may have any
+// limit. Of problems with more than some thousand states what is found by then counts: the same
+// each time, though less might do. nullopt: no path keeps the rules.
+std::optional<LeastPath> FindLeastWorkspace(const Problem& problem, const CostModel& model,
+                                            const TransitionRules& rules);
+
+struct LimitedPath {
+  std::optional<Path> path;     // the cheapest; none: the limit does not do
+  int64_t least_workspace = 0;  // then: what FindLeastWorkspace finds
+};
+
+// The cheapest path that keeps to the limit of `model`. INTERNAL errors aside, fails only where the
+// limit is below the least workspace. nullopt: no path keeps the rules.
+std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& model,
+                                      const TransitionRules& rules);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_MEMORY_SEARCH_H_

@@ -1,0 +1,116 @@
+// Under a limit on memory no sequence of transitions is cheaper than the plan, and none needs less
+// than the least that a refusal names: against all paths over all states (tests/brute_force.h).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "mesh/topology.h"
+#include "planner/planner.h"
+#include "testing/ragged_cases.h"
+#include "testing/random.h"
+#include "testing/small_world.h"
+#include "tests/brute_force.h"
+
+namespace meshift {
+namespace {
+
+constexpr int kNumShards = 8;  // as shard_count in BUILD; a test case per shard
+
+class MemoryOptimalTest : public testing::TestWithParam<int> {
+ protected:
+  void Judge(const Sharding& from, const Sharding& to, PlannerOptions options) {
+    const std::string where = fmt::format("{} -> {} on {}", from.ToString(), to.PlacementsText(),
+                                          options.topology.ToString());
+    const absl::StatusOr<Plan> free = MakePlan(from, to, options);
+    // A cast that would round what stays partial.
+    if (absl::IsInvalidArgument(free.status()) && from.dtype() != to.dtype()) return;
+    ASSERT_TRUE(free.ok()) << free.status();
+    ++cases_;
+    const absl::StatusOr<int64_t> least = LeastMemory(from, to, options);
+    ASSERT_TRUE(least.ok()) << least.status();
+    ASSERT_EQ(*least, brute_force_.FindLeastMemory(from, to, options).value()) << where;
+    const int64_t most = free->total().peak_bytes;
+    ASSERT_LE(*least, most) << where;
+    if (*least > 0) {
+      options.max_memory = *least - 1;
+      EXPECT_TRUE(absl::IsResourceExhausted(MakePlan(from, to, options).status())) << where;
+      EXPECT_TRUE(absl::IsResourceExhausted(brute_force_.Find(from, to, options).status()))
+          << where;
+    }
+    if (*least == most) return;
+    // The limit binds: it is below what the cheapest plan takes.
+    ++bound_;
+    for (const int64_t limit : {*least, *least + random_.Below(most - *least)}) {
+      options.max_memory = limit;
+      const absl::StatusOr<Plan> plan = MakePlan(from, to, options);
+      const absl::StatusOr<BestPath> best = brute_force_.Find(from, to, options);
+      ASSERT_TRUE(plan.ok()) << where << ": " << plan.status();
+      ASSERT_TRUE(best.ok()) << where << ": " << best.status();
+      EXPECT_LE(plan->total().peak_bytes, limit) << where;
+      const PlanCost cost = CostOf(*plan);
+      if (cost == best->cost) continue;
+      ++(cost < best->cost ? below_ : not_optimal_);
+      std::string steps;
+      for (const Step& step : plan->steps()) steps += step.ToString() + "; ";
+      if (not_optimal_ + below_ > 3) continue;
+      ADD_FAILURE() << where << " within " << limit << ": " << steps << cost.ToString() << "; but "
+                    << best->text << ": " << best->cost.ToString();
+    }
+  }
+
+  void Report(std::string_view name) const {
+    EXPECT_EQ(not_optimal_, 0);
+    EXPECT_EQ(below_, 0);
+    fmt::print(
+        "memory, {}, shard {} of {}: {} cases, in {} the cheapest plan takes more than the least: "
+        "{} not optimal, {} below the least\n",
+        name, GetParam(), kNumShards, cases_, bound_, not_optimal_, below_);
+  }
+
+  BruteForce brute_force_;
+  testkit::Random random_{static_cast<uint64_t>(GetParam())};
+  int64_t cases_ = 0;
+  int64_t bound_ = 0;
+  int64_t not_optimal_ = 0;
+  int64_t below_ = 0;
+};
+
+// Bytes cost more than starts here: then padding and detours pay more often.
+const Topology& SlowLinks() {
+  static const Topology kTopology =
+      *Topology::Create({{"wire", 0, 10, 100}}, {.collective_latency_ns = 1000,
+                                                 .message_latency_ns = 50,
+                                                 .copy_latency_ns = 200,
+                                                 .copy_bandwidth_bytes_per_us = 40});
+  return kTopology;
+}
+
+TEST_P(MemoryOptimalTest, NoSequenceIsCheaperOrNeedsLess) {
+  int64_t number = 0;
+  testkit::ForEachSmallWorldCase(
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 16 * testkit::TestFraction()},
+      [&](const Sharding& from, const Sharding& to) {
+        Judge(from, to,
+              ++number % 2 == 0 ? PlannerOptions{.topology = SlowLinks()} : PlannerOptions{});
+      });
+  Report("small world");
+}
+
+TEST_P(MemoryOptimalTest, NoSequenceIsCheaperOrNeedsLessOnLargerMeshes) {
+  constexpr uint64_t kCases = 800;
+  for (uint64_t seed = GetParam(); seed < kCases; seed += kNumShards * testkit::TestFraction()) {
+    const testkit::RandomPair pair = testkit::RandomCase(seed);
+    Judge(pair.from, pair.to, {});
+  }
+  Report("random");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, MemoryOptimalTest, testing::Range(0, kNumShards));
+
+}  // namespace
+}  // namespace meshift
