@@ -148,6 +148,8 @@ TEST(BadInput, OtherOptions) {
       {{"--reduce-block", "4"},
        "a reduce_block of 4 needs reproducibility 'ordered'; it is 'replicas'"},
       {{"--reduce-block", "0"}, "--reduce-block: a block of 0 is below 1"},
+      {{"--max-memory", "1 KB"},
+       "--max-memory: '1 KB' is no number of bytes below 2^63, as 4096 or 1.5 GiB"},
       {{"--planner", "magic"}, "--planner: 'magic' is no planner; known are best, per-dim"},
       {{"--format", "yaml"}, "--format: \"yaml\" is no format (text json)"},
       {{"--filter", "*"}, "--filter needs --model"},

@@ -24,6 +24,7 @@
 #include "planner/plan.h"
 #include "planner/plan_io.h"
 #include "planner/planner.h"
+#include "planner/quantity.h"
 #include "planner/verifier.h"
 
 namespace meshift::cli {
@@ -100,6 +101,12 @@ absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
   const auto block = line.find("reduce_block");
   if (block != line.end() && !block->is_null()) {
     MESHIFT_ASSIGN_OR_RETURN(options->reduce_block, JsonInt(*block, "reduce_block"));
+  }
+  const auto memory = line.find("max_memory");
+  if (memory != line.end() && memory->is_string()) {
+    MESHIFT_ASSIGN_OR_RETURN(options->max_memory, ParseBytes(memory->get<std::string>()));
+  } else if (memory != line.end() && !memory->is_null()) {
+    MESHIFT_ASSIGN_OR_RETURN(options->max_memory, JsonInt(*memory, "max_memory"));
   }
   const auto topology = line.find("topology");
   if (topology == line.end() || topology->is_null()) return absl::OkStatus();

@@ -64,6 +64,22 @@ TEST(PlanLine, ReductionsInBlocks) {
             std::string::npos);
 }
 
+TEST(PlanLine, ALimitOnMemoryInBytesOrAsText) {
+  const std::string line = R"_("tensor": "f32[48,24]", "from": "S(0),S(0)", "to": "S(1),S(1)", )_";
+  for (const char* limit : {"1048576", "\"1 MiB\""}) {
+    const std::string answer = PlanLine(Line(line + R"("max_memory": )" + limit), {});
+    EXPECT_NE(answer.find(R"("max_memory":"1048576")"), std::string::npos) << answer;
+  }
+  EXPECT_NE(PlanLine(Line(line + R"("max_memory": 100)"), {})
+                .find(R"("RESOURCE_EXHAUSTED","message":"max_memory is 100 bytes per rank; the )"),
+            std::string::npos);
+  EXPECT_NE(PlanLine(Line(line + R"("max_memory": -1)"), {}).find("a max_memory of -1 is below 0"),
+            std::string::npos);
+  EXPECT_NE(PlanLine(Line(line + R"("max_memory": "much")"), {})
+                .find("'much' is no number of bytes below 2^63"),
+            std::string::npos);
+}
+
 TEST(PlanLine, TakesListedRanksAndATargetOnTheSameMesh) {
   const std::string mesh = R"({"dims": [["a", 2]], "ranks": [5, 3]})";
   const std::string answer = PlanLine(R"({"mesh": )" + mesh + R"(, "to_mesh": )" + mesh +

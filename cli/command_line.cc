@@ -53,6 +53,9 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--reduce-block", flags->reduce_block,
                   "ordered: add blocks of so many consecutive coordinates first")
       ->type_name("K");
+  app->add_option("--max-memory", flags->max_memory,
+                  "source, target and workspace of a rank together take at most: 1.5GiB")
+      ->type_name("BYTES");
   app->add_option("--planner", flags->planner, "best (default), per-dim")->type_name("PLANNER");
   app->add_option(
          "--ragged-sizes", flags->ragged_sizes,

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "cli/test_util.h"
+#include "planner/quantity.h"
 
 namespace meshift::cli {
 namespace {
@@ -42,6 +44,40 @@ TEST(Plan, ThePerDimPlannerSaysThatItDoesNotKeepThePromise) {
   const Outcome outcome = Meshift(FlattenedArgs({"--planner", "per-dim"}));
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(Line(outcome.out, "promise").substr(0, 37), "promise replicas: NOT kept, only none");
+}
+
+// The least that a refusal names does, one byte less does not, and the plan says what was asked.
+TEST(Plan, ALimitOnMemoryIsKeptOrRefused) {
+  const auto plan = [](const std::string& limit, const std::string& verb = "plan") {
+    return Meshift({verb, "--mesh", "a=8,b=2", "--tensor", "f32[64,48,40]", "--from", "S(2),S(0)",
+                    "--to", "R,S(0)", "--max-memory", limit});
+  };
+  const Outcome refusal = plan("0");
+  EXPECT_EQ(refusal.code, 1) << refusal;
+  EXPECT_EQ(refusal.out, "");
+  const std::string start = "meshift: max_memory is 0 bytes per rank; the least that would do is ";
+  ASSERT_EQ(refusal.err.substr(0, start.size()), start);
+  const int64_t least = std::stoll(refusal.err.substr(start.size()));
+  EXPECT_EQ(plan(std::to_string(least - 1)).code, 1);
+  const Outcome leanest = plan(std::to_string(least));
+  ASSERT_EQ(leanest.code, 0) << leanest;
+  EXPECT_NE(Line(leanest.out, "# topology").find(", max_memory " + std::to_string(least)),
+            std::string::npos)
+      << leanest;
+  EXPECT_NE(Line(leanest.out, "total").find(", peak " + ExactBytesText(least) + ", "),
+            std::string::npos)
+      << leanest;
+  EXPECT_EQ(Meshift({"check", "-"}, leanest.out).code, 0);
+  EXPECT_EQ(plan(std::to_string(least), "run").code, 0);
+
+  // Where it does not bind, nothing changes but the inputs.
+  const Outcome roomy = plan("1GiB");
+  ASSERT_EQ(roomy.code, 0) << roomy;
+  EXPECT_NE(roomy.out.find(", max_memory 1073741824\n"), std::string::npos) << roomy;
+  EXPECT_NE(Line(roomy.out, "fingerprint"), Line(leanest.out, "fingerprint"));
+  const std::string larger =
+      std::string(leanest.out).replace(leanest.out.find(", max_memory "), 13, ", max_memory 1, x ");
+  EXPECT_EQ(Meshift({"check", "-"}, larger).code, 1) << larger;
 }
 
 TEST(Plan, TheTargetsDTypeMayBeAnother) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include "planner/capabilities.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
+#include "planner/quantity.h"
 
 namespace meshift::cli {
 namespace {
@@ -64,6 +66,11 @@ absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io
       return InvalidArgument("--reduce-block: a block of {} is below 1", *flags.reduce_block);
     }
     options.reduce_block = *flags.reduce_block;
+  }
+  if (flags.max_memory) {
+    const absl::StatusOr<int64_t> bytes = ParseBytes(*flags.max_memory);
+    if (!bytes.ok()) return Annotate(bytes.status(), "--max-memory");
+    options.max_memory = *bytes;
   }
   if (flags.reduce_dtype) {
     const absl::StatusOr<DType> dtype = ParseDType(*flags.reduce_dtype);

@@ -211,8 +211,8 @@ absl::StatusOr<Plan> WithoutPromise(const Problem& problem, const PlannerOptions
 }  // namespace
 
 std::string_view Name(Verdict verdict) {
-  constexpr std::array<std::string_view, 4> kNames = {"best", "costs more", "breaks the promise",
-                                                      "per-dim"};
+  constexpr std::array<std::string_view, 5> kNames = {"best", "costs more", "breaks the promise",
+                                                      "takes too much memory", "per-dim"};
   return kNames[static_cast<size_t>(verdict)];
 }
 
@@ -227,13 +227,27 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, wanted));
   const CostModel model(problem, wanted.topology, CostOptionsOf(wanted, choice));
 
+  const auto takes_too_much = [&](const Plan& plan) {
+    return options.max_memory && plan.total().peak_bytes > *options.max_memory;
+  };
+  // Alternatives keep to no limit; those that do all the same say so.
+  wanted.max_memory.reset();
   absl::flat_hash_set<std::string> listed = {LabelOf(best)};
   const auto list = [&](bool flattens, size_t limit) {
     PathLister(problem, wanted, choice, model, flattens).Run([&](const Path& path) {
       if (all.size() >= limit) return false;
-      const Plan plan = Assemble(problem, model, path, wanted, choice);
-      const bool is_new = listed.insert(LabelOf(plan)).second;
-      if (is_new) all.push_back({Verdict::kCostsMore, plan, Difference(plan, best)});
+      Plan plan = Assemble(problem, model, path, wanted, choice);
+      if (listed.insert(LabelOf(plan)).second) {
+        std::string reason = Difference(plan, best);
+        if (takes_too_much(plan)) {
+          reason +=
+              fmt::format("; but takes {} of memory", ExactBytesText(plan.total().peak_bytes));
+          all.push_back({Verdict::kTakesTooMuch, plan, std::move(reason)});
+        } else {
+          plan = Assemble(problem, model, path, options, choice);
+          all.push_back({Verdict::kCostsMore, plan, std::move(reason)});
+        }
+      }
       return flattens;  // without flattened groups, the best one is enough
     });
   };
@@ -254,6 +268,9 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   const absl::StatusOr<Plan> per_dim = MakePlan(from, to, wanted);
   if (per_dim.ok()) {
     std::string reason = Difference(*per_dim, best);
+    if (takes_too_much(*per_dim)) {
+      reason += fmt::format("; takes {} of memory", ExactBytesText(per_dim->total().peak_bytes));
+    }
     if (per_dim->kept() < per_dim->asked()) {
       reason += fmt::format("; and keeps only {}: {}", Name(per_dim->kept()), per_dim->why());
     }

@@ -114,5 +114,32 @@ TEST(AlternativesTest, AllAreProvenAndInOrder) {
       });
 }
 
+// Under a limit: what is cheaper takes more, and what is listed as costlier keeps to it.
+TEST(Alternatives, WhatTakesTooMuchMemoryIsSetApart) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=8,b=2").value();
+  const Sharding from = Sharding::Parse("f32[64,48,40]", mesh, "S(2),S(0)").value();
+  const Sharding to = from.WithPlacements("R,S(0)").value();
+  const Plan free = MakePlan(from, to).value();
+  PlannerOptions options;
+  options.max_memory = LeastMemory(from, to).value();
+  ASSERT_LT(*options.max_memory, free.total().peak_bytes);
+  const std::vector<Alternative> all = ListAlternatives(from, to, options).value();
+  EXPECT_EQ(all[0].plan, MakePlan(from, to, options).value());
+  int too_much = 0;
+  for (size_t i = 1; i < all.size(); ++i) {
+    EXPECT_TRUE(Verify(all[i].plan).ok());
+    const int64_t peak = all[i].plan.total().peak_bytes;
+    if (all[i].verdict == Alternative::Verdict::kCostsMore) {
+      EXPECT_LE(peak, *options.max_memory);
+      EXPECT_GE(all[i].plan.total().est_ns, all[0].plan.total().est_ns);
+    } else if (all[i].verdict == Alternative::Verdict::kTakesTooMuch) {
+      ++too_much;
+      EXPECT_GT(peak, *options.max_memory);
+      EXPECT_NE(all[i].reason.find("; but takes "), std::string::npos) << all[i].reason;
+    }
+  }
+  EXPECT_GT(too_much, 0);
+}
+
 }  // namespace
 }  // namespace meshift

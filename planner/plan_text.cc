@@ -13,27 +13,6 @@
 namespace meshift {
 namespace {
 
-// `value` in the largest unit of which it is a decimal fraction of at most `decimals` digits.
-std::string QuantityText(int64_t value, absl::Span<const Unit> units, int decimals) {
-  const std::string_view sign = value < 0 ? "-" : "";
-  const uint64_t magnitude = value < 0 ? -static_cast<uint64_t>(value) : value;
-  for (const Unit& unit : units) {
-    const auto size = static_cast<uint64_t>(unit.size);
-    if (magnitude < size && size > 1) continue;
-    std::string digits;
-    unsigned __int128 rest = magnitude % size;
-    while (rest != 0 && static_cast<int>(digits.size()) < decimals) {
-      rest *= 10;
-      digits += static_cast<char>('0' + static_cast<int>(rest / size));
-      rest %= size;
-    }
-    if (rest != 0) continue;
-    return fmt::format("{}{}{}{} {}", sign, magnitude / size, digits.empty() ? "" : ".", digits,
-                       unit.name);
-  }
-  return fmt::format("{} {}", value, units[units.size() - 1].name);
-}
-
 template <typename T>
 std::string NumberOrDash(const std::optional<T>& value) {
   return value ? fmt::format("{}", *value) : "-";
@@ -111,9 +90,6 @@ std::string Escaped(std::string_view text, std::string_view special) {
   }
   return result;
 }
-
-std::string ExactBytesText(int64_t bytes) { return QuantityText(bytes, kBytes, 2); }
-std::string ExactTimeText(int64_t ns) { return QuantityText(ns, kTimes, 9); }
 
 std::string PlanStepsTable(const Plan& plan) {
   constexpr auto kLeft = TextTable::Align::kLeft;

@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "planner/plan.h"
 #include "planner/plan_io.h"
+#include "planner/quantity.h"
 
 namespace meshift {
 
@@ -39,9 +40,6 @@ std::string PlanPreamble(const Plan& plan, std::string_view verb);
 std::string PlanInputsLine(const Plan& plan);
 // The steps, a row each, below a line of titles.
 std::string PlanStepsTable(const Plan& plan);
-// "1.5 MiB", "8178893 B"; "24.997 us".
-std::string ExactBytesText(int64_t bytes);
-std::string ExactTimeText(int64_t ns);
 // "1 x 40": one group of 40; "-" for local steps.
 std::string GroupText(const Step& step);
 // "ddp,fsdp", or "-".

@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "planner/plan_text.h"
 #include "planner/plan_text_parts.h"
+#include "planner/quantity.h"
 
 namespace meshift {
 namespace {
@@ -126,52 +127,9 @@ absl::StatusOr<Json> Reader::IntegerOrNull() {
 absl::StatusOr<int64_t> Reader::Quantity(absl::Span<const Unit> units) {
   while (Take(" ")) {
   }
-  const std::string_view line = rest_;
-  const bool negative = Take("-");
-  unsigned __int128 digits = 0;
-  unsigned __int128 scale = 1;
-  int count = 0;
-  bool point = false;
-  while (!rest_.empty() && (std::isdigit(static_cast<unsigned char>(rest_[0])) != 0 ||
-                            (!point && count > 0 && rest_[0] == '.'))) {
-    if (rest_[0] == '.') {
-      point = true;
-    } else {
-      if (++count > 24) break;
-      digits = digits * 10 + static_cast<unsigned>(rest_[0] - '0');
-      if (point) scale *= 10;
-    }
-    rest_.remove_prefix(1);
-  }
-  const auto bad = [&] {
-    rest_ = line;
-    return Unexpected(fmt::format("a number of {} below 2^63", units[units.size() - 1].name));
-  };
-  if (count == 0 || count > 24 || !Take(" ")) return bad();
-  for (const Unit& unit : units) {
-    const std::string_view before = rest_;
-    if (!Take(unit.name)) continue;
-    if (!rest_.empty() && rest_[0] != ' ' && rest_[0] != ',') {
-      rest_ = before;
-      continue;
-    }
-    // In two parts, so that nothing overflows: 24 digits times 2^60 would.
-    const auto size = static_cast<unsigned __int128>(unit.size);
-    const unsigned __int128 whole = digits / scale;
-    const unsigned __int128 fraction = digits % scale;
-    if (whole > (static_cast<unsigned __int128>(1) << 63) / size) return bad();
-    unsigned __int128 value = whole * size;
-    if (fraction != 0) {
-      if (scale > static_cast<unsigned __int128>(1'000'000'000'000)) return bad();
-      if (fraction * size % scale != 0) return bad();
-      value += fraction * size / scale;
-    }
-    const unsigned __int128 limit = (static_cast<unsigned __int128>(1) << 63) - (negative ? 0 : 1);
-    if (value > limit) return bad();
-    return negative ? static_cast<int64_t>(-static_cast<uint64_t>(value))
-                    : static_cast<int64_t>(value);
-  }
-  return bad();
+  const std::optional<int64_t> value = TakeQuantity(units, &rest_);
+  if (value) return *value;
+  return Unexpected(fmt::format("a number of {} below 2^63", units[units.size() - 1].name));
 }
 
 absl::StatusOr<std::string> Reader::Unescaped(std::string_view text) {
