@@ -1,0 +1,67 @@
+#include "base/assignment.h"
+
+#include <cassert>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+namespace meshift {
+
+// Rows are added one by one. Prices of rows and columns keep every reduced cost >= 0 and those of
+// chosen pairs 0, so that Dijkstra finds the cheapest way to move rows over for a new one.
+std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights) {
+  assert(static_cast<int64_t>(weights.size()) == n * n);
+  // What a row loses by a column. A place of its own counts for less than any unit of weight; both
+  // with all rows' sums are below 2^107.
+  using Cost = __int128;
+  const auto cost = [&](int64_t row, int64_t column) {
+    return -static_cast<Cost>(weights[row * n + column]) * (n + 1) - (row == column ? 1 : 0);
+  };
+  constexpr Cost kFar = static_cast<Cost>(std::numeric_limits<int64_t>::max()) << 62;
+  constexpr int64_t kNone = -1;
+  std::vector<Cost> row_price(n, 0);
+  std::vector<Cost> column_price(n, 0);
+  std::vector<int64_t> row_of(n, kNone);
+  std::vector<Cost> distance(n);
+  std::vector<int64_t> previous(n);  // column on the way, kNone: the new row
+  std::vector<bool> done(n);
+  for (int64_t added = 0; added < n; ++added) {
+    distance.assign(n, kFar);
+    done.assign(n, false);
+    int64_t row = added;
+    int64_t via = kNone;
+    Cost so_far = 0;
+    while (true) {
+      int64_t nearest = kNone;
+      for (int64_t column = 0; column < n; ++column) {
+        if (done[column]) continue;
+        const Cost reach = so_far + cost(row, column) - row_price[row] - column_price[column];
+        if (reach < distance[column]) {
+          distance[column] = reach;
+          previous[column] = via;
+        }
+        if (nearest == kNone || distance[column] < distance[nearest]) nearest = column;
+      }
+      so_far = distance[nearest];
+      done[nearest] = true;
+      via = nearest;
+      if (row_of[nearest] == kNone) break;
+      row = row_of[nearest];
+    }
+    // Prices first, while row_of says whose column was reached.
+    row_price[added] += so_far;
+    for (int64_t column = 0; column < n; ++column) {
+      if (!done[column] || column == via) continue;
+      row_price[row_of[column]] += so_far - distance[column];
+      column_price[column] -= so_far - distance[column];
+    }
+    for (int64_t column = via; column != kNone; column = previous[column]) {
+      row_of[column] = previous[column] == kNone ? added : row_of[previous[column]];
+    }
+  }
+  std::vector<int64_t> column_of(n);
+  for (int64_t column = 0; column < n; ++column) column_of[row_of[column]] = column;
+  return column_of;
+}
+
+}  // namespace meshift
