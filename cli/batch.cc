@@ -19,6 +19,7 @@
 #include "cli/problem.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
+#include "placement/relabel_ranks.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
 #include "planner/plan.h"
@@ -138,7 +139,16 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& line, PlannerOptions opt
     MESHIFT_ASSIGN_OR_RETURN(const DType dtype, ParseDType(*to_dtype));
     MESHIFT_ASSIGN_OR_RETURN(to_type, TensorType::Create(dtype, type->shape));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const Sharding to, Sharding::Parse(to_type, to_mesh, to_text));
+  MESHIFT_ASSIGN_OR_RETURN(Sharding to, Sharding::Parse(to_type, to_mesh, to_text));
+  if (const auto relabel = line->find("relabel_ranks"); relabel != line->end()) {
+    if (!relabel->is_boolean()) {
+      return InvalidArgument("relabel_ranks: {} is neither true nor false", JsonQuote(*relabel));
+    }
+    if (relabel->get<bool>()) {
+      MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh relabelled, RelabelRanks({{from, to}}));
+      MESHIFT_ASSIGN_OR_RETURN(to, OnMesh(to, relabelled));
+    }
+  }
   return MakePlan(from, to, options);
 }
 

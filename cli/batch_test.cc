@@ -141,6 +141,17 @@ TEST(PlanLine, PlansOntoAnotherMesh) {
               "the per-dim planner plans on one mesh; a=2 and b=4@2-5 differ");
 }
 
+TEST(PlanLine, RelabelsRanks) {
+  const std::string line = R"_({"mesh": {"dims": [["a", 2]]},
+      "to_mesh": {"dims": [["a", 2]], "ranks": [1, 0]},
+      "tensor": "f32[8]", "from": "S(0)", "to": "S(0)")_";
+  EXPECT_NE(PlanLine(line + R"(, "relabel_ranks": false})", {}).find("\"op\""), std::string::npos);
+  const std::string plan = PlanLine(line + R"(, "relabel_ranks": true})", {});
+  EXPECT_NE(plan.find(R"("steps":[])"), std::string::npos) << plan;
+  ExpectError(line + R"(, "relabel_ranks": 1})", "INVALID_ARGUMENT",
+              "relabel_ranks: 1 is neither true nor false");
+}
+
 TEST(PlanBatch, GoesOnAfterABadLine) {
   const std::string good = Line(std::string(R"("id": 1, )") + kGather);
   const Outcome outcome = Meshift({"plan", "--batch", "-"}, good + "\nbad\n" + good + "\n");

@@ -35,6 +35,8 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--to-mesh", flags->to_mesh,
                   "the target's mesh, where it is another: tp=8@2048-2055")
       ->type_name("MESH");
+  app->add_flag("--relabel-ranks", flags->relabel_ranks,
+                "the target's ranks in the order in which the fewest bytes move");
   app->add_option("--tensor", flags->tensor, "dtype and global shape: bf16[4096,512]")
       ->type_name("TENSOR");
   app->add_option("--from", flags->from, "source placements: P,P,R")->type_name("PLACEMENTS");

@@ -25,6 +25,7 @@
 #include "cli/rules.h"
 #include "cli/text.h"
 #include "mesh/device_mesh.h"
+#include "placement/relabel_ranks.h"
 #include "placement/sharding.h"
 #include "planner/plan.h"
 #include "planner/plan_io.h"
@@ -67,27 +68,36 @@ absl::StatusOr<std::string> Placed(const std::string& text, const Parameter& par
   return placed;
 }
 
-absl::StatusOr<Plan> PlanParameter(const Parameter& parameter, const std::string& from_text,
-                                   const std::string& to_text, const ProblemFlags& flags,
-                                   const Common& common) {
-  const absl::StatusOr<Sharding> from = Sharding::Parse(parameter.type, common.mesh, from_text);
+// Equal parameters that go the same way.
+struct Task {
+  int64_t count = 0;
+  Parameter first;
+  size_t rule = 0;
+  Sharding from;
+  Sharding to;
+};
+
+absl::StatusOr<Task> MakeTask(const Parameter& parameter, size_t rule, const std::string& from_text,
+                              const std::string& to_text, const ProblemFlags& flags,
+                              const Common& common) {
+  absl::StatusOr<Sharding> from = Sharding::Parse(parameter.type, common.mesh, from_text);
   if (!from.ok()) return Annotate(from.status(), flags.rules ? "from" : "--from");
-  MESHIFT_ASSIGN_OR_RETURN(const Sharding to, ParseTarget(*from, common.to_mesh, to_text, flags));
-  return MakePlan(*from, to, common.options);
+  MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, common.to_mesh, to_text, flags));
+  return Task{1, parameter, rule, *std::move(from), std::move(to)};
 }
 
-// Adds a parameter to the rows. `seen`: rows by what a problem follows from; `planned`: by problem.
+// Adds a parameter to the tasks. `seen`: tasks by what one follows from; `known`: by itself.
 absl::Status AddParameter(const Parameter& parameter, const ProblemFlags& flags,
                           const Common& common, std::map<std::string, size_t>* seen,
-                          std::map<std::string, size_t>* planned, std::vector<ModelRow>* rows) {
+                          std::map<std::string, size_t>* known, std::vector<Task>* tasks) {
   MESHIFT_ASSIGN_OR_RETURN(const size_t index, FindRule(common.rules, parameter.name));
   const Rule& rule = common.rules[index];
   const bool by_expert = HasExpertWord(rule.from) || HasExpertWord(rule.to);
   const std::string key =
       fmt::format("{}|{}|{}|{}", parameter.type.ToString(), index, parameter.tp_dim.value_or(-1),
                   by_expert ? parameter.expert.value_or(-1) : -1);
-  if (const auto known = seen->find(key); known != seen->end()) {
-    ++(*rows)[known->second].count;
+  if (const auto same = seen->find(key); same != seen->end()) {
+    ++(*tasks)[same->second].count;
     return absl::OkStatus();
   }
   MESHIFT_ASSIGN_OR_RETURN(const std::string from, Placed(rule.from, parameter, common.mesh,
@@ -95,24 +105,45 @@ absl::Status AddParameter(const Parameter& parameter, const ProblemFlags& flags,
   MESHIFT_ASSIGN_OR_RETURN(const std::string to,
                            Placed(rule.to, parameter, common.to_mesh, flags.rules ? "to" : "--to"));
   const std::string problem = fmt::format("{}|{}|{}", parameter.type.ToString(), from, to);
-  const auto [known, is_new] = planned->emplace(problem, rows->size());
-  seen->emplace(key, known->second);
+  const auto [same, is_new] = known->emplace(problem, tasks->size());
+  seen->emplace(key, same->second);
   if (!is_new) {
-    ++(*rows)[known->second].count;
+    ++(*tasks)[same->second].count;
     return absl::OkStatus();
   }
-  MESHIFT_ASSIGN_OR_RETURN(Plan plan, PlanParameter(parameter, from, to, flags, common));
-  const auto shown = [&](const std::string& text, const Sharding& sharding) {
-    if (!parameter.expert || !HasExpertWord(text)) return sharding.PlacementsText();
-    return PlacementsFor(text, parameter);
-  };
-  std::string from_shown = shown(rule.from, plan.from());
-  std::string to_shown = shown(rule.to, plan.to());
-  rows->push_back({1, parameter.name, std::move(plan), std::move(from_shown), std::move(to_shown)});
+  MESHIFT_ASSIGN_OR_RETURN(Task task, MakeTask(parameter, index, from, to, flags, common));
+  tasks->push_back(std::move(task));
   return absl::OkStatus();
 }
 
-bool ShowsTraffic(const ProblemFlags& flags) { return flags.rules || flags.to_mesh; }
+// One order of the target's ranks for all tasks.
+absl::Status Relabel(std::vector<Task>* tasks) {
+  std::vector<RelabelledTensor> tensors;
+  for (const Task& task : *tasks) tensors.push_back({task.from, task.to, task.count});
+  const absl::StatusOr<DeviceMesh> mesh = RelabelRanks(tensors);
+  if (!mesh.ok()) return Annotate(mesh.status(), "--relabel-ranks");
+  for (Task& task : *tasks) {
+    MESHIFT_ASSIGN_OR_RETURN(task.to, OnMesh(task.to, *mesh));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ModelRow> PlanTask(const Task& task, const Common& common) {
+  MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakePlan(task.from, task.to, common.options));
+  const Rule& rule = common.rules[task.rule];
+  const auto shown = [&](const std::string& text, const Sharding& sharding) {
+    if (!task.first.expert || !HasExpertWord(text)) return sharding.PlacementsText();
+    return PlacementsFor(text, task.first);
+  };
+  std::string from_shown = shown(rule.from, plan.from());
+  std::string to_shown = shown(rule.to, plan.to());
+  return ModelRow{task.count, task.first.name, std::move(plan), std::move(from_shown),
+                  std::move(to_shown)};
+}
+
+bool ShowsTraffic(const ProblemFlags& flags) {
+  return flags.rules || flags.to_mesh || flags.relabel_ranks;
+}
 
 }  // namespace
 
@@ -174,13 +205,19 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
     }
   }
 
-  ModelPlan result{model.name, {}};
+  std::vector<Task> tasks;
   std::map<std::string, size_t> seen;
-  std::map<std::string, size_t> planned;
+  std::map<std::string, size_t> known;
   for (const Parameter& parameter : model.parameters) {
-    const absl::Status added =
-        AddParameter(parameter, flags, common, &seen, &planned, &result.rows);
+    const absl::Status added = AddParameter(parameter, flags, common, &seen, &known, &tasks);
     if (!added.ok()) return Annotate(added, fmt::format("parameter '{}'", parameter.name));
+  }
+  if (flags.relabel_ranks) MESHIFT_RETURN_IF_ERROR(Relabel(&tasks));
+  ModelPlan result{model.name, {}};
+  for (const Task& task : tasks) {
+    absl::StatusOr<ModelRow> row = PlanTask(task, common);
+    if (!row.ok()) return Annotate(row.status(), fmt::format("parameter '{}'", task.first.name));
+    result.rows.push_back(*std::move(row));
   }
   return result;
 }

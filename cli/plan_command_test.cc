@@ -197,6 +197,24 @@ TEST(Plan, OntoAnotherMesh) {
   args[4] = "b=2@3-3";
   EXPECT_NE(Meshift(args).err.find("--to-mesh: mesh 'b=2@3-3'"), std::string::npos);
 }
+// Rank 4 has the second half of the columns, rank 3 the first; the mesh asks for the opposite.
+TEST(Plan, RelabelledRanksTakeWhatTheyHave) {
+  std::vector<std::string> args = {"plan",    "--mesh",   "a=2@3,4",  "--to-mesh",
+                                   "b=2@4,3", "--tensor", "f32[8,2]", "--from",
+                                   "S(0)",    "--to",     "S(0)"};
+  EXPECT_NE(Meshift(args).out.find("sent 32 B"), std::string::npos);
+  args.push_back("--relabel-ranks");
+  const Outcome outcome = Meshift(args);
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(Line(outcome.out, "# mesh b"), "# mesh b=2@3-4 (2 ranks)");
+  EXPECT_NE(outcome.out.find("total: 0 collectives, sent 0 B"), std::string::npos) << outcome;
+  EXPECT_EQ(Meshift({"plan", "--batch", "-", "--relabel-ranks"}).err,
+            "meshift: --relabel-ranks and --batch exclude each other\n");
+  args[4] = "b=4097";
+  EXPECT_EQ(Meshift(args).err,
+            "meshift: --relabel-ranks: the target mesh has 4097 ranks; at most 4096 can be put in "
+            "another order\n");
+}
 
 const char* const kExperts = R"({"model": "tiny", "dtype": "bf16", "parameters": [
     {"name": "a.w", "shape": [64, 32], "tp_dim": 0},
@@ -228,6 +246,25 @@ TEST(PlanModel, ByRulesOntoAnotherMesh) {
   EXPECT_EQ(Line(outcome.out, "over net"), "over net: 8 KiB in all, 1 KiB by the busiest, rank 0");
   args.insert(args.end(), {"--format", "json"});
   EXPECT_NE(Meshift(args).out.find("\"traffic\": {\n    \"ranks\": 12,"), std::string::npos);
+}
+
+// One order for all: what the weights move less by counts for more than the bias.
+TEST(PlanModel, RelabelledRanksServeAllParameters) {
+  const std::string model = WriteFile("two.json", R"({"model": "tiny", "dtype": "bf16",
+    "parameters": [{"name": "a.b", "shape": [64], "tp_dim": 0},
+                   {"name": "a.w", "shape": [64, 32], "tp_dim": 1}]})");
+  const std::string rules = WriteFile("two_rules.json", R"_({"rules": [
+      {"match": "a.b", "from": "S(0)", "to": "TP"},
+      {"match": "a.w", "from": "S(1)", "to": "TP"}]})_");
+  std::vector<std::string> args = {"plan",     "--model",    model,     "--rules",
+                                   rules,      "--mesh",     "a=2@0,1", "--to-mesh",
+                                   "tp=2@1,0", "--topology", "nvlink=4"};
+  EXPECT_EQ(Line(Meshift(args).out, "over nvlink"),
+            "over nvlink: 4.1 KiB in all, 2.1 KiB by the busiest, rank 0");
+  args.push_back("--relabel-ranks");
+  const Outcome outcome = Meshift(args);
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(Line(outcome.out, "over nvlink"), "over nvlink: 0 B in all");
 }
 
 TEST(PlanModel, AParameterWithoutARuleIsAnError) {

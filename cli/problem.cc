@@ -16,6 +16,7 @@
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/dtype.h"
+#include "placement/relabel_ranks.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
 #include "planner/capabilities.h"
@@ -121,6 +122,11 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io) {
   if (!from.ok()) return Annotate(from.status(), "--from");
   MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh to_mesh, ParseTargetMesh(*mesh, flags));
   MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, to_mesh, to_text, flags));
+  if (flags.relabel_ranks) {
+    const absl::StatusOr<DeviceMesh> relabelled = RelabelRanks({{*from, to}});
+    if (!relabelled.ok()) return Annotate(relabelled.status(), "--relabel-ranks");
+    MESHIFT_ASSIGN_OR_RETURN(to, OnMesh(to, *relabelled));
+  }
   return Problem{*std::move(from), std::move(to), std::move(options)};
 }
 
@@ -138,6 +144,9 @@ absl::Status Exclude(const std::optional<std::string>& value, const char* option
 absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.mesh, "--mesh", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.to_mesh, "--to-mesh", other));
+  if (flags.relabel_ranks) {
+    return InvalidArgument("--relabel-ranks and {} exclude each other", other);
+  }
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.tensor, "--tensor", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.from, "--from", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.to, "--to", other));

@@ -24,6 +24,7 @@ namespace meshift::cli {
 struct ProblemFlags {
   std::optional<std::string> mesh;
   std::optional<std::string> to_mesh;  // of the target; none: the source's
+  bool relabel_ranks = false;          // the target's ranks in the order that moves the least
   std::optional<std::string> tensor;
   std::optional<std::string> from;
   std::optional<std::string> to;

@@ -32,7 +32,8 @@ absl::Status AddHeld(const RelabelledTensor& tensor, std::vector<int64_t>* held)
       if (!holds[i]) continue;
       const int64_t bytes = Bytes(tensor.from.dtype(), Intersect(part, *holds[i]).NumElements());
       int64_t& sum = (*held)[position * n + i];
-      if (!CheckedAdd(sum, bytes, &sum)) {
+      int64_t all = 0;
+      if (!CheckedMul(tensor.count, bytes, &all) || !CheckedAdd(sum, all, &sum)) {
         return InvalidArgument("rank {} holds more than 2^63 - 1 bytes", mesh.RankAt(i));
       }
     }
@@ -65,6 +66,10 @@ absl::StatusOr<DeviceMesh> RelabelRanks(absl::Span<const RelabelledTensor> tenso
   std::vector<int64_t> ranks;
   for (const int64_t i : MaxAssignment(n, held)) ranks.push_back(mesh.RankAt(i));
   return DeviceMesh::Create({mesh.dims().begin(), mesh.dims().end()}, std::move(ranks));
+}
+
+absl::StatusOr<Sharding> OnMesh(const Sharding& sharding, const DeviceMesh& mesh) {
+  return Sharding::Parse(sharding.tensor(), mesh, sharding.PlacementsText());
 }
 
 }  // namespace meshift

@@ -23,6 +23,7 @@ namespace meshift {
 struct RelabelledTensor {
   Sharding from;
   Sharding to;
+  int64_t count = 1;  // of such tensors
 };
 
 inline constexpr int64_t kMaxRelabelledRanks = 4096;
@@ -34,6 +35,9 @@ inline constexpr int64_t kMaxRelabelledRanks = 4096;
 // INVALID_ARGUMENT: no tensors, shapes of a pair that differ, targets on different meshes, more
 // than kMaxRelabelledRanks ranks, or more than 2^63 - 1 bytes on one rank.
 absl::StatusOr<DeviceMesh> RelabelRanks(absl::Span<const RelabelledTensor> tensors);
+
+// The same placements on another mesh of the same dims.
+absl::StatusOr<Sharding> OnMesh(const Sharding& sharding, const DeviceMesh& mesh);
 
 }  // namespace meshift
 

@@ -26,9 +26,7 @@ std::string Relabelled(const std::string& from, const std::string& to) {
 // The sharding with its mesh dims over `ranks`.
 Sharding On(const Sharding& sharding, std::vector<int64_t> ranks) {
   const absl::Span<const DeviceMesh::Dim> dims = sharding.mesh().dims();
-  return *Sharding::Parse(sharding.tensor(),
-                          *DeviceMesh::Create({dims.begin(), dims.end()}, std::move(ranks)),
-                          sharding.PlacementsText());
+  return *OnMesh(sharding, *DeviceMesh::Create({dims.begin(), dims.end()}, std::move(ranks)));
 }
 
 // Bytes of the target's parts that their ranks do not hold.
@@ -64,6 +62,7 @@ TEST(RelabelRanks, OneOrderServesAllTensors) {
   const Sharding large_to = Parse("f32[8] on b=2 as S(0)");
   EXPECT_EQ(RelabelRanks({{small, small_to}})->ToString(), "b=2");
   EXPECT_EQ(RelabelRanks({{small, small_to}, {large, large_to}})->ToString(), "b=2@1,0");
+  EXPECT_EQ(RelabelRanks({{small, small_to, 5}, {large, large_to}})->ToString(), "b=2");
 }
 
 // Against every order of the ranks.
