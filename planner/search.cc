@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <tuple>
 
 #include "base/checked_math.h"
 #include "planner/search_nodes.h"
@@ -12,17 +13,28 @@ namespace {
 
 using List = CutTable::List;
 
+// What waits its turn, by the least that a whole path through it costs. Steps wait unpriced: most
+// never have their turn.
 struct OpenEntry {
-  PathCost estimate;  // of the whole path through the state
-  PathCost cost;
+  enum class Kind : uint8_t {
+    kStep,         // from node `node` to `state`
+    kBoundedStep,  // likewise, with the closest bound that there is
+    kReached,      // node `node`: the collectives that finish come next
+    kFinished,     // only longer ways are left
+  };
+  PathCost estimate;
   State state;
   int node = 0;
-  // Whether the collectives that finish were looked at, so that only longer ways are left.
-  bool finishing_done = false;
+  Kind kind = Kind::kStep;
+  StepOp op = StepOp::kSlice;
+  int64_t least_ns = 0;  // of the step
+  int64_t rest_ns = 0;   // of what follows
+  int64_t cost_ns = 0;   // of the path to `node` when this was put here
+
   bool operator>(const OpenEntry& other) const {
     if (!(estimate == other.estimate)) return other.estimate < estimate;
     if (!(state == other.state)) return state > other.state;
-    return finishing_done && !other.finishing_done;
+    return std::tie(kind, op, node) > std::tie(other.kind, other.op, other.node);
   }
 };
 
@@ -45,11 +57,30 @@ class Search {
     return model_.MaxTransferBytes(Left(cost) - step_ns - space_.least_collective_ns()) /
            problem_.least_item_bytes();
   }
-  // Takes the step from node `from` to `to`, if a path of it may be the best; the node of `to`, or
-  // -1. `least_ns`: of the step; `rest_ns`: of what follows.
-  int Relax(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,
-            int64_t rest_ns);
-  int RelaxTo(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns);
+  // Whether a path with the step from node `from` to `to` may be the best. `least_ns`: of the step;
+  // `rest_ns`: of what follows.
+  bool MayPay(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,
+              int64_t rest_ns);
+  // Has such a step wait its turn.
+  void Offer(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,
+             int64_t rest_ns, OpenEntry::Kind kind = OpenEntry::Kind::kStep);
+  void OfferTo(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns);
+  // Prices such a step; the node of `to`, or -1 where no path with it can be the best.
+  int Take(int from, StepOp op, const State& to, int64_t rest_ns);
+  int TakeTo(int from, StepOp op, const State& to, const Lists& lists);
+  // A closer bound on what follows a state that `op` led to.
+  int64_t RestNs(StepOp op, const View& view);
+  int64_t RestBeyondFinishNs(bool sliced, const View& view);
+  bool Advance(OpenEntry entry);
+  template <typename Fn>
+  void ForEachFinish(const View& view, const Fn& fn);
+  int64_t ContributionsOf(const State& state) const {
+    DimMask partial = 0;
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (state.IsPartial(d)) partial |= DimMask{1} << d;
+    }
+    return space_.Contributions(partial);
+  }
   void Finish(int from, const View& view);
   void Expand(int from, const View& view);
   void Local(int from, const View& view);
@@ -75,15 +106,37 @@ class Search {
   std::priority_queue<OpenEntry, std::vector<OpenEntry>, std::greater<>> open_;
 };
 
-int Search::Relax(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,
-                  int64_t rest_ns) {
-  const PathCost cost = nodes_[from].cost;
-  if (SaturatingAdd(SaturatingAdd(cost.ns, least_ns), rest_ns) > bound_ns_) return -1;
-  if (!space_.Admits(to, lists)) return -1;
-  if (op == StepOp::kExchange && model_.IsChosenGather(nodes_[from].state, to)) return -1;
+bool Search::MayPay(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,
+                    int64_t rest_ns) {
+  const int64_t reached = SaturatingAdd(nodes_[from].cost.ns, least_ns);
+  if (SaturatingAdd(reached, rest_ns) > bound_ns_) return false;
+  if (!space_.Admits(to, lists)) return false;
+  if (op == StepOp::kExchange && model_.IsChosenGather(nodes_[from].state, to)) return false;
   const int known = nodes_.Find(to);
-  if (known >= 0 && nodes_[known].cost.ns < SaturatingAdd(cost.ns, least_ns)) return -1;
-  if (!model_.HasRoom(nodes_[from].state, to)) return -1;
+  if (known >= 0 && nodes_[known].cost.ns < reached) return false;
+  return model_.HasRoom(nodes_[from].state, to);
+}
+
+void Search::Offer(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,
+                   int64_t rest_ns, OpenEntry::Kind kind) {
+  if (!MayPay(from, op, to, lists, least_ns, rest_ns)) return;
+  const PathCost cost = nodes_[from].cost;
+  open_.push({.estimate = {cost.ns + least_ns + rest_ns, cost.bytes, cost.steps + 1},
+              .state = to,
+              .node = from,
+              .kind = kind,
+              .op = op,
+              .least_ns = least_ns,
+              .rest_ns = rest_ns,
+              .cost_ns = cost.ns});
+}
+
+void Search::OfferTo(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns) {
+  Offer(from, op, to, lists, least_ns, space_.LeastRestNs(to, lists, ContributionsOf(to)));
+}
+
+int Search::Take(int from, StepOp op, const State& to, int64_t rest_ns) {
+  const PathCost cost = nodes_[from].cost;
   const Traffic traffic = model_.Measure(op, nodes_[from].state, to);
   if (!model_.Fits(nodes_[from].state, to, traffic)) return -1;
   const PathCost next{.ns = SaturatingAdd(cost.ns, traffic.est_ns),
@@ -104,21 +157,43 @@ int Search::Relax(int from, StepOp op, const State& to, const Lists& lists, int6
     best_ = next;
     bound_ns_ = std::min(bound_ns_, next.ns);
   }
-  open_.push({estimate, next, to, index});
+  open_.push({.estimate = estimate,
+              .state = to,
+              .node = index,
+              .kind = OpenEntry::Kind::kReached,
+              .op = op,
+              .cost_ns = next.ns});
   return index;
 }
 
-int Search::RelaxTo(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns) {
-  DimMask partial = 0;
-  for (int d = 0; d < problem_.num_dims(); ++d) {
-    if (to.IsPartial(d)) partial |= DimMask{1} << d;
-  }
-  return Relax(from, op, to, lists, least_ns,
-               space_.LeastRestNs(to, lists, space_.Contributions(partial)));
+int Search::TakeTo(int from, StepOp op, const State& to, const Lists& lists) {
+  const int64_t rest = space_.LeastRestNs(to, lists, ContributionsOf(to));
+  return MayPay(from, op, to, lists, 0, rest) ? Take(from, op, to, rest) : -1;
 }
 
-// Collectives that lead to states that local steps finish.
-void Search::Finish(int from, const View& view) {
+int64_t Search::RestBeyondFinishNs(bool sliced, const View& view) {
+  if (space_.IsFinished(view.state)) return space_.least_finish_ns();
+  // A local step, or two collectives.
+  const bool may_be_local =
+      space_.has_casts() || space_.changes_partials() || (view.replicated != 0 && !sliced);
+  return SaturatingAdd(
+      space_.LeastRestNs(view.state, view.lists, space_.Contributions(view.partial)),
+      std::max(space_.LeastLocalNs(view),
+               may_be_local ? model_.CopyNs(0) : space_.least_collective_ns()));
+}
+
+int64_t Search::RestNs(StepOp op, const View& view) {
+  if (view.state == problem_.target()) return 0;
+  int64_t least = RestBeyondFinishNs(op == StepOp::kSlice, view);
+  ForEachFinish(view, [&](StepOp, const View&, int64_t step_ns, int64_t rest_ns) {
+    least = std::min(least, SaturatingAdd(step_ns, rest_ns));
+  });
+  return least;
+}
+
+// Collectives that lead to states that local steps finish: fn(op, last, step_ns, rest_ns).
+template <typename Fn>
+void Search::ForEachFinish(const View& view, const Fn& fn) {
   for (const View& last : space_.finished()) {
     if (last.state.stage() != view.state.stage() || last.state == view.state) continue;
     const std::optional<StepOp> op = space_.Classify(view, last);
@@ -128,12 +203,34 @@ void Search::Finish(int from, const View& view) {
       if (IsReduction(step)) return space_.least_collective_ns();
       return space_.LeastMoveNs(step, view.state.stage(), view.lists, last.lists);
     };
-    Relax(from, *op, last.state, last.lists, least(*op), rest);
+    fn(*op, last, least(*op), rest);
     // Where nothing is packed, or nothing padded, an exchange may be cheaper.
     if (*op == StepOp::kAllGather || *op == StepOp::kPermute) {
-      Relax(from, StepOp::kExchange, last.state, last.lists, least(StepOp::kExchange), rest);
+      fn(StepOp::kExchange, last, least(StepOp::kExchange), rest);
     }
   }
+}
+
+// Prices the one that may be the cheapest, which bounds all others.
+void Search::Finish(int from, const View& view) {
+  int64_t least = INT64_MAX;
+  StepOp best_op = StepOp::kSlice;
+  const View* best = nullptr;
+  ForEachFinish(view, [&](StepOp op, const View& last, int64_t step_ns, int64_t rest_ns) {
+    if (step_ns + rest_ns >= least) return;
+    least = step_ns + rest_ns;
+    best_op = op;
+    best = &last;
+  });
+  if (best == nullptr) return;
+  if (MayPay(from, best_op, best->state, best->lists, 0, least)) {
+    Take(from, best_op, best->state,
+         best->state == problem_.target() ? 0 : space_.least_finish_ns());
+  }
+  ForEachFinish(view, [&](StepOp op, const View& last, int64_t step_ns, int64_t rest_ns) {
+    if (op == best_op && &last == best) return;
+    Offer(from, op, last.state, last.lists, step_ns, rest_ns, OpenEntry::Kind::kBoundedStep);
+  });
 }
 
 void Search::Expand(int from, const View& view) {
@@ -145,7 +242,7 @@ void Search::Expand(int from, const View& view) {
 
 void Search::Local(int from, const View& view) {
   ForEachCastAndMask(problem_, view.state, rules_, [&](StepOp op, DimMask, const State& next) {
-    RelaxTo(from, op, next, space_.Look(next).lists, 0);
+    OfferTo(from, op, next, space_.Look(next).lists, 0);
   });
   // Two slices are one.
   if (view.replicated == 0 || (nodes_[from].before >= 0 && nodes_[from].op == StepOp::kSlice)) {
@@ -162,7 +259,7 @@ void Search::Local(int from, const View& view) {
       view.lists, view.replicated, limit, [&](const Lists& lists, DimMask left) {
         if (left == view.replicated) return;
         const State next = space_.WithLists(view.partial_code, lists, view.state.stage());
-        Relax(from, StepOp::kSlice, next, lists, least,
+        Offer(from, StepOp::kSlice, next, lists, least,
               space_.LeastRestNs(next, lists, contributions));
       });
 }
@@ -194,7 +291,7 @@ void Search::Reduce(int from, const View& view) {
     const int64_t n = model_.GroupSize(dims);
     const int64_t sent = MulDivCeil(bytes, 2 * (n - 1), n);
     const int64_t least = SaturatingAdd(model_.StartNs(dims), model_.TransferNs(sent));
-    RelaxTo(from, StepOp::kAllReduce, next, view.lists, least);
+    OfferTo(from, StepOp::kAllReduce, next, view.lists, least);
   }
   if (!rules_.scatters) return;
   space_.ForEachExtension(
@@ -205,7 +302,7 @@ void Search::Reduce(int from, const View& view) {
         const int64_t received =
             SaturatingMul(space_.MaxItems(lists), (model_.GroupSize(dims) - 1) * item_bytes);
         const int64_t least = SaturatingAdd(model_.StartNs(dims), model_.TransferNs(received));
-        RelaxTo(from, StepOp::kReduceScatter, next, lists, least);
+        OfferTo(from, StepOp::kReduceScatter, next, lists, least);
       });
 }
 
@@ -221,7 +318,7 @@ void Search::Move(int from, const View& view) {
         bound_ns_) {
       return;
     }
-    Relax(from, op, next, lists, space_.LeastMoveNs(op, view.state.stage(), view.lists, lists),
+    Offer(from, op, next, lists, space_.LeastMoveNs(op, view.state.stage(), view.lists, lists),
           rest);
   };
   const auto limit = [&] {
@@ -303,7 +400,7 @@ void Search::Dive(int from) {
     return lists;
   };
   while (view.state.stage() < problem_.reduce_stage()) {
-    from = RelaxTo(from, StepOp::kCast, view.state.AtStage(view.state.stage() + 1), view.lists, 0);
+    from = TakeTo(from, StepOp::kCast, view.state.AtStage(view.state.stage() + 1), view.lists);
     if (from < 0) return;
     view = space_.Look(nodes_[from].state);
   }
@@ -311,7 +408,7 @@ void Search::Dive(int from) {
     Finish(from, view);
     const Lists lists = towards_target(view.replicated);
     const State next = space_.WithLists(view.partial_code, lists, view.state.stage());
-    from = RelaxTo(from, StepOp::kSlice, next, lists, 0);
+    from = TakeTo(from, StepOp::kSlice, next, lists);
     if (from < 0) return;
     view = space_.Look(next);
   }
@@ -320,43 +417,61 @@ void Search::Dive(int from) {
   const Lists lists = towards_target(view.reducible);
   const State next =
       space_.WithLists(space_.target().partial_code & view.partial_code, lists, view.state.stage());
-  from = RelaxTo(from, StepOp::kReduceScatter, next, lists, 0);
+  from = TakeTo(from, StepOp::kReduceScatter, next, lists);
   if (from >= 0) Finish(from, space_.Look(next));
+}
+
+// False at the target.
+bool Search::Advance(OpenEntry entry) {
+  using Kind = OpenEntry::Kind;
+  SearchNode& node = nodes_[entry.node];
+  if (entry.kind == Kind::kStep || entry.kind == Kind::kBoundedStep) {
+    const int known = nodes_.Find(entry.state);
+    if (known >= 0 && nodes_[known].cost.ns < entry.cost_ns + entry.least_ns) return true;
+    if (entry.kind == Kind::kStep) {
+      const int64_t rest = RestNs(entry.op, space_.Look(entry.state));
+      if (rest > entry.rest_ns) {
+        entry.estimate.ns += rest - entry.rest_ns;
+        entry.rest_ns = rest;
+        entry.kind = Kind::kBoundedStep;
+        if (entry.estimate.ns <= bound_ns_) open_.push(entry);
+        return true;
+      }
+    }
+    Take(entry.node, entry.op, entry.state, entry.rest_ns);
+    return true;
+  }
+  if (node.done || entry.state == problem_.target()) return !(entry.state == problem_.target());
+  const View view = space_.Look(entry.state);
+  if (entry.kind == Kind::kReached) {
+    const bool sliced = node.before >= 0 && node.op == StepOp::kSlice;
+    const PathCost cost = node.cost;
+    Finish(entry.node, view);
+    entry.kind = Kind::kFinished;
+    entry.estimate.ns =
+        std::max(entry.estimate.ns, SaturatingAdd(cost.ns, RestBeyondFinishNs(sliced, view)));
+    if (entry.estimate.ns <= bound_ns_) open_.push(entry);
+    return true;
+  }
+  node.done = true;
+  Expand(entry.node, view);
+  return true;
 }
 
 std::optional<Path> Search::Run() {
   bool is_new = false;
   const int source = nodes_.FindOrAdd(problem_.source(), &is_new);
-  open_.push({{}, {}, problem_.source(), source});
+  open_.push({.estimate = {},
+              .state = problem_.source(),
+              .node = source,
+              .kind = OpenEntry::Kind::kReached});
   if (space_.Look(problem_.source()).reducible != 0 && !space_.masks_target()) Dive(source);
   while (!open_.empty()) {
-    OpenEntry entry = open_.top();
+    const OpenEntry entry = open_.top();
+    if ((best_ && *best_ < entry.estimate) || entry.estimate.ns > bound_ns_) break;
     open_.pop();
-    if (nodes_[entry.node].done || nodes_[entry.node].cost != entry.cost) continue;
-    if (best_ && *best_ < entry.estimate) break;
-    if (entry.state == problem_.target()) break;
-    const View view = space_.Look(entry.state);
-    if (!entry.finishing_done) {
-      Finish(entry.node, view);
-      // What is left takes a local step, or two collectives.
-      int64_t rest = space_.least_finish_ns();
-      if (!space_.IsFinished(entry.state)) {
-        const SearchNode& node = nodes_[entry.node];
-        const bool sliced = node.before >= 0 && node.op == StepOp::kSlice;
-        const bool may_be_local =
-            space_.has_casts() || space_.changes_partials() || (view.replicated != 0 && !sliced);
-        rest = SaturatingAdd(
-            space_.LeastRestNs(entry.state, view.lists, space_.Contributions(view.partial)),
-            std::max(space_.LeastLocalNs(view),
-                     may_be_local ? model_.CopyNs(0) : space_.least_collective_ns()));
-      }
-      entry.finishing_done = true;
-      entry.estimate.ns = std::max(entry.estimate.ns, SaturatingAdd(entry.cost.ns, rest));
-      if (entry.estimate.ns <= bound_ns_) open_.push(entry);
-      continue;
-    }
-    nodes_[entry.node].done = true;
-    Expand(entry.node, view);
+    if (nodes_[entry.node].cost.ns != entry.cost_ns) continue;  // a cheaper way was found
+    if (!Advance(entry)) break;
   }
   if (!best_) return std::nullopt;
   Path path;
