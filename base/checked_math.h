@@ -27,6 +27,8 @@ constexpr int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
 // a * b / c, rounded up, without overflow in between; saturates at INT64_MAX.
 // REQUIRES: a, b >= 0, c > 0.
 inline int64_t MulDivCeil(int64_t a, int64_t b, int64_t c) {
+  int64_t small = 0;
+  if (CheckedMul(a, b, &small)) return CeilDiv(small, c);
   const auto product = static_cast<__int128>(a) * b;
   const __int128 quotient = product / c + (product % c != 0 ? 1 : 0);
   return quotient > INT64_MAX ? INT64_MAX : static_cast<int64_t>(quotient);

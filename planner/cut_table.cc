@@ -12,10 +12,6 @@ constexpr size_t kBlock = 16;  // pieces, and lists' pointers, that are allocate
 }  // namespace
 
 CutTable::CutTable(const Problem& problem) : problem_(problem) {
-  // All first, all last; then one for each bit of a mesh dim's number, and its complement.
-  int bits = 0;
-  while ((1 << bits) < problem.num_dims()) ++bits;
-  num_samples_ = 2 + 2 * bits;
   nodes_.reserve(kBlock);
   nodes_.emplace_back();
   nodes_[kNoCuts].along = NewPointers();
@@ -33,7 +29,7 @@ CutTable::CutTable(const Problem& problem) : problem_(problem) {
       CutSamples(d, sizes, begin, end, &begin, &end);
     }
     target_lists_[k] = list;
-    for (int s = 0; s < num_samples_; ++s) target_[k][s] = end[s] - begin[s];
+    for (int s = 0; s < kSamples; ++s) target_[k][s] = end[s] - begin[s];
   }
 }
 
@@ -42,7 +38,7 @@ void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Sam
   const int64_t n = problem_.size(d);
   if (sizes != CutSizes::kCeil) {
     const absl::Span<const int64_t> begins = problem_.begins(d, sizes);
-    for (int s = 0; s < num_samples_; ++s) {
+    for (int s = 0; s < kSamples; ++s) {
       (*new_begin)[s] = IsLast(s, d) ? begins[n - 1] : begins[0];
       (*new_end)[s] = IsLast(s, d) ? begins[n] : begins[1];
     }
@@ -51,7 +47,7 @@ void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Sam
   int64_t length = -1;
   int64_t chunk = 0;
   int64_t before_last = 0;  // what the pieces before the last one take
-  for (int s = 0; s < num_samples_; ++s) {
+  for (int s = 0; s < kSamples; ++s) {
     const int64_t low = begin[s];
     const int64_t high = end[s];
     if (high - low != length) {
@@ -63,12 +59,6 @@ void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Sam
     (*new_begin)[s] = is_last ? low + before_last : low;
     (*new_end)[s] = is_last ? high : low + chunk;
   }
-}
-
-bool CutTable::IsLast(int sample, int d) const {
-  const bool complement = (sample & 1) != 0;
-  if (sample < 2) return complement;
-  return ((d >> (sample / 2 - 1) & 1) != 0) != complement;
 }
 
 CutTable::List CutTable::Make(List list, int d, CutSizes sizes) {
@@ -117,7 +107,7 @@ const CutTable::Pieces& CutTable::MakePieces(List list, int k) {
     }
     CutSamples(d, sizes, whole.begin, whole.end, &pieces.begin, &pieces.end);
   }
-  for (int s = 0; s < num_samples_; ++s) {
+  for (int s = 0; s < kSamples; ++s) {
     const int64_t begin = std::max(pieces.begin[s], target_begin_[k][s]);
     pieces.wanted[s] = std::max<int64_t>(std::min(pieces.end[s], target_end_[k][s]) - begin, 0);
   }

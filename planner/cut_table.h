@@ -10,8 +10,8 @@
 // looked up here instead of being computed for every state.
 //
 // Some ranks stand for all: *samples*, whose coordinate on each mesh dim is the first or the last.
-// Any two mesh dims differ in some sample, both ways round, so that cuts that merely change places
-// are seen. What a sample lacks, the worst rank lacks at least.
+// Any two mesh dims differ in some sample, so that cuts that merely change places are seen. What a
+// sample lacks, the worst rank lacks at least.
 //
 // A CutTable belongs to one search. Not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_CUT_TABLE_H_
@@ -30,8 +30,9 @@ class CutTable {
  public:
   using List = int32_t;
   static constexpr List kNoCuts = 0;
-  static constexpr int kMaxSamples = 8;
-  using Samples = std::array<int64_t, kMaxSamples>;
+  static constexpr int kSamples = 4;  // one, and one for each bit of a mesh dim's number
+  using Samples = std::array<int64_t, kSamples>;
+  static_assert(kMaxStateDims <= 1 << (kSamples - 1));
 
   // REQUIRES: `problem` outlives the table.
   explicit CutTable(const Problem& problem);
@@ -44,6 +45,17 @@ class CutTable {
     return next != kNoCuts ? next : Make(list, d, sizes);
   }
   List Parent(List list) const { return nodes_[list].parent; }  // without the innermost cut
+  // What both begin with.
+  List Common(List a, List b) const {
+    while (a != b) {
+      if (size(a) >= size(b)) {
+        a = Parent(a);
+      } else {
+        b = Parent(b);
+      }
+    }
+    return a;
+  }
   int size(List list) const { return nodes_[list].size; }
   int last(List list) const { return nodes_[list].last; }  // the mesh dim of the innermost cut
   CutSizes sizes(List list) const { return nodes_[list].sizes; }  // of that cut
@@ -65,7 +77,6 @@ class CutTable {
     return pieces != nullptr ? *pieces : MakePieces(list, k);
   }
 
-  int num_samples() const { return num_samples_; }
   // Items that the target has, per sample, along tensor dim k.
   const Samples& Target(int k) const { return target_[k]; }
   // The list that the target has along tensor dim k.
@@ -88,13 +99,12 @@ class CutTable {
   const Pieces& MakePieces(List list, int k);
   const Pieces** NewPointers();
   Pieces* NewPieces();
-  bool IsLast(int sample, int d) const;
+  static bool IsLast(int sample, int d) { return sample > 0 && (d >> (sample - 1) & 1) != 0; }
   // Each sample's piece of [begin, end) under a cut by mesh dim d.
   void CutSamples(int d, CutSizes sizes, const Samples& begin, const Samples& end,
                   Samples* new_begin, Samples* new_end) const;
 
   const Problem& problem_;
-  int num_samples_ = 0;
   std::vector<Node> nodes_;
   std::array<std::array<List, kMaxStateDims>, 2> ragged_ = {};  // as Node::next
   std::array<Samples, kMaxTensorRank> target_begin_;

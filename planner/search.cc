@@ -121,7 +121,8 @@ void Search::Offer(int from, StepOp op, const State& to, const Lists& lists, int
                    int64_t rest_ns, OpenEntry::Kind kind) {
   if (!MayPay(from, op, to, lists, least_ns, rest_ns)) return;
   const PathCost cost = nodes_[from].cost;
-  open_.push({.estimate = {cost.ns + least_ns + rest_ns, cost.bytes, cost.steps + 1},
+  const int64_t ns = SaturatingAdd(SaturatingAdd(cost.ns, least_ns), rest_ns);
+  open_.push({.estimate = {ns, cost.bytes, cost.steps + 1},
               .state = to,
               .node = from,
               .kind = kind,
@@ -194,6 +195,8 @@ int64_t Search::RestNs(StepOp op, const View& view) {
 // Collectives that lead to states that local steps finish: fn(op, last, step_ns, rest_ns).
 template <typename Fn>
 void Search::ForEachFinish(const View& view, const Fn& fn) {
+  StepBounds& bounds = space_.bounds();
+  bounds.Start(view.lists);
   for (const View& last : space_.finished()) {
     if (last.state.stage() != view.state.stage() || last.state == view.state) continue;
     const std::optional<StepOp> op = space_.Classify(view, last);
@@ -201,7 +204,7 @@ void Search::ForEachFinish(const View& view, const Fn& fn) {
     const int64_t rest = last.state == problem_.target() ? 0 : space_.least_finish_ns();
     const auto least = [&](StepOp step) {
       if (IsReduction(step)) return space_.least_collective_ns();
-      return space_.LeastMoveNs(step, view.state.stage(), view.lists, last.lists);
+      return bounds.LeastMoveNs(step, view.state.stage(), bounds.Compare(last.lists));
     };
     fn(*op, last, least(*op), rest);
     // Where nothing is packed, or nothing padded, an exchange may be cheaper.
@@ -234,6 +237,7 @@ void Search::Finish(int from, const View& view) {
 }
 
 void Search::Expand(int from, const View& view) {
+  space_.bounds().Start(view.lists);
   Local(from, view);
   if (!model_.HasRoomBeside(view.state)) return;  // Finish() has what is left
   if (view.state.stage() == problem_.reduce_stage()) Reduce(from, view);
@@ -255,12 +259,15 @@ void Search::Local(int from, const View& view) {
     if (Left(nodes_[from].cost) < least) return;
     limit = std::max<int64_t>(MissingLimit(nodes_[from].cost, least), 0);
   }
+  const int64_t item_bytes = problem_.item_bytes(view.state.stage());
   space_.ForEachExtension(
-      view.lists, view.replicated, limit, [&](const Lists& lists, DimMask left) {
+      view.lists, view.replicated, {.missing = limit},
+      [&](const Lists& lists, DimMask left, const StepBounds::Product& product) {
         if (left == view.replicated) return;
-        const State next = space_.WithLists(view.partial_code, lists, view.state.stage());
-        Offer(from, StepOp::kSlice, next, lists, least,
-              space_.LeastRestNs(next, lists, contributions));
+        const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
+        Offer(from, StepOp::kSlice, next, lists,
+              model_.CopyNs(SaturatingMul(product.longest, item_bytes)),
+              space_.LeastRestNs(next, space_.bounds().MissingOfTarget(product), contributions));
       });
 }
 
@@ -295,50 +302,70 @@ void Search::Reduce(int from, const View& view) {
   }
   if (!rules_.scatters) return;
   space_.ForEachExtension(
-      view.lists, view.reducible, INT64_MAX, [&](const Lists& lists, DimMask left) {
+      view.lists, view.reducible, {},
+      [&](const Lists& lists, DimMask left, const StepBounds::Product& product) {
         const DimMask dims = view.reducible & ~left;
         if (!allows(dims)) return;
-        const State next = space_.WithLists(without(dims), lists, view.state.stage());
-        const int64_t received =
-            SaturatingMul(space_.MaxItems(lists), (model_.GroupSize(dims) - 1) * item_bytes);
-        const int64_t least = SaturatingAdd(model_.StartNs(dims), model_.TransferNs(received));
-        OfferTo(from, StepOp::kReduceScatter, next, lists, least);
+        const State next = State::FromCode(without(dims) | product.code, view.state.stage());
+        const int64_t contributions = space_.Contributions(view.partial & ~dims);
+        Offer(from, StepOp::kReduceScatter, next, lists,
+              space_.bounds().LeastScatterNs(view.state.stage(), product),
+              space_.LeastRestNs(next, space_.bounds().MissingOfTarget(product), contributions));
       });
 }
 
 // all_gather, all_to_all, permute and exchange.
 void Search::Move(int from, const View& view) {
+  const PathCost cost = nodes_[from].cost;
+  StepBounds& bounds = space_.bounds();
   const int64_t contributions = space_.Contributions(view.partial);
   const bool bounded = contributions == 1 && !space_.masks_target();
-  const auto relax = [&](StepOp op, const Lists& lists) {
-    if (lists == view.lists) return;
-    const State next = space_.WithLists(view.partial_code, lists, view.state.stage());
-    const int64_t rest = space_.LeastRestNs(next, lists, contributions);
-    if (SaturatingAdd(SaturatingAdd(nodes_[from].cost.ns, space_.least_collective_ns()), rest) >
-        bound_ns_) {
-      return;
-    }
-    Offer(from, op, next, lists, space_.LeastMoveNs(op, view.state.stage(), view.lists, lists),
-          rest);
+  const int64_t start = space_.least_collective_ns();
+  if (SaturatingAdd(cost.ns, 2 * start) > bound_ns_) return;
+  SearchSpace::Limits limits;
+  const auto set_limits = [&] {
+    if (!bounded) return;
+    limits.missing = MissingLimit(cost, start);
+    limits.together = limits.missing;
   };
-  const auto limit = [&] {
-    return bounded ? MissingLimit(nodes_[from].cost, space_.least_collective_ns()) : INT64_MAX;
+  set_limits();
+  const auto offer = [&](StepOp op, const Lists& lists, const StepBounds::Product& product) {
+    if ((product.from | product.to) == 0) return;
+    const int64_t missing = bounds.MissingOfTarget(product);
+    if (bounded && SaturatingAdd(missing, bounds.Moved(product)) > limits.together) return;
+    const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
+    const int64_t rest = space_.LeastRestNs(next, missing, contributions);
+    const int64_t least = bounds.LeastMoveNs(op, view.state.stage(), product);
+    if (SaturatingAdd(SaturatingAdd(cost.ns, least), rest) > bound_ns_) return;
+    if (op == StepOp::kAllToAll && space_.IsPermutation(view.lists, lists)) return;
+    Offer(from, op, next, lists, least, rest);
   };
-  if (SaturatingAdd(nodes_[from].cost.ns, 2 * space_.least_collective_ns()) > bound_ns_) return;
   FindNear();
+  bounds.Start(view.lists);
   for (const Near& near : near_) {
-    if (bounded && near.missing > limit()) break;
+    if (bounded && near.missing > limits.missing) break;
     if (near.partial_code != view.partial_code) continue;
-    relax(StepOp::kExchange, near.lists);
+    const StepBounds::Product product = bounds.Compare(near.lists);
+    // An all_to_all costs the same.
+    if (product.from == product.to && !space_.IsPermutation(view.lists, near.lists)) continue;
+    offer(StepOp::kExchange, near.lists, product);
   }
-  space_.ForEachPrefix(view.lists, [&](const Lists& lists) { relax(StepOp::kAllGather, lists); });
-  space_.ForEachExtension({}, view.cut, limit(), [&](const Lists& lists, DimMask left) {
-    if (left == 0 && !space_.IsPermutation(view.lists, lists)) relax(StepOp::kAllToAll, lists);
+  space_.ForEachPrefix(view.lists, [&](const Lists& lists) {
+    offer(StepOp::kAllGather, lists, bounds.Compare(lists));
   });
+  limits.places_all = true;
+  space_.ForEachExtension({}, view.cut, limits,
+                          [&](const Lists& lists, DimMask, const StepBounds::Product& product) {
+                            offer(StepOp::kAllToAll, lists, product);
+                          });
   // Permutations: as many cuts of the same sizes, by these dims or replicated ones.
-  space_.ForEachExtension(
-      {}, view.cut | view.replicated, limit(),
-      [&](const Lists& lists, DimMask) { relax(StepOp::kPermute, lists); }, &view.lists);
+  limits.places_all = false;
+  limits.alike = &view.lists;
+  space_.ForEachExtension({}, view.cut | view.replicated,
+                          {.missing = limits.missing, .alike = &view.lists},
+                          [&](const Lists& lists, DimMask, const StepBounds::Product& product) {
+                            offer(StepOp::kPermute, lists, product);
+                          });
 }
 
 // --- Where exchanges lead ---
@@ -352,16 +379,18 @@ void Search::FindNear() {
     near_.push_back({lists, partial_code, space_.MissingOfTarget(lists)});
   };
   // Before an all_gather, or the target.
-  space_.ForEachExtension(
-      space_.target().lists, space_.target().replicated, limit,
-      [&](const Lists& lists, DimMask) { add(lists, space_.target().partial_code); });
+  space_.bounds().Start(space_.target().lists);
+  const auto add_extension = [&](const Lists& lists, DimMask, const StepBounds::Product&) {
+    add(lists, space_.target().partial_code);
+  };
+  space_.ForEachExtension(space_.target().lists, space_.target().replicated, {.missing = limit},
+                          add_extension);
   // Before a slice, an all_to_all or a permutation.
   space_.ForEachPrefix(space_.target().lists, [&](const Lists& lists) {
     if (lists != space_.target().lists) add(lists, space_.target().partial_code);
   });
-  space_.ForEachExtension({}, space_.target().cut, limit, [&](const Lists& lists, DimMask left) {
-    if (left == 0 && lists != space_.target().lists) add(lists, space_.target().partial_code);
-  });
+  space_.ForEachExtension({}, space_.target().cut, {.missing = limit, .places_all = true},
+                          add_extension);
   if (space_.changes_partials()) {
     for (const State& state : NearTargetInPartials(problem_, /*towards_target=*/false)) {
       const View view = space_.Look(state);

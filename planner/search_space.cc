@@ -9,24 +9,15 @@ namespace meshift {
 
 SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
                          const TransitionRules& rules)
-    : problem_(problem), model_(model), rules_(rules), table_(problem) {
+    : problem_(problem),
+      model_(model),
+      rules_(rules),
+      table_(problem),
+      bounds_(problem, model, table_),
+      least_items_((problem.candidate_dims().size() + 1) << problem.num_dims(), -1) {
   for (int k : problem.candidate_dims()) tensor_dims_[num_lists_++] = k;
-  num_samples_ = table_.num_samples();
   for (int k = 0; k < problem.tensor_rank(); ++k) total_elements_ *= problem.extent(k);
-  int64_t uncut = 1;  // items along the tensor dims that nothing ever cuts
-  for (int k = 0, i = 0; k < problem.tensor_rank(); ++k) {
-    if (i < num_lists_ && tensor_dims_[i] == k) {
-      ++i;
-    } else {
-      uncut *= problem.extent(k);
-    }
-  }
-  wanted_from_[num_lists_].fill(uncut);
-  for (int i = num_lists_; i-- > 0;) {
-    for (int s = 0; s < num_samples_; ++s) {
-      wanted_from_[i][s] = wanted_from_[i + 1][s] * table_.Target(tensor_dims_[i])[s];
-    }
-  }
+  uncut_ = bounds_.empty().longest;
   const State& source = problem.source();
   const State& target = problem.target();
   max_items_ = std::max(problem.MaxItems(source), problem.MaxItems(target));
@@ -87,58 +78,45 @@ View SearchSpace::Look(const State& state) {
 }
 
 int64_t SearchSpace::MaxItems(const Lists& lists) {
-  int64_t items = wanted_from_[num_lists_][0];
+  int64_t items = uncut_;
   for (int i = 0; i < num_lists_; ++i) items *= Along(lists[i], i).longest;
   return items;
 }
 
 int64_t SearchSpace::MissingOfTarget(const Lists& lists) {
-  Samples held = wanted_from_[num_lists_];
+  Samples held = bounds_.empty().wanted;
   for (int i = 0; i < num_lists_; ++i) {
     const Samples& wanted = Along(lists[i], i).wanted;
-    for (int s = 0; s < num_samples_; ++s) held[s] *= wanted[s];
+    for (int s = 0; s < CutTable::kSamples; ++s) held[s] *= wanted[s];
   }
   int64_t missing = 0;
-  for (int s = 0; s < num_samples_; ++s) {
-    missing = std::max(missing, wanted_from_[0][s] - held[s]);
+  for (int s = 0; s < CutTable::kSamples; ++s) {
+    missing = std::max(missing, bounds_.target()[s] - held[s]);
   }
   return missing;
 }
 
-int64_t SearchSpace::LeastMoveNs(StepOp op, int stage, const Lists& before, const Lists& after) {
-  Samples kept = wanted_from_[num_lists_];
-  Samples all = wanted_from_[num_lists_];
-  int64_t largest = wanted_from_[num_lists_][0];  // that a message can be
-  DimMask dims = 0;
-  for (int i = 0; i < num_lists_; ++i) {
-    const CutTable::Pieces& a = Along(before[i], i);
-    const CutTable::Pieces& b = Along(after[i], i);
-    largest *= std::min(a.longest, b.longest);
-    for (int s = 0; s < num_samples_; ++s) {
-      all[s] *= b.end[s] - b.begin[s];
-      const int64_t begin = std::max(a.begin[s], b.begin[s]);
-      kept[s] *= std::max<int64_t>(std::min(a.end[s], b.end[s]) - begin, 0);
-    }
-    if (before[i] == after[i]) continue;
-    const DimMask common = table_.dims(Common(before[i], after[i]));
-    dims |= (table_.dims(before[i]) | table_.dims(after[i])) & ~common;
+// A piece of n out of E items has E/n - (n-1) at least, however it is cut out of them. Of m pieces,
+// the product over tensor dims is thus at least that of the E, over m, less a part of it.
+int64_t SearchSpace::LeastItems(int i, DimMask pool) {
+  int64_t& least = least_items_[(static_cast<size_t>(i) << problem_.num_dims()) + pool];
+  if (least >= 0) return least;
+  constexpr int64_t kWhole = 1 << 10;
+  const int64_t m = model_.GroupSize(pool);
+  int64_t items = 1;
+  int64_t lost = 0;  // parts of kWhole
+  bool even = true;
+  for (int j = i; j < num_lists_; ++j) {
+    const int64_t extent = problem_.extent(tensor_dims_[j]);
+    items = SaturatingMul(items, extent);
+    even &= extent % m == 0;
+    lost = SaturatingAdd(
+        lost, extent == 0 ? kWhole : CeilDiv(SaturatingMul(m * (m - 1), kWhole), extent));
   }
-  int64_t missing = 0;
-  int64_t most_kept = 0;
-  for (int s = 0; s < num_samples_; ++s) {
-    missing = std::max(missing, all[s] - kept[s]);
-    most_kept = std::max(most_kept, kept[s]);
-  }
-  const int64_t item_bytes = problem_.item_bytes(stage);
-  int64_t ns =
-      SaturatingAdd(model_.StartNs(dims), model_.TransferNs(SaturatingMul(missing, item_bytes)));
-  if (op == StepOp::kAllGather) return ns;
-  if (missing > 0) {
-    const int64_t messages = op == StepOp::kPermute ? 1 : CeilDiv(missing, largest);
-    ns = SaturatingAdd(ns, SaturatingMul(model_.MessageNs(), messages));
-  }
-  if (op == StepOp::kPermute || most_kept == 0) return ns;
-  return SaturatingAdd(ns, model_.CopyNs(SaturatingMul(most_kept, item_bytes)));
+  least = items / m;
+  if (problem_.HasRagged()) least = 0;
+  if (!even) least = lost >= kWhole ? 0 : least / kWhole * (kWhole - lost);
+  return least;
 }
 
 int64_t SearchSpace::Contributions(DimMask partial) const {
@@ -159,12 +137,18 @@ int64_t SearchSpace::LeastReductionNs(int64_t contributions) const {
 }
 
 int64_t SearchSpace::LeastRestNs(const State& state, const Lists& lists, int64_t contributions) {
-  if (state == problem_.target()) return 0;
+  return LeastRestNs(state, MissingOfTarget(lists), contributions);
+}
+
+int64_t SearchSpace::LeastRestNs(const State& state, int64_t missing, int64_t contributions) const {
   if (contributions > 1) return LeastReductionNs(contributions);
-  if (IsFinished(state)) return least_finish_ns_;
+  // Masks make of a part what is partial: of it nothing need be there.
+  if ((missing == 0 || masks_target_) && IsFinished(state)) {
+    return state == problem_.target() ? 0 : least_finish_ns_;
+  }
   // A masked value may come from any member: no bound on what is moved.
   if (masks_target_) return least_collective_ns_;
-  return CollectiveNs(MissingOfTarget(lists));
+  return CollectiveNs(missing);
 }
 
 int64_t SearchSpace::LeastLocalNs(const View& view) {
@@ -177,17 +161,6 @@ int64_t SearchSpace::LeastLocalNs(const View& view) {
   }
   const int64_t sliced = MaxItems(view.lists) / copies * problem_.least_item_bytes();
   return std::min(model_.CopyNs(sliced), least_collective_ns_);
-}
-
-CutTable::List SearchSpace::Common(List a, List b) const {
-  while (a != b) {
-    if (table_.size(a) >= table_.size(b)) {
-      a = table_.Parent(a);
-    } else {
-      b = table_.Parent(b);
-    }
-  }
-  return a;
 }
 
 bool SearchSpace::IsPermutation(const Lists& before, const Lists& after) const {
@@ -207,7 +180,7 @@ std::optional<StepOp> SearchSpace::Classify(const View& before, const View& afte
   DimMask to = 0;
   for (int i = 0; i < num_lists_; ++i) {
     if (before.lists[i] == after.lists[i]) continue;
-    const List common = Common(before.lists[i], after.lists[i]);
+    const List common = table_.Common(before.lists[i], after.lists[i]);
     from |= table_.dims(before.lists[i]) & ~table_.dims(common);
     to |= table_.dims(after.lists[i]) & ~table_.dims(common);
   }

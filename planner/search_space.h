@@ -5,12 +5,15 @@
 //   View view = space.Look(problem.source());
 //   space.MissingOfTarget(view.lists);                       // items that some rank lacks
 //   space.LeastRestNs(view.state, view.lists, 1);            // no path to the target is faster
-//   space.ForEachExtension(view.lists, view.replicated, limit, [](const Lists&, DimMask left) {});
+//   space.bounds().Start(view.lists);
+//   space.ForEachExtension(view.lists, view.replicated, limits, [](const Lists& lists, DimMask
+//   left,
+//                          const StepBounds::Product& product) {});
 //
-// A box is a product over tensor dims, and so is what it has in common with the target's: factors
-// are looked up by list (cut_table.h), and lists are given up before a state is made of them. All
-// items, bytes and ns are exact or rounded so that a bound stays one. The problem, the model and
-// the rules must outlive the space. Not safe for concurrent use.
+// Lists of cuts are put together one cut at a time, and given up as soon as the products so far
+// (step_bounds.h) say so, before a state is made of them. All items, bytes and ns are exact or
+// rounded so that a bound stays one. The problem, the model and the rules must outlive the space.
+// Not safe for concurrent use.
 #ifndef MESHIFT_PLANNER_SEARCH_SPACE_H_
 #define MESHIFT_PLANNER_SEARCH_SPACE_H_
 
@@ -25,14 +28,12 @@
 #include "planner/cut_table.h"
 #include "planner/plan.h"
 #include "planner/state.h"
+#include "planner/step_bounds.h"
 #include "planner/transitions.h"
 
 namespace meshift {
 
 inline bool Has(DimMask mask, int d) { return (mask >> d & 1) != 0; }
-
-// A State's lists of cuts, by candidate dim of the problem (which are all that are ever cut).
-using Lists = std::array<CutTable::List, kMaxTensorRank>;
 
 // A state and what is asked of it often.
 struct View {
@@ -66,6 +67,7 @@ class SearchSpace {
   int num_lists() const { return num_lists_; }
   int tensor_dim(int list) const { return tensor_dims_[list]; }
   CutTable& table() { return table_; }
+  StepBounds& bounds() { return bounds_; }
   View Look(const State& state);
   State WithLists(uint64_t partial_code, const Lists& lists, int stage) const {
     uint64_t code = partial_code;
@@ -86,21 +88,27 @@ class SearchSpace {
   // --- Least times ---
   int64_t least_collective_ns() const { return least_collective_ns_; }
   int64_t least_finish_ns() const { return least_finish_ns_; }  // local steps that make the target
-  // Of a step without reductions between states with these lists: of what some rank gets, and,
-  // unless the step is a gather or a permutation, of what it keeps.
-  int64_t LeastMoveNs(StepOp op, int stage, const Lists& before, const Lists& after);
   // Of every path to the target from a state with these lists.
   int64_t LeastRestNs(const State& state, const Lists& lists, int64_t contributions);
+  // Likewise; `missing`: MissingOfTarget.
+  int64_t LeastRestNs(const State& state, int64_t missing, int64_t contributions) const;
   // Of the local step without which the replicated dims of such a state keep it from being reduced.
   int64_t LeastLocalNs(const View& view);
 
   // --- States near others. None is a function of anything but the problem, nor is their order ---
-  // Calls leaf(lists, left) with all lists that extend `base` by mesh dims out of `pool`, of which
-  // `left` are over, as long as a rank lacks no more than `limit` items of the target. `alike`:
-  // only lists whose cuts make the same pieces as these.
+  struct Limits {
+    // Items of the target that a rank may lack behind the step; and those with the ones that a rank
+    // gets by the step, of extensions by all of the pool.
+    int64_t missing = INT64_MAX;
+    int64_t together = INT64_MAX;
+    bool places_all = false;       // only extensions by all of the pool
+    const Lists* alike = nullptr;  // only lists whose cuts make the same pieces as these
+  };
+  // Calls leaf(lists, left, product) with all lists within the limits that extend `base` by mesh
+  // dims out of `pool`, of which `left` are over; the product is of the step from the state of
+  // bounds().Start().
   template <typename Leaf>
-  void ForEachExtension(const Lists& base, DimMask pool, int64_t limit, const Leaf& leaf,
-                        const Lists* alike = nullptr);
+  void ForEachExtension(const Lists& base, DimMask pool, const Limits& limits, const Leaf& leaf);
   // Calls leaf(kept) with the lists that are left when innermost cuts are taken off, or none.
   template <typename Leaf>
   void ForEachPrefix(const Lists& lists, const Leaf& leaf);
@@ -116,7 +124,9 @@ class SearchSpace {
   }
   // Of every path from a state that has `contributions` to add yet.
   int64_t LeastReductionNs(int64_t contributions) const;
-  List Common(List a, List b) const;
+  // No sample has fewer items along the tensor dims from list i on, if the mesh dims `pool` cut
+  // nothing but them.
+  int64_t LeastItems(int i, DimMask pool);
   // Whether a cut by mesh dim d makes the same pieces as the last of `list`.
   bool IsAlike(List list, int d, CutSizes sizes) const {
     return problem_.CutAlike(table_.last(list), table_.sizes(list), d, sizes);
@@ -135,11 +145,11 @@ class SearchSpace {
   const CostModel& model_;
   const TransitionRules& rules_;
   CutTable table_;
+  StepBounds bounds_;
   int num_lists_ = 0;
   std::array<int, kMaxTensorRank> tensor_dims_ = {};  // by list
-  int num_samples_ = 0;
-  // Items that samples want; of the tensor dims from i on.
-  std::array<Samples, kMaxTensorRank + 1> wanted_from_;
+  int64_t uncut_ = 1;                 // items along the tensor dims that nothing ever cuts
+  std::vector<int64_t> least_items_;  // by list and pool; -1: not known yet
   // Of a value on the way. Where it must be cast to be reduced, it may grow to what the source is
   // in that dtype.
   int64_t max_items_ = 0;
@@ -157,61 +167,75 @@ class SearchSpace {
 };
 
 template <typename Leaf>
-void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, int64_t limit, const Leaf& leaf,
-                                   const Lists* alike) {
+void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits& limits,
+                                   const Leaf& leaf) {
   struct Recursion {
     SearchSpace& space;
     const Lists& base;
+    const Limits& limits;
     const Leaf& leaf;
-    const Lists* alike;
-    bool prunes = false;
-    Samples needed;  // items that a sample must hold of the target
     Lists lists;
-    std::array<Samples, kMaxTensorRank> held;  // along the tensor dims before
+    std::array<StepBounds::Product, kMaxTensorRank + 1> products;  // of the tensor dims before
 
+    // Whether lists that begin like this are within the limit of what is missing.
+    bool MayHold(int i) const {
+      const Samples& target = space.bounds_.target();
+      const Samples& rest = space.bounds_.TargetFrom(i + 1);
+      for (int s = 0; s < CutTable::kSamples; ++s) {
+        if (target[s] - products[i + 1].wanted[s] * rest[s] > limits.missing) return false;
+      }
+      return true;
+    }
+    bool MayPay(int i, DimMask pool) const {
+      const Samples& target = space.bounds_.target();
+      const Samples& wanted = space.bounds_.TargetFrom(i + 1);
+      const Samples& before = space.bounds_.BeforeFrom(i + 1);
+      const int64_t least = space.LeastItems(i + 1, pool);
+      for (int s = 0; s < CutTable::kSamples; ++s) {
+        const StepBounds::Product& product = products[i + 1];
+        const int64_t missing = target[s] - product.wanted[s] * wanted[s];
+        const int64_t moved = product.after[s] * least - product.kept[s] * before[s];
+        if (missing + std::max<int64_t>(moved, 0) > limits.together) return false;
+      }
+      return true;
+    }
+    void Next(int i, DimMask pool) {
+      if (i + 1 == space.num_lists_) {
+        leaf(lists, pool, products[i + 1]);
+      } else if (limits.together == INT64_MAX || MayPay(i, pool)) {
+        Go(i + 1, base[i + 1], pool);
+      }
+    }
     void Go(int i, List list, DimMask pool) {
-      if (i == space.num_lists_) {
-        leaf(lists, pool);
-        return;
-      }
-      if (prunes) {
-        const Samples& wanted = space.Along(list, i).wanted;
-        const Samples& rest = space.wanted_from_[i + 1];
-        for (int s = 0; s < space.num_samples_; ++s) {
-          const int64_t product = held[i][s] * wanted[s];
-          if (product * rest[s] < needed[s]) return;
-          held[i + 1][s] = product;
-        }
-      }
+      const bool is_last = i + 1 == space.num_lists_;
+      const bool ends = !(limits.places_all && is_last && pool != 0);
       lists[i] = list;
+      if (ends) {
+        space.bounds_.Multiply(products[i], i, space.bounds_.Of(i, list), &products[i + 1]);
+        if (limits.missing != INT64_MAX && !MayHold(i)) return;
+      }
       List model = CutTable::kNoCuts;  // where the cut that comes next is like that list's last
-      if (alike != nullptr) {
-        model = (*alike)[i];
+      if (limits.alike != nullptr) {
+        model = (*limits.alike)[i];
         const int size = space.table_.size(list);
-        if (space.table_.size(model) == size) {
-          Go(i + 1, i + 1 < space.num_lists_ ? base[i + 1] : CutTable::kNoCuts, pool);
-          return;
-        }
+        if (space.table_.size(model) == size) return Next(i, pool);
         while (space.table_.size(model) > size + 1) model = space.table_.Parent(model);
-      } else {
-        Go(i + 1, i + 1 < space.num_lists_ ? base[i + 1] : CutTable::kNoCuts, pool);
+      } else if (ends) {
+        Next(i, pool);
       }
       for (DimMask left = pool; left != 0; left &= left - 1) {
         const int d = __builtin_ctz(left);
         space.ForEachSizes(list, d, i, [&](CutSizes sizes) {
           if (model != CutTable::kNoCuts && !space.IsAlike(model, d, sizes)) return;
           Go(i, space.table_.Append(list, d, sizes), pool & ~(DimMask{1} << d));
+          lists[i] = list;
         });
       }
     }
   };
   if (num_lists_ == 0) return;
-  Recursion recursion{*this, base, leaf, alike, false, {}, base, {}};
-  for (int s = 0; s < num_samples_; ++s) {
-    recursion.needed[s] = wanted_from_[0][s] - std::min(limit, wanted_from_[0][s]);
-    recursion.prunes |= recursion.needed[s] > 0;
-    recursion.held[0][s] = 1;
-  }
+  Recursion recursion{*this, base, limits, leaf, base, {}};
+  recursion.products[0] = bounds_.empty();
   recursion.Go(0, base[0], pool);
 }
 

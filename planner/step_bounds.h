@@ -1,0 +1,171 @@
+// What the steps out of one state move at least, from a factor per tensor dim.
+//
+//   StepBounds bounds(problem, model, table);
+//   bounds.Start(view.lists);                                  // of steps out of this state
+//   StepBounds::Product product = bounds.Compare(next_lists);
+//   bounds.MissingOfTarget(product);                           // items that some rank then lacks
+//   bounds.LeastMoveNs(StepOp::kAllToAll, stage, product);     // no such step is faster
+//
+// A box is a product over tensor dims, and so is what it has in common with another, and with the
+// target's. Factors belong to a list of cuts before and one after, and are kept: lists that are put
+// together one cut at a time (search_space.h) cost a few multiplications each. Everything is of the
+// samples of the table, whose worst is no worse than the worst rank.
+//
+// The problem, the model and the table must outlive the bounds. Not safe for concurrent use.
+#ifndef MESHIFT_PLANNER_STEP_BOUNDS_H_
+#define MESHIFT_PLANNER_STEP_BOUNDS_H_
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "planner/cost.h"
+#include "planner/cut_table.h"
+#include "planner/plan.h"
+#include "planner/state.h"
+
+namespace meshift {
+
+// A State's lists of cuts, by candidate dim of the problem (which are all that are ever cut).
+using Lists = std::array<CutTable::List, kMaxTensorRank>;
+
+class StepBounds {
+ public:
+  using List = CutTable::List;
+  using Samples = CutTable::Samples;
+
+  // What is known for sure of a step, a bit each.
+  enum Fact : uint32_t {
+    kLong = 1,           // messages are longer than 1 along a tensor dim
+    kClosedBefore = 2,   // pieces before the step are longer than 1 along one
+    kClosedAfter = 4,    // pieces after it
+    kSendPacks = 8,      // messages are not runs of what is sent
+    kReceivePacks = 16,  // of what is received into
+    kGatherPacks = 32,   // pieces of a gather do not lie one behind the other
+    kScatterPacks = 64,
+    kGatherPads = 128,  // and are not all alike
+    kScatterPads = 256,
+  };
+  // A list of cuts after the step, beside the one before.
+  struct Factor {
+    Samples wanted;       // of the piece after, what the target gives the sample
+    Samples after;        // the piece after
+    Samples kept;         // of it, what is in the piece before
+    int64_t longest = 0;  // piece after
+    int64_t message = 0;  // no part that pieces have in common is longer
+    uint64_t code = 0;    // of the list after in a State
+    DimMask from = 0;     // cuts before, and after, behind the common beginning
+    DimMask to = 0;
+    uint32_t facts = 0;                  // Facts that the factor adds; and those that it adds where
+    uint32_t facts_if_long = 0;          // messages are longer than 1 along a tensor dim before, or
+    uint32_t facts_if_closed = 0;        // where pieces before the step are, or
+    uint32_t facts_if_closed_after = 0;  // after it
+    uint32_t epoch = 0;                  // of Start()
+  };
+  // Of several tensor dims.
+  struct Product {
+    Samples wanted;
+    Samples after;
+    Samples kept;
+    int64_t longest = 1;
+    int64_t message = 1;
+    uint64_t code = 0;
+    DimMask from = 0;
+    DimMask to = 0;
+    uint32_t facts = 0;
+  };
+
+  StepBounds(const Problem& problem, const CostModel& model, CutTable& table);
+
+  int num_lists() const { return num_lists_; }
+  int tensor_dim(int list) const { return tensor_dims_[list]; }
+
+  // What follows is of steps out of the state with these lists.
+  void Start(const Lists& before);
+  const Factor& Of(int i, List after) {
+    const size_t at = static_cast<size_t>(after) * num_lists_ + i;
+    if (at >= factors_.size()) factors_.resize(at + 1 + kMore);
+    Factor& factor = factors_[at];
+    if (factor.epoch != epoch_) Fill(i, after, &factor);
+    return factor;
+  }
+  // Of no tensor dim yet but those that are never cut.
+  const Product& empty() const { return empty_; }
+  void Multiply(const Product& product, int i, const Factor& factor, Product* result) const {
+    for (int s = 0; s < CutTable::kSamples; ++s) {
+      result->wanted[s] = product.wanted[s] * factor.wanted[s];
+      result->after[s] = product.after[s] * factor.after[s];
+      result->kept[s] = product.kept[s] * factor.kept[s];
+    }
+    result->longest = product.longest * factor.longest;
+    result->message = product.message * factor.message;
+    result->code = product.code | factor.code;
+    result->from = product.from | factor.from;
+    result->to = product.to | factor.to;
+    const uint32_t facts = product.facts | uncut_facts_[i];
+    const auto where = [facts](uint32_t fact) { return (facts & fact) != 0 ? ~uint32_t{0} : 0; };
+    result->facts = facts | factor.facts | (factor.facts_if_long & where(kLong)) |
+                    (factor.facts_if_closed & where(kClosedBefore)) |
+                    (factor.facts_if_closed_after & where(kClosedAfter));
+  }
+  Product Compare(const Lists& after) {
+    Product product = empty_;
+    for (int i = 0; i < num_lists_; ++i) Multiply(product, i, Of(i, after[i]), &product);
+    return product;
+  }
+
+  // The samples' items in the target, and those that some rank lacks of them.
+  const Samples& target() const { return target_; }
+  int64_t MissingOfTarget(const Product& product) const {
+    int64_t missing = 0;
+    for (int s = 0; s < CutTable::kSamples; ++s) {
+      missing = std::max(missing, target_[s] - product.wanted[s]);
+    }
+    return missing;
+  }
+  // Items that some rank gets by the step.
+  int64_t Moved(const Product& product) const {
+    int64_t moved = 0;
+    for (int s = 0; s < CutTable::kSamples; ++s) {
+      moved = std::max(moved, product.after[s] - product.kept[s]);
+    }
+    return moved;
+  }
+  // Of the samples' items in the target, the factor along the tensor dims from list i on; and of
+  // those in the state of Start().
+  const Samples& TargetFrom(int i) const { return target_from_[i]; }
+  const Samples& BeforeFrom(int i) const { return before_from_[i]; }
+  // Of a step without reductions.
+  int64_t LeastMoveNs(StepOp op, int stage, const Product& product) const;
+  // Of a reduce_scatter, which adds cuts.
+  int64_t LeastScatterNs(int stage, const Product& product) const;
+
+ private:
+  static constexpr size_t kMore = 64;
+  int64_t GroupSize(DimMask dims) const { return group_sizes_[dims]; }
+  void Fill(int i, List after, Factor* factor);
+
+  const Problem& problem_;
+  const CostModel& model_;
+  CutTable& table_;
+  int num_lists_ = 0;
+  std::array<int, kMaxTensorRank> tensor_dims_ = {};       // by list
+  std::array<uint32_t, kMaxTensorRank> uncut_facts_ = {};  // by list, of dims before, never cut
+  std::array<Samples, kMaxTensorRank + 1> target_from_;
+  Samples target_;
+  bool ragged_ = false;
+  std::array<int64_t, 1 << kMaxStateDims> group_sizes_;
+  Product empty_;
+  Lists before_ = {};
+  int64_t block_before_ = 0;  // items of the largest box
+  std::array<Samples, kMaxTensorRank + 1> before_from_;
+  Samples before_items_;
+  uint32_t epoch_ = 0;
+  std::vector<Factor> factors_;  // by list, then number of the tensor dim
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_STEP_BOUNDS_H_
