@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,14 +17,20 @@ std::string_view Name(NativeInvariance invariance) {
 }
 
 EngineCapabilities EngineCapabilities::Full(std::string name) {
-  EngineCapabilities full(std::move(name));
-  for (int op = 0; op < kNumReduceOps; ++op) {
-    for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
-      if (CheckReduce(static_cast<ReduceOp>(op), static_cast<DType>(dtype)).ok()) {
-        full.Allow(static_cast<ReduceOp>(op), static_cast<DType>(dtype));
+  // Every PlannerOptions begins with one of these.
+  static const std::array<uint32_t, kNumReduceOps> kAllowed = [] {
+    EngineCapabilities allowed("");
+    for (int op = 0; op < kNumReduceOps; ++op) {
+      for (int dtype = 0; dtype < kNumDTypes; ++dtype) {
+        if (CheckReduce(static_cast<ReduceOp>(op), static_cast<DType>(dtype)).ok()) {
+          allowed.Allow(static_cast<ReduceOp>(op), static_cast<DType>(dtype));
+        }
       }
     }
-  }
+    return allowed.reduce_;
+  }();
+  EngineCapabilities full(std::move(name));
+  full.reduce_ = kAllowed;
   return full;
 }
 

@@ -179,21 +179,34 @@ int64_t CostModel::DirectNs(const GroupShape& shape, int64_t bytes, int64_t mess
 }
 
 bool CostModel::IsEven(const CutLists& before, const CutLists& after) const {
-  const CutLists parent = CommonBeginning(problem_, before, after);
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     if (problem_.extent(k) == 0) return true;
   }
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    const int common = CommonLength(before.of[k], after.of[k]);
+    if (common == before.of[k].size && common == after.of[k].size) continue;
+    // Where the beginning makes pieces of one length, that is all there is.
+    int64_t extent = problem_.extent(k);
+    bool one_length = before.of[k].outermost == CutSizes::kCeil || common == 0;
+    for (int i = 0; i < common && one_length; ++i) {
+      const int64_t n = problem_.size(before.of[k][i]);
+      one_length = extent % n == 0;
+      extent /= n;
+    }
+    Extents extents = {extent};
+    if (!one_length) {
+      CutLists::List parent = before.of[k];
+      parent.size = common;
+      extents = ExtentsAfter(problem_, k, parent);
+    }
     for (const CutLists* lists : {&before, &after}) {
+      const CutLists::List& list = lists->of[k];
       // Ragged cuts of equal sizes are plain ones.
-      if (IsRaggedBehind(parent.of[k], lists->of[k])) return false;
+      if (common == 0 && list.outermost != CutSizes::kCeil) return false;
       int64_t pieces = 1;
-      for (int i = parent.of[k].size; i < lists->of[k].size; ++i) {
-        pieces *= problem_.size(lists->of[k][i]);
-      }
-      if (pieces == 1) continue;
-      for (int64_t extent : ExtentsAfter(problem_, k, parent)) {
-        if (extent % pieces != 0) return false;
+      for (int i = common; i < list.size; ++i) pieces *= problem_.size(list[i]);
+      for (const int64_t length : extents) {
+        if (length % pieces != 0) return false;
       }
     }
   }
@@ -274,17 +287,22 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
   }
   const CutLists cuts_before = problem_.Cuts(before);
   const CutLists cuts_after = problem_.Cuts(after);
-  DimMask dims = MovingDims(problem_, before, after);
+  DimMask dims = 0;
   if (IsReduction(op)) {
-    dims = 0;
     for (int d = 0; d < problem_.num_dims(); ++d) {
       if (before.IsPartial(d) && !after.IsPartial(d)) dims |= DimMask{1} << d;
+    }
+  } else {
+    for (int k = 0; k < problem_.tensor_rank(); ++k) {
+      const int common = CommonLength(cuts_before.of[k], cuts_after.of[k]);
+      for (const CutLists::List* list : {&cuts_before.of[k], &cuts_after.of[k]}) {
+        for (int i = common; i < list->size; ++i) dims |= DimMask{1} << (*list)[i];
+      }
     }
   }
   const GroupShape& shape = Shape(dims);
   const int64_t n = shape.size;
   const int64_t start = constants.collective_latency_ns;
-  const int64_t bytes_before = problem_.MaxBytes(before);
   const bool even = IsEven(cuts_before, cuts_after);
   if (options_.ordered && IsReduction(op)) {
     traffic.sizes = even ? StepSizes::kEven : StepSizes::kExact;
@@ -297,7 +315,7 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
   switch (op) {
     case StepOp::kAllReduce:
       traffic.sizes = StepSizes::kEven;
-      traffic.bytes_sent = MulDivCeil(bytes_before, 2 * (n - 1), n);
+      traffic.bytes_sent = MulDivCeil(problem_.MaxBytes(before), 2 * (n - 1), n);
       traffic.bytes_received = traffic.bytes_sent;
       traffic.est_ns = start + 2 * shape.latency_ns + RingNs(shape, traffic.bytes_sent);
       return traffic;
@@ -309,7 +327,10 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
       break;
   }
   traffic.sizes = even ? StepSizes::kEven : StepSizes::kExact;
-  MeasureMessages(op, before, after, &traffic);
+  const int64_t item_bytes = problem_.item_bytes(before.stage());
+  if (!even || !MeasureEvenMessages(op, cuts_before, cuts_after, item_bytes, &traffic)) {
+    MeasureMessages(op, cuts_before, cuts_after, item_bytes, &traffic);
+  }
   const int64_t bytes = std::max(traffic.bytes_sent, traffic.bytes_received);
   traffic.est_ns = start + shape.latency_ns + constants.message_latency_ns * traffic.messages +
                    DirectNs(shape, bytes, traffic.messages);

@@ -171,7 +171,12 @@ class CostModel {
                       Traffic* traffic) const;
   Traffic MeasureStages(StepOp op, const State& before, const State& after, const Stages& stages,
                         bool even) const;
-  void MeasureMessages(StepOp op, const State& before, const State& after, Traffic* traffic) const;
+  void MeasureMessages(StepOp op, const CutLists& before, const CutLists& after, int64_t item_bytes,
+                       Traffic* traffic) const;
+  // Likewise, where all pieces of a tensor dim are alike, and whole parts of each other: false
+  // where they are not.
+  bool MeasureEvenMessages(StepOp op, const CutLists& before, const CutLists& after,
+                           int64_t item_bytes, Traffic* traffic) const;
   // Which of two ways to do a step, `plain` where they cost the same.
   const Traffic& Choose(const State& before, const State& after, const Traffic& plain,
                         const Traffic& other) const;

@@ -71,6 +71,15 @@ class MovedDim {
   const Dims& before() const { return before_; }
   const Dims& after() const { return after_; }
   int64_t longest() const { return longest_; }  // that a message is along this dim
+  // The most of any rank: what receivers take, its piece after, and in how many parts.
+  int64_t most_sent() const { return Most(sent_); }
+  int64_t most_after() const {
+    int64_t most = 0;
+    for (const Interval& piece : new_pieces_) most = std::max(most, piece.Length());
+    return most;
+  }
+  int64_t most_sent_messages() const { return Most(sent_messages_); }
+  int64_t most_received_messages() const { return Most(received_messages_); }
   // Whether some message has less than the piece before it is from, the piece after it is for.
   bool splits_old() const { return splits_old_; }
   bool splits_new() const { return splits_new_; }
@@ -93,6 +102,9 @@ class MovedDim {
   }
 
  private:
+  static int64_t Most(const Counts& counts) {
+    return *std::max_element(counts.begin(), counts.end());
+  }
   int64_t NumPieces(const Dims& dims) const {
     int64_t count = 1;
     for (int d : dims) count *= problem_.size(d);
@@ -194,21 +206,22 @@ void AddTurns(const Problem& problem, const CutLists::List& list, int common,
   }
 }
 
-// Calls fn() with every combination of those coordinates of `dims` in *at.
+// Calls fn() with every combination of those coordinates of `dims` in *at, until it returns false;
+// whether it never did.
 template <typename Fn>
-void ForEachCoordinate(absl::Span<const int> dims, absl::Span<const Coordinates> lists,
+bool ForEachCoordinate(absl::Span<const int> dims, absl::Span<const Coordinates> lists,
                        std::array<int64_t, kMaxStateDims>* at, const Fn& fn) {
   absl::InlinedVector<size_t, kMaxStateDims> index(dims.size(), 0);
   for (size_t i = 0; i < dims.size(); ++i) (*at)[dims[i]] = lists[i][0];
   while (true) {
-    fn();
+    if (!fn()) return false;
     size_t i = dims.size();
     while (i > 0 && ++index[i - 1] == lists[i - 1].size()) {
       --i;
       index[i] = 0;
       (*at)[dims[i]] = lists[i][0];
     }
-    if (i == 0) return;
+    if (i == 0) return true;
     (*at)[dims[i - 1]] = lists[i - 1][index[i - 1]];
   }
 }
@@ -221,10 +234,8 @@ void ForEachCoordinate(absl::Span<const int> dims, absl::Span<const Coordinates>
 // box's volume is a product over tensor dims, and so is a sum over all receivers whose coordinates
 // vary freely. Only the rank itself is enumerated: its coordinates on the moving dims, and the
 // lengths that the parent box can have.
-void CostModel::MeasureMessages(StepOp op, const State& before, const State& after,
-                                Traffic* traffic) const {
-  const CutLists cuts_before = problem_.Cuts(before);
-  const CutLists cuts_after = problem_.Cuts(after);
+void CostModel::MeasureMessages(StepOp op, const CutLists& cuts_before, const CutLists& cuts_after,
+                                int64_t item_bytes, Traffic* traffic) const {
   const CutLists parent = CommonBeginning(problem_, cuts_before, cuts_after);
   DimMask cut_before = 0;  // moving cuts before the step: other coordinates are other holders
   DimMask cut_after = 0;
@@ -238,7 +249,7 @@ void CostModel::MeasureMessages(StepOp op, const State& before, const State& aft
     }
   }
   // Times the items along tensor dims that nothing moves.
-  int64_t still = problem_.item_bytes(before.stage());
+  int64_t still = item_bytes;
   absl::InlinedVector<absl::InlinedVector<MovedDim, 2>, 4> moved;  // by tensor dim and extent
   const bool packs = op != StepOp::kPermute;
   bool long_before = false;  // messages have more than one index along some dim before k
@@ -291,7 +302,7 @@ void CostModel::MeasureMessages(StepOp op, const State& before, const State& aft
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     elements = SaturatingMul(elements, problem_.extent(k));
   }
-  const bool fits = SaturatingMul(elements, problem_.item_bytes(before.stage())) < INT64_MAX;
+  const bool fits = SaturatingMul(elements, item_bytes) < INT64_MAX;
   const auto bytes = [still](auto items) {
     const auto product = items * still;
     return product > INT64_MAX ? INT64_MAX : static_cast<int64_t>(product);
@@ -338,14 +349,48 @@ void CostModel::MeasureMessages(StepOp op, const State& before, const State& aft
     traffic->bytes_received = traffic->bytes_sent;
     traffic->messages = 1;
   };
-  const auto visit = [&] { fits ? visit_as(int64_t{1}) : visit_as(static_cast<__int128>(1)); };
+  // No rank can have more: where that is found, the rest need not be looked at.
+  __int128 most_sent = copies;
+  __int128 most_received = 1;
+  __int128 most_kept = 1;
+  int64_t most_sent_messages = copies;
+  int64_t most_received_messages = 1;
+  for (const auto& dims : moved) {
+    int64_t sent = 0;
+    int64_t received = 0;
+    int64_t kept = 0;
+    int64_t sent_messages = 0;
+    int64_t received_messages = 0;
+    for (const MovedDim& dim : dims) {
+      sent = std::max(sent, dim.most_sent());
+      received = std::max(received, dim.most_after());
+      kept = std::max(kept, dim.longest());
+      sent_messages = std::max(sent_messages, dim.most_sent_messages());
+      received_messages = std::max(received_messages, dim.most_received_messages());
+    }
+    most_sent *= sent;
+    most_received *= received;
+    most_kept *= kept;
+    most_sent_messages *= sent_messages;
+    most_received_messages *= received_messages;
+  }
+  const int64_t most_bytes_sent = bytes(most_sent);
+  const int64_t most_bytes_received = bytes(most_received);
+  const int64_t most_bytes_kept = bytes(most_kept);
+  const int64_t most_messages = std::max(most_sent_messages, most_received_messages);
+  const auto visit = [&] {
+    fits ? visit_as(int64_t{1}) : visit_as(static_cast<__int128>(1));
+    return op == StepOp::kPermute || traffic->bytes_sent < most_bytes_sent ||
+           traffic->bytes_received < most_bytes_received || traffic->bytes_kept < most_bytes_kept ||
+           traffic->messages < most_messages;
+  };
   // Every combination of the parent's lengths.
   absl::InlinedVector<Coordinates, 4> coordinates;
   for (int d : moving) coordinates.push_back(WorthALook(problem_.size(d), ragged, turns[d]));
   absl::InlinedVector<size_t, 4> index(moved.size(), 0);
   while (true) {
     for (size_t i = 0; i < moved.size(); ++i) chosen[i] = &moved[i][index[i]];
-    ForEachCoordinate(moving, coordinates, &at, visit);
+    if (!ForEachCoordinate(moving, coordinates, &at, visit)) return;
     size_t i = moved.size();
     while (i > 0 && ++index[i - 1] == moved[i - 1].size()) index[--i] = 0;
     if (i == 0) return;

@@ -42,15 +42,15 @@ inline Interval Cut(const Problem& problem, const CutLists::List& list, int i,
 
 // The distinct lengths other than 0 of the pieces of tensor dim k under `cuts`, longest first.
 using Extents = absl::InlinedVector<int64_t, 4>;
-inline Extents ExtentsAfter(const Problem& problem, int k, const CutLists& cuts) {
+inline Extents ExtentsAfter(const Problem& problem, int k, const CutLists::List& list) {
   Extents extents;
   if (problem.extent(k) > 0) extents.push_back(problem.extent(k));
-  for (int i = 0; i < cuts.of[k].size; ++i) {
-    const int64_t n = problem.size(cuts.of[k][i]);
+  for (int i = 0; i < list.size; ++i) {
+    const int64_t n = problem.size(list[i]);
     Extents next;
-    if (i == 0 && cuts.of[k].outermost != CutSizes::kCeil) {
+    if (i == 0 && list.outermost != CutSizes::kCeil) {
       for (int64_t piece = 0; piece < n; ++piece) {
-        const int64_t length = Cut(problem, cuts.of[k], 0, {}, piece).Length();
+        const int64_t length = Cut(problem, list, 0, {}, piece).Length();
         if (length > 0) next.push_back(length);
       }
     } else {
@@ -66,6 +66,9 @@ inline Extents ExtentsAfter(const Problem& problem, int k, const CutLists& cuts)
   }
   std::sort(extents.rbegin(), extents.rend());
   return extents;
+}
+inline Extents ExtentsAfter(const Problem& problem, int k, const CutLists& cuts) {
+  return ExtentsAfter(problem, k, cuts.of[k]);
 }
 
 }  // namespace meshift

@@ -1,6 +1,7 @@
 #include "planner/step_bounds.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked_math.h"
 
@@ -54,19 +55,32 @@ void StepBounds::Start(const Lists& before) {
   }
 }
 
+void StepBounds::Grow(size_t at) {
+  constexpr size_t kLeast = 64;
+  const size_t size = std::max(kLeast, 2 * (at + 1));
+  std::unique_ptr<Factor[]> factors(new Factor[size]);
+  std::copy_n(factors_.get(), epochs_.size(), factors.get());
+  factors_ = std::move(factors);
+  epochs_.resize(size, 0);
+}
+
 void StepBounds::Fill(int i, List after, Factor* factor) {
   const int k = tensor_dims_[i];
   const List before = before_[i];
   const CutTable::Pieces& a = table_.Along(before, k);
   const CutTable::Pieces& b = table_.Along(after, k);
-  *factor = Factor();
   factor->wanted = b.wanted;
   factor->longest = b.longest;
   factor->message = std::min(a.longest, b.longest);
   factor->code = table_.Code(after, k);
+  factor->from = 0;
+  factor->to = 0;
+  factor->facts = 0;
+  factor->facts_if_long = 0;
+  factor->facts_if_closed = 0;
+  factor->facts_if_closed_after = 0;
   if (a.longest > 1) factor->facts |= kClosedBefore;
   if (b.longest > 1) factor->facts |= kClosedAfter;
-  factor->epoch = epoch_;
   for (int s = 0; s < CutTable::kSamples; ++s) {
     factor->after[s] = b.end[s] - b.begin[s];
     const int64_t begin = std::max(a.begin[s], b.begin[s]);

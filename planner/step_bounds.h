@@ -19,6 +19,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "planner/cost.h"
@@ -50,19 +51,18 @@ class StepBounds {
   };
   // A list of cuts after the step, beside the one before.
   struct Factor {
-    Samples wanted;       // of the piece after, what the target gives the sample
-    Samples after;        // the piece after
-    Samples kept;         // of it, what is in the piece before
-    int64_t longest = 0;  // piece after
-    int64_t message = 0;  // no part that pieces have in common is longer
-    uint64_t code = 0;    // of the list after in a State
-    DimMask from = 0;     // cuts before, and after, behind the common beginning
-    DimMask to = 0;
-    uint32_t facts = 0;                  // Facts that the factor adds; and those that it adds where
-    uint32_t facts_if_long = 0;          // messages are longer than 1 along a tensor dim before, or
-    uint32_t facts_if_closed = 0;        // where pieces before the step are, or
-    uint32_t facts_if_closed_after = 0;  // after it
-    uint32_t epoch = 0;                  // of Start()
+    Samples wanted;   // of the piece after, what the target gives the sample
+    Samples after;    // the piece after
+    Samples kept;     // of it, what is in the piece before
+    int64_t longest;  // piece after
+    int64_t message;  // no part that pieces have in common is longer
+    uint64_t code;    // of the list after in a State
+    DimMask from;     // cuts before, and after, behind the common beginning
+    DimMask to;
+    uint32_t facts;                  // Facts that the factor adds; and those that it adds where
+    uint32_t facts_if_long;          // messages are longer than 1 along a tensor dim before, or
+    uint32_t facts_if_closed;        // where pieces before the step are, or
+    uint32_t facts_if_closed_after;  // after it
   };
   // Of several tensor dims.
   struct Product {
@@ -86,9 +86,12 @@ class StepBounds {
   void Start(const Lists& before);
   const Factor& Of(int i, List after) {
     const size_t at = static_cast<size_t>(after) * num_lists_ + i;
-    if (at >= factors_.size()) factors_.resize(at + 1 + kMore);
+    if (at >= epochs_.size()) Grow(at);
     Factor& factor = factors_[at];
-    if (factor.epoch != epoch_) Fill(i, after, &factor);
+    if (epochs_[at] != epoch_) {
+      epochs_[at] = epoch_;
+      Fill(i, after, &factor);
+    }
     return factor;
   }
   // Of no tensor dim yet but those that are never cut.
@@ -143,9 +146,9 @@ class StepBounds {
   int64_t LeastScatterNs(int stage, const Product& product) const;
 
  private:
-  static constexpr size_t kMore = 64;
   int64_t GroupSize(DimMask dims) const { return group_sizes_[dims]; }
   void Fill(int i, List after, Factor* factor);
+  void Grow(size_t at);
 
   const Problem& problem_;
   const CostModel& model_;
@@ -163,7 +166,9 @@ class StepBounds {
   std::array<Samples, kMaxTensorRank + 1> before_from_;
   Samples before_items_;
   uint32_t epoch_ = 0;
-  std::vector<Factor> factors_;  // by list, then number of the tensor dim
+  // By list, then number of the tensor dim: factors, and the Start() they are of.
+  std::unique_ptr<Factor[]> factors_;
+  std::vector<uint32_t> epochs_;
 };
 
 }  // namespace meshift
