@@ -8,7 +8,7 @@
 
 #include "base/checked_math.h"
 #include "placement/cast.h"
-#include "planner/geometry.h"
+#include "planner/lower_bound.h"
 #include "planner/memory_limit.h"
 #include "planner/transitions.h"
 
@@ -65,90 +65,6 @@ Step MakeStep(const Problem& problem, const CostModel& model, int mesh, StepOp o
   step.bytes_sent = traffic.bytes_sent;
   step.est_ns = traffic.est_ns;
   return step;
-}
-
-// What no algorithm can go below (docs/design.md, "Lower bound"). With m contributions to an
-// element and r ranks that want it, at least r + m - 2 messages carry it: every rank that wants it
-// gets one that completes the sum, and m - 2 others must have been merged before. With one
-// contribution, every rank that wants it and has it not gets one. The worst rank sends no less than
-// the average. With casts, every message is of the narrowest dtype.
-LowerBound Bound(const Problem& problem, const CostModel& model) {
-  const State& source = problem.source();
-  const State& target = problem.target();
-  int64_t contributions = 1;
-  int64_t classes = 1;  // coordinates of dims that stay partial: problems of their own
-  int64_t wanting = 1;
-  bool masks = false;
-  for (int d = 0; d < problem.num_dims(); ++d) {
-    if (target.IsReplicate(d)) wanting *= problem.size(d);
-    if (problem.StaysPartial(d)) {
-      classes *= problem.size(d);
-    } else if (source.IsPartial(d)) {
-      contributions *= problem.size(d);
-    } else if (target.IsPartial(d)) {
-      masks = true;
-    }
-  }
-  if (masks) return {};
-  int64_t elements = 1;
-  for (int k = 0; k < problem.tensor_rank(); ++k) elements *= problem.extent(k);
-  const int64_t ranks = problem.mesh().NumRanks();
-  __int128 messages = 0;  // over all ranks, in elements
-  if (contributions > 1) {
-    messages = static_cast<__int128>(elements) * classes * (wanting + contributions - 2);
-  } else {
-    // Elements wanted, less those that the ranks that want them hold. A box is a product over
-    // tensor dims, and so is what all ranks together hold of their targets, as long as no mesh dim
-    // cuts one tensor dim before and another after; those are left out, which only lowers the
-    // bound.
-    const CutLists before = problem.Cuts(source);
-    const CutLists after = problem.Cuts(target);
-    __int128 held = classes;
-    for (int d = 0; d < problem.num_dims(); ++d) {
-      if (source.IsReplicate(d) && target.IsReplicate(d)) held *= problem.size(d);
-    }
-    for (int k = 0; k < problem.tensor_rank(); ++k) {
-      absl::InlinedVector<int, kMaxStateDims> dims;
-      for (int d = 0; d < problem.num_dims(); ++d) {
-        const bool cuts_before = source.IsShard(d) && source.tensor_dim(d) == k;
-        const bool cuts_after = target.IsShard(d) && target.tensor_dim(d) == k;
-        if (cuts_before && target.IsShard(d) && !cuts_after) return {};
-        if (cuts_before || cuts_after) dims.push_back(d);
-      }
-      int64_t combinations = 1;
-      for (int d : dims) combinations *= problem.size(d);
-      if (combinations > 4096) return {};
-      int64_t sum = 0;
-      for (int64_t c = 0; c < combinations; ++c) {
-        std::array<int64_t, kMaxStateDims> at = {};
-        int64_t left = c;
-        for (int d : dims) {
-          at[d] = left % problem.size(d);
-          left /= problem.size(d);
-        }
-        Interval mine{0, problem.extent(k)};
-        Interval wanted = mine;
-        for (int i = 0; i < before.of[k].size; ++i) {
-          mine = Cut(problem, before.of[k], i, mine, at[before.of[k][i]]);
-        }
-        for (int i = 0; i < after.of[k].size; ++i) {
-          wanted = Cut(problem, after.of[k], i, wanted, at[after.of[k][i]]);
-        }
-        sum += Overlap(mine, wanted);
-      }
-      held *= sum;
-    }
-    messages = static_cast<__int128>(elements) * classes * wanting - held;
-  }
-  const __int128 bytes = messages * problem.least_item_bytes();
-  const __int128 worst = bytes / ranks + (bytes % ranks != 0 ? 1 : 0);
-  LowerBound bound;
-  bound.bytes_sent = worst > INT64_MAX ? INT64_MAX : static_cast<int64_t>(worst);
-  if (bound.bytes_sent > 0) {
-    bound.est_ns =
-        SaturatingAdd(model.LeastCollectiveNs(), model.LeastTransferNs(bound.bytes_sent));
-  }
-  return bound;
 }
 
 std::string DimNames(const Problem& problem, const Step& step) {
@@ -265,7 +181,7 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
               const PlannerOptions& options, const ReductionChoice& choice) {
   PlanAssembly plan({problem.mesh()}, problem.from(), problem.to(), options);
   plan.AddPath(problem, model, path, choice, /*mesh=*/0);
-  return std::move(plan).Seal(Bound(problem, model), choice.why);
+  return std::move(plan).Seal(LeastCost(problem, model), choice.why);
 }
 
 }  // namespace meshift

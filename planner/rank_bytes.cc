@@ -172,16 +172,32 @@ int64_t BytesSent(const Plan& plan, int step_index, int64_t rank) {
     default:
       break;
   }
-  const Moving moving = MovingOf(before, after);
+  int64_t sent = 0;
+  ForEachMessage(plan, step_index, rank, [&](int64_t, int64_t message) { sent += message; });
+  return sent;
+}
+
+void ForEachMessage(const Plan& plan, int step_index, int64_t rank,
+                    absl::FunctionRef<void(int64_t to, int64_t bytes)> fn) {
+  const Step& step = plan.steps()[step_index];
+  const Sharding& before = step_index == 0 ? plan.from() : plan.steps()[step_index - 1].after;
+  const DeviceMesh& mesh = before.mesh();
+  const std::optional<Coordinate> coordinate = mesh.CoordinateOf(rank);
+  if (!coordinate) return;
+  const Coordinate me = *coordinate;
+  const Box mine = before.BoxAt(me);
+  const auto emit = [&](const Coordinate& to, int64_t elements) {
+    if (to != me && elements > 0) fn(mesh.RankAt(to), Bytes(before.dtype(), elements));
+  };
+  const Moving moving = MovingOf(before, step.after);
   if (step.op == StepOp::kPermute) {
-    return TakerOf(mesh, moving, me) == me ? 0 : bytes(mine.NumElements());
+    emit(TakerOf(mesh, moving, me), mine.NumElements());
+    return;
   }
   // Those take from this rank who have its coordinates on all dims but the moving cuts.
-  int64_t elements = 0;
   ForEachMember(mesh, moving.before, me, [&](const Coordinate& at) {
-    if (at != me) elements += Intersect(mine, after.BoxAt(at)).NumElements();
+    emit(at, Intersect(mine, step.after.BoxAt(at)).NumElements());
   });
-  return bytes(elements);
 }
 
 }  // namespace meshift

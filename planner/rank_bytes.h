@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "planner/plan.h"
 
 namespace meshift {
@@ -18,6 +19,11 @@ namespace meshift {
 // asks for many ranks asks Crossing (planner/crossing.h) instead. REQUIRES: `plan` is right (the
 // verifier passes it), and has the step.
 int64_t BytesSent(const Plan& plan, int step, int64_t rank);
+
+// The messages that one rank sends in an all_to_all, a permute or an exchange on one mesh, empty
+// ones left out. REQUIRES: as BytesSent.
+void ForEachMessage(const Plan& plan, int step, int64_t rank,
+                    absl::FunctionRef<void(int64_t to, int64_t bytes)> fn);
 
 }  // namespace meshift
 

@@ -1,0 +1,264 @@
+#include "planner/lower_bound_task.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "base/checked_math.h"
+#include "planner/geometry.h"
+
+namespace meshift {
+namespace {
+
+// Ranks that are looked at one by one, of the mesh dims that cut tensor dims which hang together.
+constexpr int64_t kMaxRanks = 4096;
+
+using Coordinates = std::array<int64_t, kMaxStateDims>;
+
+bool Has(DimMask mask, int d) { return (mask >> d & 1) != 0; }
+
+DimMask DimsOf(const CutLists::List& list) {
+  DimMask dims = 0;
+  for (int i = 0; i < list.size; ++i) dims |= DimMask{1} << list[i];
+  return dims;
+}
+
+int64_t Pieces(const Problem& problem, const CutLists::List& list) {
+  int64_t pieces = 1;
+  for (int i = 0; i < list.size; ++i) pieces *= problem.size(list[i]);
+  return pieces;
+}
+
+Interval PieceAt(const Problem& problem, const CutLists::List& list, int k, const Coordinates& at) {
+  Interval piece{0, problem.extent(k)};
+  for (int i = 0; i < list.size; ++i) piece = Cut(problem, list, i, piece, at[list[i]]);
+  return piece;
+}
+
+// Calls fn(coordinates) for all coordinates of `dims`; those of other mesh dims are 0.
+template <typename Fn>
+void ForEachAt(const Problem& problem, DimMask dims, const Fn& fn) {
+  Coordinates at = {};
+  while (true) {
+    fn(static_cast<const Coordinates&>(at));
+    int d = 0;
+    while (d < problem.num_dims() && (!Has(dims, d) || ++at[d] == problem.size(d))) at[d++] = 0;
+    if (d == problem.num_dims()) return;
+  }
+}
+
+int64_t Clamp(__int128 value) {
+  return value > INT64_MAX ? INT64_MAX : static_cast<int64_t>(value);
+}
+
+}  // namespace
+
+Task::Task(const Problem& problem)
+    : problem_(problem),
+      before_(problem.Cuts(problem.source())),
+      after_(problem.Cuts(problem.target())) {
+  const State& source = problem.source();
+  const State& target = problem.target();
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (target.IsReplicate(d)) wanting_ *= problem.size(d);
+    if (problem.StaysPartial(d)) {
+      classes_ *= problem.size(d);
+    } else if (source.IsPartial(d)) {
+      contributions_ *= problem.size(d);
+      dims_ |= DimMask{1} << d;
+    } else if (target.IsPartial(d)) {
+      masks_ = true;
+    }
+    if (source.IsReplicate(d)) replicas_ *= problem.size(d);
+    if (source.IsReplicate(d) && target.IsReplicate(d)) idle_ *= problem.size(d);
+  }
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    elements_ *= problem.extent(k);
+    for (const CutLists* lists : {&before_, &after_}) {
+      even_ &= problem.extent(k) > 0 && lists->of[k].outermost == CutSizes::kCeil &&
+               problem.extent(k) % Pieces(problem, lists->of[k]) == 0;
+    }
+  }
+  if (masks_ || elements_ == 0) return;
+  overlap_ = Held();
+  if (contributions_ > 1) {
+    // Each rank that wants an element gets a message that completes it; besides, contributions - 2
+    // must have been merged before, one more where no rank that wants it has a contribution.
+    total_ = classes_ * (elements_ * (wanting_ + contributions_ - 1) - overlap_);
+  } else {
+    held_ = overlap_ * idle_ * classes_;
+    total_ = classes_ * wanting_ * elements_ - held_;
+  }
+  LookAtCorners();
+}
+
+// What the boxes before and after of a rank have in common is a product over tensor dims, and so is
+// its sum over ranks, by sets of tensor dims that no mesh dim connects.
+__int128 Task::Held() const {
+  __int128 held = 1;
+  DimMask done = 0;
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    if (Has(done, k)) continue;
+    DimMask connected = DimMask{1} << k;
+    DimMask dims = DimsOf(before_.of[k]) | DimsOf(after_.of[k]);
+    for (bool grows = true; grows;) {
+      grows = false;
+      for (int j = k + 1; j < problem_.tensor_rank(); ++j) {
+        const DimMask mine = DimsOf(before_.of[j]) | DimsOf(after_.of[j]);
+        if (Has(connected, j) || (mine & dims) == 0) continue;
+        connected |= DimMask{1} << j;
+        dims |= mine;
+        grows = true;
+      }
+    }
+    done |= connected;
+    held *= HeldAlong(connected);
+  }
+  return held;
+}
+
+// Over the coordinates of the mesh dims that cut these tensor dims; or no less.
+__int128 Task::HeldAlong(DimMask tensor_dims) const {
+  DimMask dims = 0;
+  bool meets = false;  // some mesh dim cuts before and after, but for cuts that stay
+  __int128 whole = 1;
+  __int128 shorter = 1;
+  DimMask moving_before = 0;
+  DimMask moving_after = 0;
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    if (!Has(tensor_dims, k)) continue;
+    const CutLists::List& a = before_.of[k];
+    const CutLists::List& b = after_.of[k];
+    dims |= DimsOf(a) | DimsOf(b);
+    whole *= problem_.extent(k);
+    for (int i = CommonLength(a, b); i < a.size; ++i) moving_before |= DimMask{1} << a[i];
+    for (int i = CommonLength(a, b); i < b.size; ++i) moving_after |= DimMask{1} << b[i];
+    shorter *= std::min(ExtentsAfter(problem_, k, before_).front(),
+                        ExtentsAfter(problem_, k, after_).front());
+  }
+  meets = (moving_before & moving_after) != 0;
+  // Every piece before meets every piece after, within those that both have.
+  if (!meets) return whole;
+  int64_t ranks = 1;
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    if (Has(dims, d)) ranks = SaturatingMul(ranks, problem_.size(d));
+  }
+  if (ranks > kMaxRanks) return std::min<__int128>(ranks * shorter, whole * ranks);
+  __int128 held = 0;
+  ForEachAt(problem_, dims, [&](const Coordinates& at) {
+    __int128 items = 1;
+    for (int k = 0; k < problem_.tensor_rank() && items > 0; ++k) {
+      if (!Has(tensor_dims, k)) continue;
+      items *=
+          Overlap(PieceAt(problem_, before_.of[k], k, at), PieceAt(problem_, after_.of[k], k, at));
+    }
+    held += items;
+  });
+  return held;
+}
+
+// Of ranks at the first or last coordinate of each mesh dim. What one of them needs, some rank
+// needs.
+void Task::LookAtCorners() {
+  DimMask cut = 0;
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    cut |= DimsOf(before_.of[k]) | DimsOf(after_.of[k]);
+  }
+  for (DimMask last = cut;; last = (last - 1) & cut) {
+    Coordinates at = {};
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (Has(last, d)) at[d] = problem_.size(d) - 1;
+    }
+    __int128 wanted = 1;
+    __int128 own = 1;
+    int64_t holders = 1;  // distinct pieces before that have something of the box after
+    DimMask across = 0;
+    for (int k = 0; k < problem_.tensor_rank(); ++k) {
+      const CutLists::List& list = before_.of[k];
+      const Interval after = PieceAt(problem_, after_.of[k], k, at);
+      wanted *= after.Length();
+      own *= Overlap(PieceAt(problem_, list, k, at), after);
+      if (wanted == 0) break;
+      // The pieces with the first item of `after`, and with its last.
+      std::array<int64_t, 2> index = {0, 0};
+      for (const int end : {0, 1}) {
+        const int64_t item = end == 0 ? after.begin : after.end - 1;
+        Interval piece{0, problem_.extent(k)};
+        for (int i = 0; i < list.size; ++i) {
+          const int64_t n = problem_.size(list[i]);
+          int64_t c = 0;
+          if (i > 0 || list.outermost == CutSizes::kCeil) {
+            c = (item - piece.begin) / CeilDiv(piece.Length(), n);
+          } else {
+            while (Cut(problem_, list, 0, piece, c).end <= item) ++c;
+          }
+          piece = Cut(problem_, list, i, piece, c);
+          index[end] = index[end] * n + c;
+          if (c != at[list[i]]) across |= DimMask{1} << list[i];
+        }
+      }
+      // Between the two, uneven cuts may have empty pieces.
+      const int64_t between = index[1] - index[0];
+      holders = SaturatingMul(holders, 1 + (even_ ? between : std::min<int64_t>(between, 1)));
+    }
+    if (wanted > 0) {
+      dims_ |= across;
+      lacking_ = std::max(lacking_, Clamp(wanted - own));
+      kept_ = std::max(kept_, Clamp(own));
+      messages_ = std::max(messages_, holders - (own > 0 ? 1 : 0));
+    }
+    if (last == 0) break;
+  }
+}
+
+bool Task::MayGather() const {
+  const int64_t target = problem_.MaxItems(problem_.target());
+  int64_t together = target;
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    if (Has(dims_, d) && problem_.target().IsShard(d)) {
+      together = SaturatingMul(together, problem_.size(d));
+    }
+  }
+  return !even_ || together <= std::max(target, problem_.MaxItems(problem_.source()));
+}
+
+Task::Copies Task::CopiesNeeded() const {
+  Copies copies;
+  if (!even_ || contributions_ > 1 || masks_) return copies;
+  // Along the tensor dims behind j pieces before and after are the same; along j they are not.
+  int j = problem_.tensor_rank() - 1;
+  int64_t old_pieces = 1;
+  int64_t new_pieces = 1;
+  for (; j >= 0; --j) {
+    old_pieces = Pieces(problem_, before_.of[j]);
+    new_pieces = Pieces(problem_, after_.of[j]);
+    if (old_pieces != new_pieces) break;
+  }
+  if (j < 0) return copies;
+  int64_t rows = 1;      // of a box after: the indices along the tensor dims before j
+  int64_t distinct = 1;  // boxes
+  int64_t common = 1;    // least rows of what two boxes have in common, so far
+  int64_t torn = 1;      // of them, where a box before is longer along the next tensor dim
+  int64_t joined = 1;    // where a box after is
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    const int64_t before = Pieces(problem_, before_.of[k]);
+    const int64_t after = Pieces(problem_, after_.of[k]);
+    distinct = SaturatingMul(distinct, after);
+    if (k < j) rows = SaturatingMul(rows, problem_.extent(k) / after);
+    if (before < after) torn = common;
+    if (after < before) joined = common;
+    // Pieces of lengths x and y, aligned at their common multiple, overlap by gcd(x, y) or more.
+    common =
+        SaturatingMul(common, std::gcd(problem_.extent(k) / before, problem_.extent(k) / after));
+  }
+  copies.row = elements_ / (static_cast<__int128>(rows) * distinct);
+  copies.once = copies.row * (rows - 1) * distinct;
+  copies.apiece = old_pieces % new_pieces == 0 ? held_ * (old_pieces / new_pieces) : held_;
+  if (rows == 1) copies.apiece = 0;
+  copies.message_rows = std::min(torn, joined);
+  copies.joined_rows = joined;
+  if (copies.message_rows > 1) copies.twice = elements_ - overlap_;
+  return copies;
+}
+
+}  // namespace meshift

@@ -1,0 +1,83 @@
+// What any plan must do, whatever its steps: the items that move, those that are copied, the mesh
+// dims that they must go across. Internal to the lower bound (lower_bound.h), whose terms these
+// are.
+//
+//   const Task task(problem);
+//   task.total();           // items that all ranks together send, at least
+//   task.lacking();         // items that some rank lacks
+//
+// Counts are of items (Problem::extent), in 128 bits where all ranks are summed. Meshes of any
+// size: what is not counted rank by rank is bounded. The problem must outlive the task.
+#ifndef MESHIFT_PLANNER_LOWER_BOUND_TASK_H_
+#define MESHIFT_PLANNER_LOWER_BOUND_TASK_H_
+
+#include <cstdint>
+
+#include "planner/state.h"
+
+namespace meshift {
+
+// What is to be done, without a word on how.
+class Task {
+ public:
+  explicit Task(const Problem& problem);
+
+  bool masks() const { return masks_; }
+  bool is_even() const { return even_; }  // nor is anything empty, or ragged
+  int64_t contributions() const { return contributions_; }
+  // Items that are sent, by all ranks together.
+  __int128 total() const { return total_; }
+  // Of some rank: items it lacks, has, at least; messages that bring what it lacks.
+  int64_t lacking() const { return lacking_; }
+  int64_t kept() const { return kept_; }
+  int64_t messages() const { return messages_; }
+  // Ranks that have an element to begin with, or of partial ones each contribution.
+  int64_t replicas() const { return replicas_; }
+  // Mesh dims across which data must go.
+  DimMask dims() const { return dims_; }
+  // Whether a group over these may hold all of its members' targets in one value that is no larger
+  // than source or target.
+  bool MayGather() const;
+
+  // Items that kernels must copy, since rows of the target are no runs of the source: of all ranks
+  // together, in steps whose messages bring no rows next to each other.
+  struct Copies {
+    __int128 once = 0;    // every distinct row of the target, but one of each box
+    __int128 apiece = 0;  // the rows that a rank has a part of, at each rank
+    __int128 row = 0;     // items of a row
+    // Of items that no rank has that wants them: those that are no runs of a rank's that has them
+    // either, `message_rows` or more of them on their way from one rank to another.
+    __int128 twice = 0;
+    int64_t message_rows = 1;
+    int64_t joined_rows = 1;  // rows of a message that are not next to each other where it goes
+  };
+  Copies CopiesNeeded() const;
+
+ private:
+  __int128 HeldAlong(DimMask tensor_dims) const;
+  __int128 Held() const;
+  void LookAtCorners();
+
+  const Problem& problem_;
+  const CutLists before_;
+  const CutLists after_;
+  bool masks_ = false;
+  bool even_ = true;
+  int64_t contributions_ = 1;
+  int64_t wanting_ = 1;  // ranks that want an element, for each of the
+  int64_t classes_ = 1;  // coordinates of mesh dims that stay partial
+  int64_t replicas_ = 1;
+  int64_t idle_ = 1;  // replicated before and after
+  __int128 elements_ = 1;
+  __int128 total_ = 0;
+  __int128 overlap_ = 0;  // items that a rank has that wants them
+  __int128 held_ = 0;     // of what all ranks want, if nothing is partial
+  int64_t lacking_ = 0;
+  int64_t kept_ = 0;
+  int64_t messages_ = 0;
+  DimMask dims_ = 0;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_LOWER_BOUND_TASK_H_
