@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cli/calibrate_command.h"
 #include "cli/check_command.h"
 #include "cli/env_command.h"
 #include "cli/explain_command.h"
@@ -161,6 +162,26 @@ CLI::App* AddEnv(CLI::App* app, EnvFlags* flags) {
   return env;
 }
 
+CLI::App* AddCalibrate(CLI::App* app, CalibrateFlags* flags) {
+  CLI::App* calibrate = app->add_subcommand(
+      "calibrate", "The constants of the cost model, from times that an engine takes here");
+  calibrate->add_option("--engine", flags->engine, "local (default), mpi, nccl")
+      ->type_name("ENGINE");
+  calibrate
+      ->add_option(
+          "--topology", flags->topology,
+          "which ranks share a domain: nvlink=8; its numbers stand where none are measured")
+      ->type_name("TOPOLOGY");
+  calibrate->add_option("--ranks", flags->ranks, "of the local engine (default 8)")->type_name("N");
+  calibrate->add_option("--max-bytes", flags->max_bytes, "of a rank's largest tensor (16MiB)")
+      ->type_name("BYTES");
+  calibrate->add_option("--repeat", flags->repeat, "runs, of which the fastest counts (20)")
+      ->type_name("N");
+  calibrate->add_option("--format", flags->format, "text (default), json: only the topology")
+      ->type_name("FORMAT");
+  return calibrate;
+}
+
 // CLI11 spreads some messages over lines.
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -176,15 +197,17 @@ int RunMeshift(std::vector<std::string> args, Io& io) {
   CheckFlags check_flags;
   ShardsFlags shards_flags;
   EnvFlags env_flags;
+  CalibrateFlags calibrate_flags;
   const CLI::App* plan = AddPlan(&app, &plan_flags);
   const CLI::App* explain = AddExplain(&app, &explain_flags);
   const CLI::App* run = AddRun(&app, &run_flags);
   const CLI::App* check = AddCheck(&app, &check_flags);
   const CLI::App* shards = AddShards(&app, &shards_flags);
+  const CLI::App* calibrate = AddCalibrate(&app, &calibrate_flags);
   AddEnv(&app, &env_flags);
   // CLI11 would not name it.
-  constexpr std::array<std::string_view, 6> kVerbs = {"plan",  "explain", "run",
-                                                      "check", "shards",  "env"};
+  constexpr std::array<std::string_view, 7> kVerbs = {"plan",   "explain", "run",      "check",
+                                                      "shards", "env",     "calibrate"};
   if (!args.empty() && args[0].substr(0, 1) != "-" &&
       std::find(kVerbs.begin(), kVerbs.end(), args[0]) == kVerbs.end()) {
     return Fail(io, InvalidArgument("\"{}\" is no verb ({})", args[0], fmt::join(kVerbs, " ")));
@@ -198,12 +221,13 @@ int RunMeshift(std::vector<std::string> args, Io& io) {
   } catch (const CLI::ParseError& error) {
     return Fail(io, InvalidArgument("{}; --help lists the options", FirstLine(error.what())));
   }
-  const int code = plan->parsed()      ? PlanCommand(plan_flags, io)
-                   : explain->parsed() ? ExplainCommand(explain_flags, io)
-                   : run->parsed()     ? RunCommand(run_flags, io)
-                   : check->parsed()   ? CheckCommand(check_flags, io)
-                   : shards->parsed()  ? ShardsCommand(shards_flags, io)
-                                       : EnvCommand(env_flags, Environment::Process(), io);
+  const int code = plan->parsed()        ? PlanCommand(plan_flags, io)
+                   : explain->parsed()   ? ExplainCommand(explain_flags, io)
+                   : run->parsed()       ? RunCommand(run_flags, io)
+                   : check->parsed()     ? CheckCommand(check_flags, io)
+                   : shards->parsed()    ? ShardsCommand(shards_flags, io)
+                   : calibrate->parsed() ? CalibrateCommand(calibrate_flags, io)
+                                         : EnvCommand(env_flags, Environment::Process(), io);
   io.out.flush();
   if (!io.out) return Fail(io, absl::InternalError("the output cannot be written"));
   return code;

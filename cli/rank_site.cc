@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -252,6 +253,26 @@ class RankSite final : public Site {
 };
 
 }  // namespace
+
+int RunAsRank(const std::string& engine, const RankBody& body, Io& io) {
+  absl::StatusOr<RankJob> job = StartRankJob(engine);
+  if (!job.ok()) return Fail(io, job.status());
+  const std::unique_ptr<Site> site = MakeRankSite(&*job);
+  std::ostream nowhere(nullptr);
+  Io quiet{io.in, nowhere, nowhere};
+  Io& own = site->leads() ? io : quiet;
+  const absl::StatusOr<int> code = body(&*job, site.get(), own);
+  // mpirun ends all ranks as soon as one has left with an error.
+  io.out.flush();
+  if (code.ok()) return *code;
+  // Errors of arguments and files are everybody's, and leave nothing behind.
+  if (ExitCodeOf(code.status()) != kExitCheckFailed) return Fail(own, code.status());
+  const int exit_code =
+      Fail(io, Annotate(code.status(), fmt::format("rank {}", job->engine->rank())));
+  io.out.flush();
+  io.err.flush();
+  LeaveJob(exit_code);
+}
 
 std::unique_ptr<Site> MakeRankSite(RankJob* job) { return std::make_unique<RankSite>(job); }
 

@@ -180,29 +180,16 @@ absl::StatusOr<int> Run(const RunFlags& flags, const ExecuteOptions& options, Si
                              : RunOne(flags, options, site, io);
 }
 
-// As one rank of a job.
-int RunRank(const RunFlags& flags, ExecuteOptions options, Io& io) {
-  absl::StatusOr<RankJob> job = StartRankJob(flags.problem.engine);
-  if (!job.ok()) return Fail(io, job.status());
-  const std::unique_ptr<Site> site = MakeRankSite(&*job);
-  options.job_ranks = site->num_ranks();
-  std::ostream nowhere(nullptr);
-  Io quiet{io.in, nowhere, nowhere};
-  Io& own = site->leads() ? io : quiet;
-  RunFlags here = flags;
-  here.problem.capabilities = job->engine->Capabilities();
-  const absl::StatusOr<int> code =
-      flags.conformance ? RunConformance(flags, &*job, own) : Run(here, options, site.get(), own);
-  // mpirun ends all ranks as soon as one has left with an error.
-  io.out.flush();
-  if (code.ok()) return *code;
-  // Errors of arguments and files are everybody's, and leave nothing behind.
-  if (ExitCodeOf(code.status()) != kExitCheckFailed) return Fail(own, code.status());
-  const int exit_code =
-      Fail(io, Annotate(code.status(), fmt::format("rank {}", job->engine->rank())));
-  io.out.flush();
-  io.err.flush();
-  LeaveJob(exit_code);
+int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
+  const auto body = [&](RankJob* job, Site* site, Io& own) -> absl::StatusOr<int> {
+    if (flags.conformance) return RunConformance(flags, job, own);
+    ExecuteOptions here = options;
+    here.job_ranks = site->num_ranks();
+    RunFlags all = flags;
+    all.problem.capabilities = job->engine->Capabilities();
+    return Run(all, here, site, own);
+  };
+  return RunAsRank(flags.problem.engine, body, io);
 }
 
 }  // namespace

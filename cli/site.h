@@ -10,6 +10,7 @@
 #define MESHIFT_CLI_SITE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cli/engines.h"
+#include "cli/io.h"
 #include "cli/local_tensors.h"
 #include "comm/local/reduction_order.h"
 #include "placement/sharding.h"
@@ -73,6 +75,12 @@ class Site {
 std::unique_ptr<Site> MakeLocalSite();
 // One of many processes. `job` must outlive it.
 std::unique_ptr<Site> MakeRankSite(RankJob* job);
+
+// What a verb does as one rank of a job; prints to `io`, which goes nowhere but on the leader.
+using RankBody = std::function<absl::StatusOr<int>(RankJob* job, Site* site, Io& io)>;
+// Starts this process's rank, and runs `body`; the exit code. Where only this rank has failed it
+// says so, and ends the process at once. REQUIRES: as StartRankJob.
+int RunAsRank(const std::string& engine, const RankBody& body, Io& io);
 
 }  // namespace meshift::cli
 

@@ -8,7 +8,7 @@
 // Time is alpha-beta on the topology's levels, in integers: the start of the collective, a latency
 // per hop, and for every level of links the bytes that cross it over the bandwidth of the ranks
 // that share the crossing. What is counted, and how packing and padding are decided, is stated in
-// docs/plan_format.md; docs/design.md has the formulas. The model prices the program that runs.
+// docs/plan_format.md; docs/cost_model.md has the formulas. The model prices the program that runs.
 #ifndef MESHIFT_PLANNER_COST_H_
 #define MESHIFT_PLANNER_COST_H_
 

@@ -4,7 +4,7 @@
 //   MeasureCrossing(crossing, before, after, topology).est_ns;
 //
 // Priced as an exchange is, but by the messages themselves: the bytes that the worst rank sends or
-// receives across each level of links (docs/design.md, "Cost").
+// receives across each level of links (docs/cost_model.md).
 #ifndef MESHIFT_PLANNER_CROSS_COST_H_
 #define MESHIFT_PLANNER_CROSS_COST_H_
 

@@ -1,0 +1,147 @@
+#include "cli/calibrate_command.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "base/text_table.h"
+#include "cli/engines.h"
+#include "cli/execute.h"
+#include "cli/local_tensors.h"
+#include "cli/problem.h"
+#include "cli/site.h"
+#include "cli/text.h"
+#include "comm/local/reduction_order.h"
+#include "mesh/topology.h"
+#include "planner/calibration.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
+#include "planner/quantity.h"
+
+namespace meshift::cli {
+namespace {
+
+constexpr int64_t kDefaultRanks = 8;
+constexpr int kWarmUps = 3;
+
+struct Options {
+  Topology structure;
+  int64_t max_bytes;
+  int64_t repeat;
+};
+
+absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags, Io& io) {
+  MESHIFT_RETURN_IF_ERROR(CheckEngine(flags.engine));
+  if (flags.format != "text" && flags.format != "json") {
+    return InvalidArgument("--format: \"{}\" is no format (text json)", flags.format);
+  }
+  if (flags.repeat < 1) return InvalidArgument("--repeat: {} is below 1", flags.repeat);
+  if (flags.ranks && flags.engine != "local") {
+    return InvalidArgument("--ranks is the local engine's; mpirun -n says it");
+  }
+  const absl::StatusOr<int64_t> max_bytes = ParseBytes(flags.max_bytes);
+  if (!max_bytes.ok()) return Annotate(max_bytes.status(), "--max-bytes");
+  ProblemFlags problem;
+  problem.topology = flags.topology;
+  MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(problem, io));
+  return Options{std::move(options.topology), *max_bytes, flags.repeat};
+}
+
+// The fastest run, of each the slowest rank.
+absl::StatusOr<int64_t> Time(const Probe& probe, const Options& options, Site* site) {
+  MESHIFT_ASSIGN_OR_RETURN(const Plan plan,
+                           MakePlan(probe.from, probe.to, {.topology = options.structure}));
+  if (plan.steps().size() != 1 || plan.steps()[0].op != probe.op) {
+    return Internal("{} -> {} is not one {}", probe.from.ToString(), probe.to.ToString(),
+                    Name(probe.op));
+  }
+  MESHIFT_RETURN_IF_ERROR(site->CheckFits(plan));
+  const LocalTensors sources = site->MakeTensors(plan.from());
+  LocalTensors targets = site->MakeTensors(plan.to());
+  MESHIFT_ASSIGN_OR_RETURN(const auto runner, site->NewRunner(plan, ReductionOrder::kRanks));
+  int64_t fastest = INT64_MAX;
+  for (int64_t i = 0; i < kWarmUps + options.repeat; ++i) {
+    MESHIFT_ASSIGN_OR_RETURN(const SiteRun run, runner->Run(sources, &targets));
+    if (i >= kWarmUps) fastest = std::min(fastest, run.steps[0].ns);
+  }
+  return std::max<int64_t>(fastest, 1);
+}
+
+std::string_view Word(Probe::Kind kind) {
+  switch (kind) {
+    case Probe::Kind::kCopy:
+      return "copy";
+    case Probe::Kind::kGather:
+      return "gather";
+    case Probe::Kind::kPair:
+      return "pair";
+    case Probe::Kind::kMessages:
+      return "messages";
+  }
+  return "";
+}
+
+absl::StatusOr<int> Calibrate(const CalibrateFlags& flags, const Options& options, int64_t ranks,
+                              Site* site, Io& io) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<Probe> probes,
+                           CalibrationProbes(options.structure, ranks, options.max_bytes));
+  std::vector<int64_t> times;
+  for (const Probe& probe : probes) {
+    MESHIFT_ASSIGN_OR_RETURN(const int64_t ns, Time(probe, options, site));
+    times.push_back(ns);
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const Topology fitted, FitTopology(options.structure, probes, times));
+  if (flags.format == "json") {
+    io.out << fitted.ToJson() << "\n";
+    return kExitOk;
+  }
+  constexpr auto kRight = TextTable::Align::kRight;
+  TextTable table({{"probe"},
+                   {"level"},
+                   {"ranks", kRight},
+                   {"bytes", kRight},
+                   {"time", kRight},
+                   {"fitted", kRight},
+                   {"fitted/time", kRight}});
+  for (size_t i = 0; i < probes.size(); ++i) {
+    const Probe& probe = probes[i];
+    MESHIFT_ASSIGN_OR_RETURN(const int64_t ns, ProbeNs(probe, fitted));
+    table.AddRow({std::string(Word(probe.kind)), fitted.level(probe.level).name,
+                  fmt::format("{}", probe.from.mesh().dim(1).size), BytesText(probe.bytes),
+                  TimeText(times[i]), TimeText(ns),
+                  fmt::format("{:.2f}", static_cast<double>(ns) / static_cast<double>(times[i]))});
+  }
+  io.out << fmt::format("# meshift calibrate: engine {}, {}, the fastest of {} runs\n",
+                        flags.engine, CountText(ranks, "rank"), options.repeat)
+         << table.ToString() << fitted.ToJson() << "\n";
+  return kExitOk;
+}
+
+}  // namespace
+
+int CalibrateCommand(const CalibrateFlags& flags, Io& io) {
+  const absl::StatusOr<Options> options = ParseOptions(flags, io);
+  if (!options.ok()) return Fail(io, options.status());
+  if (flags.engine != "local") {
+    const auto body = [&](RankJob*, Site* site, Io& own) {
+      return Calibrate(flags, *options, site->num_ranks(), site, own);
+    };
+    return RunAsRank(flags.engine, body, io);
+  }
+  const std::unique_ptr<Site> site = MakeLocalSite();
+  const absl::StatusOr<int> code =
+      Calibrate(flags, *options, flags.ranks.value_or(kDefaultRanks), site.get(), io);
+  return code.ok() ? *code : Fail(io, code.status());
+}
+
+}  // namespace meshift::cli
