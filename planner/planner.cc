@@ -11,6 +11,7 @@
 #include "planner/assemble.h"
 #include "planner/cost.h"
 #include "planner/cross_mesh.h"
+#include "planner/make_plan.h"
 #include "planner/memory_limit.h"
 #include "planner/memory_search.h"
 #include "planner/per_dim.h"
@@ -46,42 +47,55 @@ absl::Status NoPlan(const Problem& problem) {
   return Internal("no plan from {} to {}", problem.from().ToString(), problem.to().ToString());
 }
 
-// On one mesh, under options.max_memory.
-absl::StatusOr<Plan> MakeLimitedPlan(const Problem& problem, const CostModel& model,
-                                     const PlannerOptions& options, const ReductionChoice& choice) {
-  const Sharding& from = problem.from();
-  const Sharding& to = problem.to();
-  const int64_t max_memory = *options.max_memory;
-  MESHIFT_ASSIGN_OR_RETURN(const int64_t limit, WorkspaceLimit(from, to, max_memory));
-  if (options.planner == PlannerKind::kPerDim) {
-    // One collective per mesh dim leaves no choice.
-    Plan plan = Assemble(problem, model, PlanPerDim(problem), options, choice);
-    const int64_t workspace = plan.total().workspace_bytes;
-    if (workspace > limit) return MemoryRefusal(from, to, max_memory, workspace);
-    return plan;
+// `model` keeps to the limit that options.max_memory leaves.
+absl::StatusOr<Path> FindPath(const Problem& problem, const CostModel& model,
+                              const PlannerOptions& options, const TransitionRules& rules) {
+  if (!options.max_memory) {
+    std::optional<Path> path = FindCheapest(problem, model, rules);
+    if (!path) return NoPlan(problem);
+    return *std::move(path);
   }
-  const CostModel limited = model.WithMaxWorkspace(limit);
-  const std::optional<LimitedPath> found = FindWithin(problem, limited, choice.rules);
+  std::optional<LimitedPath> found = FindWithin(problem, model, rules);
   if (!found) return NoPlan(problem);
-  if (!found->path) return MemoryRefusal(from, to, max_memory, found->least_workspace);
-  return Assemble(problem, limited, *found->path, options, choice);
+  if (!found->path) {
+    return MemoryRefusal(problem.from(), problem.to(), *options.max_memory, found->least_workspace);
+  }
+  return *std::move(found->path);
 }
 
 }  // namespace
 
+absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
+                                    const PlannerOptions& options, PathSourceFn path_source) {
+  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
+  MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
+  CostOptions cost_options = CostOptionsOf(options, choice);
+  std::optional<int64_t> limit;
+  if (options.max_memory) {
+    MESHIFT_ASSIGN_OR_RETURN(limit, WorkspaceLimit(from, to, *options.max_memory));
+  }
+  if (options.planner == PlannerKind::kPerDim) {
+    // One collective per mesh dim leaves no choice.
+    const CostModel model(problem, options.topology, cost_options);
+    Plan plan = Assemble(problem, model, PlanPerDim(problem), options, choice);
+    const int64_t workspace = plan.total().workspace_bytes;
+    if (limit && workspace > *limit) {
+      return MemoryRefusal(from, to, *options.max_memory, workspace);
+    }
+    return plan;
+  }
+  cost_options.max_workspace = limit;
+  const CostModel model(problem, options.topology, cost_options);
+  MESHIFT_ASSIGN_OR_RETURN(const Path path, path_source(problem, [&] {
+                             return FindPath(problem, model, options, choice.rules);
+                           }));
+  return Assemble(problem, model, path, options, choice);
+}
+
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options) {
   if (!(from.mesh() == to.mesh())) return MakeCrossPlan(from, to, options);
-  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
-  MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
-  const CostModel model(problem, options.topology, CostOptionsOf(options, choice));
-  if (options.max_memory) return MakeLimitedPlan(problem, model, options, choice);
-  if (options.planner == PlannerKind::kPerDim) {
-    return Assemble(problem, model, PlanPerDim(problem), options, choice);
-  }
-  const std::optional<Path> path = FindCheapest(problem, model, choice.rules);
-  if (!path) return NoPlan(problem);
-  return Assemble(problem, model, *path, options, choice);
+  return MakePlanOnMesh(from, to, options, [](const Problem&, FindPathFn find) { return find(); });
 }
 
 absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,

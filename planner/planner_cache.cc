@@ -1,0 +1,147 @@
+#include "planner/planner_cache.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/hash/hash.h"
+#include "base/status_macros.h"
+#include "mesh/device_mesh.h"
+#include "planner/make_plan.h"
+#include "planner/state.h"
+
+namespace meshift {
+namespace {
+
+// What an entry costs besides what it holds: nodes of the list and of the map.
+constexpr int64_t kEntryBytes = 128;
+
+void Add(int64_t value, std::string* key) {
+  key->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// All that a search depends on besides the options: what Problem keeps of two shardings, in an
+// order that can be read back, so that unequal problems have unequal keys.
+std::string KeyOf(const Problem& problem) {
+  std::string key;
+  key.reserve(256);
+  Add(problem.num_dims(), &key);
+  for (int d = 0; d < problem.num_dims(); ++d) Add(problem.size(d), &key);
+  Add(problem.tensor_rank(), &key);
+  for (int k = 0; k < problem.tensor_rank(); ++k) Add(problem.extent(k), &key);
+  Add(static_cast<int64_t>(problem.from().dtype()), &key);
+  Add(problem.num_stages(), &key);
+  for (int i = 0; i < problem.num_stages(); ++i) {
+    Add(static_cast<int64_t>(problem.dtype(i)), &key);
+  }
+  Add(problem.reduce_stage(), &key);
+  for (const State& state : {problem.source(), problem.target()}) {
+    Add(static_cast<int64_t>(state.code()), &key);
+  }
+  if (problem.HasRagged()) {
+    for (int d = 0; d < problem.num_dims(); ++d) {
+      for (const CutSizes sizes : {CutSizes::kSource, CutSizes::kTarget}) {
+        Add(static_cast<int64_t>(problem.begins(d, sizes).size()), &key);
+        for (const int64_t begin : problem.begins(d, sizes)) Add(begin, &key);
+      }
+    }
+  }
+  // Ranks by position, which dims of size 1 do not change.
+  const DeviceMesh& mesh = problem.mesh();
+  if (!mesh.IsRowMajor()) {
+    const std::string text = mesh.ToString();
+    key.append(text, text.find('@'), std::string::npos);
+  }
+  return key;
+}
+
+int64_t BytesOf(const std::string& text) { return static_cast<int64_t>(text.capacity()); }
+
+int64_t BytesOf(const Sharding& sharding) {
+  const size_t dims = sharding.placements().size();
+  const size_t rank = sharding.shape().size();
+  return static_cast<int64_t>(sizeof(Sharding) + dims * sizeof(Placement) + rank * sizeof(Cuts));
+}
+
+// About.
+int64_t BytesOf(const Plan& plan) {
+  int64_t bytes = sizeof(PlanFields) + BytesOf(plan.from()) + BytesOf(plan.to()) +
+                  BytesOf(plan.why()) + BytesOf(plan.inputs().topology) +
+                  BytesOf(plan.inputs().engine);
+  for (const DeviceMesh& mesh : plan.meshes()) bytes += 64 * mesh.NumDims();
+  for (const auto& [name, value] : plan.inputs().options) {
+    bytes += sizeof(name) + sizeof(value) + BytesOf(name) + BytesOf(value);
+  }
+  for (const Step& step : plan.steps()) bytes += sizeof(Step) + BytesOf(step.after);
+  return bytes;
+}
+
+int64_t BytesOf(const Path& path) {
+  return static_cast<int64_t>(sizeof(Path) + path.moves.size() * sizeof(Move));
+}
+
+}  // namespace
+
+PlannerCache::PlannerCache(PlannerOptions options, const PlannerCacheLimits& limits)
+    : options_(std::move(options)),
+      parts_(MakeParts(limits.max_bytes / static_cast<int64_t>(kParts),
+                       std::make_index_sequence<kParts>())) {}
+
+absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to,
+                                        std::optional<DType> reduce_dtype) {
+  const PlanKey key{&from, &to, reduce_dtype};
+  Part& part = parts_[absl::HashOf(key) % kParts];
+  {
+    MutexLock lock(part.mutex);
+    if (const Plan* plan = part.plans.Find(key)) {
+      ++part.stats.hits;
+      return *plan;
+    }
+  }
+  PlannerOptions options = options_;
+  if (reduce_dtype) options.reduce_dtype = reduce_dtype;
+  bool shared = false;
+  const auto path_of = [&](const Problem& problem, FindPathFn find) -> absl::StatusOr<Path> {
+    std::string text = KeyOf(problem);
+    Part& paths = parts_[absl::HashOf(text) % kParts];
+    {
+      MutexLock lock(paths.mutex);
+      if (const Path* path = paths.paths.Find(text)) {
+        shared = true;
+        return *path;
+      }
+    }
+    MESHIFT_ASSIGN_OR_RETURN(Path path, find());
+    const int64_t bytes = kEntryBytes + BytesOf(text) + BytesOf(path);
+    MutexLock lock(paths.mutex);
+    paths.paths.Insert(std::move(text), path, bytes);
+    return path;
+  };
+  absl::StatusOr<Plan> plan = from.mesh() == to.mesh() ? MakePlanOnMesh(from, to, options, path_of)
+                                                       : MakePlan(from, to, options);
+  MutexLock lock(part.mutex);
+  ++(shared ? part.stats.shared_paths : part.stats.searches);
+  if (!plan.ok()) return plan;
+  // The key of an entry points into its plan, whose shardings stay where they are.
+  part.plans.Insert({&plan->from(), &plan->to(), reduce_dtype}, *plan,
+                    kEntryBytes + BytesOf(*plan));
+  return plan;
+}
+
+PlannerCacheStats PlannerCache::stats() const {
+  PlannerCacheStats sum;
+  for (Part& part : parts_) {
+    MutexLock lock(part.mutex);
+    sum.hits += part.stats.hits;
+    sum.shared_paths += part.stats.shared_paths;
+    sum.searches += part.stats.searches;
+    sum.evicted += part.plans.evicted() + part.paths.evicted();
+    sum.plans += static_cast<int64_t>(part.plans.size());
+    sum.paths += static_cast<int64_t>(part.paths.size());
+    sum.bytes += part.plans.bytes() + part.paths.bytes();
+  }
+  return sum;
+}
+
+}  // namespace meshift

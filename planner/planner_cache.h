@@ -1,0 +1,98 @@
+// A planner that remembers its plans.
+//
+//   PlannerCache planner({.topology = topology}, {.max_bytes = 64 << 20});
+//   MESHIFT_ASSIGN_OR_RETURN(Plan plan, planner.Find(from, to));    // planned
+//   MESHIFT_ASSIGN_OR_RETURN(plan, planner.Find(from, to));         // looked up
+//   planner.stats().hits;                                           // 1
+//
+// What it gives is what MakePlan gives. It remembers plans, by their two shardings, and, on one
+// mesh, the paths of problems: a problem is what is left of two shardings without names and without
+// mesh dims of size 1, so that meshes that differ in nothing else share what the search finds.
+//
+// Bounded by bytes, about: the least used goes first. Safe for concurrent use; it consists of parts
+// with a lock each, which no search is made under, so two threads that miss the same plan at once
+// both make it, alike.
+#ifndef MESHIFT_PLANNER_PLANNER_CACHE_H_
+#define MESHIFT_PLANNER_PLANNER_CACHE_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "placement/dtype.h"
+#include "placement/sharding.h"
+#include "planner/byte_lru.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
+#include "planner/search.h"
+
+namespace meshift {
+
+struct PlannerCacheLimits {
+  // Of plans and of paths, each; a plan takes some thousand.
+  int64_t max_bytes = int64_t{64} << 20;
+};
+
+struct PlannerCacheStats {
+  int64_t hits = 0;          // plans that were found
+  int64_t shared_paths = 0;  // plans made of a path that was found
+  int64_t searches = 0;      // plans made anew; refusals, and plans onto another mesh, among them
+  int64_t evicted = 0;       // plans and paths
+  int64_t plans = 0;         // that are remembered now
+  int64_t paths = 0;
+  int64_t bytes = 0;  // that they take
+};
+
+class PlannerCache {
+ public:
+  // `options`: of all plans.
+  explicit PlannerCache(PlannerOptions options = {}, const PlannerCacheLimits& limits = {});
+
+  // As MakePlan with the options of the cache, but for reduce_dtype where it is given. Refusals are
+  // not remembered.
+  absl::StatusOr<Plan> Find(const Sharding& from, const Sharding& to,
+                            std::optional<DType> reduce_dtype = std::nullopt);
+
+  const PlannerOptions& options() const { return options_; }
+  PlannerCacheStats stats() const;
+
+ private:
+  static constexpr size_t kParts = 16;
+
+  // Of an entry, it points into the plan.
+  struct PlanKey {
+    const Sharding* from;
+    const Sharding* to;
+    std::optional<DType> reduce_dtype;
+    friend bool operator==(const PlanKey& a, const PlanKey& b) {
+      return *a.from == *b.from && *a.to == *b.to && a.reduce_dtype == b.reduce_dtype;
+    }
+    template <typename H>
+    friend H AbslHashValue(H h, const PlanKey& k) {
+      return H::combine(std::move(h), *k.from, *k.to, k.reduce_dtype);
+    }
+  };
+  // Locks of different parts do not share a cache line.
+  struct alignas(64) Part {
+    explicit Part(int64_t max_bytes) : plans(max_bytes), paths(max_bytes) {}
+    Mutex mutex;
+    ByteLru<PlanKey, Plan> plans MESHIFT_GUARDED_BY(mutex);
+    ByteLru<std::string, Path> paths MESHIFT_GUARDED_BY(mutex);
+    PlannerCacheStats stats MESHIFT_GUARDED_BY(mutex);
+  };
+  const PlannerOptions options_;
+  // A std::array of what can be neither moved nor made without arguments.
+  template <size_t... kIndex>
+  static std::array<Part, kParts> MakeParts(int64_t max_bytes, std::index_sequence<kIndex...>) {
+    return {((void)kIndex, Part(max_bytes))...};
+  }
+  mutable std::array<Part, kParts> parts_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_PLANNER_CACHE_H_
