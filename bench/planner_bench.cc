@@ -190,7 +190,7 @@ void Model(benchmark::State& state) {
 void Ranks(benchmark::State& state, const char* text) {
   const DeviceMesh mesh = DeviceMesh::Parse(text).value();
   const Topology topology = Topology::Parse("h100").value();
-  const TensorType tensor = TensorType::Parse("bf16[65536,65536,64]").value();
+  const TensorType tensor = TensorType::Parse("bf16[1048576,1048576]").value();
   std::vector<Pair> pairs;
   constexpr std::pair<const char*, const char*> kPlacements[] = {
       {"P,P,R", "R,R,R"},          {"S(0),S(1),R", "R,S(1),S(0)"}, {"S(0),S(0),S(1)", "S(1),R,R"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
+#include "planner/geometry.h"
 
 namespace meshift {
 namespace {
@@ -37,7 +38,7 @@ Edges::Edges(const Problem& problem, const CostModel& model, const TransitionRul
 
 bool Edges::MayHold(const State& state) const {
   return problem_.MaxItems(state) <= max_items_ && problem_.MaxBytes(state) <= max_bytes_ &&
-         problem_.IsAligned(state);
+         problem_.IsAligned(state) && MayBeOnTheWay(problem_, state);
 }
 
 void Edges::ForEach(const State& state, const TransitionFn& emit) const {

@@ -30,7 +30,8 @@ class Edges {
   Edges(const Problem& problem, const CostModel& model, const TransitionRules& rules);
 
   // Whether the value may stand on the way: no larger than source and target (or, where the value
-  // is reduced in another dtype, than the source in that) and without a cut inside a byte.
+  // is reduced in another dtype, than the source in that), without a cut inside a byte, and not in
+  // thousands of pieces that are not alike (MayBeOnTheWay of geometry.h).
   bool MayHold(const State& state) const;
 
   // The transitions of ForEachTransition and the exchanges, those to values that may not be held

@@ -71,6 +71,27 @@ inline Extents ExtentsAfter(const Problem& problem, int k, const CutLists& cuts)
   return ExtentsAfter(problem, k, cuts.of[k]);
 }
 
+// On the way from source to target, a tensor dim is cut into more pieces than this only where they
+// are all alike: then there is a closed form for what steps move, on meshes of any size.
+inline constexpr int64_t kMaxUnlikePieces = 4096;
+
+inline bool MayBeCutInto(const Problem& problem, int k, int64_t pieces) {
+  return pieces <= kMaxUnlikePieces || problem.extent(k) % pieces == 0;
+}
+
+// Of all tensor dims of `state`; true of the source and the target.
+inline bool MayBeOnTheWay(const Problem& problem, const State& state) {
+  if (problem.mesh().NumRanks() <= kMaxUnlikePieces) return true;
+  if (state == problem.source() || state == problem.target()) return true;
+  const CutLists cuts = problem.Cuts(state);
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    int64_t pieces = 1;
+    for (int i = 0; i < cuts.of[k].size; ++i) pieces *= problem.size(cuts.of[k][i]);
+    if (!MayBeCutInto(problem, k, pieces)) return false;
+  }
+  return true;
+}
+
 }  // namespace meshift
 
 #endif  // MESHIFT_PLANNER_GEOMETRY_H_

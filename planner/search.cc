@@ -86,19 +86,20 @@ class Search {
   void Local(int from, const View& view);
   void Reduce(int from, const View& view);
   void Move(int from, const View& view);
-  void FindNear();
+  template <typename Fn>
+  void Exchange(const View& view, const SearchSpace::Limits& limits, const Fn& offer);
+  // Whether the view is partial where the target is.
+  bool MeetsTarget(const View& view) const {
+    return view.partial_code == space_.target().partial_code;
+  }
   void Dive(int from);
 
   const Problem& problem_;
   const CostModel& model_;
   const TransitionRules& rules_;
   SearchSpace space_;
-  struct Near {
-    Lists lists;
-    uint64_t partial_code;
-    int64_t missing;  // of the target
-  };
-  std::vector<Near> near_;  // what exchanges lead to, the nearest to the target first
+  // What exchanges lead to besides: partial otherwise than the target.
+  std::vector<View> near_in_partials_;
   bool found_near_ = false;
   int64_t bound_ns_;
   std::optional<PathCost> best_;  // of a path to the target that is known
@@ -329,6 +330,8 @@ void Search::Move(int from, const View& view) {
     limits.together = limits.missing;
   };
   set_limits();
+  // Whether all that an all_to_all leads to may be before a step to the target.
+  const bool meets_target = MeetsTarget(view) && view.cut == space_.target().cut;
   const auto offer = [&](StepOp op, const Lists& lists, const StepBounds::Product& product) {
     if ((product.from | product.to) == 0) return;
     const int64_t missing = bounds.MissingOfTarget(product);
@@ -337,19 +340,13 @@ void Search::Move(int from, const View& view) {
     const int64_t rest = space_.LeastRestNs(next, missing, contributions);
     const int64_t least = bounds.LeastMoveNs(op, view.state.stage(), product);
     if (SaturatingAdd(SaturatingAdd(cost.ns, least), rest) > bound_ns_) return;
-    if (op == StepOp::kAllToAll && space_.IsPermutation(view.lists, lists)) return;
+    if (op == StepOp::kAllToAll && space_.IsPermutation(view.lists, lists)) {
+      if (!meets_target) return;
+      op = StepOp::kExchange;
+    }
     Offer(from, op, next, lists, least, rest);
   };
-  FindNear();
-  bounds.Start(view.lists);
-  for (const Near& near : near_) {
-    if (bounded && near.missing > limits.missing) break;
-    if (near.partial_code != view.partial_code) continue;
-    const StepBounds::Product product = bounds.Compare(near.lists);
-    // An all_to_all costs the same.
-    if (product.from == product.to && !space_.IsPermutation(view.lists, near.lists)) continue;
-    offer(StepOp::kExchange, near.lists, product);
-  }
+  Exchange(view, limits, offer);
   space_.ForEachPrefix(view.lists, [&](const Lists& lists) {
     offer(StepOp::kAllGather, lists, bounds.Compare(lists));
   });
@@ -368,37 +365,44 @@ void Search::Move(int from, const View& view) {
                           });
 }
 
-// --- Where exchanges lead ---
-
-void Search::FindNear() {
-  if (found_near_) return;
-  found_near_ = true;
-  const bool bounded = !space_.masks_target();
-  const int64_t limit = bounded ? MissingLimit({}, space_.least_collective_ns()) : INT64_MAX;
-  const auto add = [&](const Lists& lists, uint64_t partial_code) {
-    near_.push_back({lists, partial_code, space_.MissingOfTarget(lists)});
+// To the target and the states before one step to it. An all_to_all costs what an exchange does.
+template <typename Fn>
+void Search::Exchange(const View& view, const SearchSpace::Limits& limits, const Fn& offer) {
+  StepBounds& bounds = space_.bounds();
+  const View& target = space_.target();
+  const auto offer_exchange = [&](const Lists& lists, const StepBounds::Product& product) {
+    if (product.from == product.to && !space_.IsPermutation(view.lists, lists)) return;
+    offer(StepOp::kExchange, lists, product);
   };
-  // Before an all_gather, or the target.
-  space_.bounds().Start(space_.target().lists);
-  const auto add_extension = [&](const Lists& lists, DimMask, const StepBounds::Product&) {
-    add(lists, space_.target().partial_code);
+  const auto offer_extension = [&](const Lists& lists, DimMask,
+                                   const StepBounds::Product& product) {
+    offer_exchange(lists, product);
   };
-  space_.ForEachExtension(space_.target().lists, space_.target().replicated, {.missing = limit},
-                          add_extension);
-  // Before a slice, an all_to_all or a permutation.
-  space_.ForEachPrefix(space_.target().lists, [&](const Lists& lists) {
-    if (lists != space_.target().lists) add(lists, space_.target().partial_code);
-  });
-  space_.ForEachExtension({}, space_.target().cut, {.missing = limit, .places_all = true},
-                          add_extension);
-  if (space_.changes_partials()) {
-    for (const State& state : NearTargetInPartials(problem_, /*towards_target=*/false)) {
-      const View view = space_.Look(state);
-      add(view.lists, view.partial_code);
+  if (MeetsTarget(view)) {
+    // Before an all_gather, or the target.
+    space_.ForEachExtension(target.lists, target.replicated, {.missing = limits.missing},
+                            offer_extension);
+    // Before a slice, an all_to_all or a permutation.
+    space_.ForEachPrefix(target.lists, [&](const Lists& lists) {
+      if (lists != target.lists) offer_exchange(lists, bounds.Compare(lists));
+    });
+    if (view.cut != target.cut) {
+      SearchSpace::Limits all = limits;
+      all.places_all = true;
+      space_.ForEachExtension({}, target.cut, all, offer_extension);
     }
   }
-  std::sort(near_.begin(), near_.end(),
-            [](const Near& a, const Near& b) { return a.missing < b.missing; });
+  if (!space_.changes_partials()) return;
+  if (!found_near_) {
+    found_near_ = true;
+    for (const State& state : NearTargetInPartials(problem_, /*towards_target=*/false)) {
+      near_in_partials_.push_back(space_.Look(state));
+    }
+  }
+  for (const View& near : near_in_partials_) {
+    if (near.partial_code != view.partial_code) continue;
+    offer_exchange(near.lists, bounds.Compare(near.lists));
+  }
 }
 
 // A path to the target, which bounds the rest: what is replicated is sliced and all is reduced at

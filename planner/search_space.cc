@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/checked_math.h"
+#include "planner/geometry.h"
 
 namespace meshift {
 
@@ -42,6 +43,7 @@ bool SearchSpace::Admits(const State& state, const Lists& lists) {
   const int64_t items = MaxItems(lists);
   if (items > max_items_) return false;
   if (SaturatingMul(items, problem_.item_bytes(state.stage())) > max_bytes_) return false;
+  if (!MayBeOnTheWay(problem_, state)) return false;
   return problem_.from().dtype() != DType::kF4E2M1 || problem_.IsAligned(state);
 }
 
