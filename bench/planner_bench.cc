@@ -6,6 +6,7 @@
 // "cold" plans a named mix of pairs (Mix below), one MakePlan each, and prints the median and the
 // 99th percentile over the pairs, of each pair the fastest of some rounds.
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -26,6 +27,7 @@
 #include "mesh/topology.h"
 #include "placement/sharding.h"
 #include "planner/planner.h"
+#include "planner/planner_cache.h"
 #include "planner/verifier.h"
 #include "testing/random.h"
 
@@ -139,6 +141,19 @@ void Verifying(benchmark::State& state, const Mix& mix) {
   OverPairs(state, plans.size(), [&](size_t i) { benchmark::DoNotOptimize(Verify(plans[i])); });
 }
 
+// Plans that a PlannerCache has.
+void Remembered(benchmark::State& state) {
+  const std::vector<Pair>& pairs = PairsOf(kMixes[1]);
+  PlannerCache cache;
+  for (const Pair& pair : pairs) cache.Find(pair.from, pair.to).value();
+  size_t i = 0;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(cache.Find(pairs[i].from, pairs[i].to));
+    i = i + 1 == pairs.size() ? 0 : i + 1;
+  }
+  state.counters["plans"] = static_cast<double>(cache.stats().plans);
+}
+
 run_internal::PlanCache MakeCache(int64_t max_plans) {
   return {/*rank=*/0,           {},
           /*verify=*/false,     max_plans,
@@ -177,19 +192,17 @@ void Model(benchmark::State& state) {
                      Sharding::Parse(type, mesh, cli::PlacementsFor("R,TP", parameter)).value()});
   }
   for (auto _ : state) {
-    run_internal::PlanCache cache = MakeCache(1024);
-    for (const Pair& pair : pairs) {
-      benchmark::DoNotOptimize(cache.Find({&pair.from, &pair.to, std::nullopt}));
-    }
-    state.counters["plans"] = static_cast<double>(cache.stats().plans_made);
+    PlannerCache cache;
+    for (const Pair& pair : pairs) benchmark::DoNotOptimize(cache.Find(pair.from, pair.to));
+    state.counters["plans"] = static_cast<double>(cache.stats().searches);
   }
   state.counters["tensors"] = static_cast<double>(pairs.size());
 }
 
 // The same mesh dims with 8 ranks and with 2^20.
-void Ranks(benchmark::State& state, const char* text) {
+void Ranks(benchmark::State& state, const char* text, const char* topology_text) {
   const DeviceMesh mesh = DeviceMesh::Parse(text).value();
-  const Topology topology = Topology::Parse("h100").value();
+  const Topology topology = Topology::Parse(topology_text).value();
   const TensorType tensor = TensorType::Parse("bf16[1048576,1048576]").value();
   std::vector<Pair> pairs;
   constexpr std::pair<const char*, const char*> kPlacements[] = {
@@ -244,13 +257,17 @@ void Register() {
                                  [&mix](benchmark::State& state) { Verifying(state, mix); })
         ->Unit(benchmark::kMillisecond);
   }
+  benchmark::RegisterBenchmark("remembered/3d", Remembered)->Unit(benchmark::kNanosecond);
   benchmark::RegisterBenchmark("cache_hit/3d", CacheHit)->Unit(benchmark::kNanosecond);
   benchmark::RegisterBenchmark("cross_mesh/2048->256", CrossMesh)->Unit(benchmark::kMillisecond);
   benchmark::RegisterBenchmark("model/deepseek-v3", Model)->Unit(benchmark::kMillisecond);
-  for (const char* mesh : {"a=2,b=2,c=2", "a=64,b=128,c=128"}) {
-    benchmark::RegisterBenchmark(("ranks/" + std::string(mesh)).c_str(),
-                                 [mesh](benchmark::State& state) { Ranks(state, mesh); })
-        ->Unit(benchmark::kMicrosecond);
+  for (const char* topology : {"flat", "h100"}) {
+    for (const char* mesh : {"a=2,b=2,c=2", "a=64,b=128,c=128"}) {
+      benchmark::RegisterBenchmark(
+          fmt::format("ranks/{}/{}", mesh, topology).c_str(),
+          [mesh, topology](benchmark::State& state) { Ranks(state, mesh, topology); })
+          ->Unit(benchmark::kMicrosecond);
+    }
   }
 }
 

@@ -55,7 +55,8 @@ std::string Placement::ToString() const {
     case Kind::kShard:
       break;
   }
-  std::string text = fmt::format("S({})", tensor_dim_);
+  // Plans say many of these.
+  std::string text = "S(" + std::to_string(tensor_dim_) + ")";
   if (IsRagged()) {
     text += fmt::format("{{{}}}", fmt::join(sizes_.begin(), sizes_.end(), ","));
   }

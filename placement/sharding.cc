@@ -342,8 +342,8 @@ std::string Sharding::PlacementsText() const {
     if (!placement.IsShard()) continue;
     const Cuts& cuts = cuts_[placement.tensor_dim()];
     if (cuts == DefaultCuts(placements_, placement.tensor_dim())) continue;
-    text += fmt::format("[{}]",
-                        std::find(cuts.begin(), cuts.end(), static_cast<int>(d)) - cuts.begin());
+    const auto place = std::find(cuts.begin(), cuts.end(), static_cast<int>(d)) - cuts.begin();
+    text += "[" + std::to_string(place) + "]";
   }
   return text;
 }

@@ -117,6 +117,12 @@ class CostModel {
   int64_t StartNs(DimMask dims) const {
     return topology_.constants().collective_latency_ns + Shape(dims).latency_ns;
   }
+  // What the bytes of a member of a group over `dims` take around a ring, or by so many messages to
+  // others: fewer messages take no less. REQUIRES: messages > 0.
+  int64_t RingNs(DimMask dims, int64_t bytes) const { return RingNs(Shape(dims), bytes); }
+  int64_t DirectNs(DimMask dims, int64_t bytes, int64_t messages) const {
+    return DirectNs(Shape(dims), bytes, messages);
+  }
   int64_t MessageNs() const { return topology_.constants().message_latency_ns; }
   int64_t CopyNs(int64_t bytes) const { return meshift::CopyNs(topology_, bytes); }
   // Members of the group over `dims`, and how many such groups there are.

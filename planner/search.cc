@@ -104,7 +104,13 @@ class Search {
   int64_t bound_ns_;
   std::optional<PathCost> best_;  // of a path to the target that is known
   SearchNodes nodes_;
-  std::priority_queue<OpenEntry, std::vector<OpenEntry>, std::greater<>> open_;
+  static std::vector<OpenEntry> WithRoom() {
+    std::vector<OpenEntry> entries;
+    entries.reserve(64);
+    return entries;
+  }
+  std::priority_queue<OpenEntry, std::vector<OpenEntry>, std::greater<>> open_{std::greater<>(),
+                                                                               WithRoom()};
 };
 
 bool Search::MayPay(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,

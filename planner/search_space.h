@@ -177,6 +177,11 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
     Lists lists;
     std::array<StepBounds::Product, kMaxTensorRank + 1> products;  // of the tensor dims before
 
+    // Leaves what is written before it is read as it is.
+    Recursion(SearchSpace& s, const Lists& b, const Limits& l, const Leaf& f)
+        : space(s), base(b), limits(l), leaf(f), lists(b) {
+      products[0] = space.bounds_.empty();
+    }
     // Whether lists that begin like this are within the limit of what is missing.
     bool MayHold(int i) const {
       const Samples& target = space.bounds_.target();
@@ -234,9 +239,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
     }
   };
   if (num_lists_ == 0) return;
-  Recursion recursion{*this, base, limits, leaf, base, {}};
-  recursion.products[0] = bounds_.empty();
-  recursion.Go(0, base[0], pool);
+  Recursion(*this, base, limits, leaf).Go(0, base[0], pool);
 }
 
 template <typename Leaf>

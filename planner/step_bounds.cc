@@ -115,7 +115,7 @@ int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) co
     if (ragged_) {
       return SaturatingAdd(ns, model_.TransferNs(SaturatingMul(moved, item_bytes)));
     }
-    ns = SaturatingAdd(ns, model_.TransferNs(SaturatingMul(n - 1, block)));
+    ns = SaturatingAdd(ns, model_.RingNs(dims, SaturatingMul(n - 1, block)));
     if (block > 0 && (product.facts & (kGatherPacks | kGatherPads)) != 0) {
       ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(n, block)));
     }
@@ -123,8 +123,9 @@ int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) co
                                                            : ns;
   }
   if (op == StepOp::kPermute) {
-    ns = SaturatingAdd(ns, model_.TransferNs(SaturatingMul(moved, item_bytes)));
-    return moved > 0 ? SaturatingAdd(ns, model_.MessageNs()) : ns;
+    if (moved == 0) return ns;
+    ns = SaturatingAdd(ns, model_.DirectNs(dims, SaturatingMul(moved, item_bytes), 1));
+    return SaturatingAdd(ns, model_.MessageNs());
   }
   int64_t sent = 0;
   int64_t most_kept = 0;
@@ -134,7 +135,9 @@ int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) co
     most_kept = std::max(most_kept, product.kept[s]);
     sent = std::max(sent, copies * before_items_[s] - product.kept[s]);
   }
-  ns = SaturatingAdd(ns, model_.TransferNs(SaturatingMul(std::max(sent, moved), item_bytes)));
+  // A member sends no other more than one message.
+  ns = SaturatingAdd(ns, model_.DirectNs(dims, SaturatingMul(std::max(sent, moved), item_bytes),
+                                         GroupSize(dims) - 1));
   if (moved > 0) {
     ns = SaturatingAdd(ns, SaturatingMul(model_.MessageNs(), CeilDiv(moved, product.message)));
   }
@@ -153,15 +156,16 @@ int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) co
 int64_t StepBounds::LeastScatterNs(int stage, const Product& product) const {
   const int64_t n = GroupSize(product.to);
   const int64_t block = SaturatingMul(product.longest, problem_.item_bytes(stage));
-  int64_t ns =
-      SaturatingAdd(model_.StartNs(product.to), model_.TransferNs(SaturatingMul(n - 1, block)));
+  const int64_t received = SaturatingMul(n - 1, block);
+  const int64_t start = model_.StartNs(product.to);
   // In order, slices go by messages, and what is packed is another matter.
-  if (ragged_ || model_.ordered()) return ns;
-  if (block > 0 && (product.facts & (kScatterPacks | kScatterPads)) != 0) {
+  if (ragged_ || model_.ordered()) return SaturatingAdd(start, model_.TransferNs(received));
+  int64_t ns = SaturatingAdd(start, model_.RingNs(product.to, received));
+  if (block == 0) return ns;
+  if ((product.facts & (kScatterPacks | kScatterPads)) != 0) {
     ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(n, block)));
   }
-  return block > 0 && (product.facts & kScatterPads) != 0 ? SaturatingAdd(ns, model_.CopyNs(block))
-                                                          : ns;
+  return (product.facts & kScatterPads) != 0 ? SaturatingAdd(ns, model_.CopyNs(block)) : ns;
 }
 
 }  // namespace meshift

@@ -69,12 +69,12 @@ class StepBounds {
     Samples wanted;
     Samples after;
     Samples kept;
-    int64_t longest = 1;
-    int64_t message = 1;
-    uint64_t code = 0;
-    DimMask from = 0;
-    DimMask to = 0;
-    uint32_t facts = 0;
+    int64_t longest;
+    int64_t message;
+    uint64_t code;
+    DimMask from;
+    DimMask to;
+    uint32_t facts;
   };
 
   StepBounds(const Problem& problem, const CostModel& model, CutTable& table);
@@ -160,7 +160,7 @@ class StepBounds {
   Samples target_;
   bool ragged_ = false;
   std::array<int64_t, 1 << kMaxStateDims> group_sizes_;
-  Product empty_;
+  Product empty_ = {};
   Lists before_ = {};
   int64_t block_before_ = 0;  // items of the largest box
   std::array<Samples, kMaxTensorRank + 1> before_from_;
