@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -77,6 +78,19 @@ int64_t PermuteSource(const MovingCuts& moving, const Coordinate& coordinate,
   return mesh.PositionAt(source);
 }
 
+// The message from the rank of `from` to that of `to`, which carries what both boxes have in
+// common.
+RankMessage MessageOf(const Sharding& before, const Coordinate& from, int64_t target, Box box) {
+  const DeviceMesh& mesh = before.mesh();
+  RankMessage message{mesh.RankAt(from), target, std::move(box), {}};
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    if (before.placement(d).IsPartial() && mesh.dim(d).size > 1) {
+      message.contribution.emplace_back(mesh.dim(d).name, from[d]);
+    }
+  }
+  return message;
+}
+
 std::vector<RankMessage> CrossingMessages(const Plan& plan, const Sharding& before,
                                           const Sharding& after) {
   const absl::StatusOr<Topology> topology = Topology::Parse(plan.inputs().topology);
@@ -84,7 +98,8 @@ std::vector<RankMessage> CrossingMessages(const Plan& plan, const Sharding& befo
   const Crossing crossing = Crossing::Of(before, after, *topology);
   std::vector<RankMessage> messages;
   for (const CrossingMessage& message : crossing.messages()) {
-    messages.push_back({message.sender, message.receiver, crossing.PartOf(message), {}});
+    messages.push_back(MessageOf(before, *before.mesh().CoordinateOf(message.sender),
+                                 message.receiver, crossing.PartOf(message)));
   }
   return messages;
 }
@@ -121,13 +136,7 @@ std::vector<RankMessage> MessagesOf(const Plan& plan, int number) {
     const Coordinate from = mesh.CoordinateAt(source);
     const Box box = Intersect(before.BoxAt(from), after.BoxAt(mesh.CoordinateAt(target)));
     if (box.IsEmpty()) return;
-    RankMessage message{mesh.RankAt(source), mesh.RankAt(target), box, {}};
-    for (int d = 0; d < mesh.NumDims(); ++d) {
-      if (before.placement(d).IsPartial() && mesh.dim(d).size > 1) {
-        message.contribution.emplace_back(mesh.dim(d).name, from[d]);
-      }
-    }
-    messages.push_back(message);
+    messages.push_back(MessageOf(before, from, mesh.RankAt(target), box));
   };
   for (int64_t target = 0; target < mesh.NumRanks(); ++target) {
     if (is_permute) {

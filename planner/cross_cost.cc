@@ -104,6 +104,13 @@ Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const 
   if (traffic.receive_packs) {
     traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(topology, traffic.bytes_received));
   }
+  if (crossing.contributions() > 1) {
+    // Each contribution lies by itself, in one piece that begins at a multiple of 16 bytes.
+    const int64_t all = SaturatingMul(crossing.contributions(), bytes(after.MaxLocalElements()));
+    traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(topology, all));
+    traffic.receive_pack_bytes =
+        SaturatingAdd(traffic.receive_pack_bytes, RoundUp(std::min(all, INT64_MAX - 15), 16));
+  }
   return traffic;
 }
 
@@ -120,17 +127,19 @@ MeshPair::MeshPair(const DeviceMesh& from, const DeviceMesh& to, const Topology&
 MeshPair::Lacking MeshPair::Lacks(const Sharding& before, const Sharding& after) const {
   // The cuts of a sharding leave every element somewhere, once for each replica.
   Lacking lacking;
-  lacking.total = NumElements(after.shape());
+  const int64_t contributions = ContributionsOf(before);
+  lacking.total = static_cast<__int128>(NumElements(after.shape())) * contributions;
   for (int d = 0; d < after.mesh().NumDims(); ++d) {
     if (!after.placement(d).IsShard()) lacking.total *= after.mesh().dim(d).size;
   }
   for (const Shared& rank : shared_) {
-    const Box wanted = after.BoxAt(rank.to);
-    const int64_t held = Intersect(before.BoxAt(rank.from), wanted).NumElements();
+    const Box box = after.BoxAt(rank.to);
+    const int64_t wanted = SaturatingMul(contributions, box.NumElements());
+    const int64_t held = Intersect(before.BoxAt(rank.from), box).NumElements();
     lacking.total -= held;
-    lacking.worst = std::max(lacking.worst, wanted.NumElements() - held);
+    lacking.worst = std::max(lacking.worst, wanted - held);
   }
-  if (disjoint()) lacking.worst = after.MaxLocalElements();
+  if (disjoint()) lacking.worst = SaturatingMul(contributions, after.MaxLocalElements());
   return lacking;
 }
 
@@ -145,16 +154,22 @@ int64_t MeshPair::LeastNs(const Sharding& before, const Pieces& pieces,
   const __int128 most = std::max(average, static_cast<__int128>(lacking.worst));
   const int64_t elements = most > INT64_MAX ? INT64_MAX : static_cast<int64_t>(most);
   // Some receivers' messages: of ceil chunks the first are the longest.
+  const int64_t contributions = ContributionsOf(before);
   int64_t messages = 1;
   for (int64_t position = 0; position < std::min(to_size_, kMaxReceivers); ++position) {
     const Box box = after.BoxAt(after.mesh().CoordinateAt(position));
-    messages = std::max(messages, pieces.CountIn(box) - 1);
+    messages = std::max(messages, SaturatingMul(contributions, pieces.CountIn(box)) - 1);
   }
   const TopologyConstants& constants = topology_.constants();
-  return SaturatingAdd(constants.collective_latency_ns + LeastHopNs(topology_) +
-                           SaturatingMul(constants.message_latency_ns, messages),
-                       MulDivCeil(SaturatingBytes(before.dtype(), elements), 1000,
-                                  topology_.level(level_).bandwidth_bytes_per_us));
+  int64_t ns = SaturatingAdd(constants.collective_latency_ns + LeastHopNs(topology_) +
+                                 SaturatingMul(constants.message_latency_ns, messages),
+                             MulDivCeil(SaturatingBytes(before.dtype(), elements), 1000,
+                                        topology_.level(level_).bandwidth_bytes_per_us));
+  if (contributions > 1) {
+    const int64_t all = SaturatingMul(contributions, after.MaxLocalElements());
+    ns = SaturatingAdd(ns, CopyNs(topology_, SaturatingBytes(before.dtype(), all)));
+  }
+  return ns;
 }
 
 }  // namespace meshift

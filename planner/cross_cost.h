@@ -4,7 +4,8 @@
 //   MeasureCrossing(crossing, before, after, topology).est_ns;
 //
 // Priced as an exchange is, but by the messages themselves: the bytes that the worst rank sends or
-// receives across each level of links (docs/cost_model.md).
+// receives across each level of links; contributions that are added on the way are read once more
+// (docs/cost_model.md).
 #ifndef MESHIFT_PLANNER_CROSS_COST_H_
 #define MESHIFT_PLANNER_CROSS_COST_H_
 
@@ -33,8 +34,8 @@ class MeshPair {
   int64_t union_size() const { return union_size_; }
   bool disjoint() const { return shared_.empty(); }
 
-  // Elements that the ranks of the second mesh lack of their boxes after: of all of them together,
-  // and what the worst one lacks at least. REQUIRES: no P before.
+  // Elements that the ranks of the second mesh lack of their boxes after, of each contribution: of
+  // all of them together, and what the worst one lacks at least.
   struct Lacking {
     __int128 total = 0;
     int64_t worst = 0;

@@ -49,22 +49,26 @@ std::vector<int> TensorDims(const Sharding& sharding) {
   return dims;
 }
 
+bool Contains(const MeshDims& dims, int d) {
+  return std::find(dims.begin(), dims.end(), d) != dims.end();
+}
+
 struct AddedCut {
   int mesh_dim;
   int tensor_dim;
 };
 
-// Adds to `list` `base` of `dtype`, with every P replaced by R, and these cuts behind those that
-// are there, in this order.
-void Add(const Sharding& base, DType dtype, absl::Span<const AddedCut> added,
+// Adds to `list` `base` of `dtype`, with every P replaced by R but on the mesh dims `kept`, and
+// these cuts behind those that are there, in this order.
+void Add(const Sharding& base, DType dtype, const MeshDims& kept, absl::Span<const AddedCut> added,
          std::vector<Sharding>* list) {
   std::vector<Placement> placements(base.placements().begin(), base.placements().end());
   std::vector<Cuts> lists;
   for (int t = 0; t < static_cast<int>(base.shape().size()); ++t) {
     lists.emplace_back(base.CutsOf(t).begin(), base.CutsOf(t).end());
   }
-  for (Placement& placement : placements) {
-    if (placement.IsPartial()) placement = Placement::Replicate();
+  for (int d = 0; d < static_cast<int>(placements.size()); ++d) {
+    if (placements[d].IsPartial() && !Contains(kept, d)) placements[d] = Placement::Replicate();
   }
   for (const AddedCut& cut : added) {
     placements[cut.mesh_dim] = Placement::Shard(cut.tensor_dim);
@@ -79,16 +83,16 @@ void Add(const Sharding& base, DType dtype, absl::Span<const AddedCut> added,
 }
 
 // All of `cuts` cut tensor dim k.
-void Add(const Sharding& base, DType dtype, int k, const MeshDims& cuts,
+void Add(const Sharding& base, DType dtype, const MeshDims& kept, int k, const MeshDims& cuts,
          std::vector<Sharding>* list) {
   absl::InlinedVector<AddedCut, 6> added;
   for (const int d : cuts) added.push_back({d, k});
-  Add(base, dtype, added, list);
+  Add(base, dtype, kept, added, list);
 }
 
 // On a small mesh: each of `dims` cuts any tensor dim, or none; in mesh order and the other way
 // round.
-void AddAssignments(const Sharding& base, DType dtype, const MeshDims& dims,
+void AddAssignments(const Sharding& base, DType dtype, const MeshDims& kept, const MeshDims& dims,
                     std::vector<Sharding>* list) {
   if (base.mesh().NumRanks() > kMaxAssignedRanks) return;
   const std::vector<int> tensor_dims = TensorDims(base);
@@ -107,9 +111,9 @@ void AddAssignments(const Sharding& base, DType dtype, const MeshDims& dims,
       if (left % choices > 0) added.push_back({d, tensor_dims[left % choices - 1]});
       left /= choices;
     }
-    Add(*bare, dtype, added, list);
+    Add(*bare, dtype, kept, added, list);
     std::reverse(added.begin(), added.end());
-    Add(*bare, dtype, added, list);
+    Add(*bare, dtype, kept, added, list);
   }
 }
 
@@ -140,24 +144,50 @@ std::vector<MeshDims> Subsets(const MeshDims& dims) {
 
 std::vector<Sharding> CrossSources(const Sharding& from, DType dtype) {
   std::vector<Sharding> list;
-  Add(from, dtype, 0, {}, &list);
+  Add(from, dtype, {}, 0, {}, &list);
   const MeshDims partial = DimsThatAre(from, Placement::Kind::kPartial);
   const MeshDims idle = DimsThatAre(from, Placement::Kind::kReplicate);
   for (const int k : TensorDims(from)) {
-    Add(from, dtype, k, partial, &list);
+    Add(from, dtype, {}, k, partial, &list);
     // Sliced first, then reduced.
-    Add(from, dtype, k, idle, &list);
-    Add(from, dtype, k, Joined(idle, partial), &list);
+    Add(from, dtype, {}, k, idle, &list);
+    Add(from, dtype, {}, k, Joined(idle, partial), &list);
   }
   MeshDims all = Joined(Joined(idle, partial), DimsThatAre(from, Placement::Kind::kShard));
   std::sort(all.begin(), all.end());
-  AddAssignments(from, dtype, all, &list);
+  AddAssignments(from, dtype, {}, all, &list);
+  return list;
+}
+
+std::vector<Sharding> PartialSources(const Sharding& from, DType dtype, bool at_once) {
+  std::vector<Sharding> list;
+  const MeshDims partial = DimsThatAre(from, Placement::Kind::kPartial);
+  if (partial.empty() || NumElements(from.shape()) == 0) return list;
+  const MeshDims idle = DimsThatAre(from, Placement::Kind::kReplicate);
+  Add(from, dtype, partial, 0, {}, &list);
+  for (const int k : TensorDims(from)) Add(from, dtype, partial, k, idle, &list);
+  MeshDims others = Joined(idle, DimsThatAre(from, Placement::Kind::kShard));
+  std::sort(others.begin(), others.end());
+  AddAssignments(from, dtype, partial, others, &list);
+  if (at_once || partial.size() == 1) return list;
+  for (const MeshDims& kept : Subsets(partial)) {
+    MeshDims reduced;
+    bool averaged = false;  // an average is divided once
+    for (const int d : partial) {
+      if (Contains(kept, d)) continue;
+      reduced.push_back(d);
+      averaged |= from.placement(d).op() == ReduceOp::kAvg;
+    }
+    if (averaged || reduced.empty()) continue;
+    Add(from, dtype, kept, 0, {}, &list);
+    for (const int k : TensorDims(from)) Add(from, dtype, kept, k, reduced, &list);
+  }
   return list;
 }
 
 std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype) {
   std::vector<Sharding> list;
-  Add(to, dtype, 0, {}, &list);
+  Add(to, dtype, {}, 0, {}, &list);
   const MeshDims replicated = DimsThatAre(to, Placement::Kind::kReplicate);
   const std::vector<MeshDims> gathered = Subsets(replicated);
   // An average masks no cut: it keeps the value everywhere.
@@ -166,12 +196,12 @@ std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype) {
                               [&](int d) { return to.placement(d).op() == ReduceOp::kAvg; }),
                masked.end());
   for (const int k : TensorDims(to)) {
-    Add(to, dtype, k, masked, &list);
-    for (const MeshDims& dims : gathered) Add(to, dtype, k, Joined(masked, dims), &list);
+    Add(to, dtype, {}, k, masked, &list);
+    for (const MeshDims& dims : gathered) Add(to, dtype, {}, k, Joined(masked, dims), &list);
   }
   MeshDims all = Joined(Joined(masked, replicated), DimsThatAre(to, Placement::Kind::kShard));
   std::sort(all.begin(), all.end());
-  AddAssignments(to, dtype, all, &list);
+  AddAssignments(to, dtype, {}, all, &list);
   return list;
 }
 

@@ -36,6 +36,26 @@ TEST(CrossEnds, SourcesAreReducedScatteredOrSliced) {
   EXPECT_EQ(Texts(CrossSources(Parse("f32[1]", "a=2", "P"), DType::kF32)), (List{"R"}));
 }
 
+TEST(CrossEnds, ContributionsMayCross) {
+  const auto sources = [](const char* tensor, const char* mesh, const char* from, bool at_once) {
+    return Texts(PartialSources(Parse(tensor, mesh, from), DType::kF32, at_once));
+  };
+  EXPECT_EQ(sources("f32[80,80]", "a=20,b=4", "P,S(0)", false), (List{"P,S(0)"}));
+  EXPECT_EQ(sources("f32[80]", "a=20,b=4", "P,R", false), (List{"P,R", "P,S(0)"}));
+  // What is P on one mesh dim may be reduced before; an average is so at last.
+  EXPECT_EQ(sources("f32[80]", "a=20,b=4", "P,P", false),
+            (List{"P,P", "P,R", "P,S(0)", "R,P", "S(0),P"}));
+  EXPECT_EQ(sources("f32[80]", "a=20,b=4", "P(avg),P", false),
+            (List{"P(avg),P", "P(avg),R", "P(avg),S(0)"}));
+  EXPECT_EQ(sources("f32[80]", "a=20,b=4", "P,P", true), (List{"P,P"}));
+  // On small meshes all cuts of what is not P.
+  EXPECT_EQ(sources("f32[8]", "a=2,b=2,c=2", "S(0),R,P", false),
+            (List{"S(0),R,P", "S(0),S(0),P", "R,R,P", "R,S(0),P", "S(0)[1],S(0)[0],P"}));
+  // Nothing to add, or nothing at all.
+  EXPECT_EQ(sources("f32[8]", "a=2,b=1", "S(0),P", false), List());
+  EXPECT_EQ(sources("f32[0]", "a=2", "P", false), List());
+}
+
 TEST(CrossEnds, TargetsAreGatheredOrMasked) {
   EXPECT_EQ(Texts(CrossTargets(Parse("f32[80,80]", "a=20,b=4", "R,S(1)"), DType::kF32)),
             (List{"R,S(1)", "S(0),S(1)", "S(1)[1],S(1)[0]"}));

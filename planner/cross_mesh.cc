@@ -66,6 +66,22 @@ enum class Goal : uint8_t {
 // Where a half begins and ends: at the caller's tensor, or at the crossing.
 enum class Side : uint8_t { kSource, kTarget };
 
+// What the step adds up where the value before it is partial: all contributions, in order.
+void SetReduction(const Sharding& before, int64_t reduce_block, Step* step) {
+  step->reduce_order = ReduceOrder::kAscending;
+  if (reduce_block > 0) step->reduce_block = reduce_block;
+  step->accumulate_dtype = AccumulateDType(before.dtype());
+  for (int d = 0; d < before.mesh().NumDims(); ++d) {
+    if (!before.placement(d).IsPartial() || before.mesh().dim(d).size == 1) continue;
+    const ReduceOp op = before.placement(d).op();
+    if (op == ReduceOp::kAvg) {
+      step->divisor = step->divisor.value_or(1) * before.mesh().dim(d).size;
+    }
+    // A sum of averages is one.
+    if (step->reduce_op != ReduceOp::kAvg) step->reduce_op = op;
+  }
+}
+
 bool Reduces(const Path& path) {
   return std::any_of(path.moves.begin(), path.moves.end(),
                      [](const Move& move) { return IsReduction(move.op); });
@@ -130,11 +146,24 @@ class CrossPlanner {
   }
   // The workspace of a pair's crossing.
   static int64_t CrossingWorkspace(const Pair& pair, const Traffic& traffic);
+  // Where a crossing may begin.
+  struct First {
+    const Half* half;
+    Pieces pieces;
+  };
+  // Those whose value has `dtype`; where there is none, why the first of them is none.
+  absl::Status FindFirsts(DType dtype, std::vector<First>* firsts);
   // Adds the pairs whose crossing moves the value in `dtype`.
   absl::Status AddPairs(DType dtype);
+  // Whether contributions may be added by who takes them: in order, so that replicas are equal, and
+  // as the promise asks of all reductions.
+  bool MayCrossPartial(DType dtype) const {
+    if (!plain_ || !options_.ordered_reductions || dtype != reduce_dtype_) return false;
+    return plain_->exact || plain_->ordered ||
+           options_.reproducibility <= Reproducibility::kReplicas;
+  }
   LowerBound Bound() const;
   Plan Assemble(const Pair& pair, const Crossing& crossing, const Traffic& traffic) const;
-  int64_t Contributions() const { return Product(from_, Placement::Kind::kPartial); }
   static int64_t Product(const Sharding& sharding, Placement::Kind kind) {
     int64_t product = 1;
     for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
@@ -156,30 +185,37 @@ class CrossPlanner {
   int64_t max_bytes_ = 0;             // of a value on the way
   std::vector<std::unique_ptr<Half>> halves_;
   std::vector<Pair> pairs_;
-  // Whether reductions are in order, as for the plainest source: bits must not depend on cost.
-  std::optional<bool> ordered_;
+  // Of the plainest source. Others do reductions alike: bits must not depend on cost.
+  std::optional<ReductionChoice> plain_;
 };
 
-absl::Status CrossPlanner::AddPairs(DType dtype) {
-  struct First {
-    const Half* half;
-    Pieces pieces;
-  };
-  std::vector<First> firsts;
+absl::Status CrossPlanner::FindFirsts(DType dtype, std::vector<First>* firsts) {
   absl::Status refusal;
-  for (const Sharding& source : CrossSources(from_, dtype)) {
-    if (LargestBytes(source, dtype) > max_bytes_) continue;
+  const auto add = [&](const Sharding& source, bool partial) {
+    if (LargestBytes(source, dtype) > max_bytes_) return;
     absl::StatusOr<std::unique_ptr<Half>> half =
         PlanHalf(Side::kSource, from_, source, reduce_dtype_, options_, goal_, limit_);
     if (!half.ok()) {
       refusal.Update(half.status());
-      continue;
+      return;
     }
-    if (!ordered_) ordered_ = (*half)->choice.ordered;
-    if ((*half)->choice.ordered != *ordered_ || !(*half)->path) continue;
-    firsts.push_back({half->get(), Pieces(source)});
+    const ReductionChoice& choice = (*half)->choice;
+    if (!plain_) plain_ = choice;
+    if ((!partial && choice.ordered != plain_->ordered) || !(*half)->path) return;
+    firsts->push_back({half->get(), Pieces(source)});
     halves_.push_back(*std::move(half));
+  };
+  for (const Sharding& source : CrossSources(from_, dtype)) add(source, /*partial=*/false);
+  if (!MayCrossPartial(dtype)) return refusal;
+  for (const Sharding& source : PartialSources(from_, dtype, plain_->rules.at_once)) {
+    add(source, /*partial=*/true);
   }
+  return refusal;
+}
+
+absl::Status CrossPlanner::AddPairs(DType dtype) {
+  std::vector<First> firsts;
+  absl::Status refusal = FindFirsts(dtype, &firsts);
   if (firsts.empty()) return refusal;
   for (const Sharding& target : CrossTargets(to_, dtype)) {
     if (LargestBytes(target, dtype) > max_bytes_) continue;
@@ -219,7 +255,7 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
   MESHIFT_RETURN_IF_ERROR(CheckCast(from_.dtype(), to_.dtype()));
   reduce_dtype_ = from_.dtype();
   max_bytes_ = std::max(LargestBytes(from_, from_.dtype()), LargestBytes(to_, to_.dtype()));
-  if (Contributions() > 1) {
+  if (ContributionsOf(from_) > 1) {
     reduce_dtype_ = options_.reduce_dtype.value_or(DefaultReduceDType(from_.dtype(), to_.dtype()));
     max_bytes_ = std::max(max_bytes_, LargestBytes(from_, reduce_dtype_));
   }
@@ -284,10 +320,16 @@ Plan CrossPlanner::Assemble(const Pair& pair, const Crossing& crossing,
     step.groups = 1;
     step.wire_dtype = before.dtype();
   }
+  std::string why = pair.first->choice.why;
+  if (crossing.contributions() > 1) {
+    SetReduction(before, options_.reduce_block, &step);
+    why = plain_->why;
+    if (why.empty()) why = "contributions are combined in ascending order by all who take them";
+  }
   plan.AddStep(std::move(step), traffic.send_pack_bytes, traffic.receive_pack_bytes);
   plan.AddPath(pair.second->problem, pair.second->model, *pair.second->path, pair.second->choice,
                /*mesh=*/1);
-  return std::move(plan).Seal(Bound(), pair.first->choice.why);
+  return std::move(plan).Seal(Bound(), why);
 }
 
 // As on one mesh (assemble.cc): with m contributions to an element and r ranks that want it,
@@ -295,7 +337,7 @@ Plan CrossPlanner::Assemble(const Pair& pair, const Crossing& crossing,
 // with one contribution, every rank that wants it and has it not gets one.
 LowerBound CrossPlanner::Bound() const {
   if (Product(to_, Placement::Kind::kPartial) > 1) return {};
-  const int64_t contributions = Contributions();
+  const int64_t contributions = ContributionsOf(from_);
   __int128 elements = 0;
   if (contributions > 1) {
     const int64_t wanting = Product(to_, Placement::Kind::kReplicate);

@@ -8,6 +8,8 @@
 //
 // Every source of planner/cross_ends.h is paired with every target; the search for one mesh plans
 // both sides, and the cheapest of all wins. A pair is not priced where a bound says that it cannot.
+// Small contributions may be added by the ranks that take them: exchange{sum:ascending, onto mesh
+// 1}.
 #ifndef MESHIFT_PLANNER_CROSS_MESH_H_
 #define MESHIFT_PLANNER_CROSS_MESH_H_
 

@@ -59,7 +59,10 @@ TEST(CrossMeshTest, GoldenPlans) {
             "reduce_scatter{a} -> S(0); exchange{onto mesh 1} -> S(0)"},
            {"bf16[8192,8192]", "a=4", "S(0)", "b=4@4-7", "P",
             "exchange{onto mesh 1} -> S(0); mask{b} -> P"},
-           {"f32[]", "a=2", "P", "b=2@2-3", "R", "all_reduce{a} -> R; exchange{onto mesh 1} -> R"},
+           // What is small is added by who takes it.
+           {"f32[]", "a=2", "P", "b=2@2-3", "R", "exchange{onto mesh 1} -> R"},
+           {"f32[64,64]", "a=4", "P", "b=2,c=2@4-7", "R,S(1)", "exchange{onto mesh 1} -> R,S(1)"},
+           {"f32[4]", "a=2", "P", "b=2@2-3", "P", "exchange{onto mesh 1} -> S(0); mask{b} -> P"},
            {"f32[0,8]", "a=2", "S(1)", "b=3@4-6", "R", "relabel{onto mesh 1} -> R"},
        }) {
     EXPECT_EQ(Steps(TryPlan(g.tensor, g.from_mesh, g.from, g.to_mesh, g.to)), g.steps)
@@ -123,6 +126,52 @@ TEST(CrossMeshTest, KeepsThePromise) {
                 .status()
                 .message(),
             "reproducibility 'ordered' needs reductions in order, which the options forbid");
+}
+
+// What a crossing adds: all contributions, in order, in the dtype of the plan's reductions.
+TEST(CrossMeshTest, SmallContributionsAreAddedByWhoTakesThem) {
+  const auto parse = [](const char* tensor, const char* mesh, const char* placements) {
+    return Sharding::Parse(tensor, Mesh(mesh), placements).value();
+  };
+  const Sharding from = parse("bf16[6]", "a=2,b=3,c=2", "P(avg),P,S(0)");
+  const Sharding to = parse("f8e4m3[6]", "d=2@3,20", "S(0)");
+  const Plan plan = MakePlan(from, to).value();
+  EXPECT_EQ(Steps(plan),
+            "cast{f32} -> P(avg),P,S(0); exchange{onto mesh 1} -> S(0); cast{f8e4m3} -> S(0)");
+  const Step& step = plan.steps()[1];
+  EXPECT_EQ(step.reduce_op, ReduceOp::kAvg);
+  EXPECT_EQ(step.reduce_order, ReduceOrder::kAscending);
+  EXPECT_EQ(step.divisor, 2);
+  EXPECT_EQ(step.wire_dtype, DType::kF32);
+  EXPECT_EQ(step.accumulate_dtype, DType::kF32);
+  // Each of twelve ranks has one half of one of six contributions, for one of two takers; rank 4
+  // for rank 3, which has the other half of another one itself.
+  EXPECT_EQ(BytesSent(plan, 1, 4), 12);
+  EXPECT_EQ(BytesSent(plan, 1, 3), 12);
+  EXPECT_EQ(BytesSent(plan, 1, 20), 0);
+  EXPECT_EQ(plan.why(), "contributions are combined in ascending order by all who take them");
+  EXPECT_TRUE(Verify(plan).ok());
+  for (const std::string& text : {PlanToText(plan), PlanToJson(plan)}) {
+    EXPECT_EQ((text[0] == '{' ? PlanFromJson(text) : PlanFromText(text)).value(), plan) << text;
+  }
+  EXPECT_NE(PlanToText(plan).find("avg/2:ascending f32 exact mesh=1"), std::string::npos)
+      << PlanToText(plan);
+
+  // Where the options forbid an order, all is reduced before.
+  EXPECT_EQ(Steps(MakePlan(parse("f32[8]", "a=2", "P"), parse("f32[8]", "b=2@2-3", "R"),
+                           {.ordered_reductions = false})),
+            "reduce_scatter{a} -> S(0); exchange{onto mesh 1} -> R");
+  // In blocks, where these are asked for.
+  const Plan blocks = MakePlan(parse("f32[8]", "a=4", "P"), parse("f32[8]", "b=2@4-5", "R"),
+                               {.reproducibility = Reproducibility::kOrdered, .reduce_block = 2})
+                          .value();
+  EXPECT_EQ(Steps(blocks), "exchange{onto mesh 1} -> R");
+  EXPECT_EQ(blocks.steps()[0].reduce_block, 2);
+  EXPECT_EQ(blocks.kept(), Reproducibility::kOrdered);
+  EXPECT_TRUE(Verify(blocks).ok());
+  // Without elements nothing crosses that could be added.
+  EXPECT_EQ(Steps(MakePlan(parse("f32[0]", "a=2", "P"), parse("f32[0]", "b=2@2-3", "R"))),
+            "all_reduce{a} -> R; relabel{onto mesh 1} -> R");
 }
 
 TEST(CrossMeshTest, WhichReductionIsNoMatterOfCost) {

@@ -113,8 +113,8 @@ class Holders {
 Holders::Holders(const Sharding& before, const Topology& topology)
     : mesh_(before.mesh()), topology_(topology), axes_(AxesOf(before)) {
   const absl::InlinedVector<int, 4> partial = PartialDims(before);
+  contributions_ = ContributionsOf(before);
   int64_t pieces = 1;
-  for (const int d : partial) contributions_ *= mesh_.dim(d).size;
   for (const Axis& axis : axes_) pieces *= axis.begins.empty() ? 0 : axis.NumPieces();
   const int64_t num_ranks = mesh_.NumRanks();
   piece_of_.assign(num_ranks, -1);
@@ -211,6 +211,12 @@ void ForEachPieceIn(const std::vector<Axis>& axes, const Box& box, const Fn& fn)
 }
 
 }  // namespace
+
+int64_t ContributionsOf(const Sharding& sharding) {
+  int64_t contributions = 1;
+  for (const int d : PartialDims(sharding)) contributions *= sharding.mesh().dim(d).size;
+  return contributions;
+}
 
 Pieces::Pieces(const Sharding& sharding) {
   for (Axis& axis : AxesOf(sharding)) begins_.push_back(std::move(axis.begins));

@@ -28,6 +28,9 @@
 
 namespace meshift {
 
+// How many contributions make up a value: the sizes of the mesh dims that are P, multiplied.
+int64_t ContributionsOf(const Sharding& sharding);
+
 // All that goes from one rank to another.
 struct CrossingMessage {
   int64_t sender = 0;

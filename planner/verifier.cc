@@ -219,18 +219,18 @@ Result Verifier::CheckAverages() const {
         copies.emplace_back(view.step.mesh, d);
       }
     }
-    if (!IsReduction(view.step.op) || !IsInteger(view.before.dtype)) continue;
+    if (!view.Reduces() || !IsInteger(view.before.dtype)) continue;
     if (averaged) {
       return Fault(averaged, "data", "an average of {} is not the last reduction; step {} reduces",
                    Name(view.before.dtype), i);
     }
     if (view.step.reduce_op != ReduceOp::kAvg) continue;
     averaged = index;
-    for (const int d : view.step.mesh_dims) {
-      const std::pair<int, int> dim(view.step.mesh, d);
+    for (const int d : view.ReducedDims()) {
+      const std::pair<int, int> dim(view.mesh_before(), d);
       if (std::find(copies.begin(), copies.end(), dim) == copies.end()) continue;
       return Fault(index, "data", "the sum of the copies of {} on mesh dim {} may wrap",
-                   Name(view.before.dtype), view.Name(d));
+                   Name(view.before.dtype), view.world_before().mesh.dim(d).name);
     }
   }
   return std::nullopt;

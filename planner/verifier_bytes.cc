@@ -174,9 +174,9 @@ void CountOrdered(const StepView& view, StepBytes* bytes) {
   if (IsPacked(view)) bytes->to_send = bytes->sent;
 }
 
-Wide RoundUp16(Wide bytes) { return (bytes + 15) / 16 * 16; }
-
 }  // namespace
+
+Wide RoundUp16(Wide bytes) { return (bytes + 15) / 16 * 16; }
 
 StepBytes BytesOf(const StepView& view) {
   const World& world = view.world;

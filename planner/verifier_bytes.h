@@ -20,6 +20,9 @@ struct StepBytes {
   Wide to_receive = 0;  // and the one to receive into
 };
 
+// The pieces of the workspace begin at multiples of 16 bytes.
+Wide RoundUp16(Wide bytes);
+
 // REQUIRES: CheckFields and CheckData found nothing.
 StepBytes BytesOf(const StepView& view);
 

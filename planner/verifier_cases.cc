@@ -60,9 +60,9 @@ Step MakeStep(const Row& row, const Sharding& before, const Sharding& on) {
     step.sizes = row.sizes;
     step.wire_dtype = before.dtype();
   }
-  if (IsReduction(row.op)) {
+  if (IsReduction(row.op) || row.adds) {
     step.reduce_op = row.reduce_op;
-    step.reduce_order = ReduceOrder::kAny;
+    step.reduce_order = row.adds ? ReduceOrder::kAscending : ReduceOrder::kAny;
     if (row.divisor != 0) step.divisor = row.divisor;
     const bool small = before.dtype() == DType::kF16 || before.dtype() == DType::kBF16;
     step.accumulate_dtype = small ? DType::kF32 : before.dtype();

@@ -31,6 +31,7 @@ struct Row {
   ReduceOp reduce_op = ReduceOp::kSum;
   int64_t divisor = 0;                        // 0: null
   std::optional<DType> dtype = std::nullopt;  // after a cast
+  bool adds = false;                          // "->": contributions, in ascending order
 };
 // A cast to `dtype`.
 inline Row Cast(DType dtype, std::string placements, int64_t bytes_in, int64_t bytes_out) {

@@ -28,7 +28,7 @@ class CastRules {
       : plan_(plan), views_(views) {
     for (size_t i = 0; i < views.size(); ++i) {
       if (views[i].step.op == StepOp::kCast) casts_.push_back(i);
-      if (IsReduction(views[i].step.op)) reductions_.push_back(i);
+      if (views[i].Reduces()) reductions_.push_back(i);
     }
   }
 
@@ -70,8 +70,9 @@ class CastRules {
     const State& target = views_.back().after;
     bool any = reductions_.empty();
     for (const size_t r : reductions_) {
-      for (const int d : views_[r].step.mesh_dims) {
-        if (views_[r].step.mesh != plan_.from_mesh || !source.dims[d].IsPartial()) continue;
+      if (views_[r].mesh_before() != plan_.from_mesh) continue;
+      for (const int d : views_[r].ReducedDims()) {
+        if (!source.dims[d].IsPartial()) continue;
         any = true;
         if (!one_mesh || !target.dims[d].IsPartial()) continue;
         return Fault(r, "cast", "it reduces mesh dim {}, which is {} in source and target",
@@ -152,8 +153,8 @@ class CastRules {
   // on.
   bool IsReduced(const StepView& view, int d, size_t begin, size_t end) const {
     return std::any_of(reductions_.begin(), reductions_.end(), [&](size_t r) {
-      return begin <= r && r < end && views_[r].step.mesh == view.step.mesh &&
-             Contains(views_[r].step.mesh_dims, d);
+      return begin <= r && r < end && views_[r].mesh_before() == view.step.mesh &&
+             Contains(views_[r].ReducedDims(), d);
     });
   }
 

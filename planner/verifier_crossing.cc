@@ -11,6 +11,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "placement/cast.h"
 
 namespace meshift::verifier_internal {
 namespace {
@@ -169,7 +170,8 @@ class Holders {
 // Goes through all messages of a crossing.
 class Messages {
  public:
-  Messages(const StepView& view, const Topology& topology) : view_(view) {
+  Messages(const StepView& view, const Topology& topology)
+      : view_(view), contributions_(view.from_world->GroupSize(view.ReducedDims())) {
     for (size_t t = 0; t < view.before.cuts.size(); ++t) axes_.push_back(AxisOf(view, t));
     FindKeys();
     holders_.emplace(view.from_world->mesh, key_at_, topology);
@@ -183,19 +185,21 @@ class Messages {
   std::tuple<int64_t, int64_t, int64_t> first() const { return first_; }
 
  private:
-  // Of each rank of mesh 0. Pieces are numbered by their coordinates along the tensor dims.
+  // Of each rank of mesh 0. Pieces are numbered by the contribution, then by their coordinates
+  // along the tensor dims.
   void FindKeys() {
     const World& from = *view_.from_world;
     std::vector<absl::Span<const int>> channels(view_.before.cuts.begin(), view_.before.cuts.end());
+    const DimSet reduced = view_.ReducedDims();
+    channels.emplace_back(reduced);
     key_at_.reserve(from.mesh.NumRanks());
     Walk walk(from, AllDims(from), channels);
     do {
-      int64_t key = 0;
+      auto key = static_cast<int64_t>(walk.index(axes_.size()));
       bool empty = false;
       for (size_t t = 0; t < axes_.size(); ++t) {
-        const std::vector<Interval>& pieces = axes_[t].before;
-        key = key * static_cast<int64_t>(pieces.size()) + static_cast<int64_t>(walk.index(t));
-        empty = empty || pieces[walk.index(t)].size() == 0;
+        key = KeyOf(key, walk.index(t), axes_[t]);
+        empty = empty || axes_[t].before[walk.index(t)].size() == 0;
       }
       key_at_.push_back(empty ? Holders::kNone : key);
     } while (walk.Next());
@@ -208,8 +212,20 @@ class Messages {
     return {view_.world, AllDims(view_.world), channels};
   }
 
+  // What the receiver gets of one contribution, in bytes; its box lies at `place` on the axes.
+  // `own_key`: of the piece that it holds itself.
+  Wide Receive(int64_t receiver, absl::Span<const size_t> place, int64_t contribution,
+               int64_t own_key, CrossingTraffic* traffic);
+
+  // The number of a piece: `base` is 0, or that of what is known of it so far, and `place` its
+  // place on the axis that is next.
+  static int64_t KeyOf(int64_t base, size_t place, const Axis& axis) {
+    return base * static_cast<int64_t>(axis.before.size()) + static_cast<int64_t>(place);
+  }
+
   const StepView& view_;
   absl::InlinedVector<Axis, 5> axes_;
+  int64_t contributions_;
   std::vector<int64_t> key_at_;  // by position in mesh 0
   std::optional<Holders> holders_;
   std::tuple<int64_t, int64_t, int64_t> first_;
@@ -219,7 +235,7 @@ Wide Messages::CountPairs() const {
   Wide all = 0;
   Walk walk = Receivers();
   do {
-    Wide pairs = 1;
+    Wide pairs = contributions_;
     for (size_t t = 0; t < axes_.size(); ++t) {
       const auto& [first, last] = axes_[t].meets[walk.index(t)];
       pairs *= static_cast<Wide>(last - first);
@@ -227,6 +243,41 @@ Wide Messages::CountPairs() const {
     all += pairs;
   } while (walk.Next());
   return all;
+}
+
+Wide Messages::Receive(int64_t receiver, absl::Span<const size_t> place, int64_t contribution,
+                       int64_t own_key, CrossingTraffic* traffic) {
+  const size_t rank = axes_.size();
+  absl::InlinedVector<size_t, 5> at(rank);  // into axes_[t].filled
+  bool some = true;
+  for (size_t t = 0; t < rank; ++t) {
+    at[t] = axes_[t].meets[place[t]].first;
+    some = some && at[t] < axes_[t].meets[place[t]].second;
+  }
+  Wide received = 0;
+  while (some) {
+    int64_t key = contribution;
+    int64_t elements = 1;
+    for (size_t t = 0; t < rank; ++t) {
+      const Axis& axis = axes_[t];
+      const size_t piece = axis.filled[at[t]];
+      key = KeyOf(key, piece, axis);
+      elements *= Common(axis.before[piece], axis.after[place[t]]);
+    }
+    if (key != own_key) {
+      ++traffic->messages;
+      const Wide bytes = BytesOfElements(view_.before.dtype, elements);
+      const int64_t sender = holders_->Choose(key, receiver, bytes);
+      if (traffic->messages == 1) first_ = {sender, receiver, elements};
+      received += bytes;
+    }
+    some = false;
+    for (size_t t = rank; t-- > 0 && !some;) {
+      some = ++at[t] < axes_[t].meets[place[t]].second;
+      if (!some) at[t] = axes_[t].meets[place[t]].first;
+    }
+  }
+  return received;
 }
 
 void Messages::Run(CrossingTraffic* traffic) {
@@ -245,42 +296,48 @@ void Messages::Run(CrossingTraffic* traffic) {
   for (int64_t p = 0; p < to.NumRanks(); ++p) receivers.emplace_back(to.RankAt(p), p);
   std::sort(receivers.begin(), receivers.end());
 
-  absl::InlinedVector<size_t, 5> at(rank);  // into axes_[t].filled
   for (const auto& [receiver, position] : receivers) {
     const size_t* place = places.data() + position * static_cast<int64_t>(rank);
-    bool some = true;
-    for (size_t t = 0; t < rank; ++t) {
-      at[t] = axes_[t].meets[place[t]].first;
-      some = some && at[t] < axes_[t].meets[place[t]].second;
-    }
     const std::optional<int64_t> own = from.PositionOf(receiver);
+    const int64_t own_key = own ? key_at_[*own] : Holders::kNone;
     Wide received = 0;
-    while (some) {
-      int64_t key = 0;
-      int64_t elements = 1;
-      for (size_t t = 0; t < rank; ++t) {
-        const Axis& axis = axes_[t];
-        const size_t piece = axis.filled[at[t]];
-        key = key * static_cast<int64_t>(axis.before.size()) + static_cast<int64_t>(piece);
-        elements *= Common(axis.before[piece], axis.after[place[t]]);
-      }
-      if (!own || key_at_[*own] != key) {
-        ++traffic->messages;
-        const Wide bytes = BytesOfElements(view_.before.dtype, elements);
-        const int64_t sender = holders_->Choose(key, receiver, bytes);
-        if (traffic->messages == 1) first_ = {sender, receiver, elements};
-        received += bytes;
-      }
-      some = false;
-      for (size_t t = rank; t-- > 0 && !some;) {
-        some = ++at[t] < axes_[t].meets[place[t]].second;
-        if (!some) at[t] = axes_[t].meets[place[t]].first;
-      }
+    for (int64_t contribution = 0; contribution < contributions_; ++contribution) {
+      received += Receive(receiver, {place, rank}, contribution, own_key, traffic);
     }
     traffic->bytes.received = std::max(traffic->bytes.received, received);
   }
+  traffic->contributions = contributions_;
   traffic->bytes.sent = holders_->most_given();
   FindRuns(axes_, &traffic->bytes);
+}
+
+// An exchange may add the contributions of what is P before it, in ascending order. That none is
+// lost where it does not is CheckCrossingData's to say.
+Result CheckReductionFields(const StepView& view) {
+  const Step& step = view.step;
+  ReductionFields right;
+  if (step.op == StepOp::kExchange && step.reduce_op) {
+    right = FieldsOfReduction(*view.from_world, view.before, view.ReducedDims());
+  }
+  const std::optional<ReduceOrder>& order = step.reduce_order;
+  if (right.op && order != ReduceOrder::kAscending) {
+    return Break("reduce_order", "reduce_order is {}; on the way to another mesh it is ascending",
+                 order ? Name(*order) : "null");
+  }
+  if (!right.op && order) {
+    return Break("reduce_order", "reduce_order is {}; {} reduces nothing", Name(*order),
+                 Name(step.op));
+  }
+  if (step.reduce_stages) {
+    return Break("reduce_stages", "reduce_stages is {}; {} to another mesh has none",
+                 *step.reduce_stages, Name(step.op));
+  }
+  if (step.reduce_block && !right.op) {
+    return Break("reduce_block", "reduce_block is {}; {} is not in ascending order",
+                 *step.reduce_block, Name(step.op));
+  }
+  if (auto broken = ExpectName("reduce_op", "reduce_op", step.reduce_op, right.op)) return broken;
+  return ExpectNumber("divisor", "divisor", step.divisor, right.divisor);
 }
 
 }  // namespace
@@ -333,33 +390,20 @@ Result CheckCrossingFields(const StepView& view) {
   }
   if (auto broken = ExpectNumber("group", "group_size", step.group_size, size)) return broken;
   if (auto broken = ExpectNumber("group", "groups", step.groups, groups)) return broken;
-  if (step.reduce_order) {
-    return Break("reduce_order", "reduce_order is {}; {} reduces nothing", Name(*step.reduce_order),
-                 Name(step.op));
-  }
-  if (step.reduce_stages) {
-    return Break("reduce_stages", "reduce_stages is {}; {} reduces nothing", *step.reduce_stages,
-                 Name(step.op));
-  }
-  if (step.reduce_block) {
-    return Break("reduce_block", "reduce_block is {}; {} is not in ascending order",
-                 *step.reduce_block, Name(step.op));
-  }
-  if (auto broken = ExpectName<ReduceOp>("reduce_op", "reduce_op", step.reduce_op, {})) {
-    return broken;
-  }
-  if (auto broken = ExpectNumber("divisor", "divisor", step.divisor, {})) return broken;
+  if (auto broken = CheckReductionFields(view)) return broken;
   if (auto broken = ExpectName("sizes", "sizes", step.sizes, sizes)) return broken;
   if (auto broken = ExpectName("dtype", "wire_dtype", step.wire_dtype, wire)) return broken;
-  return ExpectName<DType>("dtype", "accumulate_dtype", step.accumulate_dtype, {});
+  std::optional<DType> accumulate;
+  if (view.Reduces()) accumulate = AccumulateDType(view.before.dtype);
+  return ExpectName("dtype", "accumulate_dtype", step.accumulate_dtype, accumulate);
 }
 
 Result CheckCrossingData(const StepView& view, const Topology& topology, CrossingTraffic* traffic) {
-  for (size_t d = 0; d < view.before.dims.size(); ++d) {
-    if (!view.before.dims[d].IsPartial()) continue;
+  const DimSet partial = view.ReducedDims();
+  if (!partial.empty() && !view.Reduces()) {
     return Break("data", "mesh dim {} is {} before the step: contributions would be lost",
-                 view.from_world->mesh.dim(static_cast<int>(d)).name,
-                 view.before.dims[d].ToString());
+                 view.from_world->mesh.dim(partial[0]).name,
+                 view.before.dims[partial[0]].ToString());
   }
   Messages messages(view, topology);
   if (const Wide pairs = messages.CountPairs(); pairs > kMaxPairs) {
@@ -388,6 +432,8 @@ StepBytes BytesOfCrossing(const StepView& view, const CrossingTraffic& traffic) 
   bytes.sent = traffic.bytes.sent;
   if (!traffic.bytes.sent_in_runs) bytes.to_send = traffic.bytes.sent;
   if (!traffic.bytes.received_in_runs) bytes.to_receive = traffic.bytes.received;
+  // Each contribution to what a rank is to have lies by itself.
+  if (view.Reduces()) bytes.to_receive += RoundUp16(traffic.contributions * bytes.out);
   return bytes;
 }
 

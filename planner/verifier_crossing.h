@@ -1,5 +1,6 @@
 // The step that takes a value from one mesh to another, by docs/plan_format.md ("Crossing to
-// another mesh"). Internal to the verifier; who sends what is worked out here once more on purpose.
+// another mesh"), also where it adds contributions on the way. Internal to the verifier; who sends
+// what is worked out here once more on purpose.
 //
 //   StepView view = {world_after, step, before, after, {}, &world_before};
 //   std::optional<Broken> broken = CheckCrossingFields(view);
@@ -25,8 +26,8 @@
 
 namespace meshift::verifier_internal {
 
-// The most pairs of a receiver and a piece of what it wants, so that a plan cannot ask for any
-// amount of time.
+// The most pairs of a receiver and a piece of what it wants, of each contribution, so that a plan
+// cannot ask for any amount of time.
 inline constexpr int64_t kMaxPairs = int64_t{1} << 24;
 
 // Whether a step that stands where the value changes from mesh 0 to mesh 1 is one that does so, and
@@ -38,6 +39,7 @@ std::optional<Broken> CheckCrossingFields(const StepView& view);
 
 struct CrossingTraffic {
   int64_t messages = 0;
+  int64_t contributions = 1;  // that every receiver gets of what it wants
   Traffic bytes;
 };
 

@@ -30,7 +30,7 @@ class PromiseRules {
   PromiseRules(const PlanFields& plan, const std::vector<StepView>& views)
       : plan_(plan), views_(views) {
     for (size_t i = 0; i < views.size(); ++i) {
-      if (IsReduction(views[i].step.op) && !IsExactReduction(views[i])) rounding_.push_back(i);
+      if (views[i].Reduces() && !IsExactReduction(views[i])) rounding_.push_back(i);
     }
   }
 
@@ -108,14 +108,12 @@ class PromiseRules {
       right.push_back(d);
     }
     const StepView& view = views_[first];
-    const bool on_source = view.step.mesh == plan_.from_mesh;
-    if (on_source && view.step.mesh_dims == right) return std::nullopt;
-    // The first step is on the source's mesh, or leads away from it.
-    const World& from =
-        views_.front().Crosses() ? *views_.front().from_world : views_.front().world;
+    const bool on_source = view.mesh_before() == plan_.from_mesh;
+    const DimSet reduced = view.ReducedDims();
+    if (on_source && reduced == right) return std::nullopt;
     return Fault(first, "it reduces over {}{}; source and target are reduced over {}",
-                 view.world.Names(view.step.mesh_dims), on_source ? "" : " of the target's mesh",
-                 from.Names(right));
+                 view.world_before().Names(reduced), on_source ? "" : " of the target's mesh",
+                 views_.front().world_before().Names(right));
   }
 
   Result NothingShows(size_t i, std::string_view why) const {

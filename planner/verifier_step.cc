@@ -141,21 +141,11 @@ Result CheckTensorDims(const StepView& view) {
 
 Result CheckReduction(const StepView& view) {
   const Step& step = view.step;
-  std::optional<ReduceOp> op;
-  std::optional<int64_t> divisor;
+  ReductionFields right;
   if (IsReduction(step.op)) {
-    for (const int d : step.mesh_dims) {
-      const DimState& state = view.before.dims[d];
-      if (!state.IsPartial()) continue;
-      if (state.op == ReduceOp::kAvg) {
-        divisor = divisor.value_or(1) * view.world.sizes[d];
-        op = ReduceOp::kAvg;
-      } else if (op != ReduceOp::kAvg) {
-        op = state.op;
-      }
-    }
+    right = FieldsOfReduction(view.world, view.before, step.mesh_dims);
     // Without a partial mesh dim there is nothing to compare with; CheckData refuses that.
-    if (!op && step.reduce_op) op = step.reduce_op;
+    if (!right.op) right.op = step.reduce_op;
     if (!step.reduce_order) {
       return Break("reduce_order", "reduce_order is null; {} reduces", Name(step.op));
     }
@@ -176,11 +166,11 @@ Result CheckReduction(const StepView& view) {
                    *step.reduce_stages, block, size);
     }
   }
-  if (IsReduction(step.op) && !op) {
+  if (IsReduction(step.op) && !right.op) {
     return Break("reduce_op", "reduce_op is null; {} reduces", Name(step.op));
   }
-  if (auto broken = ExpectName("reduce_op", "reduce_op", step.reduce_op, op)) return broken;
-  return ExpectNumber("divisor", "divisor", step.divisor, divisor);
+  if (auto broken = ExpectName("reduce_op", "reduce_op", step.reduce_op, right.op)) return broken;
+  return ExpectNumber("divisor", "divisor", step.divisor, right.divisor);
 }
 
 Result CheckSizes(const StepView& view) {
@@ -301,6 +291,31 @@ Result CheckDTypeAfter(const Step& step, DType before) {
 }
 
 }  // namespace
+
+DimSet StepView::ReducedDims() const {
+  if (!Crosses()) return step.mesh_dims;
+  DimSet dims;
+  for (int d = 0; d < static_cast<int>(before.dims.size()); ++d) {
+    if (before.dims[d].IsPartial()) dims.push_back(d);
+  }
+  return dims;
+}
+
+ReductionFields FieldsOfReduction(const World& world, const State& before,
+                                  absl::Span<const int> mesh_dims) {
+  ReductionFields fields;
+  for (const int d : mesh_dims) {
+    const DimState& state = before.dims[d];
+    if (!state.IsPartial()) continue;
+    if (state.op == ReduceOp::kAvg) {
+      fields.divisor = fields.divisor.value_or(1) * world.sizes[d];
+      fields.op = ReduceOp::kAvg;
+    } else if (fields.op != ReduceOp::kAvg) {
+      fields.op = state.op;
+    }
+  }
+  return fields;
+}
 
 std::optional<Broken> CheckOp(const Step& step, const Sharding& like, int mesh,
                               DType dtype_before) {

@@ -6,9 +6,11 @@
 #ifndef MESHIFT_PLANNER_VERIFIER_STEP_H_
 #define MESHIFT_PLANNER_VERIFIER_STEP_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
+#include "absl/types/span.h"
 #include "planner/plan.h"
 #include "planner/verifier_broken.h"
 #include "planner/verifier_state.h"
@@ -27,7 +29,23 @@ struct StepView {
 
   bool Crosses() const { return from_world != nullptr; }
   std::string Name(int mesh_dim) const { return world.mesh.dim(mesh_dim).name; }
+  // Of the value before.
+  const World& world_before() const { return Crosses() ? *from_world : world; }
+  int mesh_before() const { return Crosses() ? 0 : step.mesh; }
+  // Whether it adds contributions: a reduction, or a step to another mesh with a reduce_op.
+  bool Reduces() const { return IsReduction(step.op) || (Crosses() && step.reduce_op); }
+  // The mesh dims whose contributions it adds, of the mesh of the value before, in mesh order: of a
+  // step to another mesh all that are P.
+  DimSet ReducedDims() const;
 };
+
+// What the P of `mesh_dims` say of the reduction over them; nullopt where none is P, or no avg.
+struct ReductionFields {
+  std::optional<ReduceOp> op;
+  std::optional<int64_t> divisor;
+};
+ReductionFields FieldsOfReduction(const World& world, const State& before,
+                                  absl::Span<const int> mesh_dims);
 
 // Whether the op is one of this version, its mesh dims are dims of the mesh and its dtype is known:
 // what must hold before anything else can be asked. `mesh` is where the value is, `like` a sharding

@@ -29,10 +29,21 @@ namespace {
 constexpr std::array kTopologies = {
     "flat", "nvlink=2", "nvlink=3", "nvlink=2,rail=4", "nvlink=2,rail=8", "nvlink=4"};
 
-// The bytes that each rank sends from `before` to `after`, which are not partial.
+// Which contribution a rank has: its coordinates on the mesh dims that are P, as digits.
+int64_t ContributionOf(const Sharding& sharding, int64_t rank) {
+  const Coordinate at = sharding.mesh().CoordinateOf(rank).value();
+  int64_t number = 0;
+  for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
+    if (sharding.placement(d).IsPartial()) number = number * sharding.mesh().dim(d).size + at[d];
+  }
+  return number;
+}
+
+// The bytes that each rank sends from `before` to `after`, which is not partial.
 std::map<int64_t, int64_t> BytesByTheRule(const Sharding& before, const Sharding& after,
                                           const Topology& topology) {
   struct Piece {
+    int64_t contribution;
     Box box;
     std::vector<int64_t> holders;
   };
@@ -40,16 +51,19 @@ std::map<int64_t, int64_t> BytesByTheRule(const Sharding& before, const Sharding
   for (const int64_t rank : before.mesh().Ranks()) {
     const Box box = before.LocalBox(rank);
     if (box.IsEmpty()) continue;
-    const auto same = std::find_if(pieces.begin(), pieces.end(),
-                                   [&](const Piece& piece) { return piece.box == box; });
+    const int64_t contribution = ContributionOf(before, rank);
+    const auto same = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& piece) {
+      return piece.contribution == contribution && piece.box == box;
+    });
     if (same == pieces.end()) {
-      pieces.push_back({box, {rank}});
+      pieces.push_back({contribution, box, {rank}});
     } else {
       same->holders.push_back(rank);
     }
   }
-  std::sort(pieces.begin(), pieces.end(),
-            [](const Piece& a, const Piece& b) { return a.box.offset < b.box.offset; });
+  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+    return std::tie(a.contribution, a.box.offset) < std::tie(b.contribution, b.box.offset);
+  });
   std::vector<int64_t> receivers = after.mesh().Ranks();
   std::sort(receivers.begin(), receivers.end());
   std::map<int64_t, int64_t> given;
@@ -74,6 +88,7 @@ struct Tally {
   int64_t plans = 0;
   int64_t sending = 0;  // with any message
   int64_t levels = 0;   // in which the links change who sends
+  int64_t adding = 0;   // that add contributions on the way
 };
 
 void JudgeSenders(const Sharding& from, const Sharding& to, const Topology& topology,
@@ -97,6 +112,7 @@ void JudgeSenders(const Sharding& from, const Sharding& to, const Topology& topo
     ASSERT_EQ(step.bytes_sent, most) << text << ": " << step.ToString();
     ASSERT_EQ(step.op == StepOp::kExchange, most > 0) << text << ": " << step.ToString();
     tally->sending += most > 0 ? 1 : 0;
+    tally->adding += step.reduce_op ? 1 : 0;
     std::map<int64_t, int64_t> flat = BytesByTheRule(before, step.after, Topology::Flat());
     std::erase_if(flat, [](const auto& entry) { return entry.second == 0; });
     std::erase_if(right, [](const auto& entry) { return entry.second == 0; });
@@ -123,10 +139,11 @@ TEST_P(CrossSendersTest, AreThoseOfTheRule) {
     const char* text = kTopologies[next++ % kTopologies.size()];
     JudgeSenders(pair.from, pair.to, *Topology::Parse(text), &tally);
   }
-  fmt::print("senders, shard {}: {} plans, {} send, in {} the links say who\n", GetParam(),
-             tally.plans, tally.sending, tally.levels);
+  fmt::print("senders, shard {}: {} plans, {} send, {} add, in {} the links say who\n", GetParam(),
+             tally.plans, tally.sending, tally.adding, tally.levels);
   EXPECT_GT(tally.sending, tally.plans / 2);
   EXPECT_GT(tally.levels, 0);
+  EXPECT_GT(tally.adding, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, CrossSendersTest, ::testing::Range(0, 4));

@@ -26,10 +26,14 @@ class CrossWorldTest : public testing::TestWithParam<int> {};
 TEST_P(CrossWorldTest, EveryCaseIsPlannedProvenAndRight) {
   Runners runners;
   WorldTally tally;
+  int64_t reduced = 0;
   testkit::ForEachCrossCase(
       {.shard = GetParam(), .num_shards = kNumShards, .fraction = testkit::TestFraction()},
       [&](const Sharding& from, const Sharding& to) {
         JudgeCase(from, to, {}, runners.For(from, to), &tally);
+        // Contributions as small as these cross; some of them also by the other way.
+        if (!from.HasPartial() || reduced++ % 4 != 0) return;
+        JudgeCase(from, to, {.ordered_reductions = false}, runners.For(from, to), &tally);
       });
   fmt::print("shard {} of {}: {}\n", GetParam(), kNumShards, tally.ToString());
 }

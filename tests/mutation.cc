@@ -203,6 +203,28 @@ std::string MutateMeshes(int kind, std::mt19937_64& rng, PlanFields* fields) {
   return fmt::format("a step is a {} to mesh {}", Name(step.op), m);
 }
 
+// The step that leads to the other mesh adds contributions, though what was P is reduced before or
+// no longer; or leaves them out: kind 33.
+std::string MutateCrossing(std::mt19937_64& rng, PlanFields* fields) {
+  std::vector<Step>& steps = fields->steps;
+  const auto crossing = std::find_if(steps.begin(), steps.end(), IsCrossing);
+  if (crossing == steps.end()) return "";
+  if (crossing->reduce_op) {
+    crossing->reduce_op.reset();
+    crossing->reduce_order.reset();
+    crossing->reduce_block.reset();
+    crossing->divisor.reset();
+    crossing->accumulate_dtype.reset();
+    return "contributions do not cross";
+  }
+  crossing->reduce_op = ReduceOp::kSum;
+  crossing->reduce_order = ReduceOrder::kAscending;
+  crossing->accumulate_dtype = AccumulateDType(crossing->after.dtype());
+  if (crossing == steps.begin() || Random(rng, 4) == 0) return "the crossing adds";
+  steps.erase(crossing - 1);
+  return "the crossing adds in place of the step before it";
+}
+
 // Damages the blocks of reductions in order: kinds 30 .. 32.
 std::string MutateBlocks(int kind, std::mt19937_64& rng, PlanFields* fields) {
   const int64_t block = Random(rng, 5);
@@ -300,6 +322,7 @@ std::string Mutate(int kind, std::mt19937_64& rng, PlanFields* fields) {
     default:
       break;
   }
+  if (kind == 33) return MutateCrossing(rng, fields);
   if (kind >= 30) return MutateBlocks(kind, rng, fields);
   if (kind >= 25) return MutateMeshes(kind, rng, fields);
   if (kind >= 21) return MutateCasts(kind, rng, fields);

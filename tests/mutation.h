@@ -11,7 +11,7 @@
 
 namespace meshift {
 
-inline constexpr int kNumMutations = 33;
+inline constexpr int kNumMutations = 34;
 
 // Applies mutation `kind` (0 .. kNumMutations - 1) somewhere in `fields`; says what it did, or ""
 // where there is nothing to apply it to. The result may be the same plan, or another right one.

@@ -160,6 +160,7 @@ TEST_P(MutationTest, NothingWithOtherBitsIsAcceptedAsOrdered) {
   int64_t accepted = 0;
   std::map<std::string, int64_t> rules;
   int64_t staged = 0;
+  int64_t crossing = 0;
   for (uint64_t seed = GetParam(); seed < kCases; seed += kNumShards * testkit::TestFraction()) {
     const OrderedCase c(seed, {.blocks = seed / kNumShards % 2 == 1});
     // Blocks go in stages there.
@@ -168,13 +169,21 @@ TEST_P(MutationTest, NothingWithOtherBitsIsAcceptedAsOrdered) {
                               : seed / kNumShards % 4 == 1
                                   ? DearMessages(3)
                                   : DearCrossings(block * c.ranks() / c.contributions());
-    for (const OrderedProblem& problem : c.Problems()) {
+    std::vector<OrderedProblem> problems = c.Problems();
+    // And on the way to another mesh.
+    const DeviceMesh other = DeviceMesh::Parse("t=3@1-3").value();
+    const Sharding& from = problems.front().from;
+    problems.push_back({from, Sharding::Parse(from.tensor(), other, "R").value()});
+    for (const OrderedProblem& problem : problems) {
       const Plan plan = MakePlan(problem.from, problem.to,
                                  {.reproducibility = Reproducibility::kOrdered,
                                   .topology = topology,
                                   .reduce_block = block})
                             .value();
-      for (const Step& step : plan.steps()) staged += step.reduce_stages ? 1 : 0;
+      for (const Step& step : plan.steps()) {
+        staged += step.reduce_stages ? 1 : 0;
+        crossing += IsCrossing(step) && step.reduce_op ? 1 : 0;
+      }
       ForEachDamaged(plan, seed, [&](const Plan& damaged, const std::string& what) {
         // What is asked for, and of which ranks, stays as it is.
         const PlanFields& fields = damaged.fields();
@@ -195,10 +204,13 @@ TEST_P(MutationTest, NothingWithOtherBitsIsAcceptedAsOrdered) {
       });
     }
   }
-  fmt::print("ordered, shard {}: {} damaged plans, of {} in stages: {} accepted; by rule:",
-             GetParam(), damaged_plans, staged, accepted);
+  fmt::print(
+      "ordered, shard {}: {} damaged plans, of {} in stages, {} across meshes: {} accepted; by "
+      "rule:",
+      GetParam(), damaged_plans, staged, crossing, accepted);
   for (const auto& [rule, count] : rules) fmt::print(" {} {}", rule, count);
   fmt::print("\n");
+  EXPECT_GT(crossing, 0);
   EXPECT_GT(rules["reduce_block"], 0);
   EXPECT_GT(rules["reduce_stages"], 0);
   EXPECT_TRUE(testkit::TestFraction() > 1 || staged > 3) << staged;

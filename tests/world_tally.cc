@@ -44,7 +44,8 @@ void JudgeCase(const Sharding& from, const Sharding& to, const PlannerOptions& o
   if (!plan.ok()) return fail(&tally->refused, plan.status().ToString());
   std::string steps;
   for (const Step& step : plan->steps()) {
-    ++tally->ops[std::string(Name(step.op))];
+    const bool adds = IsCrossing(step) && step.reduce_op;
+    ++tally->ops[fmt::format("{}{}", Name(step.op), adds ? "{adds}" : "")];
     steps += step.ToString() + "; ";
   }
   if (plan->kept() < options.reproducibility) fail(&tally->unproven, "promise not kept");
