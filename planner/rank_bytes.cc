@@ -102,6 +102,7 @@ int64_t BytesSent(const Plan& plan, int step_index, int64_t rank) {
   if (!IsCollective(step.op)) return 0;
   const Sharding& before = step_index == 0 ? plan.from() : plan.steps()[step_index - 1].after;
   const Sharding& after = step.after;
+  if (NumElements(before.shape()) == 0) return 0;
   if (IsCrossing(step)) {
     const Topology topology = Topology::Parse(plan.inputs().topology).value();
     return Bytes(before.dtype(), Crossing::Of(before, after, topology).SentBy(rank));
@@ -111,7 +112,8 @@ int64_t BytesSent(const Plan& plan, int step_index, int64_t rank) {
   if (!coordinate) return 0;
   const Coordinate me = *coordinate;
   const MeshDims dims(step.mesh_dims.begin(), step.mesh_dims.end());
-  const int64_t n = step.group_size.value_or(1);
+  int64_t n = 1;
+  for (int d : dims) n *= mesh.dim(d).size;
   const auto bytes = [&](int64_t elements) { return Bytes(before.dtype(), elements); };
   // The largest box among the members of the group.
   const auto largest = [&](const Sharding& sharding) {
@@ -131,15 +133,16 @@ int64_t BytesSent(const Plan& plan, int step_index, int64_t rank) {
     return bytes(elements);
   };
   const Box mine = before.BoxAt(me);
-  if (step.reduce_order == ReduceOrder::kAscending) {
+  if (IsReduction(step.op) && step.reduce_order == ReduceOrder::kAscending) {
     // What the other members own of its contribution, and its own part of the results to each.
     const int64_t elements = mine.NumElements();
+    if (elements == 0) return 0;
     if (step.reduce_stages) {
       const int64_t block = *step.reduce_block;
       const int64_t blocks = n / block;
       const int64_t wide_item = Bytes(*step.accumulate_dtype, 1);
       if (step.op == StepOp::kReduceScatter) {
-        const int64_t part = elements == 0 ? 0 : largest(after);  // in bytes
+        const int64_t part = largest(after);  // in bytes
         const int64_t wide = part / bytes(1) * wide_item;
         return part * blocks * (block - 1) + wide * (blocks - 1);
       }
