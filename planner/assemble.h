@@ -1,5 +1,12 @@
 // Turns a path of states into a Plan: steps with their bytes and times, totals, the lower bound,
 // and the promise that the steps keep.
+//
+//   Plan plan = Assemble(problem, model, path, options, choice);   // on one mesh
+//
+//   PlanAssembly onto({from.mesh(), to.mesh()}, from, to, options);
+//   onto.AddPath(first.problem, first.model, first.path, choice, /*mesh=*/0);
+//   onto.AddStep(crossing, /*send_piece_bytes=*/0, /*receive_piece_bytes=*/4096);
+//   Plan plan = std::move(onto).Seal(bound, choice.why);
 #ifndef MESHIFT_PLANNER_ASSEMBLE_H_
 #define MESHIFT_PLANNER_ASSEMBLE_H_
 

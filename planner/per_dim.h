@@ -1,5 +1,7 @@
 // The baseline: one collective per mesh dim, in the two passes of DTensor's greedy planner.
 //
+//   PlanPerDim(problem).moves;    // P,P -> R,R: all_reduce of one mesh dim, then of the other
+//
 // If the source has shards, a first pass goes from the last mesh dim to the first; a dim whose
 // target's cut would not sit behind the same cuts as now becomes replicated on the way. A second
 // pass, from the first to the last, does what is left. Nothing is costed, groups are never
@@ -14,6 +16,7 @@
 
 namespace meshift {
 
+// From the problem's source to its target. O(dims^2).
 Path PlanPerDim(const Problem& problem);
 
 }  // namespace meshift

@@ -85,16 +85,17 @@ struct Step {
   int64_t bytes_sent = 0;
   int64_t est_ns = 0;
 
-  // "all_reduce{ddp,fsdp}"; "cast{bf16}"; "exchange{onto mesh 1}". A mesh dim that the mesh does not
-  // have is "#" and its number.
+  // "all_reduce{ddp,fsdp}"; "cast{bf16}"; "exchange{onto mesh 1}". A mesh dim that its mesh does
+  // not have is "#" and its number.
   std::string Label() const;
   // "all_reduce{ddp,fsdp} -> R,R,R"
   std::string ToString() const;
   friend bool operator==(const Step&, const Step&) = default;
 };
 
-// Whether the step takes the value from one mesh to another: an exchange over no mesh dims, or a
-// relabel, where every rank already has what it wants.
+// Whether the step takes the value from one mesh to another: an exchange over no mesh dims, which
+// adds contributions where it has a reduce_op, or a relabel, where every rank already has what it
+// wants.
 bool IsCrossing(const Step& step);
 
 struct PlanTotals {

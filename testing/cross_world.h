@@ -3,8 +3,9 @@
 //
 //   ForEachCrossCase({.shard = GetParam(), .num_shards = 8, .fraction = TestFraction()},
 //                    [](const Sharding& from, const Sharding& to) { ... });
-//   ForEachCrossSample({}, can_reduce, [](const Sharding& from, const Sharding& to) { ... });    //
-//   2,000 const RandomPair pair = RandomCrossCase(seed);       // pair.from, pair.to
+//   ForEachCrossSample({.cases = 2000}, can_reduce,
+//                      [](const Sharding& from, const Sharding& to) { ... });
+//   const RandomPair pair = RandomCrossCase(seed);       // pair.from, pair.to
 #ifndef MESHIFT_TESTING_CROSS_WORLD_H_
 #define MESHIFT_TESTING_CROSS_WORLD_H_
 
