@@ -13,6 +13,8 @@
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
+#include "placement/sharding.h"
+#include "planner/crossing.h"
 
 namespace meshift {
 namespace {
@@ -37,9 +39,12 @@ CoalesceTraits CoalesceTraitsOf(const Plan& plan, int64_t max_bytes) {
     // Of a tensor without elements there are no calls.
     if (IsCollective(step.op) && NumElements(step.after.shape()) > 0) {
       traits.steps.push_back(static_cast<int>(i));
-      traits.bytes = std::max({traits.bytes, step.bytes_in, step.bytes_out});
-      // In order it has several calls.
-      const bool ordered = step.reduce_order == ReduceOrder::kAscending;
+      // Who adds what crosses to another mesh gets all contributions, by one call.
+      const Sharding& before = i == 0 ? plan.from() : plan.steps()[i - 1].after;
+      const int64_t copies = IsReduction(step.op) || !step.reduce_op ? 1 : ContributionsOf(before);
+      traits.bytes = std::max({traits.bytes, step.bytes_in, SaturatingMul(copies, step.bytes_out)});
+      // In order a reduction has several calls.
+      const bool ordered = IsReduction(step.op) && step.reduce_order == ReduceOrder::kAscending;
       traits.alone |=
           step.bytes_sent > max_bytes || ordered || (IsReduction(step.op) && !may_reduce);
       fmt::format_to(text, "{}{{{}}}", Name(CallOf(step.op)), fmt::join(step.mesh_dims, ","));

@@ -27,7 +27,9 @@ struct CoalesceTraits {
   bool alone = false;
   std::string calls;       // plans that may run together have equal ones
   std::vector<int> steps;  // that are collectives
-  int64_t bytes = 0;       // the largest value before or after one of them, on the worst rank
+  // The largest value before or after one of them, on the worst rank; of an exchange that adds, all
+  // contributions to what it has after.
+  int64_t bytes = 0;
 };
 
 // `max_bytes`: what a step of the plan may send without keeping it alone.

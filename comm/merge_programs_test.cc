@@ -78,6 +78,33 @@ TEST(MergeProgramsTest, MessagesOfOnePeerAreOne) {
       ":(1)\n");
 }
 
+// Contributions that cross to another mesh come in one message per sender, and are added tensor by
+// tensor.
+TEST(MergeProgramsTest, ContributionsToSeveralTensorsCrossTogether) {
+  const auto plan = [](const char* tensor) {
+    return MakePlan(Sharding::Parse(tensor, DeviceMesh::Parse("a=2").value(), "P").value(),
+                    Sharding::Parse(tensor, DeviceMesh::Parse("b=1@2").value(), "R").value())
+        .value();
+  };
+  const Plan two = plan("f32[2]");
+  const Plan four = plan("bf16[4]");
+  for (const Plan* one : {&two, &four}) {
+    EXPECT_FALSE(CoalesceTraitsOf(*one, kNoLimit).alone);
+    EXPECT_EQ(CoalesceTraitsOf(*one, kNoLimit).calls, CoalesceTraitsOf(two, kNoLimit).calls);
+    EXPECT_EQ(CoalesceTraitsOf(*one, kNoLimit).bytes, 16);
+  }
+  EXPECT_EQ(Merged({two, four}, 2),
+            "rank 2: source f32[0], target f32[2], workspace 64\n"
+            "group 0 over 0 of mesh 2: number 0 of {0,1,2}\n"
+            "0 send_recv group 0: send [] recv [0: workspace+32 16, 1: workspace+48 16] u8\n"
+            "0 copy u8 workspace+32 (8):(1) -> workspace+0 :(1); "
+            "workspace+40 (8):(1) -> workspace+16 :(1); "
+            "workspace+48 (8):(1) -> workspace+8 :(1); "
+            "workspace+56 (8):(1) -> workspace+24 :(1)\n"
+            "0 reduce_in_order 2 blocks at workspace+0 by 8 -> target+0, 2 f32 sum\n"
+            "0 reduce_in_order 2 blocks at workspace+16 by 8 -> target 1+0, 4 bf16 sum\n");
+}
+
 TEST(MergeProgramsTest, UnlikeCallsAreABug) {
   const std::string error =
       Merged({PlanOf("a=2", "f32[4]", "P", "R"), PlanOf("a=2", "f32[4]", "S(0)", "R")}, 0);

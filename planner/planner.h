@@ -46,9 +46,9 @@ struct PlannerOptions {
   // target's is exact, else the one that sums of the source's are formed in (docs/plan_format.md).
   std::optional<DType> reduce_dtype = std::nullopt;
   RaggedSizes ragged_sizes = RaggedSizes::kCost;
-  // Whether contributions may be combined in a fixed order, by messages and local sums, where the
-  // promise needs that. Else kOrdered is refused, and kBatchInvariant where the engine's own
-  // reductions do not keep it.
+  // Whether contributions may be combined in a fixed order, by messages and local sums: where the
+  // promise needs that, and where it is cheaper on the way to another mesh. Else kOrdered is
+  // refused, and kBatchInvariant where the engine's own reductions do not keep it.
   bool ordered_reductions = true;
   // k > 0: reductions in order combine the contributions of k consecutive coordinates first, then
   // what comes of these blocks, and round once; bits are a function of k and the contributions.
