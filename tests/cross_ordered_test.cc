@@ -48,12 +48,17 @@ TEST(CrossOrderedTest, BitsAreThoseOfAPlainLoop) {
   int64_t runs = 0;
   int64_t rounding = 0;
   int64_t blocked = 0;
+  int64_t on_the_way = 0;  // reductions
+  int64_t before = 0;
   for (uint64_t seed = 0; seed < kCases; seed += testkit::TestFraction()) {
     const OrderedCase c(seed, {.max_ranks = 16, .blocks = seed % 3 == 2, .shuffle = true});
     testkit::Random random(seed);
     for (const OrderedProblem& problem : c.Problems()) {
       const Sharding to = SomeTarget(problem.from.tensor(), random);
-      const Topology topology = *Topology::Parse(seed % 2 == 0 ? "flat" : "nvlink=3");
+      // Where few bytes go from the source's ranks to others, contributions are added before.
+      const Topology topology = seed % 4 == 0   ? Topology::Flat()
+                                : seed % 4 == 1 ? *Topology::Parse("nvlink=3")
+                                                : DearCrossings(16);
       const absl::StatusOr<Plan> plan = MakePlan(problem.from, to,
                                                  {.reproducibility = Reproducibility::kOrdered,
                                                   .topology = topology,
@@ -64,6 +69,9 @@ TEST(CrossOrderedTest, BitsAreThoseOfAPlainLoop) {
       ASSERT_TRUE(verdict.ok()) << c.ToString() << ": " << problem.from.ToString() << " -> "
                                 << to.ToString() << ": " << verdict.fault->rule << ": "
                                 << verdict.fault->message;
+      for (const Step& step : plan->steps()) {
+        if (step.reduce_op) ++(IsCrossing(step) ? on_the_way : before);
+      }
       for (const ReductionOrder order : {ReductionOrder::kTopology, ReductionOrder::kAdversarial}) {
         ASSERT_EQ(FindOtherBits(c, *plan, order), "")
             << c.ToString() << ": " << problem.from.ToString() << " -> " << to.ToString();
@@ -73,8 +81,12 @@ TEST(CrossOrderedTest, BitsAreThoseOfAPlainLoop) {
       blocked += c.reduce_block() > 0 && !IsExact(c.op(), c.dtype()) ? 1 : 0;
     }
   }
-  fmt::print("ordered, two meshes: {} runs, 0 wrong; {} plans depend on the order, {} in blocks\n",
-             runs, rounding, blocked);
+  fmt::print(
+      "ordered, two meshes: {} runs, 0 wrong; {} plans depend on the order, {} in blocks; {} "
+      "reductions on the way, {} before\n",
+      runs, rounding, blocked, on_the_way, before);
+  EXPECT_GT(on_the_way, 0);
+  EXPECT_GT(before, 0);
   EXPECT_GT(rounding, blocked);
   EXPECT_TRUE(testkit::TestFraction() > 1 || blocked > 20) << blocked;
 }
