@@ -78,6 +78,24 @@ TEST(Messages, PartialDimsStayAndNameTheContribution) {
             "1->0 [0:1] dp=1\n");
 }
 
+// Onto another mesh each taker gets all contributions, of its part.
+TEST(Messages, CrossingsNameTheContribution) {
+  const Sharding from = Sharding::Parse("f32[4] on a=2,b=2 as P,P").value();
+  const Sharding to = Sharding::Parse("f32[4] on c=2@0,5 as S(0)").value();
+  const Step step{.op = StepOp::kExchange,
+                  .mesh = 1,
+                  .reduce_op = ReduceOp::kSum,
+                  .reduce_order = ReduceOrder::kAscending,
+                  .after = to};
+  EXPECT_EQ(Lines(Plan::Seal({.meshes = {from.mesh(), to.mesh()},
+                              .to_mesh = 1,
+                              .from = from,
+                              .to = to,
+                              .steps = {step}})),
+            "1->0 [0:2] a=0,b=1\n2->0 [0:2] a=1,b=0\n3->0 [0:2] a=1,b=1\n"
+            "0->5 [2:4] a=0,b=0\n1->5 [2:4] a=0,b=1\n2->5 [2:4] a=1,b=0\n3->5 [2:4] a=1,b=1\n");
+}
+
 TEST(Messages, LocalStepsAndReductionsHaveNone) {
   EXPECT_EQ(Lines(OneStep(StepOp::kSlice, "a=2", "f32[4]", "R", "S(0)", {0})), "");
   EXPECT_EQ(Lines(OneStep(StepOp::kAllReduce, "a=2", "f32[4]", "P", "R", {0})), "");
