@@ -65,6 +65,18 @@ TEST(CrossCost, PackedWhereMessagesAreNoRuns) {
   EXPECT_EQ(traffic.est_ns, 1000 + 2 * 10 + 2 * 100 + 128 + (20 + 64));
 }
 
+TEST(CrossCost, ContributionsLieSideBySideAndAreReadOnceMore) {
+  // Each of two ranks takes 20 bytes of three contributions: 60, which 64 hold.
+  const Traffic traffic =
+      Measure(Parse("f32[10]", "a=3", "P"), Parse("f32[10]", "b=2@3-4", "S(0)"), Links());
+  EXPECT_EQ(traffic.bytes_sent, 40);
+  EXPECT_EQ(traffic.bytes_received, 60);
+  EXPECT_EQ(traffic.messages, 3);
+  EXPECT_EQ(traffic.receive_pack_bytes, 64);
+  // Start, hops, three messages, 60 bytes of which the taker 4 gets all from the other domain.
+  EXPECT_EQ(traffic.est_ns, 1000 + 2 * 10 + 50 + 3 * 100 + 600 + (20 + 30));
+}
+
 TEST(CrossCost, ARelabelIsACopy) {
   const Traffic traffic =
       Measure(Parse("f32[400]", "a=4", "S(0)"), Parse("f32[400]", "b=2,c=2", "S(0),S(0)"), Links());
@@ -78,13 +90,16 @@ TEST(CrossCost, BoundsAreBelowAndSumsAreRight) {
                                            "a=2,b=4@8-15"};
   const std::vector<std::string> placements = {"R,R",       "S(0),R",          "R,S(1)",
                                                "S(0),S(0)", "S(1)[1],S(1)[0]", "S(1),S(0)"};
+  // Contributions too may go to all who take their sum.
+  std::vector<std::string> sources = placements;
+  sources.insert(sources.end(), {"P,R", "S(1),P", "P,P"});
   const std::vector<Topology> topologies = {Topology::Flat(), Links(),
                                             Topology::Parse("nvlink=2,rail=4").value()};
   int64_t tight = 0;
   int64_t count = 0;
   for (const std::string& from_mesh : meshes) {
     for (const std::string& to_mesh : meshes) {
-      for (const std::string& from : placements) {
+      for (const std::string& from : sources) {
         for (const std::string& to : placements) {
           for (const Topology& topology : topologies) {
             const Sharding before = Parse("f32[5,6]", from_mesh, from);
@@ -105,7 +120,7 @@ TEST(CrossCost, BoundsAreBelowAndSumsAreRight) {
             ASSERT_EQ(pair.union_size(), static_cast<int64_t>(crossing.ranks().size()));
             for (const int64_t rank : after.mesh().Ranks()) {
               const int64_t own = crossing.KeptBy(rank) ? 1 : 0;
-              ASSERT_EQ(Pieces(before).CountIn(after.LocalBox(rank)),
+              ASSERT_EQ(ContributionsOf(before) * Pieces(before).CountIn(after.LocalBox(rank)),
                         static_cast<int64_t>(crossing.MessagesTo(rank).size()) + own)
                   << what;
             }
@@ -114,7 +129,7 @@ TEST(CrossCost, BoundsAreBelowAndSumsAreRight) {
       }
     }
   }
-  EXPECT_EQ(count, 5 * 5 * 6 * 6 * 3);
+  EXPECT_EQ(count, 5 * 5 * 9 * 6 * 3);
   EXPECT_GT(tight, count / 2);
 }
 
