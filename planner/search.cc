@@ -330,18 +330,20 @@ void Search::Move(int from, const View& view) {
   const int64_t start = space_.least_collective_ns();
   if (SaturatingAdd(cost.ns, 2 * start) > bound_ns_) return;
   SearchSpace::Limits limits;
-  const auto set_limits = [&] {
-    if (!bounded) return;
+  const int64_t least_rest = contributions > 1 ? space_.LeastReductionNs(contributions) : start;
+  limits.moved = model_.MaxTransferBytes(Left(cost) - start - least_rest) /
+                 problem_.item_bytes(view.state.stage());
+  if (bounded) {
     limits.missing = MissingLimit(cost, start);
     limits.together = limits.missing;
-  };
-  set_limits();
+  }
   // Whether all that an all_to_all leads to may be before a step to the target.
   const bool meets_target = MeetsTarget(view) && view.cut == space_.target().cut;
   const auto offer = [&](StepOp op, const Lists& lists, const StepBounds::Product& product) {
     if ((product.from | product.to) == 0) return;
     const int64_t missing = bounds.MissingOfTarget(product);
-    if (bounded && SaturatingAdd(missing, bounds.Moved(product)) > limits.together) return;
+    const int64_t moved = bounds.Moved(product);
+    if (moved > limits.moved || SaturatingAdd(missing, moved) > limits.together) return;
     const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
     const int64_t rest = space_.LeastRestNs(next, missing, contributions);
     const int64_t least = bounds.LeastMoveNs(op, view.state.stage(), product);
@@ -362,8 +364,6 @@ void Search::Move(int from, const View& view) {
                             offer(StepOp::kAllToAll, lists, product);
                           });
   // Permutations: as many cuts of the same sizes, by these dims or replicated ones.
-  limits.places_all = false;
-  limits.alike = &view.lists;
   space_.ForEachExtension({}, view.cut | view.replicated,
                           {.missing = limits.missing, .alike = &view.lists},
                           [&](const Lists& lists, DimMask, const StepBounds::Product& product) {

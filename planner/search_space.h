@@ -88,6 +88,8 @@ class SearchSpace {
   // --- Least times ---
   int64_t least_collective_ns() const { return least_collective_ns_; }
   int64_t least_finish_ns() const { return least_finish_ns_; }  // local steps that make the target
+  // Of every path from a state that has `contributions` to add yet.
+  int64_t LeastReductionNs(int64_t contributions) const;
   // Of every path to the target from a state with these lists.
   int64_t LeastRestNs(const State& state, const Lists& lists, int64_t contributions);
   // Likewise; `missing`: MissingOfTarget.
@@ -97,11 +99,13 @@ class SearchSpace {
 
   // --- States near others. None is a function of anything but the problem, nor is their order ---
   struct Limits {
-    // Items of the target that a rank may lack behind the step; and those with the ones that a rank
-    // gets by the step, of extensions by all of the pool.
+    // Items of the target that a rank may lack behind the step.
     int64_t missing = INT64_MAX;
+    // Only extensions by all of the pool. Of these, items that a rank may get by the step; and both
+    // together.
+    bool places_all = false;
+    int64_t moved = INT64_MAX;
     int64_t together = INT64_MAX;
-    bool places_all = false;       // only extensions by all of the pool
     const Lists* alike = nullptr;  // only lists whose cuts make the same pieces as these
   };
   // Calls leaf(lists, left, product) with all lists within the limits that extend `base` by mesh
@@ -122,8 +126,6 @@ class SearchSpace {
     return SaturatingAdd(least_collective_ns_,
                          model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes())));
   }
-  // Of every path from a state that has `contributions` to add yet.
-  int64_t LeastReductionNs(int64_t contributions) const;
   // No sample has fewer items along the tensor dims from list i on, if the mesh dims `pool` cut
   // nothing but them.
   int64_t LeastItems(int i, DimMask pool);
@@ -200,6 +202,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
         const StepBounds::Product& product = products[i + 1];
         const int64_t missing = target[s] - product.wanted[s] * wanted[s];
         const int64_t moved = product.after[s] * least - product.kept[s] * before[s];
+        if (moved > limits.moved) return false;
         if (missing + std::max<int64_t>(moved, 0) > limits.together) return false;
       }
       return true;
@@ -207,7 +210,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
     void Next(int i, DimMask pool) {
       if (i + 1 == space.num_lists_) {
         leaf(lists, pool, products[i + 1]);
-      } else if (limits.together == INT64_MAX || MayPay(i, pool)) {
+      } else if (!limits.places_all || limits.moved == INT64_MAX || MayPay(i, pool)) {
         Go(i + 1, base[i + 1], pool);
       }
     }
