@@ -81,17 +81,18 @@ class MoveBound {
     return model_.TransferNs(SaturatingMul(items, item_bytes_));
   }
 
-  // Messages from any replicas, what stays copied.
+  // Messages from any replicas, copies of what stays and of messages that are no runs.
   int64_t ExchangeNs(int64_t start) const {
-    const Traffic traffic = model_.Measure(StepOp::kExchange, problem_.source(), problem_.target());
     int64_t ns = SaturatingAdd(start, TransferNs(lacking_));
     ns = SaturatingAdd(ns, SaturatingMul(model_.MessageNs(), task_.messages()));
-    const int64_t kept = task_.kept();
-    if (traffic.send_packs || kept > 0) {
-      const int64_t copied = SaturatingAdd(kept, traffic.send_packs ? average_ : 0);
+    const bool packs = copies_.torn_rows > 1;
+    if (packs || task_.kept() > 0) {
+      const int64_t copied = SaturatingAdd(task_.kept(), packs ? average_ : 0);
       ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(copied, item_bytes_)));
     }
-    if (traffic.receive_packs) ns = SaturatingAdd(ns, model_.CopyNs(traffic.bytes_received));
+    if (copies_.joined_rows > 1) {
+      ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(task_.lacking(), item_bytes_)));
+    }
     return ns;
   }
 
@@ -104,8 +105,9 @@ class MoveBound {
     const __int128 free = copies_.row * collectives * ranks_ * ranks_;
     const __int128 once = std::max<__int128>(copies_.once - free, 0);
     const __int128 apiece = std::max<__int128>(copies_.apiece - free, 0);
-    const __int128 twice = copies_.twice / copies_.message_rows *
-                           std::max<int64_t>(copies_.message_rows - collectives, 0);
+    const int64_t message_rows = std::min(copies_.torn_rows, copies_.joined_rows);
+    const __int128 twice =
+        copies_.twice / message_rows * std::max<int64_t>(message_rows - collectives, 0);
     // Where to move a byte costs no more than to copy it, moves may save copies in other ways.
     if (once == 0 || PerRankCopyNs(copies_.once) > TransferNs(Clamp(copies_.once / ranks_))) {
       return plain;

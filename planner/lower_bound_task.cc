@@ -120,9 +120,7 @@ __int128 Task::Held() const {
 // Over the coordinates of the mesh dims that cut these tensor dims; or no less.
 __int128 Task::HeldAlong(DimMask tensor_dims) const {
   DimMask dims = 0;
-  bool meets = false;  // some mesh dim cuts before and after, but for cuts that stay
   __int128 whole = 1;
-  __int128 shorter = 1;
   DimMask moving_before = 0;
   DimMask moving_after = 0;
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
@@ -133,17 +131,23 @@ __int128 Task::HeldAlong(DimMask tensor_dims) const {
     whole *= problem_.extent(k);
     for (int i = CommonLength(a, b); i < a.size; ++i) moving_before |= DimMask{1} << a[i];
     for (int i = CommonLength(a, b); i < b.size; ++i) moving_after |= DimMask{1} << b[i];
-    shorter *= std::min(ExtentsAfter(problem_, k, before_).front(),
-                        ExtentsAfter(problem_, k, after_).front());
   }
-  meets = (moving_before & moving_after) != 0;
-  // Every piece before meets every piece after, within those that both have.
-  if (!meets) return whole;
+  // Where no mesh dim cuts anew before and after, every piece before meets every piece after,
+  // within those that both have.
+  if ((moving_before & moving_after) == 0) return whole;
   int64_t ranks = 1;
   for (int d = 0; d < problem_.num_dims(); ++d) {
     if (Has(dims, d)) ranks = SaturatingMul(ranks, problem_.size(d));
   }
-  if (ranks > kMaxRanks) return std::min<__int128>(ranks * shorter, whole * ranks);
+  if (ranks > kMaxRanks) {
+    __int128 shorter = ranks;
+    for (int k = 0; k < problem_.tensor_rank(); ++k) {
+      if (!Has(tensor_dims, k)) continue;
+      shorter *= std::min(ExtentsAfter(problem_, k, before_).front(),
+                          ExtentsAfter(problem_, k, after_).front());
+    }
+    return shorter;
+  }
   __int128 held = 0;
   ForEachAt(problem_, dims, [&](const Coordinates& at) {
     __int128 items = 1;
@@ -255,9 +259,9 @@ Task::Copies Task::CopiesNeeded() const {
   copies.once = copies.row * (rows - 1) * distinct;
   copies.apiece = old_pieces % new_pieces == 0 ? held_ * (old_pieces / new_pieces) : held_;
   if (rows == 1) copies.apiece = 0;
-  copies.message_rows = std::min(torn, joined);
+  copies.torn_rows = torn;
   copies.joined_rows = joined;
-  if (copies.message_rows > 1) copies.twice = elements_ - overlap_;
+  if (torn > 1 && joined > 1) copies.twice = elements_ - overlap_;
   return copies;
 }
 

@@ -45,11 +45,11 @@ class Task {
     __int128 once = 0;    // every distinct row of the target, but one of each box
     __int128 apiece = 0;  // the rows that a rank has a part of, at each rank
     __int128 row = 0;     // items of a row
-    // Of items that no rank has that wants them: those that are no runs of a rank's that has them
-    // either, `message_rows` or more of them on their way from one rank to another.
+    // Rows, at least, of a message that are not next to each other where it leaves, where it comes
+    // to; and the items that no rank has that wants them, if messages are neither.
+    int64_t torn_rows = 1;
+    int64_t joined_rows = 1;
     __int128 twice = 0;
-    int64_t message_rows = 1;
-    int64_t joined_rows = 1;  // rows of a message that are not next to each other where it goes
   };
   Copies CopiesNeeded() const;
 
