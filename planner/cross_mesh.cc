@@ -332,9 +332,9 @@ Plan CrossPlanner::Assemble(const Pair& pair, const Crossing& crossing,
   return std::move(plan).Seal(Bound(), why);
 }
 
-// As on one mesh (assemble.cc): with m contributions to an element and r ranks that want it,
-// r + m - 2 messages carry it, and one more where no rank that wants it can have a contribution;
-// with one contribution, every rank that wants it and has it not gets one.
+// As on one mesh (lower_bound_task.cc): with m contributions to an element and r ranks that want
+// it, r + m - 2 messages carry it, and one more where no rank that wants it can have a
+// contribution; with one contribution, every rank that wants it and has it not gets one.
 LowerBound CrossPlanner::Bound() const {
   if (Product(to_, Placement::Kind::kPartial) > 1) return {};
   const int64_t contributions = ContributionsOf(from_);

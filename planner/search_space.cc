@@ -130,7 +130,7 @@ int64_t SearchSpace::Contributions(DimMask partial) const {
 }
 
 int64_t SearchSpace::LeastReductionNs(int64_t contributions) const {
-  // As in the lower bound of a plan (assemble.cc): messages per element, over all ranks.
+  // As in the lower bound of a plan (lower_bound_task.cc): messages per element, over all ranks.
   if (masks_target_) return least_collective_ns_;
   const __int128 messages =
       static_cast<__int128>(total_elements_) * (wanting_ + contributions - 2) * classes_;
