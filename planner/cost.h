@@ -16,6 +16,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/checked_math.h"
 #include "mesh/topology.h"
 #include "planner/plan.h"
@@ -81,11 +82,12 @@ class CostModel {
            WorkspaceBytes(before, after, traffic) <= *options_.max_workspace;
   }
   std::optional<int64_t> max_workspace() const { return options_.max_workspace; }
-  // Whether the limit has room for both values, for any other beside one: what Fits() asks at
-  // least.
-  bool HasRoom(const State& before, const State& after) const {
+  // No less than this, in a fraction of the time that it takes to measure the step.
+  int64_t LeastWorkspaceBytes(StepOp op, const State& before, const State& after) const;
+  // Whether the limit has room for that, and for any other value beside one.
+  bool HasRoom(StepOp op, const State& before, const State& after) const {
     return !options_.max_workspace ||
-           SaturatingAdd(HeldBytes(before), HeldBytes(after)) <= *options_.max_workspace;
+           LeastWorkspaceBytes(op, before, after) <= *options_.max_workspace;
   }
   bool HasRoomBeside(const State& state) const {
     return !options_.max_workspace ||
@@ -183,6 +185,16 @@ class CostModel {
   // where they are not.
   bool MeasureEvenMessages(StepOp op, const CutLists& before, const CutLists& after,
                            int64_t item_bytes, Traffic* traffic) const;
+  // Along a tensor dim, between two lists of cuts: how long a message can be, and whether some
+  // message is shorter than what it is part of, before or after.
+  struct MovedLengths {
+    int64_t longest = 0;
+    bool splits_before = false;
+    bool splits_after = false;
+  };
+  const MovedLengths& LengthsOf(int k, const CutLists::List& before,
+                                const CutLists::List& after) const;
+  MovedLengths MakeLengths(int k, const CutLists::List& before, const CutLists::List& after) const;
   // Which of two ways to do a step, `plain` where they cost the same.
   const Traffic& Choose(const State& before, const State& after, const Traffic& plain,
                         const Traffic& other) const;
@@ -192,6 +204,7 @@ class CostModel {
   const CostOptions options_;
   mutable std::vector<std::optional<GroupShape>> shapes_;  // by mask
   mutable std::vector<std::optional<std::optional<Stages>>> stages_;
+  mutable absl::flat_hash_map<uint64_t, MovedLengths> lengths_;  // by tensor dim and lists
 };
 
 }  // namespace meshift

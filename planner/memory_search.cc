@@ -14,8 +14,8 @@
 namespace meshift {
 namespace {
 
-// Edges that are measured, at most: seconds of work.
-constexpr int64_t kMaxMeasured = 400'000;
+// Edges that are looked at, at most: a second's work.
+constexpr int64_t kMaxEdges = 1'000'000;
 
 int64_t NsOf(const Problem& problem, const CostModel& model, const Path& path) {
   int64_t ns = 0;
@@ -27,8 +27,8 @@ int64_t NsOf(const Problem& problem, const CostModel& model, const Path& path) {
   return ns;
 }
 
-// Of a path to a state. Where two need the same workspace, the cheaper one; which does not always
-// lead to the cheapest of paths that need the least, since a later step may need more than either.
+// Of a path to a state. Of paths that need the same the first one counts; the time says which state
+// is gone on from first, so that it is as a rule no bad one.
 struct Label {
   int64_t workspace = INT64_MAX;
   int64_t ns = INT64_MAX;
@@ -67,7 +67,6 @@ class WidestPath {
   absl::flat_hash_map<State, int> numbers_;
   using Entry = std::tuple<Label, State, int>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open_;
-  int64_t measured_ = 0;
   int64_t limit_ = 0;  // that labels are below
 };
 
@@ -86,16 +85,15 @@ void WidestPath::Relax(int from, StepOp op, int to) {
   const Node& before = nodes_[from];
   Node& after = nodes_[to];
   if (after.done || !after.may_hold) return;
-  // What the values need leaves most edges unmeasured.
-  const Label least{std::max(before.label.workspace, SaturatingAdd(before.bytes, after.bytes)),
-                    before.label.ns};
-  if (least.workspace >= limit_ || least >= after.label) return;
-  ++measured_;
+  // Less than this leads nowhere new; what a step needs at least leaves most of them unmeasured.
+  const int64_t most = std::min(limit_, after.label.workspace);
+  if (std::max(before.label.workspace, SaturatingAdd(before.bytes, after.bytes)) >= most) return;
+  if (model_.LeastWorkspaceBytes(op, before.state, after.state) >= most) return;
   const Traffic traffic = model_.Measure(op, before.state, after.state);
   const Label label{
       std::max(before.label.workspace, model_.WorkspaceBytes(before.state, after.state, traffic)),
       SaturatingAdd(before.label.ns, traffic.est_ns)};
-  if (label.workspace >= limit_ || label >= after.label) return;
+  if (label.workspace >= most) return;
   after.label = label;
   after.before = from;
   after.op = op;
@@ -108,7 +106,8 @@ std::optional<LeastPath> WidestPath::Below(int64_t known) {
   const int target = NodeOf(problem_.target());
   nodes_[source].label = {0, 0};
   open_.push({nodes_[source].label, problem_.source(), source});
-  while (!open_.empty() && measured_ < kMaxMeasured) {
+  int64_t seen = 0;
+  while (!open_.empty() && seen < kMaxEdges) {
     const auto [label, state, from] = open_.top();
     open_.pop();
     if (label.workspace >= limit_) break;  // as the target's is
@@ -121,6 +120,7 @@ std::optional<LeastPath> WidestPath::Below(int64_t known) {
       continue;
     }
     edges_.ForEach(state, [&, from = from](StepOp op, DimMask, const State& next) {
+      ++seen;
       const int to = NodeOf(next);
       Relax(from, op, to);
       if (to == target) limit_ = std::min(limit_, nodes_[to].label.workspace);

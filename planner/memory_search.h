@@ -33,8 +33,8 @@ struct LeastPath {
 };
 
 // A path that needs the least workspace; of such ones not always the cheapest. `model` may have any
-// limit. Of problems with more than some thousand states what is found by then counts: the same
-// each time, though less might do. nullopt: no path keeps the rules.
+// limit. It ends after a million edges, which meshes of up to four dims hardly have: what it has
+// found by then counts, the same each time, though less might do. nullopt: no path keeps the rules.
 std::optional<LeastPath> FindLeastWorkspace(const Problem& problem, const CostModel& model,
                                             const TransitionRules& rules);
 

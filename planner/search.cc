@@ -121,7 +121,7 @@ bool Search::MayPay(int from, StepOp op, const State& to, const Lists& lists, in
   if (op == StepOp::kExchange && model_.IsChosenGather(nodes_[from].state, to)) return false;
   const int known = nodes_.Find(to);
   if (known >= 0 && nodes_[known].cost.ns < reached) return false;
-  return model_.HasRoom(nodes_[from].state, to);
+  return model_.HasRoom(op, nodes_[from].state, to);
 }
 
 void Search::Offer(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,

@@ -38,7 +38,7 @@ PlanCost CostOf(const Plan& plan) {
 }
 
 // The states of a problem and the steps between them, and the ways to do a step: where it may be
-// padded or exact by choice, both, whatever costs less; where it is in stages, also without.
+// padded or exact by choice, both, whatever costs less; where it may be in stages, both.
 struct BruteForce::Graph {
   static absl::StatusOr<std::unique_ptr<Graph>> Create(const Sharding& from, const Sharding& to,
                                                        const PlannerOptions& options) {
@@ -62,6 +62,8 @@ struct BruteForce::Graph {
       PlannerOptions other = options;
       other.reduce_block = 0;
       ways.push_back(ModelOf(choice, other));
+      // With stages where they cost more, but need less.
+      ways.push_back(model.WithMaxWorkspace(0));
     }
   }
   CostModel ModelOf(const ReductionChoice& choice, const PlannerOptions& options) const {

@@ -7,10 +7,12 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "mesh/topology.h"
 #include "planner/planner.h"
+#include "testing/conformance_cases.h"
 #include "testing/ragged_cases.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
@@ -93,7 +95,7 @@ const Topology& SlowLinks() {
 TEST_P(MemoryOptimalTest, NoSequenceIsCheaperOrNeedsLess) {
   int64_t number = 0;
   testkit::ForEachSmallWorldCase(
-      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 16 * testkit::TestFraction()},
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 32 * testkit::TestFraction()},
       [&](const Sharding& from, const Sharding& to) {
         Judge(from, to,
               ++number % 2 == 0 ? PlannerOptions{.topology = SlowLinks()} : PlannerOptions{});
@@ -108,6 +110,40 @@ TEST_P(MemoryOptimalTest, NoSequenceIsCheaperOrNeedsLessOnLargerMeshes) {
     Judge(pair.from, pair.to, {});
   }
   Report("random");
+}
+
+// Where a step can be done in several ways: blocks of ragged cuts padded or exact, whatever dtypes
+// the value has on the way.
+TEST_P(MemoryOptimalTest, NoSequenceOfRaggedShardsIsCheaperOrNeedsLess) {
+  const std::vector<testkit::ConformanceCase> cases = testkit::RaggedCases(8, 400);
+  for (size_t i = GetParam(); i < cases.size(); i += kNumShards * testkit::TestFraction()) {
+    PlannerOptions options{.reduce_dtype = cases[i].reduce_dtype};
+    if (i % 3 == 0) options.topology = SlowLinks();
+    Judge(cases[i].from, cases[i].to, options);
+  }
+  Report("ragged");
+}
+
+TEST_P(MemoryOptimalTest, NoSequenceWithCastsIsCheaperOrNeedsLess) {
+  testkit::ForEachCastCase(
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 64 * testkit::TestFraction()},
+      [&](const Sharding& from, const Sharding& to, std::optional<DType> reduce_dtype) {
+        Judge(from, to, {.reduce_dtype = reduce_dtype});
+      });
+  Report("casts");
+}
+
+// Reductions in order, in blocks of two: in stages or not.
+TEST_P(MemoryOptimalTest, NoSequenceInOrderIsCheaperOrNeedsLess) {
+  testkit::ForEachSmallWorldCase(
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 128 * testkit::TestFraction()},
+      [&](const Sharding& from, const Sharding& to) {
+        Judge(from, to,
+              {.reproducibility = Reproducibility::kOrdered,
+               .topology = SlowLinks(),
+               .reduce_block = 2});
+      });
+  Report("ordered");
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, MemoryOptimalTest, testing::Range(0, kNumShards));
