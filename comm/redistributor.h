@@ -28,9 +28,9 @@
 // Agreement: ranks tell each other which plan each runs in which call, where the engine has a
 // control channel. Calls are numbered, from 0, in the order that they are made: each call that
 // runs, each Prepare of two shardings or of a list, each plan of a Prepare of plans. What is
-// refused (INVALID_ARGUMENT, UNIMPLEMENTED) has no number. Ranks that disagree get
-// FAILED_PRECONDITION, which names the plans: in the calls that wait for their peers' word at once,
-// in others when the engine finds its own error, or times out.
+// refused (INVALID_ARGUMENT, UNIMPLEMENTED, a limit on memory) has no number. Ranks that disagree
+// get FAILED_PRECONDITION, which names the plans: in the calls that wait for their peers' word at
+// once, in others when the engine finds its own error, or times out.
 //
 // Tensors may have any strides, a source also zero ones; elements of a target must not overlap each
 // other. Copies read and write them where they are; what needs contiguous memory goes through the
@@ -137,9 +137,9 @@ class Redistributor {
 
   // Puts the redistribution on streams. `source` is only read, unless it is consumed or one buffer
   // with `target`; neither overlaps the workspace; all stay untouched until the work is done.
-  // INVALID_ARGUMENT, UNIMPLEMENTED: as MakePlan; a rank of `from` or `to` that is not in mesh();
-  // or a view that is not what the sharding says.
-  // DEADLINE_EXCEEDED: a ticket or a peer is missing.
+  // INVALID_ARGUMENT, UNIMPLEMENTED, RESOURCE_EXHAUSTED: as MakePlan; a rank of `from` or `to` that
+  // is not in mesh(); or a view that is not what the sharding says. DEADLINE_EXCEEDED: a ticket or
+  // a peer is missing.
   absl::StatusOr<RunHandle> operator()(const Redistribution& what);
   // Several tensors at once, coalesced into few collectives where the promise and their sizes allow
   // it: one handle, one ticket, one workspace (WorkspaceBytes), none of their own. Comes after all

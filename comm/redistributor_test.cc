@@ -103,6 +103,17 @@ TEST_F(RedistributorTest, CacheIsBounded) {
             "INVALID_ARGUMENT: max_cached_plans 0 is not positive");
 }
 
+TEST_F(RedistributorTest, PlansKeepToTheLimitOnMemory) {
+  const int64_t least = LeastMemory(from_, to_).value();
+  Redistributor tight = Make({.max_memory = least - 1});
+  EXPECT_TRUE(absl::IsResourceExhausted(tight(Args()).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(tight.Prepare(from_, to_).status()));
+  EXPECT_EQ(engine_.log(), Lines{});  // nothing was done, and no group made
+  Redistributor enough = Make({.max_memory = least});
+  EXPECT_EQ(enough.Prepare(from_, to_)->total().peak_bytes, least);
+  EXPECT_TRUE(enough(Args()).ok());
+}
+
 TEST_F(RedistributorTest, PrepareLeavesNothingForTheFirstCall) {
   Redistributor redistribute = Make();
   const Plan plan = redistribute.Prepare(from_, to_).value();
