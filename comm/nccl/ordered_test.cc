@@ -14,7 +14,7 @@
 namespace meshift {
 namespace {
 
-class NcclOrderedTest : public ::testing::TestWithParam<int> {};
+class NcclOrderedTest : public ::testing::TestWithParam<int64_t> {};
 
 TEST_P(NcclOrderedTest, BitsAreThoseOfAPlainLoop) {
   const int64_t size = GetParam();
