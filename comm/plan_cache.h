@@ -32,6 +32,7 @@
 #include "placement/dtype.h"
 #include "placement/sharding.h"
 #include "planner/plan.h"
+#include "planner/plan_key.h"
 #include "planner/planner.h"
 
 namespace meshift::run_internal {
@@ -85,20 +86,6 @@ struct MergedCall {
   int64_t workspace_bytes = 0;
   Fingerprint fingerprint;
   std::shared_ptr<const std::string> text;  // for people
-};
-
-// Looks up what to plan without copying shardings. An entry's key points into its plan.
-struct PlanKey {
-  const Sharding* from;
-  const Sharding* to;
-  std::optional<DType> reduce_dtype;
-  friend bool operator==(const PlanKey& a, const PlanKey& b) {
-    return *a.from == *b.from && *a.to == *b.to && a.reduce_dtype == b.reduce_dtype;
-  }
-  template <typename H>
-  friend H AbslHashValue(H h, const PlanKey& k) {
-    return H::combine(std::move(h), *k.from, *k.to, k.reduce_dtype);
-  }
 };
 
 struct FingerprintKey {

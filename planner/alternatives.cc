@@ -13,11 +13,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "base/checked_math.h"
 #include "base/status_macros.h"
 #include "planner/assemble.h"
 #include "planner/cost.h"
 #include "planner/edges.h"
+#include "planner/path_cost.h"
 #include "planner/plan_text.h"
 #include "planner/reduction_choice.h"
 #include "planner/search.h"
@@ -30,20 +30,6 @@ using Verdict = Alternative::Verdict;
 
 // States that are gone on from, at most.
 constexpr int kMaxExpanded = 3000;
-
-struct Cost {
-  int64_t ns = 0;
-  int64_t bytes = 0;
-  int64_t steps = 0;
-  friend bool operator<(const Cost& a, const Cost& b) {
-    return std::tie(a.ns, a.bytes, a.steps) < std::tie(b.ns, b.bytes, b.steps);
-  }
-  Cost operator+(const Cost& other) const {
-    return {SaturatingAdd(ns, other.ns), SaturatingAdd(bytes, other.bytes), steps + other.steps};
-  }
-};
-
-Cost CostOf(const Traffic& traffic) { return {traffic.est_ns, traffic.bytes_sent, 1}; }
 
 // Moves of cuts differ in price and in calls, not in what they mean.
 std::string_view KindOf(StepOp op) {
@@ -93,7 +79,7 @@ class PathLister {
  private:
   struct Node {
     State state;
-    Cost cost;
+    PathCost cost;
     int before = -1;
     StepOp op = StepOp::kSlice;
     std::string label;  // of the steps up to here
@@ -111,7 +97,7 @@ class PathLister {
     });
   }
   void Push(int at) {
-    const std::optional<Cost>& rest = Rest(nodes_[at].state);
+    const std::optional<PathCost>& rest = Rest(nodes_[at].state);
     if (rest) open_.push({nodes_[at].cost + *rest, at});
   }
   bool WasAt(int at, const State& state) const {
@@ -129,13 +115,13 @@ class PathLister {
     return path;
   }
   // Of the cheapest way from `state` to the target; nullopt where there is none.
-  const std::optional<Cost>& Rest(const State& state) {
+  const std::optional<PathCost>& Rest(const State& state) {
     const auto [at, is_new] = rest_.try_emplace(state);
     if (is_new) at->second = FindRest(state);
     return at->second;
   }
-  std::optional<Cost> FindRest(const State& state) const {
-    if (state == problem_.target()) return Cost{};
+  std::optional<PathCost> FindRest(const State& state) const {
+    if (state == problem_.target()) return PathCost{};
     const absl::StatusOr<Problem> problem =
         Problem::Create(problem_.ToSharding(state), problem_.to(), options_.reduce_dtype);
     if (!problem.ok()) return std::nullopt;
@@ -144,7 +130,7 @@ class PathLister {
     const CostModel model(*problem, options_.topology, CostOptionsOf(options_, *choice));
     const std::optional<Path> path = FindCheapest(*problem, model, choice->rules);
     if (!path) return std::nullopt;
-    Cost cost;
+    PathCost cost;
     State before = problem->source();
     for (const Move& move : path->moves) {
       cost = cost + CostOf(model.Measure(move.op, before, move.after));
@@ -160,9 +146,9 @@ class PathLister {
   const bool flattens_;
   std::vector<Node> nodes_;
   // By estimate of the whole path, then age.
-  using Entry = std::tuple<Cost, int>;
+  using Entry = std::tuple<PathCost, int>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open_;
-  absl::flat_hash_map<State, std::optional<Cost>> rest_;
+  absl::flat_hash_map<State, std::optional<PathCost>> rest_;
   absl::flat_hash_set<std::pair<std::string, State>> seen_;
 };
 

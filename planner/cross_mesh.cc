@@ -20,6 +20,7 @@
 #include "planner/crossing.h"
 #include "planner/memory_limit.h"
 #include "planner/memory_search.h"
+#include "planner/path_cost.h"
 #include "planner/reduction_choice.h"
 #include "planner/search.h"
 #include "planner/state.h"
@@ -31,19 +32,6 @@ namespace {
 // come by what they cost at least. Pairs of meshes of some hundred ranks stay far below.
 constexpr int64_t kMaxWork = int64_t{1} << 18;
 
-// What plans are compared by; ties go to who was found first.
-struct Cost {
-  int64_t ns = 0;
-  int64_t bytes = 0;
-  int64_t steps = 0;
-  friend bool operator<(const Cost& a, const Cost& b) {
-    return std::tie(a.ns, a.bytes, a.steps) < std::tie(b.ns, b.bytes, b.steps);
-  }
-  Cost operator+(const Cost& other) const {
-    return {SaturatingAdd(ns, other.ns), SaturatingAdd(bytes, other.bytes), steps + other.steps};
-  }
-};
-
 // The steps on one mesh. Stays where it is: the model knows the problem.
 struct Half {
   Half(Problem p, const PlannerOptions& options, const CostOptions& cost)
@@ -52,9 +40,9 @@ struct Half {
   const CostModel model;
   ReductionChoice choice;
   std::optional<Path> path;  // none: no path keeps to the limit
-  Cost cost;
-  int64_t workspace =
-      0;  // bytes; the value that crosses is in it, unless it is the caller's tensor
+  PathCost cost;
+  // In bytes. The value that crosses is in it, unless it is the caller's tensor.
+  int64_t workspace = 0;
 };
 
 // What to plan for.
@@ -113,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
   State before = half->problem.source();
   for (const auto& [op, after] : half->path->moves) {
     const Traffic traffic = half->model.Measure(op, before, after);
-    half->cost = half->cost + Cost{traffic.est_ns, traffic.bytes_sent, 1};
+    half->cost = half->cost + CostOf(traffic);
     before = after;
   }
   half->workspace = WorkspaceOf(half->problem, half->model, *half->path);
@@ -141,7 +129,7 @@ class CrossPlanner {
     int64_t least;  // ns, or bytes of the workspace, as the goal is
   };
   // What is wanted less of.
-  int64_t Amount(const Cost& cost, int64_t workspace) const {
+  int64_t Amount(const PathCost& cost, int64_t workspace) const {
     return goal_ == Goal::kCost ? cost.ns : workspace;
   }
   // The workspace of a pair's crossing.
@@ -232,7 +220,7 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
       const int64_t crossing_ns =
           meshes_.LeastNs(first->problem.to(), pieces, second->problem.from());
       Pair pair{first, second, 0};
-      const Cost cost = first->cost + second->cost + Cost{crossing_ns, 0, 1};
+      const PathCost cost = first->cost + second->cost + PathCost{crossing_ns, 0, 1};
       pair.least = Amount(cost, std::max({first->workspace, second->workspace,
                                           CrossingWorkspace(pair, /*traffic=*/{})}));
       pairs_.push_back(pair);
@@ -270,7 +258,7 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
                    [](const Pair& a, const Pair& b) { return a.least < b.least; });
   struct Best {
     Pair pair;
-    Cost cost;
+    PathCost cost;
     int64_t workspace;
     Crossing crossing;
     Traffic traffic;
@@ -284,13 +272,12 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
     Crossing crossing = Crossing::Of(before, after, options_.topology);
     work += meshes_.union_size() + static_cast<int64_t>(crossing.messages().size());
     const Traffic traffic = MeasureCrossing(crossing, before, after, options_.topology);
-    const Cost cost =
-        pair.first->cost + Cost{traffic.est_ns, traffic.bytes_sent, 1} + pair.second->cost;
+    const PathCost cost = pair.first->cost + CostOf(traffic) + pair.second->cost;
     const int64_t workspace =
         std::max({pair.first->workspace, pair.second->workspace, CrossingWorkspace(pair, traffic)});
     if (limit_ && workspace > *limit_) continue;
     if (best) {
-      const auto rank = [&](const Cost& c, int64_t w) { return std::tuple(Amount(c, w), c); };
+      const auto rank = [&](const PathCost& c, int64_t w) { return std::tuple(Amount(c, w), c); };
       if (!(rank(cost, workspace) < rank(best->cost, best->workspace))) continue;
     }
     best = Best{pair, cost, workspace, std::move(crossing), traffic};

@@ -43,8 +43,8 @@ struct LimitedPath {
   int64_t least_workspace = 0;  // then: what FindLeastWorkspace finds
 };
 
-// The cheapest path that keeps to the limit of `model`. INTERNAL errors aside, fails only where the
-// limit is below the least workspace. nullopt: no path keeps the rules.
+// The cheapest path that keeps to the limit of `model`; there is none only where the limit is below
+// the least workspace. nullopt: no path keeps the rules.
 std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& model,
                                       const TransitionRules& rules);
 

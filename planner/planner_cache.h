@@ -27,6 +27,7 @@
 #include "placement/sharding.h"
 #include "planner/byte_lru.h"
 #include "planner/plan.h"
+#include "planner/plan_key.h"
 #include "planner/planner.h"
 #include "planner/search.h"
 
@@ -63,19 +64,6 @@ class PlannerCache {
  private:
   static constexpr size_t kParts = 16;
 
-  // Of an entry, it points into the plan.
-  struct PlanKey {
-    const Sharding* from;
-    const Sharding* to;
-    std::optional<DType> reduce_dtype;
-    friend bool operator==(const PlanKey& a, const PlanKey& b) {
-      return *a.from == *b.from && *a.to == *b.to && a.reduce_dtype == b.reduce_dtype;
-    }
-    template <typename H>
-    friend H AbslHashValue(H h, const PlanKey& k) {
-      return H::combine(std::move(h), *k.from, *k.to, k.reduce_dtype);
-    }
-  };
   // Locks of different parts do not share a cache line.
   struct alignas(64) Part {
     explicit Part(int64_t max_bytes) : plans(max_bytes), paths(max_bytes) {}

@@ -12,24 +12,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <tuple>
 #include <vector>
 
+#include "planner/path_cost.h"
 #include "planner/plan.h"
 #include "planner/state.h"
 
 namespace meshift {
-
-// Of a path; less is better.
-struct PathCost {
-  int64_t ns = 0;
-  int64_t bytes = 0;
-  int steps = 0;
-  friend bool operator==(const PathCost&, const PathCost&) = default;
-  friend bool operator<(const PathCost& a, const PathCost& b) {
-    return std::tie(a.ns, a.bytes, a.steps) < std::tie(b.ns, b.bytes, b.steps);
-  }
-};
 
 struct SearchNode {
   State state;

@@ -1,0 +1,32 @@
+// What a plan is looked up by, without copying shardings: an entry's key points into its plan.
+//
+//   LruCache<PlanKey, ...> plans;
+//   plans.Find({&from, &to, reduce_dtype});
+#ifndef MESHIFT_PLANNER_PLAN_KEY_H_
+#define MESHIFT_PLANNER_PLAN_KEY_H_
+
+#include <optional>
+#include <utility>
+
+#include "placement/dtype.h"
+#include "placement/sharding.h"
+
+namespace meshift {
+
+// Both shardings must outlive the key.
+struct PlanKey {
+  const Sharding* from;
+  const Sharding* to;
+  std::optional<DType> reduce_dtype;
+  friend bool operator==(const PlanKey& a, const PlanKey& b) {
+    return *a.from == *b.from && *a.to == *b.to && a.reduce_dtype == b.reduce_dtype;
+  }
+  template <typename H>
+  friend H AbslHashValue(H h, const PlanKey& k) {
+    return H::combine(std::move(h), *k.from, *k.to, k.reduce_dtype);
+  }
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_PLAN_KEY_H_
