@@ -8,7 +8,6 @@
 
 namespace meshift {
 
-using run_internal::PlanKey;
 using run_internal::RunCore;
 
 absl::StatusOr<Redistributor> Redistributor::Create(const DeviceMesh& mesh, Engine* engine,
