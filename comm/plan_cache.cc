@@ -105,8 +105,8 @@ absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Make(const Plan& plan) 
       PreparedPlan{.plan = plan,
                    .text = std::make_shared<const std::string>(TextOf(plan)),
                    .traits = CoalesceTraitsOf(plan, coalesce_bytes_),
-                   .source_shape = LocalBoxOf(plan.from(), rank_).size,
-                   .target_shape = LocalBoxOf(plan.to(), rank_).size,
+                   .source = {plan.from().dtype(), LocalBoxOf(plan.from(), rank_).size},
+                   .target = {plan.to().dtype(), LocalBoxOf(plan.to(), rank_).size},
                    .has_source = plan.from().mesh().PositionOf(rank_).has_value(),
                    .has_target = plan.to().mesh().PositionOf(rank_).has_value(),
                    .program = Add(std::move(program))});

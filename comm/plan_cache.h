@@ -27,6 +27,7 @@
 #include "comm/lowering.h"
 #include "comm/lru_cache.h"
 #include "comm/program.h"
+#include "comm/view_check.h"
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
@@ -67,8 +68,8 @@ struct PreparedPlan {
   // For people: the fingerprint, and from what to what.
   std::shared_ptr<const std::string> text;
   CoalesceTraits traits;
-  Shape source_shape;  // of this rank's local tensors; {0} where it is not in the mesh
-  Shape target_shape;
+  PlainTensor source;  // this rank's local tensors; of shape {0} where it is not in the mesh
+  PlainTensor target;
   bool has_source = true;  // whether this rank is in the mesh of the source, of the target
   bool has_target = true;
   std::shared_ptr<BoundProgram> program;  // for row-major tensors

@@ -164,10 +164,14 @@ absl::Status RunCore::FailCall(int64_t call, const absl::Status& status) {
 absl::StatusOr<std::shared_ptr<BoundProgram>> RunCore::ProgramFor(PreparedPlan& prepared,
                                                                   const TensorArgs& tensor,
                                                                   bool may_be_null) {
+  if (!tensor.consume_source &&
+      ArePlain(tensor.source, prepared.source, tensor.target, prepared.target)) [[likely]] {
+    return prepared.program;
+  }
   MESHIFT_ASSIGN_OR_RETURN(const LoweringOptions layouts,
                            CheckViews(prepared.plan, engine_->rank(),
-                                      {.source = prepared.source_shape,
-                                       .target = prepared.target_shape,
+                                      {.source = prepared.source.shape,
+                                       .target = prepared.target.shape,
                                        .has_source = prepared.has_source,
                                        .has_target = prepared.has_target},
                                       tensor.source, tensor.target, tensor.consume_source));

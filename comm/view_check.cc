@@ -30,7 +30,34 @@ Shape NormalStrides(const TensorView& view) {
   return strides;
 }
 
+// Half a byte counts as one.
+int64_t BytesOf(DType dtype, int64_t elements) {
+  return BitWidth(dtype) < 8 ? CeilDiv(elements, 2) : Bytes(dtype, elements);
+}
+
+bool IsPlain(const TensorView& view, const PlainTensor& plain) {
+  return plain.bytes > 0 && view.data != nullptr && view.dtype == plain.dtype &&
+         view.shape == plain.shape && view.strides == plain.strides;
+}
+
 }  // namespace
+
+PlainTensor::PlainTensor(DType type, const Shape& dims)
+    : dtype(type), shape(dims), strides(RowMajorStrides(dims)) {
+  if (!ExtentOf(shape, strides)) return;
+  bytes = BytesOf(dtype, NumElements(shape));
+}
+
+bool ArePlain(const TensorView& source, const PlainTensor& plain_source, const TensorView& target,
+              const PlainTensor& plain_target) {
+  if (!IsPlain(source, plain_source) || !IsPlain(target, plain_target)) return false;
+  if (!(source.device == target.device)) return false;
+  const auto range = [](const TensorView& view, int64_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(view.data);
+    return MemoryRange{begin, begin + static_cast<uintptr_t>(bytes)};
+  };
+  return !range(source, plain_source.bytes).Overlaps(range(target, plain_target.bytes));
+}
 
 absl::Status CheckView(std::string_view name, const TensorView& view, DType dtype,
                        const Shape& shape, int64_t rank) {
@@ -65,10 +92,8 @@ absl::Status CheckTarget(const TensorView& target) {
 MemoryRange RangeOf(const TensorView& view) {
   if (view.data == nullptr || NumElements(view.shape) == 0) return {};
   const StridedExtent extent = ExtentOf(view.shape, view.strides).value();
-  // Half a byte counts as one.
   const auto bytes = [&](int64_t elements) {
-    const bool packed = BitWidth(view.dtype) < 8;
-    return static_cast<uintptr_t>(packed ? CeilDiv(elements, 2) : Bytes(view.dtype, elements));
+    return static_cast<uintptr_t>(BytesOf(view.dtype, elements));
   };
   const auto at = reinterpret_cast<uintptr_t>(view.data);
   return {at - bytes(-extent.low), at + bytes(extent.high)};

@@ -23,6 +23,20 @@ namespace meshift {
 absl::Status CheckView(std::string_view name, const TensorView& view, DType dtype,
                        const Shape& shape, int64_t rank);
 
+// What a rank's local tensor is nearly always like: row-major, of bytes that can be addressed.
+struct PlainTensor {
+  PlainTensor(DType dtype, const Shape& shape);
+  DType dtype;
+  Shape shape;
+  Shape strides;
+  int64_t bytes = 0;  // 0: no view is known to be like it
+};
+
+// Whether the views are in memory, like these, on one device and apart, so that all checks below
+// hold, and LayoutsOf has nothing to say where the source is kept. False is no answer.
+bool ArePlain(const TensorView& source, const PlainTensor& plain_source, const TensorView& target,
+              const PlainTensor& plain_target);
+
 // INVALID_ARGUMENT where elements of the target overlap each other, or where that cannot be told.
 absl::Status CheckTarget(const TensorView& target);
 

@@ -81,5 +81,60 @@ TEST(ViewCheck, TargetsDoNotOverlapThemselves) {
             "it would take too long to find out whether elements of the ");
 }
 
+TEST(ViewCheck, PlainTensorsAreRowMajorAndApart) {
+  const PlainTensor row(DType::kF32, {2, 4});
+  const auto plain = [&](const TensorView& source, const TensorView& target) {
+    return ArePlain(source, row, target, row);
+  };
+  const TensorView first = View(0, DType::kF32, {2, 4}, {4, 1});
+  const TensorView second = View(32, DType::kF32, {2, 4}, {4, 1});
+  EXPECT_TRUE(plain(first, second));
+  EXPECT_TRUE(plain(second, first));
+  EXPECT_FALSE(plain(first, first));
+  EXPECT_FALSE(plain(first, View(28, DType::kF32, {2, 4}, {4, 1})));
+  EXPECT_FALSE(plain(first, View(32, DType::kI32, {2, 4}, {4, 1})));
+  EXPECT_FALSE(plain(first, View(32, DType::kF32, {4, 2}, {2, 1})));
+  EXPECT_FALSE(plain(first, View(32, DType::kF32, {2, 4}, {1, 2})));
+  EXPECT_FALSE(plain(first, View(32, DType::kF32, {2, 4}, {4})));
+  TensorView elsewhere = second;
+  elsewhere.device = {Device::Kind::kCuda, 1};
+  EXPECT_FALSE(plain(first, elsewhere));
+  TensorView null = second;
+  null.data = nullptr;
+  EXPECT_FALSE(plain(first, null));
+  // Half a byte counts as one; what cannot be addressed, or has no elements, is left to the checks.
+  EXPECT_EQ(PlainTensor(DType::kF4E2M1, {5}).bytes, 3);
+  EXPECT_EQ(PlainTensor(DType::kF32, {}).bytes, 4);
+  EXPECT_EQ(PlainTensor(DType::kF32, {2, 0}).bytes, 0);
+  EXPECT_EQ(PlainTensor(DType::kF32, {int64_t{1} << 60}).bytes, 0);
+}
+
+// Of all views nearby, those that are plain pass the checks, and say nothing to the lowering.
+TEST(ViewCheck, WhatIsPlainNeedsNoOtherCheck) {
+  int found = 0;
+  for (const DType dtype : {DType::kF4E2M1, DType::kU8, DType::kF32}) {
+    for (const Shape& shape : {Shape{}, Shape{4}, Shape{2, 3}, Shape{3, 1}, Shape{0, 2}}) {
+      const PlainTensor plain(dtype, shape);
+      for (int64_t at = 0; at < 48; ++at) {
+        for (int64_t inner = 0; inner <= 2; ++inner) {
+          TensorView source = TensorView::Contiguous(memory, dtype, shape);
+          TensorView target = TensorView::Contiguous(memory + at, dtype, shape);
+          if (!shape.empty()) target.strides.back() = inner;
+          for (const bool swap : {false, true}) {
+            if (swap) std::swap(source, target);
+            if (!ArePlain(source, plain, target, plain)) continue;
+            ++found;
+            EXPECT_TRUE(CheckView("source", source, dtype, shape, 0).ok());
+            EXPECT_TRUE(CheckView("target", target, dtype, shape, 0).ok());
+            EXPECT_TRUE(CheckTarget(target).ok());
+            EXPECT_EQ(LayoutsOf(source, target, false).value(), LoweringOptions{});
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(found, 500);
+}
+
 }  // namespace
 }  // namespace meshift
