@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "placement/cast.h"
+#include "placement/op_table.h"
 #include "planner/assemble.h"
 #include "planner/cost.h"
 #include "planner/cross_cost.h"
@@ -245,6 +246,14 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
   max_bytes_ = std::max(LargestBytes(from_, from_.dtype()), LargestBytes(to_, to_.dtype()));
   if (ContributionsOf(from_) > 1) {
     reduce_dtype_ = options_.reduce_dtype.value_or(DefaultReduceDType(from_.dtype(), to_.dtype()));
+    for (const auto& [a, b] :
+         {std::pair(from_.dtype(), reduce_dtype_), std::pair(reduce_dtype_, to_.dtype())}) {
+      MESHIFT_RETURN_IF_ERROR(CheckCast(a, b));
+    }
+    for (int d = 0; d < from_.mesh().NumDims(); ++d) {
+      if (!from_.placement(d).IsPartial() || from_.mesh().dim(d).size == 1) continue;
+      MESHIFT_RETURN_IF_ERROR(CheckReduce(from_.placement(d).op(), reduce_dtype_));
+    }
     max_bytes_ = std::max(max_bytes_, LargestBytes(from_, reduce_dtype_));
   }
   absl::Status status = AddPairs(reduce_dtype_);

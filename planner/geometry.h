@@ -79,15 +79,18 @@ inline bool MayBeCutInto(const Problem& problem, int k, int64_t pieces) {
   return pieces <= kMaxUnlikePieces || problem.extent(k) % pieces == 0;
 }
 
-// Of all tensor dims of `state`; true of the source and the target.
+// Of all tensor dims of `state`; true of those that are cut as in the source or the target, so that
+// what these hold can be reduced, cast and masked wherever it is.
 inline bool MayBeOnTheWay(const Problem& problem, const State& state) {
   if (problem.mesh().NumRanks() <= kMaxUnlikePieces) return true;
-  if (state == problem.source() || state == problem.target()) return true;
   const CutLists cuts = problem.Cuts(state);
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     int64_t pieces = 1;
     for (int i = 0; i < cuts.of[k].size; ++i) pieces *= problem.size(cuts.of[k][i]);
-    if (!MayBeCutInto(problem, k, pieces)) return false;
+    if (MayBeCutInto(problem, k, pieces)) continue;
+    const bool is_given = problem.Cuts(problem.source()).of[k] == cuts.of[k] ||
+                          problem.Cuts(problem.target()).of[k] == cuts.of[k];
+    if (!is_given) return false;
   }
   return true;
 }

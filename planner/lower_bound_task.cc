@@ -140,13 +140,21 @@ __int128 Task::HeldAlong(DimMask tensor_dims) const {
     if (Has(dims, d)) ranks = SaturatingMul(ranks, problem_.size(d));
   }
   if (ranks > kMaxRanks) {
+    // No more than the shorter of the two boxes of each rank, nor than all boxes before, or after.
     __int128 shorter = ranks;
+    __int128 all_before = whole;
+    __int128 all_after = whole;
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (!Has(dims, d)) continue;
+      if (!problem_.source().IsShard(d)) all_before *= problem_.size(d);
+      if (!problem_.target().IsShard(d)) all_after *= problem_.size(d);
+    }
     for (int k = 0; k < problem_.tensor_rank(); ++k) {
       if (!Has(tensor_dims, k)) continue;
       shorter *= std::min(ExtentsAfter(problem_, k, before_).front(),
                           ExtentsAfter(problem_, k, after_).front());
     }
-    return shorter;
+    return std::min({shorter, all_before, all_after});
   }
   __int128 held = 0;
   ForEachAt(problem_, dims, [&](const Coordinates& at) {

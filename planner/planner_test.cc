@@ -330,6 +330,21 @@ TEST(PlannerTest, CastsBeforeMovesThatWiden) {
             "slice{fsdp} -> S(0),R; cast{f64} -> S(0),R");
 }
 
+// What only the target has partial is masked to join the reduction, reduced, and masked anew: there
+// is nothing to slice, and the cast, or an op that mixes with no other, comes in between.
+TEST(PlannerTest, WhatJoinsAReductionMayBePartialInTheTarget) {
+  EXPECT_EQ(CastSteps("f32[]", "bf16[]", "P,R", "R,P"),
+            "mask{tp} -> P,P; all_reduce{fsdp,tp} -> R,R; cast{bf16} -> R,R; mask{tp} -> R,P");
+  EXPECT_EQ(CastSteps("f32[]", "bf16[]", "P(avg),R", "R,P"),
+            "mask{tp} -> P(avg),P; all_reduce{fsdp,tp} -> R,R; cast{bf16} -> R,R; "
+            "mask{tp} -> R,P");
+  EXPECT_EQ(Steps(TryPlan("a=2,b=2", "f32[]", "P,R", "R,P(max)")),
+            "mask{b} -> P,P; all_reduce{a,b} -> R,R; mask{b} -> R,P(max)");
+  // In its own dtype, a mask is of both.
+  EXPECT_EQ(Steps(TryPlan("a=2,b=2", "f32[]", "P,R", "R,P")),
+            "mask{b} -> P,P; all_reduce{a} -> R,P");
+}
+
 TEST(PlannerTest, NothingIsRoundedTwice) {
   // Sums of bf16 are formed in f32: to f8e5m2 they go from there.
   EXPECT_EQ(CastSteps("bf16[4096,64]", "f8e5m2[4096,64]", "P,S(1)", "S(0),S(1)"),

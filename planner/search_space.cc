@@ -64,7 +64,7 @@ View SearchSpace::Look(const State& state) {
       if (state.place(d) == 0) outermost[state.tensor_dim(d)] = state.cut_sizes(d);
     } else {
       view.partial |= bit;
-      if (!problem_.target().IsPartial(d)) view.reducible |= bit;
+      if (problem_.IsReducible(state, d)) view.reducible |= bit;
       view.partial_code |= state.code() & uint64_t{255} << (8 * d);
     }
   }
@@ -195,15 +195,16 @@ std::optional<StepOp> SearchSpace::Classify(const View& before, const View& afte
   // The cuts that were there stay outermost; those added are the reduced dims.
   const DimMask reduced = before.partial & ~after.partial;
   if ((after.partial & ~before.partial) != 0 || from != 0) return std::nullopt;
-  if ((before.partial_code & after.partial_code) != after.partial_code) return std::nullopt;
   if (before.state.stage() != problem_.reduce_stage()) return std::nullopt;
   if ((reduced & ~before.reducible) != 0) return std::nullopt;
   if (rules_.at_once && reduced != before.reducible) return std::nullopt;
+  uint64_t rest = before.partial_code;
   for (int d = 0; d < problem_.num_dims(); ++d) {
-    if (Has(reduced, d) && before.state.op(d) == ReduceOp::kAvg && reduced != before.reducible) {
-      return std::nullopt;
-    }
+    if (!Has(reduced, d)) continue;
+    if (before.state.op(d) == ReduceOp::kAvg && reduced != before.reducible) return std::nullopt;
+    rest &= ~(uint64_t{255} << (8 * d));
   }
+  if (rest != after.partial_code) return std::nullopt;
   if (rules_.single_sourced && !rules_.exact && before.replicated != 0) return std::nullopt;
   if (to == 0) return StepOp::kAllReduce;
   if (to == reduced && rules_.scatters) return StepOp::kReduceScatter;

@@ -42,7 +42,7 @@ struct View {
   uint64_t partial_code = 0;  // the state's, its cuts left out
   DimMask partial = 0;
   DimMask replicated = 0;
-  DimMask reducible = 0;  // partial, and not so in the target
+  DimMask reducible = 0;  // Problem::IsReducible
   DimMask cut = 0;
 };
 

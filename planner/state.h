@@ -165,6 +165,14 @@ class Problem {
   int largest_dim() const { return largest_dim_; }  // of them; -1 for a rank-0 tensor
   // Partial in the source and in the target: never touched.
   bool StaysPartial(int d) const { return source_.IsPartial(d) && target_.IsPartial(d); }
+  // Whether `state` is partial on mesh dim d and must be reduced over it before it is the target:
+  // what stays partial is not, nor what a mask has made for the target, which it does in the last
+  // stage. Any other mask has joined a reduction.
+  bool IsReducible(const State& state, int d) const {
+    if (!state.IsPartial(d) || StaysPartial(d)) return false;
+    if (!target_.IsPartial(d)) return true;
+    return state.stage() != target_.stage() || state.op(d) != target_.op(d);
+  }
   // The op that a replicated dim may be masked to, so that it joins a reduction.
   ReduceOp mask_op() const { return mask_op_; }
 

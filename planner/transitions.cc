@@ -125,11 +125,9 @@ class Enumerator {
     for (int d = 0; d < problem.num_dims(); ++d) {
       const DimMask bit = DimMask{1} << d;
       if (state.IsReplicate(d)) replicated_ |= bit;
-      if (state.IsPartial(d) && !problem.target().IsPartial(d)) reducible_ |= bit;
-      if (state.IsPartial(d)) op_ = state.op(d);
-      if (state.IsPartial(d) && !problem.target().IsPartial(d) && state.op(d) == ReduceOp::kAvg) {
-        averaged_ |= bit;
-      }
+      if (!problem.IsReducible(state, d)) continue;
+      reducible_ |= bit;
+      if (state.op(d) == ReduceOp::kAvg) averaged_ |= bit;
     }
   }
 
@@ -246,9 +244,7 @@ class Enumerator {
     for (int d = 0; d < problem_.num_dims(); ++d) {
       if (problem_.target().IsPartial(d) && !state_.IsPartial(d)) wanted |= DimMask{1} << d;
     }
-    const DimMask stays = wanted;  // partial in the target
-    const DimMask joining = replicated_ & ~wanted;
-    if (state_.stage() + 1 < problem_.num_stages()) wanted = 0;
+    if (state_.stage() != problem_.target().stage()) wanted = 0;
     ForEachSubset(wanted & replicated_, [&](DimMask dims) { Mask(dims, cuts_, dims); });
     if ((wanted & ~replicated_) != 0) {
       ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
@@ -259,8 +255,14 @@ class Enumerator {
       });
     }
     // To join a reduction: from R, where several groups must not compute it; from R or from
-    // innermost cuts, where one collective is cheaper than a reduction and a gather.
+    // innermost cuts, where one collective is cheaper than a reduction and a gather. What a mask
+    // can make for the target at once does not join.
     if (rules_.at_once || reducible_ == 0 || state_.stage() != problem_.reduce_stage()) return;
+    DimMask stays = 0;
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (Has(wanted, d) && !MixesOps(Masked(state_, DimMask{1} << d))) stays |= DimMask{1} << d;
+    }
+    const DimMask joining = replicated_ & ~stays;
     const auto join = [&](const CutLists& kept, DimMask dims) {
       State next = problem_.WithCuts(state_, kept);
       for (int d = 0; d < problem_.num_dims(); ++d) {
@@ -284,12 +286,16 @@ class Enumerator {
     return false;
   }
   void Mask(DimMask dims, const CutLists& kept, DimMask masked) {
-    State next = problem_.WithCuts(state_, kept);
-    for (int d = 0; d < problem_.num_dims(); ++d) {
-      if (Has(masked, d)) next.SetPartial(d, problem_.target().op(d));
-    }
+    const State next = Masked(problem_.WithCuts(state_, kept), masked);
     if (MixesOps(next)) return;
     Emit(StepOp::kMask, dims, next);
+  }
+  // Partial on `dims` as the target is.
+  State Masked(State state, DimMask dims) const {
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (Has(dims, d)) state.SetPartial(d, problem_.target().op(d));
+    }
+    return state;
   }
   // Whether partial ops other than sum with avg meet.
   bool MixesOps(const State& next) const {
@@ -309,9 +315,8 @@ class Enumerator {
   const TransitionFn& emit_;
   const CutLists cuts_;
   DimMask replicated_ = 0;
-  DimMask reducible_ = 0;  // partial, and not so in the target
+  DimMask reducible_ = 0;  // Problem::IsReducible
   DimMask averaged_ = 0;   // those of them that are P(avg)
-  ReduceOp op_ = ReduceOp::kSum;
 };
 
 }  // namespace
@@ -373,7 +378,7 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
   bool averages = false;
   for (int d = 0; d < problem.num_dims(); ++d) {
     const DimMask bit = DimMask{1} << d;
-    if (before.IsPartial(d) && !problem.target().IsPartial(d)) reducible |= bit;
+    if (problem.IsReducible(before, d)) reducible |= bit;
     if (before.IsPartial(d) == after.IsPartial(d)) {
       if (before.IsPartial(d) && before.op(d) != after.op(d)) return std::nullopt;
       continue;
