@@ -28,7 +28,7 @@
 #include "placement/sharding.h"
 #include "planner/planner.h"
 #include "planner/planner_cache.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "testing/random.h"
 
 namespace meshift {

@@ -21,9 +21,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "comm/byte_count.h"
 #include "comm/communicator.h"
 #include "comm/engine.h"
+#include "comm/program/byte_count.h"
 #include "placement/dtype.h"
 
 namespace meshift {

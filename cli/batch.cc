@@ -26,7 +26,7 @@
 #include "planner/plan_io.h"
 #include "planner/planner.h"
 #include "planner/quantity.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift::cli {
 namespace {

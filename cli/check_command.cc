@@ -15,7 +15,7 @@
 #include "planner/plan.h"
 #include "planner/plan_io.h"
 #include "planner/plan_text.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift::cli {
 namespace {

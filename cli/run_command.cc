@@ -28,7 +28,7 @@
 #include "planner/plan_io.h"
 #include "planner/plan_text.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift::cli {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/byte_count.h"
+#include "comm/program/byte_count.h"
 
 namespace meshift {
 namespace {

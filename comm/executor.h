@@ -9,7 +9,7 @@
 //   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*stream));
 //   record.bytes_sent[0];               // by this rank, in step 0
 //
-// A program may also be run in parts, each on a stream of its own (comm/program_parts.h).
+// A program may also be run in parts, each on a stream of its own (comm/program/program_parts.h).
 //
 // For one thread at a time.
 #ifndef MESHIFT_COMM_EXECUTOR_H_
@@ -24,7 +24,7 @@
 #include "absl/types/span.h"
 #include "comm/communicator.h"
 #include "comm/engine.h"
-#include "comm/program.h"
+#include "comm/program/program.h"
 
 namespace meshift {
 

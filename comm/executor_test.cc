@@ -8,17 +8,17 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "comm/byte_count.h"
 #include "comm/communicator.h"
 #include "comm/engine.h"
-#include "comm/lowering.h"
-#include "comm/program.h"
+#include "comm/program/byte_count.h"
+#include "comm/program/lowering.h"
+#include "comm/program/program.h"
 #include "comm/testing_fake_engine.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
-#include "planner/verifier_cases.h"
+#include "planner/verifier/cases.h"
 
 namespace meshift {
 namespace {

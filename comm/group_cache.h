@@ -27,7 +27,7 @@
 #include "base/mutex.h"
 #include "comm/communicator.h"
 #include "comm/engine.h"
-#include "comm/program.h"
+#include "comm/program/program.h"
 #include "mesh/device_mesh.h"
 
 namespace meshift {

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/communicator.h"
-#include "comm/program.h"
+#include "comm/program/program.h"
 #include "comm/testing_fake_engine.h"
 #include "mesh/device_mesh.h"
 

@@ -15,7 +15,7 @@
 #include "placement/placement.h"
 #include "placement/sharding.h"
 #include "planner/plan.h"
-#include "planner/verifier_cases.h"
+#include "planner/verifier/cases.h"
 
 namespace meshift {
 namespace {

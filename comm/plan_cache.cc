@@ -9,11 +9,11 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/local_box.h"
-#include "comm/merge_programs.h"
+#include "comm/program/merge_programs.h"
 #include "placement/placement.h"
 #include "planner/capabilities.h"
 #include "planner/plan.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift::run_internal {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/program.h"
+#include "comm/program/program.h"
 #include "placement/dtype.h"
 
 namespace meshift {

@@ -105,8 +105,9 @@ struct RedistributorOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
   StreamMode streams = StreamMode::kPerGroup;  // this rank's; ranks may differ
   // A list of tensors: those whose collectives send at most so many bytes each are merged into few
-  // collectives (comm/coalesce.h). Equal on all ranks. None: as many as a collective carries while
-  // it starts, which the engine says, or the topology's fastest links. 0: only what sends nothing.
+  // collectives (comm/program/coalesce.h). Equal on all ranks. None: as many as a collective
+  // carries while it starts, which the engine says, or the topology's fastest links. 0: only what
+  // sends nothing.
   std::optional<int64_t> coalesce_bytes = std::nullopt;
 };
 

@@ -22,7 +22,7 @@
 #include "planner/capabilities.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
-#include "planner/verifier_cases.h"
+#include "planner/verifier/cases.h"
 
 namespace meshift {
 namespace {

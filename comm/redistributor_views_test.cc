@@ -20,7 +20,7 @@
 #include "placement/sharding.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
-#include "planner/verifier_cases.h"
+#include "planner/verifier/cases.h"
 
 namespace meshift {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/coalesce.h"
 #include "comm/local_box.h"
-#include "comm/lowering.h"
-#include "comm/program_parts.h"
+#include "comm/program/coalesce.h"
+#include "comm/program/lowering.h"
+#include "comm/program/program_parts.h"
 #include "comm/run_turn.h"
 #include "comm/view_check.h"
 

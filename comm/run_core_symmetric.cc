@@ -11,8 +11,8 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "comm/program/step_geometry.h"
 #include "comm/run_core.h"
-#include "comm/step_geometry.h"
 #include "comm/symmetric_form.h"
 
 namespace meshift::run_internal {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "comm/step_geometry.h"
+#include "comm/program/step_geometry.h"
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/op_table.h"

@@ -10,7 +10,7 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "comm/program.h"
+#include "comm/program/program.h"
 #include "comm/strides.h"
 
 namespace meshift {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/lowering.h"
+#include "comm/program/lowering.h"
 #include "comm/tensor_view.h"
 #include "placement/box.h"
 #include "placement/dtype.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "comm/lowering.h"
+#include "comm/program/lowering.h"
 #include "comm/tensor_view.h"
 #include "placement/box.h"
 #include "placement/dtype.h"

@@ -6,7 +6,7 @@
 
 #include "fuzz/fuzz.h"
 #include "planner/plan.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift::fuzz {
 

@@ -8,7 +8,7 @@
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/sharding.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "testing/small_world.h"
 
 namespace meshift {

@@ -15,7 +15,7 @@
 #include "planner/plan_text.h"
 #include "planner/planner.h"
 #include "planner/rank_bytes.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift {
 namespace {

@@ -6,8 +6,8 @@
 //   plan.fingerprint().ToString();      // 32 hex digits, equal on every rank
 //
 // What each field means, and how bytes are counted, is stated in docs/plan_format.md; the verifier
-// (planner/verifier.h) holds a plan to it. A Plan is a value that is cheap to copy; safe for
-// concurrent use.
+// (planner/verifier/verifier.h) holds a plan to it. A Plan is a value that is cheap to copy; safe
+// for concurrent use.
 #ifndef MESHIFT_PLANNER_PLAN_H_
 #define MESHIFT_PLANNER_PLAN_H_
 

@@ -8,7 +8,7 @@
 
 #include "planner/plan_io.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift {
 namespace {

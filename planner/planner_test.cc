@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift {
 namespace {

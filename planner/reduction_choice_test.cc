@@ -11,7 +11,7 @@
 #include "placement/sharding.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/lowering.h"
+#include "comm/program/lowering.h"
 #include "placement/dtype.h"
 
 namespace meshift::testkit {

@@ -29,7 +29,7 @@
 #include "comm/group_cache.h"
 #include "comm/local/local_world.h"
 #include "comm/local/reduction_order.h"
-#include "comm/program.h"
+#include "comm/program/program.h"
 #include "mesh/device_mesh.h"
 #include "planner/plan.h"
 #include "testing/definition.h"

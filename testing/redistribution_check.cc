@@ -10,7 +10,7 @@
 #include "comm/local/reduction_order.h"
 #include "mesh/device_mesh.h"
 #include "mesh/union_mesh.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "testing/plan_runner.h"
 #include "testing/values.h"
 

@@ -20,7 +20,7 @@
 #include "placement/placement.h"
 #include "placement/sharding.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
 

@@ -19,7 +19,7 @@
 #include "comm/local/reduction_order.h"
 #include "comm/redistributor.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "testing/small_world.h"
 #include "tests/invariant_case.h"
 

@@ -15,7 +15,7 @@
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "testing/random.h"
 #include "testing/shardings.h"
 #include "testing/small_world.h"

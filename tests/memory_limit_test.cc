@@ -20,7 +20,7 @@
 #include "mesh/topology.h"
 #include "mesh/union_mesh.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "testing/conformance_cases.h"
 #include "testing/definition.h"
 #include "testing/ragged_cases.h"

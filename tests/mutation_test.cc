@@ -18,7 +18,7 @@
 #include "mesh/topology.h"
 #include "mesh/union_mesh.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "testing/cross_world.h"
 #include "testing/small_world.h"
 #include "tests/ordered_case.h"

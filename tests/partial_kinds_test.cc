@@ -8,7 +8,7 @@
 
 #include "fmt/format.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "tests/plan_runner.h"
 
 namespace meshift {

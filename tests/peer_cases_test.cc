@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift {
 namespace {

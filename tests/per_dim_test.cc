@@ -15,7 +15,7 @@
 #include "placement/dtype.h"
 #include "placement/placement.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "testing/plan_runner.h"
 #include "testing/small_world.h"
 #include "testing/values.h"

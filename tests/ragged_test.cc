@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "testing/ragged_cases.h"
 #include "testing/small_world.h"
 #include "tests/plan_runner.h"

@@ -8,7 +8,7 @@
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "testing/random.h"
 #include "testing/shardings.h"
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "mesh/union_mesh.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 
 namespace meshift {
 

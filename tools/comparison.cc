@@ -17,7 +17,7 @@
 #include "base/status_macros.h"
 #include "mesh/topology.h"
 #include "planner/planner.h"
-#include "planner/verifier.h"
+#include "planner/verifier/verifier.h"
 #include "tests/peer_cases.h"
 #include "tests/plan_runner.h"
 

@@ -1,0 +1,160 @@
+// A plan lowered for one rank: buffers, copies, collective calls with counts. Comes from Lower()
+// (comm/program/lowering.h), runs on an engine (comm/executor.h).
+//
+//   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, 1));
+//   fmt::print("{}", program.ToString());
+//     // rank 1: source f32[2,4], target f32[4,4], workspace 0
+//     // group 0 over 0: number 0 of {0,1}
+//     // 0 all_gather group 0: source+0 -> target+0, 8 f32
+//
+// A Program is a value; nothing in it points to memory.
+#ifndef MESHIFT_COMM_PROGRAM_PROGRAM_H_
+#define MESHIFT_COMM_PROGRAM_PROGRAM_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "comm/communicator.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+#include "planner/plan.h"
+
+namespace meshift {
+
+// Where the workspace is cut into pieces: at multiples of this.
+inline constexpr int64_t kWorkspaceAlignment = 16;
+
+// A place in one of the three buffers that a program runs on.
+struct Location {
+  enum class Space : uint8_t { kSource, kTarget, kWorkspace };
+  Space space = Space::kSource;
+  int64_t offset = 0;            // bytes
+  int32_t tensor = 0;            // of a merged program: whose source or target
+  std::string ToString() const;  // "workspace+32", "source 3+0"
+  friend bool operator==(const Location&, const Location&) = default;
+};
+
+// A BoxCopy (comm/engine.h) of elements of its instruction's dtype. Dims of size 1 are left out,
+// dims that lie behind each other on both sides merged.
+struct ProgramCopy {
+  Location src;
+  Location dst;
+  Shape shape;
+  Shape src_strides;
+  Shape dst_strides;
+  std::string ToString() const;  // "source+0 (2,4):(8,1) -> workspace+0 :(4,1)"
+  friend bool operator==(const ProgramCopy&, const ProgramCopy&) = default;
+};
+
+struct ProgramMessage {
+  int peer = 0;  // the member's number in the communicator
+  Location at;
+  int64_t count = 0;  // elements, > 0
+  friend bool operator==(const ProgramMessage&, const ProgramMessage&) = default;
+};
+
+// This rank's group of the partition of a mesh over some of its dims.
+struct ProgramGroup {
+  int mesh = 0;  // index into Program::meshes
+  DimSet mesh_dims;
+  int64_t number = 0;          // among the partition's groups, by the coordinates of the other dims
+  std::vector<int64_t> ranks;  // ascending; empty: this rank is not in the mesh
+  bool one_channel = false;    // GroupOptions
+  friend bool operator==(const ProgramGroup&, const ProgramGroup&) = default;
+};
+
+// Part of a list: elements [first, first + size).
+struct ListRange {
+  int32_t first = 0;
+  int32_t size = 0;
+  friend bool operator==(const ListRange&, const ListRange&) = default;
+};
+
+struct Instruction {
+  enum class Kind : uint8_t {
+    kCopy,           // `copies`, in any order
+    kFillIdentity,   // `count` elements at dst become reduction.op's identity
+    kFillZero,       // `count` bytes at dst
+    kAllReduce,      // `count` elements
+    kReduceScatter,  // `count` elements per member, or `counts`
+    kAllGather,      // likewise
+    kSendRecv,       // `sends` and `recvs`, possibly none
+    kCast,           // `count` elements at src become such of `to_dtype` at dst
+    kReduceInOrder,  // `count` elements at dst become the reduction of those of `blocks` blocks,
+                     // the first at src, each `block_bytes` behind the one before, in this order
+  };
+  Kind kind = Kind::kCopy;
+  int step = 0;    // index into the plan's steps; 0 in a plan without steps
+  int group = -1;  // index into Program::groups; -1: local
+  Location src;
+  Location dst;
+  int64_t count = 0;
+  DType dtype = DType::kF32;     // of the elements; what travels is of it too
+  DType to_dtype = DType::kF32;  // after a kCast; else as `dtype`
+  Reduction reduction;
+  ListRange copies;  // of Program::copies
+  ListRange sends;   // of Program::messages, ascending peers, as `recvs`
+  ListRange recvs;
+  // Of Program::counts, where members' blocks differ (kReduceScatter, kAllGather): elements of each
+  // one's; `count` is then this rank's. Else empty.
+  ListRange counts;
+  int64_t blocks = 0;  // of kReduceInOrder
+  int64_t block_bytes = 0;
+  friend bool operator==(const Instruction&, const Instruction&) = default;
+};
+std::string_view Name(Instruction::Kind kind);
+
+// A local tensor as a program sees it: f4e2m1 is seen as its bytes, u8 with the last dim halved.
+struct ProgramTensor {
+  DType dtype = DType::kF32;
+  Shape shape;                   // of the local box
+  Shape strides;                 // in elements; empty: row-major
+  std::string ToString() const;  // "f32[2,4]", "f32[2,4]:(1,2)"
+  friend bool operator==(const ProgramTensor&, const ProgramTensor&) = default;
+};
+
+struct Program {
+  int64_t rank = 0;
+  int num_steps = 0;
+  // More than one: a program for several tensors (comm/program/merge_programs.h); `source` and
+  // `target` are those of the first.
+  int num_tensors = 1;
+  ProgramTensor source;  // without elements where this rank is not in the tensor's mesh
+  ProgramTensor target;
+  // The plan's, equal on all ranks, where both tensors are row-major and nothing else is asked for;
+  // else what this program needs. 0 on a rank that is in no mesh of the plan.
+  int64_t workspace_bytes = 0;
+  // Source and target may begin at one address: nothing reads the source once anything has written
+  // to the target, but calls that are in place.
+  bool one_buffer = false;
+  // Instructions may write to the source; none reads it as such afterwards.
+  bool consumes_source = false;
+  // The plan's; behind two of them one of all their ranks, where messages go from one to the other.
+  std::vector<DeviceMesh> meshes;
+  // The partitions that the plan needs, in order of first use: the same on every rank, also where
+  // this rank's group has nothing to do, or where it is in none.
+  std::vector<ProgramGroup> groups;
+  std::vector<Instruction> instructions;  // in order
+  std::vector<ProgramCopy> copies;
+  std::vector<ProgramMessage> messages;
+  std::vector<int64_t> counts;
+
+  absl::Span<const int64_t> CountsOf(const Instruction& instruction) const {
+    return absl::MakeConstSpan(counts).subspan(instruction.counts.first, instruction.counts.size);
+  }
+  // The elements of all members' blocks, of a reduce_scatter or all_gather.
+  int64_t BlocksCount(const Instruction& instruction) const;
+
+  // One line per group and per instruction, each ending in a newline.
+  std::string ToString() const;
+  friend bool operator==(const Program&, const Program&) = default;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_PROGRAM_PROGRAM_H_

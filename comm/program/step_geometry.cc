@@ -1,0 +1,164 @@
+#include "comm/program/step_geometry.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "base/status.h"
+
+namespace meshift::lowering_internal {
+namespace {
+
+// Mesh dims of size 1 cut nothing.
+CutList CutsOf(const Sharding& sharding, int tensor_dim) {
+  CutList cuts;
+  for (const int d : sharding.CutsOf(tensor_dim)) {
+    if (sharding.mesh().dim(d).size > 1) cuts.dims.push_back(d);
+  }
+  if (cuts.dims.empty() || !sharding.placement(cuts.dims[0]).IsRagged()) return cuts;
+  cuts.begins.push_back(0);
+  for (const int64_t size : sharding.placement(cuts.dims[0]).sizes()) {
+    cuts.begins.push_back(cuts.begins.back() + size);
+  }
+  return cuts;
+}
+
+// How many cuts both have, from the outermost on.
+size_t CommonLength(const CutList& a, const CutList& b) {
+  if (a.begins != b.begins) return 0;
+  return std::mismatch(a.dims.begin(), a.dims.end(), b.dims.begin(), b.dims.end()).first -
+         a.dims.begin();
+}
+
+CutList First(const CutList& cuts, size_t size) {
+  return {MeshDims(cuts.dims.begin(), cuts.dims.begin() + size),
+          size == 0 ? std::vector<int64_t>() : cuts.begins};
+}
+CutList Behind(const CutList& cuts, size_t size) {
+  return {MeshDims(cuts.dims.begin() + size, cuts.dims.end()),
+          size == 0 ? cuts.begins : std::vector<int64_t>()};
+}
+
+}  // namespace
+
+Interval Piece(const DeviceMesh& mesh, Interval whole, const CutList& cuts,
+               absl::Span<const int64_t> at) {
+  size_t next = 0;
+  if (!cuts.begins.empty()) {
+    const int64_t i = at[cuts.dims[next++]];
+    whole = {cuts.begins[i], cuts.begins[i + 1]};
+  }
+  for (; next < cuts.dims.size(); ++next) {
+    const int d = cuts.dims[next];
+    const int64_t chunk = CeilDiv(whole.size(), mesh.dim(d).size);
+    const int64_t begin = std::min(whole.end, whole.begin + chunk * at[d]);
+    whole = {begin, std::min(whole.end, begin + chunk)};
+  }
+  return whole;
+}
+
+Members::Members(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
+                 absl::Span<const int64_t> me)
+    : mesh_(mesh), mesh_dims_(mesh_dims.begin(), mesh_dims.end()) {
+  for (const int d : mesh_dims) size_ *= mesh.dim(d).size;
+  if (mesh.IsRowMajor()) return;
+  std::vector<int64_t> ranks(size_);
+  Coordinate at(me.begin(), me.end());
+  for (int64_t index = 0; index < size_; ++index) {
+    SetCoordinate(index, &at);
+    ranks[index] = mesh.RankAt(at);
+  }
+  if (std::is_sorted(ranks.begin(), ranks.end())) return;
+  indices_.resize(size_);
+  std::iota(indices_.begin(), indices_.end(), 0);
+  std::sort(indices_.begin(), indices_.end(),
+            [&](int64_t a, int64_t b) { return ranks[a] < ranks[b]; });
+  numbers_.resize(size_);
+  for (int64_t number = 0; number < size_; ++number) numbers_[indices_[number]] = number;
+}
+
+int64_t Members::stride(int d) const {
+  int64_t stride = 1;
+  for (size_t i = mesh_dims_.size(); i-- > 0;) {
+    if (mesh_dims_[i] == d) return stride;
+    stride *= mesh_.dim(mesh_dims_[i]).size;
+  }
+  return 0;
+}
+
+int64_t Members::IndexOf(absl::Span<const int64_t> at) const {
+  int64_t index = 0;
+  for (const int d : mesh_dims_) index = index * mesh_.dim(d).size + at[d];
+  return index;
+}
+
+void Members::SetCoordinate(int64_t index, Coordinate* at) const {
+  for (size_t i = mesh_dims_.size(); i-- > 0;) {
+    const int64_t n = mesh_.dim(mesh_dims_[i]).size;
+    (*at)[mesh_dims_[i]] = index % n;
+    index /= n;
+  }
+}
+
+int64_t GroupNumber(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
+                    absl::Span<const int64_t> me) {
+  int64_t number = 0;
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    if (std::find(mesh_dims.begin(), mesh_dims.end(), d) != mesh_dims.end()) continue;
+    number = number * mesh.dim(d).size + me[d];
+  }
+  return number;
+}
+
+absl::StatusOr<StepGeometry> StepGeometry::Create(const Sharding& before, const Step& step,
+                                                  absl::Span<const int64_t> me) {
+  const Sharding& after = step.after;
+  StepGeometry geometry;
+  geometry.mesh_ = &after.mesh();
+  const int rank = static_cast<int>(after.shape().size());
+  geometry.box_before_ = Box{Shape(rank), Shape(rank)};
+  geometry.box_after_ = geometry.box_before_;
+  const auto set = [](Box* box, int t, const Interval& interval) {
+    box->offset[t] = interval.begin;
+    box->size[t] = interval.size();
+  };
+  for (int t = 0; t < rank; ++t) {
+    const CutList cuts_before = CutsOf(before, t);
+    const CutList cuts_after = CutsOf(after, t);
+    const size_t common = CommonLength(cuts_before, cuts_after);
+    MovedDim moved{
+        .tensor_dim = t,
+        .parent = Piece(after.mesh(), {0, after.shape()[t]}, First(cuts_before, common), me),
+        .before = Behind(cuts_before, common),
+        .after = Behind(cuts_after, common)};
+    set(&geometry.box_before_, t, Piece(after.mesh(), moved.parent, moved.before, me));
+    set(&geometry.box_after_, t, Piece(after.mesh(), moved.parent, moved.after, me));
+    if (moved.before.dims.empty() && moved.after.dims.empty()) continue;
+    for (const int d : moved.before.dims) geometry.cut_before_ |= MeshMask{1} << d;
+    for (const int d : moved.after.dims) geometry.cut_after_ |= MeshMask{1} << d;
+    geometry.moved_.push_back(std::move(moved));
+  }
+  MeshMask named = 0;
+  for (const int d : step.mesh_dims) named |= MeshMask{1} << d;
+  for (int d = 0; d < after.mesh().NumDims(); ++d) {
+    if (Has((geometry.cut_before_ | geometry.cut_after_) & ~named, d)) {
+      return InvalidArgument("mesh dim {} moves and is not among the mesh dims of {}",
+                             after.mesh().dim(d).name, step.ToString());
+    }
+  }
+  return geometry;
+}
+
+Box StepGeometry::BoxAt(absl::Span<const int64_t> at, CutList MovedDim::*cuts) const {
+  Box box = box_before_;
+  for (const MovedDim& dim : moved_) {
+    const Interval piece = Piece(*mesh_, dim.parent, dim.*cuts, at);
+    box.offset[dim.tensor_dim] = piece.begin;
+    box.size[dim.tensor_dim] = piece.size();
+  }
+  return box;
+}
+
+}  // namespace meshift::lowering_internal

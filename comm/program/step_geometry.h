@@ -1,0 +1,125 @@
+// What a step changes, as one rank sees it: its boxes, the tensor dims whose cuts change, the
+// members of its group. Internal to the lowering.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(StepGeometry geometry, StepGeometry::Create(before, step, me));
+//   geometry.box_before();                       // what this rank holds
+//   geometry.BoxAfter(geometry.members().CoordinateOf(3, me));   // what member 3 will hold
+#ifndef MESHIFT_COMM_PROGRAM_STEP_GEOMETRY_H_
+#define MESHIFT_COMM_PROGRAM_STEP_GEOMETRY_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+
+namespace meshift::lowering_internal {
+
+// Indices [begin, end) of a tensor dim.
+struct Interval {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t size() const { return end - begin; }
+  bool Contains(const Interval& other) const {
+    return other.size() == 0 || (begin <= other.begin && other.end <= end);
+  }
+};
+inline Interval Intersect(const Interval& a, const Interval& b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+using MeshDims = absl::InlinedVector<int, 6>;
+
+// Mesh dims that cut a tensor dim, outermost first.
+struct CutList {
+  MeshDims dims;
+  // Where the pieces of the first cut begin, and where the last one ends, in global indices, if it
+  // is ragged; empty: ceil chunks.
+  std::vector<int64_t> begins;
+};
+using MeshMask = uint64_t;  // bit d: mesh dim d
+inline bool Has(MeshMask mask, int d) { return (mask >> d & 1) != 0; }
+
+// What `cuts` leave of `whole` at coordinate `at`.
+Interval Piece(const DeviceMesh& mesh, Interval whole, const CutList& cuts,
+               absl::Span<const int64_t> at);
+
+// The ranks that differ from one in some mesh dims. They count in two ways: by index, row-major
+// over the mesh dims, and by number, ascending ranks, as communicators number them. On a row-major
+// mesh the two are one.
+class Members {
+ public:
+  // REQUIRES: `mesh_dims` ascending.
+  Members(const DeviceMesh& mesh, absl::Span<const int> mesh_dims, absl::Span<const int64_t> me);
+
+  int64_t size() const { return size_; }
+  absl::Span<const int> mesh_dims() const { return mesh_dims_; }
+  // How much the index grows with the coordinate on mesh dim d; 0 for those outside the group.
+  int64_t stride(int d) const;
+  int64_t IndexOf(absl::Span<const int64_t> at) const;
+  int64_t NumberOf(int64_t index) const { return numbers_.empty() ? index : numbers_[index]; }
+  int64_t IndexOfNumber(int64_t number) const {
+    return indices_.empty() ? number : indices_[number];
+  }
+  // Sets the coordinates on the group's mesh dims to those of the member.
+  void SetCoordinate(int64_t index, Coordinate* at) const;
+
+ private:
+  const DeviceMesh& mesh_;
+  MeshDims mesh_dims_;
+  int64_t size_ = 1;
+  std::vector<int64_t> numbers_;  // by index; empty: the same
+  std::vector<int64_t> indices_;  // by number; likewise
+};
+
+// This rank's group among those over `mesh_dims`: its number by the coordinates of the other dims.
+int64_t GroupNumber(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
+                    absl::Span<const int64_t> me);
+
+// A tensor dim whose cuts a step changes, and what it cuts behind the common beginning.
+struct MovedDim {
+  int tensor_dim = 0;
+  Interval parent;  // what the common beginning leaves to this rank
+  CutList before;
+  CutList after;
+};
+
+class StepGeometry {
+ public:
+  // INVALID_ARGUMENT: a moving mesh dim is not among the step's. Keeps references to `before` and
+  // `step`.
+  static absl::StatusOr<StepGeometry> Create(const Sharding& before, const Step& step,
+                                             absl::Span<const int64_t> me);
+
+  const DeviceMesh& mesh() const { return *mesh_; }
+  absl::Span<const MovedDim> moved() const { return moved_; }
+  MeshMask cut_before() const { return cut_before_; }  // moving dims that cut before, after
+  MeshMask cut_after() const { return cut_after_; }
+  const Box& box_before() const { return box_before_; }  // of this rank
+  const Box& box_after() const { return box_after_; }
+  // Of a member of the group over the moving dims.
+  Box BoxBefore(absl::Span<const int64_t> at) const { return BoxAt(at, &MovedDim::before); }
+  Box BoxAfter(absl::Span<const int64_t> at) const { return BoxAt(at, &MovedDim::after); }
+
+ private:
+  StepGeometry() = default;
+  Box BoxAt(absl::Span<const int64_t> at, CutList MovedDim::*cuts) const;
+
+  const DeviceMesh* mesh_ = nullptr;
+  absl::InlinedVector<MovedDim, 3> moved_;
+  MeshMask cut_before_ = 0;
+  MeshMask cut_after_ = 0;
+  Box box_before_;
+  Box box_after_;
+};
+
+}  // namespace meshift::lowering_internal
+
+#endif  // MESHIFT_COMM_PROGRAM_STEP_GEOMETRY_H_

@@ -1,0 +1,384 @@
+#include "planner/verifier/boxes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+
+namespace meshift::verifier_internal {
+namespace {
+
+// `dims` without those of `others`.
+Cuts Without(absl::Span<const int> dims, absl::Span<const int> others) {
+  Cuts rest;
+  for (const int d : dims) {
+    if (!Contains(others, d)) rest.push_back(d);
+  }
+  return rest;
+}
+
+Cuts Within(absl::Span<const int> dims, absl::Span<const int> others) {
+  Cuts common;
+  for (const int d : dims) {
+    if (Contains(others, d)) common.push_back(d);
+  }
+  return common;
+}
+
+Cuts Joined(Cuts first, absl::Span<const int> second) {
+  first.insert(first.end(), second.begin(), second.end());
+  return first;
+}
+
+std::string Where(const World& world, absl::Span<const int> dims, const Walk& walk) {
+  std::string text;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : ",", world.mesh.dim(dims[i]).name,
+                        walk.coordinate()[i]);
+  }
+  return text;
+}
+
+// The elements of the largest box along the tensor dims whose cuts do not change.
+Wide LargestUnchanged(const World& world, const State& state, const Change& change) {
+  Wide elements = 1;
+  size_t next = 0;
+  for (size_t t = 0; t < state.cuts.size(); ++t) {
+    if (next < change.cuts.size() && change.cuts[next].tensor_dim == static_cast<int>(t)) {
+      ++next;
+    } else {
+      elements *= LargestPiece(world, state, static_cast<int>(t));
+    }
+  }
+  return elements;
+}
+
+// Calls `visit(parents)` with each choice of one parent size per changed tensor dim. Their prefixes
+// are cut by different mesh dims, so each choice is some group's.
+void ForEachParent(const Change& change,
+                   const std::function<void(absl::Span<const size_t>)>& visit) {
+  for (const CutChange& cut : change.cuts) {
+    if (cut.parents.empty()) return;
+  }
+  absl::InlinedVector<size_t, 4> choice(change.cuts.size(), 0);
+  while (true) {
+    visit(choice);
+    size_t c = 0;
+    while (c < choice.size() && ++choice[c] == change.cuts[c].parents.size()) choice[c++] = 0;
+    if (c == choice.size()) return;
+  }
+}
+
+// The pieces of one parent before and after, and how many indices of its piece before a member
+// holds for the receivers of a message of its own: by the coordinates of `holder_dims`.
+struct Tables {
+  std::vector<Interval> before;
+  std::vector<Interval> after;
+  std::vector<int64_t> held_for;
+};
+
+std::vector<std::vector<Tables>> MakeTables(const World& world, const Change& change) {
+  std::vector<std::vector<Tables>> tables(change.cuts.size());
+  for (size_t c = 0; c < tables.size(); ++c) {
+    for (const int64_t size : change.cuts[c].parents) {
+      const CutChange& cut = change.cuts[c];
+      tables[c].push_back({.before = Pieces(world, size, cut.before, cut.sizes_before),
+                           .after = Pieces(world, size, cut.after, cut.sizes_after),
+                           .held_for = {}});
+    }
+  }
+  return tables;
+}
+
+// Per holder, the sum over all receivers of what they want of its piece before. Receivers have the
+// holder's coordinates on `fixed`, which are some of the cuts after.
+void FillHeldFor(const World& world, const CutChange& cut, absl::Span<const int> fixed,
+                 Tables* tables) {
+  const Cuts free = Without(cut.after, fixed);
+  Coverage wanted;
+  Walk outer(world, fixed, {cut.after});
+  do {
+    wanted.Clear();
+    Walk receivers(world, free, {cut.after});
+    do wanted.Add(tables->after[outer.index(0) + receivers.index(0)]);
+    while (receivers.Next());
+    for (const Interval& piece : tables->before) tables->held_for.push_back(wanted.Covered(piece));
+  } while (outer.Next());
+}
+
+// Where the pieces of a parent that are not empty begin and end.
+std::vector<int64_t> Ends(const std::vector<Interval>& pieces) {
+  std::vector<int64_t> ends;
+  for (const Interval& piece : pieces) {
+    if (piece.size() == 0) continue;
+    ends.push_back(piece.low);
+    ends.push_back(piece.high);
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
+}
+
+// Messages are common parts of pieces before and after. One that is all of its box along the later
+// tensor dims, and has one index along the earlier ones, is a run.
+void FindRuns(const World& world, const State& before, const Change& change,
+              const std::vector<std::vector<Tables>>& tables, Traffic* traffic) {
+  bool one_index = true;  // along the tensor dims so far
+  size_t next = 0;
+  for (size_t t = 0; t < before.cuts.size(); ++t) {
+    if (next == change.cuts.size() || change.cuts[next].tensor_dim != static_cast<int>(t)) {
+      one_index = one_index && LargestPiece(world, before, static_cast<int>(t)) <= 1;
+      continue;
+    }
+    bool still_one = one_index;
+    for (size_t p = 0; p < tables[next].size(); ++p) {
+      const std::vector<int64_t> old_ends = Ends(tables[next][p].before);
+      const std::vector<int64_t> new_ends = Ends(tables[next][p].after);
+      const auto inside = [](const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+        return std::includes(b.begin(), b.end(), a.begin(), a.end());
+      };
+      if (!one_index && !inside(new_ends, old_ends)) traffic->sent_in_runs = false;
+      if (!one_index && !inside(old_ends, new_ends)) traffic->received_in_runs = false;
+      std::vector<int64_t> all;
+      std::set_union(old_ends.begin(), old_ends.end(), new_ends.begin(), new_ends.end(),
+                     std::back_inserter(all));
+      still_one = still_one && static_cast<int64_t>(all.size()) > change.cuts[next].parents[p];
+    }
+    one_index = still_one;
+    ++next;
+  }
+}
+
+}  // namespace
+
+int64_t Common(const Interval& a, const Interval& b) {
+  return std::max<int64_t>(0, std::min(a.high, b.high) - std::max(a.low, b.low));
+}
+
+std::vector<Interval> Pieces(const World& world, int64_t size, absl::Span<const int> cuts,
+                             const Sizes& sizes) {
+  std::vector<Interval> pieces = {{0, size}};
+  if (!cuts.empty() && !sizes.empty()) {
+    pieces.clear();
+    int64_t at = 0;
+    for (const int64_t piece : sizes) {
+      pieces.push_back({at, at + piece});
+      at += piece;
+    }
+    cuts.remove_prefix(1);
+  }
+  for (const int d : cuts) {
+    const int64_t n = world.sizes[d];
+    std::vector<Interval> finer;
+    finer.reserve(pieces.size() * n);
+    for (const Interval& whole : pieces) {
+      const int64_t chunk = whole.size() / n + (whole.size() % n != 0 ? 1 : 0);
+      int64_t at = whole.low;
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t end = at + std::min(chunk, whole.high - at);
+        finer.push_back({at, end});
+        at = end;
+      }
+    }
+    pieces = std::move(finer);
+  }
+  return pieces;
+}
+
+Walk::Walk(const World& world, absl::Span<const int> dims,
+           absl::Span<const absl::Span<const int>> channels)
+    : coordinate_(dims.size(), 0),
+      index_(channels.size(), 0),
+      strides_(dims.size() * channels.size(), 0) {
+  for (const int d : dims) sizes_.push_back(world.sizes[d]);
+  for (size_t c = 0; c < channels.size(); ++c) {
+    size_t stride = 1;
+    for (size_t i = channels[c].size(); i-- > 0;) {
+      const int d = channels[c][i];
+      const auto at = std::find(dims.begin(), dims.end(), d);
+      if (at != dims.end()) strides_[(at - dims.begin()) * channels.size() + c] = stride;
+      stride *= static_cast<size_t>(world.sizes[d]);
+    }
+  }
+}
+
+bool Walk::Next() {
+  const size_t channels = index_.size();
+  for (size_t i = sizes_.size(); i-- > 0;) {
+    const size_t* strides = strides_.data() + i * channels;
+    if (++coordinate_[i] < sizes_[i]) {
+      for (size_t c = 0; c < channels; ++c) index_[c] += strides[c];
+      return true;
+    }
+    coordinate_[i] = 0;
+    for (size_t c = 0; c < channels; ++c) index_[c] -= strides[c] * (sizes_[i] - 1);
+  }
+  return false;
+}
+
+bool Coverage::Add(const Interval& interval) {
+  if (interval.size() == 0) return true;
+  int64_t before = 0;
+  if (!entries_.empty()) {
+    const Entry& last = entries_.back();
+    if (interval.low < last.interval.high) return false;
+    before = last.before + last.interval.size();
+  }
+  entries_.push_back({interval, before});
+  return true;
+}
+
+int64_t Coverage::Below(int64_t index) const {
+  const auto next =
+      std::upper_bound(entries_.begin(), entries_.end(), index,
+                       [](int64_t i, const Entry& entry) { return i < entry.interval.low; });
+  if (next == entries_.begin()) return 0;
+  const Entry& entry = *std::prev(next);
+  return entry.before + std::min(index, entry.interval.high) - entry.interval.low;
+}
+
+std::optional<Uncovered> FindUncovered(const World& world, const CutChange& cut,
+                                       absl::Span<const int> sources) {
+  const Cuts varying = Within(cut.before, sources);
+  const Cuts fixed = Without(cut.before, sources);
+  const Cuts free = Without(cut.after, fixed);
+  const Cuts all = Joined(fixed, free);
+  Coverage held;
+  for (const int64_t parent : cut.parents) {
+    const std::vector<Interval> before = Pieces(world, parent, cut.before, cut.sizes_before);
+    const std::vector<Interval> after = Pieces(world, parent, cut.after, cut.sizes_after);
+    Walk outer(world, fixed, {cut.before, cut.after});
+    do {
+      held.Clear();
+      bool once = true;
+      Walk members(world, varying, {cut.before});
+      do once = held.Add(before[outer.index(0) + members.index(0)]) && once;
+      while (members.Next());
+      Walk receivers(world, free, {cut.after});
+      do {
+        const Interval& wanted = after[outer.index(1) + receivers.index(0)];
+        const int64_t found = held.Covered(wanted);
+        if (once && found == wanted.size()) continue;
+        std::string where = Where(world, fixed, outer);
+        if (!fixed.empty() && !free.empty()) where += ",";
+        where += Where(world, free, receivers);
+        return Uncovered{std::move(where), !once, found, wanted.size()};
+      } while (receivers.Next());
+    } while (outer.Next());
+  }
+  return std::nullopt;
+}
+
+Traffic TrafficOfExchange(const World& world, const State& before, const State& after,
+                          const Change& change) {
+  const size_t n = change.cuts.size();
+  // Receivers of one holder differ from it where the group is cut before the step: there alone.
+  Wide copies = 1;
+  for (const int d : change.moving) {
+    if (before.dims[d].IsCut() && after.dims[d].IsReplicated()) copies *= world.sizes[d];
+  }
+  std::vector<std::vector<Tables>> tables = MakeTables(world, change);
+  std::vector<Cuts> holder_dims;
+  for (size_t c = 0; c < n; ++c) {
+    const CutChange& cut = change.cuts[c];
+    Cuts fixed;
+    for (const int d : cut.after) {
+      if (!before.dims[d].IsCut()) fixed.push_back(d);
+    }
+    for (Tables& table : tables[c]) FillHeldFor(world, cut, fixed, &table);
+    holder_dims.push_back(Joined(std::move(fixed), cut.before));
+  }
+  std::vector<absl::Span<const int>> channels;
+  for (const CutChange& cut : change.cuts) channels.push_back(cut.before);
+  for (const CutChange& cut : change.cuts) channels.push_back(cut.after);
+  for (const Cuts& dims : holder_dims) channels.push_back(dims);
+
+  Traffic worst;
+  ForEachParent(change, [&](absl::Span<const size_t> parents) {
+    Walk walk(world, change.moving, channels);
+    do {
+      Wide held_for = copies;
+      Wide kept = 1;
+      Wide wanted = 1;
+      for (size_t c = 0; c < n; ++c) {
+        const Tables& table = tables[c][parents[c]];
+        const Interval& b = table.before[walk.index(c)];
+        const Interval& a = table.after[walk.index(n + c)];
+        kept *= Common(a, b);
+        wanted *= a.size();
+        held_for *= table.held_for[walk.index(2 * n + c)];
+      }
+      worst.sent = std::max(worst.sent, held_for - kept);
+      worst.received = std::max(worst.received, wanted - kept);
+    } while (walk.Next());
+  });
+  const Wide unchanged = LargestUnchanged(world, before, change);
+  worst.sent = BytesOfElements(before.dtype, worst.sent * unchanged);
+  worst.received = BytesOfElements(before.dtype, worst.received * unchanged);
+  FindRuns(world, before, change, tables, &worst);
+  return worst;
+}
+
+std::optional<Sources> SourcesOfPermute(const World& world, const Change& change) {
+  Sources sources(change.moving.size(), -1);
+  const auto source_of = [&](int mesh_dim) -> int& {
+    return sources[std::find(change.moving.begin(), change.moving.end(), mesh_dim) -
+                   change.moving.begin()];
+  };
+  DimSet only_before = change.moving;
+  DimSet only_after = change.moving;
+  const auto erase = [](int d, DimSet* dims) {
+    dims->erase(std::remove(dims->begin(), dims->end(), d), dims->end());
+  };
+  for (const CutChange& cut : change.cuts) {
+    if (cut.before.size() != cut.after.size()) return std::nullopt;
+    if (cut.sizes_before != cut.sizes_after) return std::nullopt;
+    for (size_t i = 0; i < cut.before.size(); ++i) {
+      if (world.sizes[cut.before[i]] != world.sizes[cut.after[i]]) return std::nullopt;
+      source_of(cut.before[i]) = cut.after[i];
+      erase(cut.before[i], &only_after);
+      erase(cut.after[i], &only_before);
+    }
+  }
+  const auto smaller = [&](int a, int b) { return world.sizes[a] < world.sizes[b]; };
+  std::stable_sort(only_before.begin(), only_before.end(), smaller);
+  std::stable_sort(only_after.begin(), only_after.end(), smaller);
+  if (only_before.size() != only_after.size()) return std::nullopt;
+  for (size_t i = 0; i < only_after.size(); ++i) {
+    if (world.sizes[only_after[i]] != world.sizes[only_before[i]]) return std::nullopt;
+    source_of(only_after[i]) = only_before[i];
+  }
+  return sources;
+}
+
+Traffic TrafficOfPermute(const World& world, const State& before, const Change& change,
+                         const Sources& sources) {
+  const size_t n = change.cuts.size();
+  const std::vector<std::vector<Tables>> tables = MakeTables(world, change);
+  std::vector<absl::Span<const int>> channels;
+  for (const CutChange& cut : change.cuts) channels.push_back(cut.after);
+  absl::InlinedVector<size_t, 4> from(sources.size());  // positions in `moving`
+  for (size_t i = 0; i < sources.size(); ++i) {
+    from[i] =
+        std::find(change.moving.begin(), change.moving.end(), sources[i]) - change.moving.begin();
+  }
+  Wide worst = 0;
+  ForEachParent(change, [&](absl::Span<const size_t> parents) {
+    Walk walk(world, change.moving, channels);
+    do {
+      bool itself = true;
+      for (size_t i = 0; i < from.size(); ++i) {
+        itself = itself && walk.coordinate()[i] == walk.coordinate()[from[i]];
+      }
+      if (itself) continue;
+      Wide elements = 1;
+      for (size_t c = 0; c < n; ++c) elements *= tables[c][parents[c]].after[walk.index(c)].size();
+      worst = std::max(worst, elements);
+    } while (walk.Next());
+  });
+  const Wide bytes = BytesOfElements(before.dtype, worst * LargestUnchanged(world, before, change));
+  return {.sent = bytes, .received = bytes};
+}
+
+}  // namespace meshift::verifier_internal

@@ -1,0 +1,235 @@
+#include "planner/verifier/bytes.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "planner/verifier/boxes.h"
+
+namespace meshift::verifier_internal {
+namespace {
+
+// The cuts that a reduce_scatter adds or an all_gather takes away.
+const Cuts& ScatteredCuts(const StepView& view, const CutChange& cut) {
+  return view.step.op == StepOp::kReduceScatter ? cut.after : cut.before;
+}
+
+// Whether the members' boxes on the scattered side are each one run of the parent's row-major
+// content, in the order of the cuts. The last changed tensor dim is cut, so those before it must
+// have one index.
+bool BoxesAreRuns(const StepView& view) {
+  const State& scattered = view.step.op == StepOp::kReduceScatter ? view.after : view.before;
+  for (int t = 0; t < view.change.cuts.back().tensor_dim; ++t) {
+    if (LargestPiece(view.world, scattered, t) > 1) return false;
+  }
+  return true;
+}
+
+// Whether all groups' ranks ascend as their boxes do: by `order`, outermost first. Groups without
+// elements do not matter. O(ranks log runs).
+bool ListedRanksAscend(const StepView& view, const Cuts& order) {
+  const World& world = view.world;
+  const State& gathered = view.step.op == StepOp::kReduceScatter ? view.before : view.after;
+  Cuts all;
+  Cuts others;
+  for (int d = 0; d < static_cast<int>(world.sizes.size()); ++d) {
+    if (world.sizes[d] == 1) continue;
+    all.push_back(d);
+    if (!Contains(view.step.mesh_dims, d)) others.push_back(d);
+  }
+  std::vector<absl::Span<const int>> channels = {all};
+  std::vector<std::vector<Interval>> parents;
+  for (size_t t = 0; t < gathered.cuts.size(); ++t) {
+    if (gathered.cuts[t].empty()) continue;
+    parents.push_back(Pieces(world, world.shape[t], gathered.cuts[t], gathered.sizes[t]));
+    channels.push_back(gathered.cuts[t]);
+  }
+  Walk groups(world, others, channels);
+  do {
+    bool empty = false;
+    for (size_t i = 0; i < parents.size(); ++i) {
+      empty = empty || parents[i][groups.index(i + 1)].size() == 0;
+    }
+    if (empty) continue;
+    Walk members(world, order, {all});
+    int64_t last = -1;
+    do {
+      const int64_t rank =
+          world.mesh.RankAt(static_cast<int64_t>(groups.index(0) + members.index(0)));
+      if (rank < last) return false;
+      last = rank;
+    } while (members.Next());
+  } while (groups.Next());
+  return true;
+}
+
+bool IsPacked(const StepView& view) {
+  if (view.step.sizes == StepSizes::kPadded || !BoxesAreRuns(view)) return true;
+  Cuts order;
+  for (const CutChange& cut : view.change.cuts) {
+    const Cuts& scattered = ScatteredCuts(view, cut);
+    order.insert(order.end(), scattered.begin(), scattered.end());
+  }
+  if (!view.world.mesh.IsRowMajor()) return !ListedRanksAscend(view, order);
+  for (size_t i = 1; i < order.size(); ++i) {
+    if (order[i] < order[i - 1]) return true;
+  }
+  return false;
+}
+
+// What the members of a group have together, but for the smallest box, in the worst group.
+Wide BytesButSmallest(const StepView& view) {
+  const World& world = view.world;
+  const bool scatters = view.step.op == StepOp::kReduceScatter;
+  const State& scattered = scatters ? view.after : view.before;
+  struct Group {
+    Wide all = 1;
+    Wide least = 1;
+  };
+  std::vector<Group> groups = {{}};
+  for (const CutChange& cut : view.change.cuts) {
+    std::vector<Group> finer;
+    for (const int64_t parent : cut.parents) {
+      int64_t least = parent;
+      for (const Interval& piece : Pieces(world, parent, ScatteredCuts(view, cut),
+                                          scatters ? cut.sizes_after : cut.sizes_before)) {
+        least = std::min(least, piece.size());
+      }
+      for (const Group& group : groups) finer.push_back({group.all * parent, group.least * least});
+    }
+    groups = std::move(finer);
+  }
+  Wide unchanged = 1;
+  for (int t = 0; t < static_cast<int>(scattered.cuts.size()); ++t) {
+    const bool changes = std::any_of(view.change.cuts.begin(), view.change.cuts.end(),
+                                     [&](const CutChange& cut) { return cut.tensor_dim == t; });
+    if (!changes) unchanged *= LargestPiece(world, scattered, t);
+  }
+  Wide most = 0;
+  for (const Group& group : groups) most = std::max(most, group.all - group.least);
+  return BytesOfElements(view.before.dtype, most * unchanged);
+}
+
+// In two stages. Of a member that owns `own` elements of the result, whose column, the members of
+// its place in all blocks, owns `column` of `whole`: what it sends inside its block and across.
+struct StageBytes {
+  Wide item;
+  Wide wide_item;  // of what comes of a block
+  Wide blocks;
+  Wide block;
+  Wide AllReduce(Wide whole, Wide column, Wide own) const {
+    const Wide scattered = (whole - column) * item + (column - own) * wide_item;
+    const Wide gathered = own * (blocks - 1) + column * (block - 1);
+    return scattered + gathered * item;
+  }
+  // All own as much as the largest.
+  Wide ReduceScatter(Wide own) const {
+    return own * blocks * (block - 1) * item + own * (blocks - 1) * wide_item;
+  }
+};
+
+void CountStaged(const StepView& view, StepBytes* bytes) {
+  const DType dtype = view.before.dtype;
+  const DType wide = *view.step.accumulate_dtype;
+  const Wide block = *view.step.reduce_block;
+  const Wide n = view.world.GroupSize(view.step.mesh_dims);
+  const StageBytes stages{BytesOfElements(dtype, 1), BytesOfElements(wide, 1), n / block, block};
+  const Wide kept = stages.item + (wide == dtype ? 0 : stages.wide_item);
+  if (view.step.op == StepOp::kReduceScatter) {
+    const Wide part = LargestLocal(view.world, view.after);
+    bytes->sent = stages.ReduceScatter(part);
+    bytes->to_send = n / block * (block - 1) * part * stages.item;
+    bytes->to_receive = n * part * kept;
+    return;
+  }
+  const Wide whole = LargestLocal(view.world, view.before);
+  const Wide slice = (whole + n - 1) / n;
+  const auto owned = [&](Wide from, Wide count) {
+    return std::max<Wide>(0, std::min(whole, from + count) - from);
+  };
+  // The first column is the longest; its first member owns most of it, its last one least.
+  const Wide column = owned(0, stages.blocks * slice);
+  bytes->sent =
+      std::max(stages.AllReduce(whole, column, owned(0, slice)),
+               stages.AllReduce(whole, column, owned((stages.blocks - 1) * slice, slice)));
+  bytes->to_receive = n * slice * kept;
+}
+
+// In order: every member gets its part of all contributions, and an all_reduce spreads the results.
+// The member with the largest part sends most of an all_reduce, the one with the smallest most of a
+// reduce_scatter.
+void CountOrdered(const StepView& view, StepBytes* bytes) {
+  if (view.step.reduce_stages) return CountStaged(view, bytes);
+  const Wide n = view.world.GroupSize(view.step.mesh_dims);
+  if (view.step.op == StepOp::kAllReduce) {
+    const Wide whole = LargestLocal(view.world, view.before);
+    const Wide part = (whole + n - 1) / n;
+    bytes->sent = BytesOfElements(view.before.dtype, whole - part + (n - 1) * part);
+    bytes->to_receive = BytesOfElements(view.before.dtype, n * part);
+    return;
+  }
+  bytes->sent = BytesButSmallest(view);
+  bytes->to_receive = n * bytes->out;
+  if (IsPacked(view)) bytes->to_send = bytes->sent;
+}
+
+}  // namespace
+
+Wide RoundUp16(Wide bytes) { return (bytes + 15) / 16 * 16; }
+
+StepBytes BytesOf(const StepView& view) {
+  const World& world = view.world;
+  const Step& step = view.step;
+  StepBytes bytes;
+  bytes.in = BytesOfElements(view.before.dtype, LargestLocal(world, view.before));
+  bytes.out = BytesOfElements(view.after.dtype, LargestLocal(world, view.after));
+  const Wide n = world.GroupSize(step.mesh_dims);
+  if (step.reduce_order == ReduceOrder::kAscending) {
+    CountOrdered(view, &bytes);
+    return bytes;
+  }
+  const bool exact = step.sizes == StepSizes::kExact;
+  switch (step.op) {
+    case StepOp::kAllReduce:
+      bytes.sent = (2 * bytes.in * (n - 1) + n - 1) / n;
+      break;
+    case StepOp::kReduceScatter:
+      bytes.sent = exact ? BytesButSmallest(view) : (n - 1) * bytes.out;
+      if (IsPacked(view)) {
+        bytes.to_send = exact ? bytes.in : n * bytes.out;
+        if (step.sizes == StepSizes::kPadded) bytes.to_receive = bytes.out;
+      }
+      break;
+    case StepOp::kAllGather:
+      bytes.sent = exact ? BytesButSmallest(view) : (n - 1) * bytes.in;
+      if (IsPacked(view)) {
+        bytes.to_receive = exact ? bytes.out : n * bytes.in;
+        if (step.sizes == StepSizes::kPadded) bytes.to_send = bytes.in;
+      }
+      break;
+    case StepOp::kAllToAll:
+    case StepOp::kExchange: {
+      const Traffic traffic = TrafficOfExchange(world, view.before, view.after, view.change);
+      bytes.sent = traffic.sent;
+      if (!traffic.sent_in_runs) bytes.to_send = traffic.sent;
+      if (!traffic.received_in_runs) bytes.to_receive = traffic.received;
+      break;
+    }
+    case StepOp::kPermute:
+      bytes.sent =
+          TrafficOfPermute(world, view.before, view.change, *SourcesOfPermute(world, view.change))
+              .sent;
+      break;
+    default:
+      break;
+  }
+  return bytes;
+}
+
+Wide WorkspaceOf(const StepBytes& bytes, bool first, bool last) {
+  return (first ? 0 : RoundUp16(bytes.in)) + RoundUp16(bytes.to_send) +
+         RoundUp16(bytes.to_receive) + (last ? 0 : RoundUp16(bytes.out));
+}
+
+}  // namespace meshift::verifier_internal

@@ -1,0 +1,170 @@
+// All steps between all shardings of small worlds, element by element: the verifier accepts what
+// brings every rank its elements with each contribution once, and nothing else; and counts bytes
+// as planner/verifier/element_step.h does, which moves single elements and knows no boxes.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mesh/device_mesh.h"
+#include "placement/placement.h"
+#include "placement/sharding.h"
+#include "placement/tensor_type.h"
+#include "planner/plan.h"
+#include "planner/verifier/element_step.h"
+#include "planner/verifier/verifier.h"
+#include "testing/shardings.h"
+#include "testing/small_world.h"
+
+namespace meshift {
+namespace {
+
+// `s` with its outermost cuts ragged: all for the last coordinate; or all but one index for the
+// first, and that for the last.
+std::vector<Sharding> RaggedOnes(const Sharding& s) {
+  std::vector<Sharding> result;
+  for (const bool all : {true, false}) {
+    std::vector<Placement> placements(s.placements().begin(), s.placements().end());
+    std::vector<Cuts> orders;
+    bool any = false;
+    for (int t = 0; t < static_cast<int>(s.shape().size()); ++t) {
+      orders.emplace_back(s.CutsOf(t).begin(), s.CutsOf(t).end());
+      if (orders[t].empty()) continue;
+      Placement::Sizes sizes(s.mesh().dim(orders[t][0]).size, 0);
+      const int64_t last = all ? s.shape()[t] : std::min<int64_t>(s.shape()[t], 1);
+      sizes.back() = last;
+      sizes.front() += s.shape()[t] - last;
+      placements[orders[t][0]] = Placement::RaggedShard(t, std::move(sizes));
+      any = true;
+    }
+    if (any) result.push_back(*Sharding::Create(s.mesh(), s.tensor(), placements, orders));
+  }
+  return result;
+}
+
+// All sets of mesh dims but the empty one.
+std::vector<DimSet> MeshDimSets(const DeviceMesh& mesh) {
+  std::vector<DimSet> sets;
+  for (int bits = 1; bits < 1 << mesh.NumDims(); ++bits) {
+    DimSet set;
+    for (int d = 0; d < mesh.NumDims(); ++d) {
+      if ((bits >> d & 1) != 0) set.push_back(d);
+    }
+    sets.push_back(set);
+  }
+  return sets;
+}
+
+struct Counts {
+  int64_t accepted = 0;
+  int64_t refused = 0;
+};
+
+Counts CheckAllSteps(const std::string& mesh_text, const std::string& tensor, bool ragged = false) {
+  const DeviceMesh mesh = DeviceMesh::Parse(mesh_text).value();
+  std::vector<Sharding> all =
+      testkit::AllShardings(mesh, TensorType::Parse(tensor).value(), ReduceOp::kSum);
+  for (size_t i = 0, plain = all.size(); i < plain && ragged; ++i) {
+    for (Sharding& one : RaggedOnes(all[i])) all.push_back(std::move(one));
+  }
+  Counts counts;
+  int64_t index = 0;
+  const int64_t fraction = testkit::TestFraction();
+  for (const Sharding& before : all) {
+    for (const Sharding& after : all) {
+      if (before == after) continue;
+      for (const DimSet& mesh_dims : MeshDimSets(mesh)) {
+        // Of ragged worlds twice: blocks are padded, and exact.
+        const int ops = static_cast<int>(StepOp::kMask) + 1;
+        for (int i = 0; i < (ragged ? 2 * ops : ops); ++i) {
+          const int op = i % ops;
+          if (index++ % fraction != 0) continue;
+          ElementStep step(before, after, static_cast<StepOp>(op), mesh_dims);
+          const bool can = step.Run();
+          const PlanFields plan = step.MakePlan(/*exact=*/i >= ops);
+          const Verdict verdict = Verify(Plan::FromParts(plan, {}), {.check_fingerprint = false});
+          const std::string rule = verdict.ok() ? "" : verdict.fault->rule;
+          ++(verdict.ok() ? counts.accepted : counts.refused);
+          // Refusals for the form of the step are the tables' to test. So is that of a slice of a
+          // cut, which leaves all as it is where one rank has all.
+          const bool slices_cut = ragged && static_cast<StepOp>(op) == StepOp::kSlice &&
+                                  std::any_of(mesh_dims.begin(), mesh_dims.end(),
+                                              [&](int d) { return before.placement(d).IsShard(); });
+          const bool right = verdict.ok() ? can
+                             : rule == "data"
+                                 ? !can || slices_cut
+                                 : rule == "op" || rule == "after" || rule == "mesh_dims" ||
+                                       (rule == "sizes" && !can);
+          EXPECT_TRUE(right) << before.ToString() << ": " << plan.steps[0].ToString() << " " << can
+                             << (verdict.ok() ? "" : " " + rule + ": " + verdict.fault->message);
+          if (!right) return counts;
+        }
+      }
+    }
+  }
+  return counts;
+}
+
+// A cast from f32 to f64 is right where the placements stay and the boxes get twice as large; no
+// other op may do that.
+TEST(VerifierExhaustiveTest, AllCastsOfSmallWorlds) {
+  for (const char* mesh : {"a=3", "a=2,b=2", "a=2,b=3"}) {
+    for (const char* tensor : {"f32[1]", "f32[5]", "f32[3,4]", "f32[]"}) {
+      const std::vector<Sharding> all = testkit::AllShardings(
+          DeviceMesh::Parse(mesh).value(), TensorType::Parse(tensor).value(), ReduceOp::kSum);
+      for (const Sharding& before : all) {
+        for (const Sharding& after : all) {
+          PlanFields plan = ElementStep(before, after, StepOp::kCast, {}).MakePlan();
+          Step& step = plan.steps[0];
+          step.after = plan.to = after.WithDType(DType::kF64).value();
+          step.bytes_out *= 2;
+          plan.total.peak_bytes = step.bytes_in + step.bytes_out;
+          EXPECT_EQ(Verify(Plan::Seal(plan)).ok(), before == after)
+              << before.ToString() << ": " << step.ToString();
+          step.op = StepOp::kSlice;
+          step.mesh_dims = {0};
+          EXPECT_EQ(Verify(Plan::Seal(plan)).fault.value().rule, "dtype") << step.ToString();
+        }
+      }
+    }
+  }
+}
+
+TEST(VerifierExhaustiveTest, AllStepsOfSmallWorlds) {
+  Counts sum;
+  for (const char* mesh : {"a=3", "a=2,b=2", "a=2,b=3", "a=2,b=2@0,2,3,1", "a=2,b=3@5,4,3,0,1,2"}) {
+    for (const char* tensor : {"f32[1]", "f32[4]", "f32[5]", "f32[12]", "f32[2,2]", "f32[3,4]",
+                               "f32[1,6]", "f32[5,3]", "f32[]"}) {
+      const Counts counts = CheckAllSteps(mesh, tensor);
+      sum.accepted += counts.accepted;
+      sum.refused += counts.refused;
+    }
+  }
+  for (const char* tensor : {"f32[1]", "f32[3]", "f32[8]", "f32[9]", "f32[2,4]"}) {
+    const Counts counts = CheckAllSteps("a=2,b=2,c=2", tensor);
+    sum.accepted += counts.accepted;
+    sum.refused += counts.refused;
+  }
+  fmt::print("{} steps accepted, {} refused\n", sum.accepted, sum.refused);
+  EXPECT_GT(sum.accepted, 0);
+}
+
+TEST(VerifierExhaustiveTest, AllStepsOfSmallRaggedWorlds) {
+  Counts sum;
+  for (const char* mesh : {"a=3", "a=2,b=2", "a=2,b=2@0,2,3,1"}) {
+    for (const char* tensor : {"f32[1]", "f32[4]", "f32[5]", "f32[2,3]", "f32[1,4]"}) {
+      const Counts counts = CheckAllSteps(mesh, tensor, /*ragged=*/true);
+      sum.accepted += counts.accepted;
+      sum.refused += counts.refused;
+    }
+  }
+  fmt::print("{} ragged steps accepted, {} refused\n", sum.accepted, sum.refused);
+  EXPECT_GT(sum.accepted, 0);
+}
+
+}  // namespace
+}  // namespace meshift

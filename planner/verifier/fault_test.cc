@@ -1,0 +1,538 @@
+// Plans that are wrong: which rule is broken, and in which step.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "planner/plan.h"
+#include "planner/verifier/cases.h"
+
+namespace meshift {
+namespace {
+
+// Steps that are stated right but do not bring what `after` says, or that the op cannot do.
+TEST(VerifierFaultTest, WrongSteps) {
+  const struct {
+    Case plan;
+    std::string expected;
+  } cases[] = {
+      {{"a=2,b=2", "f32[4]", "P,R", "R,R", {{kAllReduce, "a,b", "R,R", 16, 16, 24}}, 0},
+       "0 data: mesh dim b is R before the step: what its ranks hold would be counted 2 times"},
+      {{"a=2", "f32[4]", "S(0)", "S(0)", {{kReduceScatter, "a", "S(0)", 8, 8, 8}}, 0},
+       "0 data: mesh dim a is S(0) before the step: its ranks hold different elements, which "
+       "would be mixed"},
+      {{"a=2", "f32[4]", "S(0)", "R", {{kAllReduce, "a", "R", 8, 16, 8}}, 0},
+       "0 after: all_reduce leaves tensor dim 0 cut by [a], not by []"},
+      {{"a=2", "f32[4]", "P", "R", {{kExchange, "a", "R", 16, 16, 8}}, 0},
+       "0 mesh_dims: mesh_dims are a; the cuts that change are none"},
+      {{"a=2", "f32[4]", "P", "S(0)", {{kSlice, "a", "S(0)", 16, 8, 0}}, 0},
+       "0 data: mesh dim a is P before the step: contributions would be lost"},
+      {{"a=2", "f32[4]", "P", "S(0)", {{kExchange, "a", "S(0)", 16, 8, 8}}, 0},
+       "0 data: mesh dim a is P before the step: contributions would be lost"},
+      {{"a=2", "f32[4]", "P", "P(avg)", {{kMask, "a", "P(avg)", 16, 16, 0}}, 0},
+       "0 op: mask needs R or a shard on mesh dim a, which is P before the step"},
+      // The inner cut alone does not make the outer pieces.
+      {{"a=2,b=2", "f32[8]", "S(0),S(0)", "R,S(0)", {{kAllGather, "a", "R,S(0)", 8, 16, 8}}, 0},
+       "0 data: the rank at b=0 can have 2 of the 4 indices of tensor dim 0 that it should hold"},
+      {{"a=2,b=2", "f32[1]", "S(0),S(0)", "R,S(0)", {{kAllGather, "a", "R,S(0)", 4, 4, 4}}, 0},
+       "0 sizes: sizes is even; it should be padded"},
+      {{"a=2,b=2",
+        "f32[1]",
+        "S(0),S(0)",
+        "R,S(0)",
+        {{kAllGather, "a", "R,S(0)", 4, 4, 4, kPadded}},
+        0},
+       "0 op: all_gather needs the last cuts of tensor dim 0; b is behind them"},
+      {{"a=2", "f32[4]", "R", "R", {{kAllGather, "a", "R", 16, 16, 16}}, 0},
+       "0 op: all_gather needs a shard on mesh dim a, which is R before the step"},
+      {{"a=2", "f32[4]", "R", "S(0)", {{kAllToAll, "a", "S(0)", 16, 8, 0}}, 0},
+       "0 op: all_to_all needs a shard on mesh dim a, which is R before the step"},
+      {{"a=2,b=3", "f32[6]", "S(0),R", "R,S(0)", {{kPermute, "a,b", "R,S(0)", 12, 8, 8}}, 0},
+       "0 data: the cuts before and after are not of equal sizes pairwise: the box of a rank after "
+       "is no member's box before"},
+      {{"a=2,b=2", "f32[8]", "R,S(0)", "S(0),S(0)", {{kSlice, "a,b", "S(0),S(0)", 16, 8, 0}}, 0},
+       "0 data: the rank at b=0,a=1 can have 0 of the 2 indices of tensor dim 0 that it should "
+       "hold"},
+      {{"a=2,b=2",
+        "f32[1]",
+        "S(0),S(0)",
+        "S(0)[1],S(0)[0]",
+        {{kSlice, "a,b", "S(0)[1],S(0)[0]", 4, 4, 0}},
+        0},
+       "0 op: slice needs mesh dim b replicated, or behind more cuts after the step"},
+      {{"a=2", "f32[4]", "S(0)", "P(avg)", {{kMask, "a", "P(avg)", 8, 16, 0}}, 0},
+       "0 data: mesh dim a is S(0) before the step: there is no identity of avg to fill the rest "
+       "with"},
+      {{"a=2,b=2", "f32[8]", "S(0),S(0)", "P,S(0)", {{kMask, "a", "P,S(0)", 8, 16, 0}}, 0},
+       "0 data: the rank at b=0 can have 2 of the 4 indices of tensor dim 0 that it should hold"},
+      {{"a=2,b=2",
+        "f32[8]",
+        "P,S(0)",
+        "S(0),S(0)",
+        {{kReduceScatter, "a", "S(0),S(0)", 16, 8, 8}},
+        0},
+       "0 after: reduce_scatter leaves tensor dim 0 cut by [b,a], not by [a,b]"},
+      {{"a=2", "f32[4]", "R", "R", {{kSlice, "a", "R", 16, 16, 0}}, 0},
+       "0 after: slice leaves a shard on mesh dim a, not R"},
+      {{"a=2", "f32[4]", "S(0)", "S(0)", {{kPermute, "a", "S(0)", 8, 8, 8}}, 0},
+       "0 mesh_dims: mesh_dims are a; the cuts that change are none"},
+      {{"a=2,b=1", "f32[4]", "P,R", "R,R", {{kAllReduce, "a,b", "R,R", 16, 16, 16}}, 0},
+       "0 mesh_dims: mesh dim b has size 1: nothing happens over it"},
+      {{"a=2", "f32[4]", "P", "R", {{kAllReduce, "", "R", 16, 16, 16}}, 0},
+       "0 mesh_dims: mesh_dims are empty"},
+      {{"a=2", "f32[4]", "P", "R", {{StepOp::kRelabel, "a", "R", 16, 16, 0}}, 0},
+       "0 op: relabel leads to another mesh; the value is on mesh 0 already"},
+      {{"a=2", "f32[4]", "P", "R", {}, 0},
+       "- target: the source leaves mesh dim a as P; the target has R"},
+      {{"a=2", "f32[4]", "P", "P(avg)", {}, 0},
+       "- target: the source leaves mesh dim a as P; the target has P(avg)"},
+      {{"a=2", "f32[0]", "S(0)", "R", {}, 0}, "- target: the source leaves S(0); the target is R"},
+      {{"a=2,b=2", "f32[1]", "S(0),S(0)", "S(0)[1],S(0)[0]", {}, 0},
+       "- target: the source leaves S(0),S(0); the target is S(0)[1],S(0)[0]"},
+      {{"a=2", "f32[4]", "P", "S(0)", {{kAllReduce, "a", "R", 16, 16, 16}}, 0},
+       "- target: the last step leaves R; the target is S(0)"},
+      {{"a=2,b=2",
+        "i32[4]",
+        "P(avg),P",
+        "R,R",
+        {{kAllReduce, "a", "R,P", 16, 16, 16, StepSizes::kEven, ReduceOp::kAvg, 2},
+         {kAllReduce, "b", "R,R", 16, 16, 16}},
+        16},
+       "0 data: an average of i32 is not the last reduction; step 1 reduces"},
+      {{"a=2",
+        "i32[4]",
+        "R",
+        "R",
+        {{kMask, "a", "P(avg)", 16, 16, 0},
+         {kAllReduce, "a", "R", 16, 16, 16, StepSizes::kEven, ReduceOp::kAvg, 2}},
+        16},
+       "1 data: the sum of the copies of i32 on mesh dim a may wrap"},
+      {{"a=2", "f32[4]", "S(0){3,1}", "R", {{kAllGather, "a", "R", 12, 16, 12}}, 0},
+       "0 sizes: sizes is even; it should be padded"},
+      {{"a=2", "f32[4]", "S(0)", "R", {{kAllGather, "a", "R", 8, 16, 8, kExact}}, 0},
+       "0 sizes: sizes is exact; it should be even"},
+      {{"a=3", "f32[8]", "S(0){3,0,5}", "R", {{kAllGather, "a", "R", 20, 32, 40, kExact}}, 0},
+       "0 bytes: bytes_sent is 40; it should be 32"},
+      {{"a=2", "f32[4]", "R", "S(0)", {{kSlice, "a", "S(0){3,1}", 16, 12, 0}}, 0},
+       "- target: the last step leaves S(0){3,1}; the target is S(0)"},
+      {{"a=2,b=2", "f32[4]", "S(0){3,1},P", "S(0),R", {{kAllReduce, "b", "S(0),R", 12, 8, 12}}, 0},
+       "0 after: all_reduce leaves the sizes of the cuts of tensor dim 0 as they were"},
+      {{"a=2,b=2",
+        "f32[4]",
+        "S(0){3,1},R",
+        "R,S(0){1,3}",
+        {{kPermute, "a,b", "R,S(0){1,3}", 12, 12, 12, kExact}},
+        0},
+       "0 data: the cuts before and after are not of equal sizes pairwise: the box of a rank after "
+       "is no member's box before"},
+      {{"a=2", "f32[4]", "S(0){3,1}", "S(0)", {{kSlice, "a", "S(0)", 12, 8, 0}}, 0},
+       "0 data: the rank at a=1 can have 1 of the 2 indices of tensor dim 0 that it should hold"},
+      {{"a=4096,b=2048",
+        "f32[8388608]",
+        "S(0),S(0)",
+        "R,R",
+        {{kAllGather, "a,b", "R,R", 4, 33554432, 33554428}},
+        0},
+       "0 scale: a step that moves data between 8388608 ranks is beyond the 4194304 that can be "
+       "followed"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(Judge(c.plan), c.expected);
+}
+
+// Casts that are stated right, but round what the definition does not, or cannot be.
+// Of three ragged cuts with 512 sizes each, every choice is a kind of group.
+TEST(VerifierFaultTest, RaggedCutsOfManySizes) {
+  std::vector<int> sizes(512);
+  std::iota(sizes.begin(), sizes.end(), 0);
+  const std::string list = fmt::format("{{{}}}", fmt::join(sizes, ","));
+  const int64_t rows = 512 * 511 / 2;
+  const Case c = {
+      "a=512,b=512,c=512,d=2,e=2,f=2",
+      fmt::format("u8[{0},{0},{0}]", rows),
+      fmt::format("S(0){0},S(1){0},S(2){0},S(0),S(1),S(2)", list),
+      fmt::format("S(0){0},S(1){0},S(2){0},R,R,R", list),
+      {{kAllGather, "d,e,f", fmt::format("S(0){0},S(1){0},S(2){0},R,R,R", list), 0, 0, 0, kPadded}},
+      0};
+  // Sizes of 0 have no groups with elements.
+  EXPECT_EQ(Judge(c),
+            "0 scale: a step that moves data between 8 ranks in each of 133432831 kinds of groups "
+            "is beyond the 16777216 moves that can be followed");
+}
+
+TEST(VerifierFaultTest, WrongCasts) {
+  using enum DType;
+  const Row reduce = {kAllReduce, "a", "R", 16, 16, 16};
+  const Row reduce8 = {kAllReduce, "a", "R", 8, 8, 8};
+  const struct {
+    Case plan;
+    std::string expected;
+  } cases[] = {
+      // The dtype of a step.
+      {{"a=2", "f32[4]", "R", "R", {Cast(kF32, "R", 16, 16)}, 0},
+       "0 dtype: the cast leaves dtype f32 as it is"},
+      {{"a=2", "c64[4]", "R", "R", {Cast(kF32, "R", 32, 16)}, 0, kF32},
+       "0 dtype: a cast from c64 to f32 is refused: it would drop the imaginary part"},
+      {{"a=2", "f32[4]", "R", "R", {Cast(kF4E2M1, "R", 16, 2)}, 0, kF4E2M1},
+       "0 dtype: a cast from f32 to f4e2m1 is refused: f4e2m1 means nothing without the scales of "
+       "its blocks"},
+      // The placements stay.
+      {{"a=2",
+        "f32[4]",
+        "R",
+        "R",
+        {{StepOp::kCast, "a", "R", 16, 8, 0, {}, {}, 0, kBF16}},
+        0,
+        kBF16},
+       "0 mesh_dims: a cast names no mesh dim, this one 1"},
+      {{"a=2", "f32[4]", "R", "S(0)", {Cast(kBF16, "S(0)", 16, 4)}, 0, kBF16},
+       "0 after: mesh dim a changes from R to S(0), and the step's mesh_dims  lack it"},
+      {{"a=2,b=2",
+        "f32[4]",
+        "S(0),S(0)",
+        "S(0)[1],S(0)[0]",
+        {Cast(kBF16, "S(0)[1],S(0)[0]", 4, 2)},
+        0,
+        kBF16},
+       "0 after: cast leaves tensor dim 0 cut by [a,b], not by [b,a]"},
+      {{"a=2", "f32[4]", "R", "R", {}, 0, kBF16},
+       "- target: the source leaves f32; the target is of bf16"},
+      {{"a=2", "bf16[4]", "P", "R", {Cast(kF32, "P", 8, 16), reduce}, 16},
+       "- target: the last step leaves f32; the target is of bf16"},
+      // The reduce dtype: not that of the default, nor the option's.
+      {{"a=2", "bf16[4]", "P", "R", {Cast(kF32, "P", 8, 16), reduce}, 16, kF32},
+       "1 cast: it reduces in f32; the reduce dtype is bf16"},
+      {{"a=2", "f32[4]", "P", "R", {Cast(kBF16, "P", 16, 8), reduce8}, 16, kBF16},
+       "1 cast: it reduces in bf16; the reduce dtype is f32"},
+      {{"a=2", "bf16[4]", "P", "R", {reduce8}, 0, {}, kF32},
+       "0 cast: it reduces in bf16; the reduce dtype is f32"},
+      {{"a=2,b=2",
+        "bf16[4]",
+        "P,P",
+        "R,R",
+        {{kAllReduce, "b", "P,R", 8, 8, 8},
+         Cast(kF32, "P,R", 8, 16),
+         {kAllReduce, "a", "R,R", 16, 16, 16}},
+        32,
+        kF32},
+       "2 cast: it reduces in f32; the reduce dtype is bf16"},
+      // In the definition nothing is reduced.
+      {{"a=2",
+        "f32[4]",
+        "R",
+        "R",
+        {{kMask, "a", "P", 16, 16, 0}, reduce, Cast(kBF16, "R", 16, 8)},
+        32,
+        kBF16},
+       "1 cast: it reduces, and nothing that the source has as P"},
+      {{"a=2",
+        "bf16[4]",
+        "P",
+        "P",
+        {reduce8, Cast(kF32, "R", 8, 16), {kMask, "a", "P", 16, 16, 0}},
+        32,
+        kF32},
+       "0 cast: it reduces mesh dim a, which is P in source and target"},
+      // There and back.
+      {{"a=2,b=2",
+        "bf16[4]",
+        "P,P",
+        "R,R",
+        {{kAllReduce, "b", "P,R", 8, 8, 8},
+         Cast(kF32, "P,R", 8, 16),
+         Cast(kBF16, "P,R", 16, 8),
+         {kAllReduce, "a", "R,R", 8, 8, 8}},
+        32},
+       "1 cast: it stands between the reductions of steps 0 and 3"},
+      {{"a=2",
+        "bf16[4]",
+        "S(0)",
+        "S(0)",
+        {Cast(kF32, "S(0)", 4, 8), Cast(kBF16, "S(0)", 8, 4)},
+        16},
+       "0 cast: the casts from here on lead from bf16 back to bf16"},
+      {{"a=2", "bf16[4]", "P", "R", {Cast(kF32, "P", 8, 16), Cast(kBF16, "P", 16, 8), reduce8}, 32},
+       "0 cast: the casts from here on lead from bf16 back to bf16"},
+      {{"a=2", "bf16[4]", "P", "R", {reduce8, Cast(kF32, "R", 8, 16), Cast(kBF16, "R", 16, 8)}, 32},
+       "1 cast: the casts from here on lead from bf16 back to bf16"},
+      // Rounded twice.
+      {{"a=2",
+        "f32[4]",
+        "R",
+        "R",
+        {Cast(kBF16, "R", 16, 8), Cast(kF8E4M3, "R", 8, 4)},
+        16,
+        kF8E4M3},
+       "0 cast: f32 to bf16 rounds, and step 1 casts once more"},
+      {{"a=2",
+        "f32[4]",
+        "P",
+        "R",
+        {reduce, Cast(kF16, "R", 16, 8), Cast(kF8E4M3, "R", 8, 4)},
+        32,
+        kF8E4M3},
+       "1 cast: f32 to f16 rounds, and step 2 casts once more"},
+      {{"a=2",
+        "f64[4]",
+        "P",
+        "R",
+        {Cast(kF32, "P", 32, 16), Cast(kBF16, "P", 16, 8), reduce8},
+        32,
+        kBF16,
+        kBF16},
+       "0 cast: f64 to f32 rounds, and step 1 casts once more"},
+      // 300 would become 127, and not 44.
+      {{"a=2", "i16[4]", "R", "R", {Cast(kF32, "R", 8, 16), Cast(kI8, "R", 16, 4)}, 16, kI8},
+       "0 cast: i16 becomes i8 by way of f32, and would saturate"},
+      // What stays partial.
+      {{"a=2", "f32[4]", "P", "P", {Cast(kBF16, "P", 16, 8)}, 0, kBF16},
+       "0 cast: mesh dim a stays P: each of its parts would be rounded to bf16"},
+      {{"a=2,b=2",
+        "f32[4]",
+        "P(max),P(max)",
+        "R,P(max)",
+        {{kAllReduce, "a", "R,P(max)", 16, 16, 16, StepSizes::kEven, ReduceOp::kMax},
+         Cast(kF16, "R,P(max)", 16, 8)},
+        16,
+        kF16},
+       "1 cast: mesh dim b stays P(max): each of its parts would be rounded to f16"},
+      // The mask's identity would be that of another dtype.
+      {{"a=2",
+        "i8[4]",
+        "R",
+        "P(min)",
+        {{kMask, "a", "P(min)", 4, 4, 0}, Cast(kI32, "P(min)", 4, 16)},
+        16,
+        kI32},
+       "1 cast: step 0 has masked mesh dim a, which is not reduced since"},
+      {{"a=2,b=2",
+        "bf16[1]",
+        "P,R",
+        "R,R",
+        {{kMask, "b", "P,P", 2, 2, 0},
+         Cast(kF32, "P,P", 2, 4),
+         {kAllReduce, "a,b", "R,R", 4, 4, 6},
+         Cast(kBF16, "R,R", 4, 2)},
+        32,
+        {},
+        kF32},
+       "1 cast: step 0 has masked mesh dim b, which is not reduced since"},
+  };
+  for (const auto& c : cases) EXPECT_EQ(Judge(c.plan), c.expected);
+
+  PlanFields plan = MakeFields({"a=2", "bf16[4]", "P", "R", {reduce8}, 0, {}, kF32});
+  plan.inputs.options[0].second = "f33";
+  EXPECT_EQ(Judge(plan), "- cast: option reduce_dtype is 'f33', no dtype");
+}
+
+// Each field of a right plan with casts, changed.
+TEST(VerifierFaultTest, DamagedCasts) {
+  const Case right = {"a=2,b=2",
+                      "bf16[4,2]",
+                      "P,S(0)",
+                      "R,R",
+                      {Cast(DType::kF32, "P,S(0)", 8, 16),
+                       {kAllReduce, "a", "R,S(0)", 16, 16, 16},
+                       Cast(DType::kF16, "R,S(0)", 16, 8),
+                       {kAllGather, "b", "R,R", 8, 16, 8}},
+                      32,
+                      DType::kF16};
+  ASSERT_EQ(Judge(right), "");
+  const struct {
+    std::string expected;  // what the verdict starts with
+    std::function<void(PlanFields*)> damage;
+  } cases[] = {
+      {"2 dtype: wire_dtype is f32; it should be null",
+       [](PlanFields* p) { p->steps[2].wire_dtype = DType::kF32; }},
+      {"3 dtype: wire_dtype is f32; it should be f16",
+       [](PlanFields* p) { p->steps[3].wire_dtype = DType::kF32; }},
+      {"1 dtype: wire_dtype is bf16; it should be f32",
+       [](PlanFields* p) { p->steps[1].wire_dtype = DType::kBF16; }},
+      {"2 dtype: accumulate_dtype is f32; it should be null",
+       [](PlanFields* p) { p->steps[2].accumulate_dtype = DType::kF32; }},
+      {"0 group: group_size is 2; it should be null",
+       [](PlanFields* p) { p->steps[0].group_size = 2; }},
+      {"0 sizes: sizes is even; it should be null",
+       [](PlanFields* p) { p->steps[0].sizes = StepSizes::kEven; }},
+      {"0 tensor_dims: tensor_dims are [0]; the tensor dims whose cuts change are []",
+       [](PlanFields* p) { p->steps[0].tensor_dims = {0}; }},
+      {"2 reduce_op: reduce_op is sum; it should be null",
+       [](PlanFields* p) { p->steps[2].reduce_op = ReduceOp::kSum; }},
+      {"0 bytes: bytes_out is 8; it should be 16",
+       [](PlanFields* p) { p->steps[0].bytes_out = 8; }},
+      {"2 bytes: bytes_in is 8; it should be 16", [](PlanFields* p) { p->steps[2].bytes_in = 8; }},
+      {"2 bytes: bytes_sent is 8; it should be 0",
+       [](PlanFields* p) { p->steps[2].bytes_sent = 8; }},
+      {"3 bytes: bytes_sent is 16; it should be 8",
+       [](PlanFields* p) { p->steps[3].bytes_sent = 16; }},
+      {"- total: total workspace_bytes is 16; it should be 32",
+       [](PlanFields* p) { p->total.workspace_bytes = 16; }},
+      {"- total: total peak_bytes is 48; it should be 56",
+       [](PlanFields* p) { p->total.peak_bytes = 48; }},
+      {"- max_memory: peak_bytes is 56; asked for was at most 55",
+       [](PlanFields* p) { p->inputs.options.emplace_back("max_memory", "55"); }},
+      {"- max_memory: option max_memory is '1 KiB', no number of bytes",
+       [](PlanFields* p) { p->inputs.options.emplace_back("max_memory", "1 KiB"); }},
+      // Left out, moved, doubled.
+      {"0 dtype: all_reduce leaves dtype bf16, not f32",
+       [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},
+      {"2 dtype: all_gather leaves dtype f32, not f16",
+       [](PlanFields* p) { p->steps.erase(p->steps.begin() + 2); }},
+      {"1 dtype: the cast leaves dtype f32 as it is",
+       [](PlanFields* p) { p->steps.insert(p->steps.begin(), Step(p->steps[0])); }},
+      {"0 after: mesh dim a changes from P to R",
+       [](PlanFields* p) { std::swap(p->steps[0], p->steps[2]); }},
+      {"- cast: ", [](PlanFields* p) { p->inputs.options.emplace_back("reduce_dtype", ""); }},
+      {"1 cast: it reduces in f32; the reduce dtype is bf16",
+       [](PlanFields* p) { p->inputs.options.emplace_back("reduce_dtype", "bf16"); }},
+  };
+  for (const auto& c : cases) {
+    PlanFields plan = MakeFields(right);
+    c.damage(&plan);
+    EXPECT_EQ(Judge(plan).substr(0, c.expected.size()), c.expected);
+  }
+}
+
+// Each field of a right plan, changed.
+TEST(VerifierFaultTest, DamagedFields) {
+  const Case right = {
+      "a=2,b=3,c=2",
+      "bf16[7,6]",
+      "P(avg),P,R",
+      "R,R,R",
+      {{kSlice, "c", "P(avg),P,S(1)", 84, 42, 0},
+       {kAllReduce, "a,b", "R,R,S(1)", 42, 42, 70, StepSizes::kEven, ReduceOp::kAvg, 2},
+       {kAllGather, "c", "R,R,R", 42, 84, 42}},
+      144};
+  ASSERT_EQ(Judge(right), "");
+  const auto with = [](const Sharding& s, std::string_view placements) {
+    return s.WithPlacements(placements).value();
+  };
+  const struct {
+    std::string expected;  // what the verdict starts with
+    std::function<void(PlanFields*)> damage;
+  } cases[] = {
+      {"- mesh: mesh 1 is out of range", [](PlanFields* p) { p->to_mesh = 1; }},
+      {"- mesh: mesh a=2,b=3,c=2 is listed twice",
+       [](PlanFields* p) { p->meshes.push_back(p->meshes[0]), p->to_mesh = 1; }},
+      {"- mesh: 'from' is on mesh 0, 'to' on mesh 0; of 2 they are 0 and 1",
+       [](PlanFields* p) { p->meshes.push_back(p->meshes[0]); }},
+      {"- mesh: 'from' or 'to' is not on mesh 0",
+       [](PlanFields* p) { p->meshes[0] = DeviceMesh::Parse("a=2,b=3,d=2").value(); }},
+      {"- target: 'from' is of bf16[7,6], 'to' of bf16[6,7]",
+       [](PlanFields* p) { p->to = Sharding::Parse("bf16[6,7]", p->meshes[0], "R,R,R").value(); }},
+      {"- target: the last step leaves bf16; the target is of f32",
+       [](PlanFields* p) { p->to = Sharding::Parse("f32[7,6]", p->meshes[0], "R,R,R").value(); }},
+      {"1 mesh: the step is on mesh 1", [](PlanFields* p) { p->steps[1].mesh = 1; }},
+      {"1 after: 'bf16[7,7] on",
+       [](PlanFields* p) {
+         p->steps[1].after = Sharding::Parse("bf16[7,7]", p->meshes[0], "R,R,S(1)").value();
+       }},
+      {"1 dtype: all_reduce leaves dtype bf16, not f32",
+       [](PlanFields* p) {
+         p->steps[1].after = Sharding::Parse("f32[7,6]", p->meshes[0], "R,R,S(1)").value();
+       }},
+      {"1 op: op 10 is not known", [](PlanFields* p) { p->steps[1].op = StepOp{10}; }},
+      {"1 mesh_dims: mesh dim 3 is out of range",
+       [](PlanFields* p) {
+         p->steps[1].mesh_dims = {0, 3};
+       }},
+      {"1 mesh_dims: mesh dim -1 is out of range",
+       [](PlanFields* p) { p->steps[1].mesh_dims = {-1}; }},
+      {"1 mesh_dims: mesh dim 0 is",
+       [](PlanFields* p) {
+         p->steps[1].mesh_dims = {1, 0};
+       }},
+      {"1 after: mesh dim b changes from P to R, and the step's mesh_dims a lack it",
+       [](PlanFields* p) { p->steps[1].mesh_dims = {0}; }},
+      {"0 mesh_dims: mesh dim c changes from R to S(1), and the step's mesh_dims",
+       [&](PlanFields* p) {
+         p->steps[0].mesh_dims = {1};
+         p->steps[0].after = with(p->from, "P(avg),S(0),S(1)");
+       }},
+      {"1 after: all_reduce leaves R on mesh dim b, not P",
+       [&](PlanFields* p) { p->steps[1].after = with(p->from, "R,P,S(1)"); }},
+      {"1 group: group_size is 2; it should be 6",
+       [](PlanFields* p) { p->steps[1].group_size = 2; }},
+      {"1 group: group_size is null", [](PlanFields* p) { p->steps[1].group_size.reset(); }},
+      {"0 group: group_size is 2; it should be null",
+       [](PlanFields* p) { p->steps[0].group_size = 2; }},
+      {"2 group: groups is 5; it should be 6", [](PlanFields* p) { p->steps[2].groups = 5; }},
+      {"0 group: groups is 6", [](PlanFields* p) { p->steps[0].groups = 6; }},
+      {"0 tensor_dims: tensor_dims are [0]; the tensor dims whose cuts change are [1]",
+       [](PlanFields* p) { p->steps[0].tensor_dims = {0}; }},
+      {"1 tensor_dims", [](PlanFields* p) { p->steps[1].tensor_dims = {1}; }},
+      {"1 reduce_op: reduce_op is sum; it should be avg",
+       [](PlanFields* p) { p->steps[1].reduce_op = ReduceOp::kSum; }},
+      {"1 reduce_op: reduce_op is null", [](PlanFields* p) { p->steps[1].reduce_op.reset(); }},
+      {"2 reduce_op: reduce_op is sum; it should be null",
+       [](PlanFields* p) { p->steps[2].reduce_op = ReduceOp::kSum; }},
+      {"1 reduce_order: reduce_order is null",
+       [](PlanFields* p) { p->steps[1].reduce_order.reset(); }},
+      {"1 bytes: bytes_sent is 70; it should be",
+       [](PlanFields* p) { p->steps[1].reduce_order = ReduceOrder::kAscending; }},
+      {"0 reduce_order: reduce_order is any; slice reduces nothing",
+       [](PlanFields* p) { p->steps[0].reduce_order = ReduceOrder::kAny; }},
+      {"1 divisor: divisor is 6; it should be 2", [](PlanFields* p) { p->steps[1].divisor = 6; }},
+      {"1 divisor: divisor is null", [](PlanFields* p) { p->steps[1].divisor.reset(); }},
+      {"2 divisor: divisor is 2; it should be null",
+       [](PlanFields* p) { p->steps[2].divisor = 2; }},
+      {"2 sizes: sizes is padded; it should be even",
+       [](PlanFields* p) { p->steps[2].sizes = kPadded; }},
+      {"0 sizes: sizes is even; it should be null",
+       [](PlanFields* p) { p->steps[0].sizes = StepSizes::kEven; }},
+      {"1 dtype: wire_dtype is f32; it should be bf16",
+       [](PlanFields* p) { p->steps[1].wire_dtype = DType::kF32; }},
+      {"0 dtype: wire_dtype is bf16; it should be null",
+       [](PlanFields* p) { p->steps[0].wire_dtype = DType::kBF16; }},
+      {"1 dtype: accumulate_dtype is bf16; it should be f32",
+       [](PlanFields* p) { p->steps[1].accumulate_dtype = DType::kBF16; }},
+      {"2 dtype: accumulate_dtype is f32; it should be null",
+       [](PlanFields* p) { p->steps[2].accumulate_dtype = DType::kF32; }},
+      {"- target: the last step leaves R,R,R; the target is S(0),R,R",
+       [&](PlanFields* p) { p->to = with(p->from, "S(0),R,R"); }},
+      {"- target: the last step leaves R,R,S(1); the target is R,R,R",
+       [](PlanFields* p) { p->steps.pop_back(); }},
+      {"0 after: mesh dim c changes from R to S(1)",
+       [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},
+      {"1 promise: nothing in the plan shows that its avg of bf16 is ordered",
+       [](PlanFields* p) { p->kept = Reproducibility::kOrdered; }},
+      {"0 bytes: bytes_in is 83; it should be 84", [](PlanFields* p) { p->steps[0].bytes_in--; }},
+      {"1 bytes: bytes_out is 43; it should be 42", [](PlanFields* p) { p->steps[1].bytes_out++; }},
+      {"1 bytes: bytes_sent is 0; it should be 70",
+       [](PlanFields* p) { p->steps[1].bytes_sent = 0; }},
+      {"0 bytes: bytes_sent is 1; it should be 0",
+       [](PlanFields* p) { p->steps[0].bytes_sent = 1; }},
+      {"2 est_ns: est_ns is -1, below 0", [](PlanFields* p) { p->steps[2].est_ns = -1; }},
+      {"- total: total collectives is 3; it should be 2",
+       [](PlanFields* p) { p->total.collectives = 3; }},
+      {"- total: total bytes_sent is 111; it should be 112",
+       [](PlanFields* p) { p->total.bytes_sent--; }},
+      {"- total: total est_ns is 3001; it should be 3000",
+       [](PlanFields* p) { p->total.est_ns++; }},
+      {"- total: total workspace_bytes is 128; it should be 144",
+       [](PlanFields* p) { p->total.workspace_bytes = 128; }},
+      {"- total: total peak_bytes is 0; it should be 312",
+       [](PlanFields* p) { p->total.peak_bytes = 0; }},
+      {"- lower_bound: lower bound bytes_sent is 113; the plan's total is 112",
+       [](PlanFields* p) { p->lower_bound.bytes_sent = 113; }},
+      {"- lower_bound: lower bound est_ns is 3001",
+       [](PlanFields* p) { p->lower_bound.est_ns = 3001; }},
+      {"- lower_bound: lower bound est_ns is -1",
+       [](PlanFields* p) { p->lower_bound.est_ns = -1; }},
+  };
+  for (const auto& c : cases) {
+    PlanFields plan = MakeFields(right);
+    c.damage(&plan);
+    EXPECT_EQ(Judge(plan).substr(0, c.expected.size()), c.expected);
+  }
+}
+
+}  // namespace
+}  // namespace meshift

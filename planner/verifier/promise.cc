@@ -1,0 +1,210 @@
+#include "planner/verifier/promise.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "mesh/topology.h"
+#include "planner/verifier/boxes.h"
+
+namespace meshift::verifier_internal {
+namespace {
+
+// Groups of larger meshes with domains are not compared one by one.
+constexpr int64_t kMaxCompared = 4096;
+
+using Result = std::optional<PlanFault>;
+
+template <typename... Args>
+PlanFault Fault(size_t step, fmt::format_string<Args...> format, Args&&... args) {
+  return {static_cast<int>(step), "promise", fmt::format(format, std::forward<Args>(args)...)};
+}
+
+class PromiseRules {
+ public:
+  PromiseRules(const PlanFields& plan, const std::vector<StepView>& views)
+      : plan_(plan), views_(views) {
+    for (size_t i = 0; i < views.size(); ++i) {
+      if (views[i].Reduces() && !IsExactReduction(views[i])) rounding_.push_back(i);
+    }
+  }
+
+  Result Run() const {
+    if (Result fault = CheckBlocks()) return fault;
+    if (plan_.kept == Reproducibility::kNone) return std::nullopt;
+    for (const size_t i : rounding_) {
+      if (IsOrdered(i)) continue;  // equal contributions give equal sums in any group
+      if (Result fault = CheckSingleSourced(i)) return fault;
+    }
+    if (plan_.kept == Reproducibility::kReplicas) return std::nullopt;
+    if (rounding_.empty()) return std::nullopt;
+    if (Result fault = CheckAtOnce()) return fault;
+    const size_t i = rounding_.front();
+    if (IsOrdered(i)) return std::nullopt;
+    if (plan_.kept == Reproducibility::kOrdered) return NothingShows(i, "");
+    return CheckNative(i);
+  }
+
+ private:
+  bool IsOrdered(size_t i) const { return views_[i].step.reduce_order == ReduceOrder::kAscending; }
+
+  // All reductions in order have the block that was asked for, whatever was promised.
+  Result CheckBlocks() const {
+    std::optional<int64_t> asked;
+    for (const auto& [name, value] : plan_.inputs.options) {
+      if (name != "reduce_block") continue;
+      int64_t block = 0;
+      if (!absl::SimpleAtoi(value, &block) || block < 1) {
+        return PlanFault{{},
+                         "reduce_block",
+                         fmt::format("option reduce_block is '{}', no size of a block", value)};
+      }
+      asked = block;
+    }
+    const auto text = [](const std::optional<int64_t>& block) {
+      return block ? fmt::format("{}", *block) : std::string("null");
+    };
+    for (size_t i = 0; i < views_.size(); ++i) {
+      const std::optional<int64_t>& block = views_[i].step.reduce_block;
+      if (!IsOrdered(i) || block == asked) continue;
+      return PlanFault{
+          static_cast<int>(i), "reduce_block",
+          fmt::format("reduce_block is {}; asked for was {}", text(block), text(asked))};
+    }
+    return std::nullopt;
+  }
+
+  Result CheckSingleSourced(size_t i) const {
+    const StepView& view = views_[i];
+    const World& world = view.world;
+    for (int d = 0; d < static_cast<int>(world.sizes.size()); ++d) {
+      if (world.sizes[d] == 1 || !view.before.dims[d].IsReplicated()) continue;
+      if (Contains(view.step.mesh_dims, d)) continue;
+      return Fault(i,
+                   "mesh dim {} is replicated: {} groups form each {}, and their bits may differ",
+                   view.Name(d), world.sizes[d], Name(*view.step.reduce_op));
+    }
+    return std::nullopt;
+  }
+
+  // Rounded once, over what source and target say: else bits depend on the plan.
+  Result CheckAtOnce() const {
+    const size_t first = rounding_.front();
+    if (rounding_.size() > 1) {
+      return Fault(rounding_[1], "step {} has rounded the {} before: bits depend on the plan",
+                   first, Name(*views_[first].step.reduce_op));
+    }
+    const bool one_mesh = plan_.from_mesh == plan_.to_mesh;
+    const State& source = views_.front().before;
+    const State& target = views_.back().after;
+    DimSet right;
+    for (int d = 0; d < static_cast<int>(source.dims.size()); ++d) {
+      if (!source.dims[d].IsPartial() || (one_mesh && target.dims[d].IsPartial())) continue;
+      right.push_back(d);
+    }
+    const StepView& view = views_[first];
+    const bool on_source = view.mesh_before() == plan_.from_mesh;
+    const DimSet reduced = view.ReducedDims();
+    if (on_source && reduced == right) return std::nullopt;
+    return Fault(first, "it reduces over {}{}; source and target are reduced over {}",
+                 view.world_before().Names(reduced), on_source ? "" : " of the target's mesh",
+                 views_.front().world_before().Names(right));
+  }
+
+  Result NothingShows(size_t i, std::string_view why) const {
+    return Fault(i, "nothing in the plan shows that its {} of {} is {}{}{}",
+                 Name(*views_[i].step.reduce_op), Name(views_[i].before.dtype), Name(plan_.kept),
+                 why.empty() ? "" : ": ", why);
+  }
+
+  // Done by the engine's own collective.
+  Result CheckNative(size_t i) const {
+    const Step& step = views_[i].step;
+    std::string_view native = "none";
+    for (const auto& [name, value] : plan_.inputs.options) {
+      if (name == "native_invariance") native = value;
+    }
+    const bool any = native == "reduce_scatter";
+    if (!any && (native != "all_reduce" || step.op != StepOp::kAllReduce)) {
+      return NothingShows(i, fmt::format("option native_invariance is {}", native));
+    }
+    const absl::StatusOr<Topology> topology = Topology::Parse(plan_.inputs.topology);
+    if (!topology.ok()) return NothingShows(i, "its topology cannot be read");
+    if (LieAlike(views_[i].world, step.mesh_dims, *topology)) return std::nullopt;
+    return NothingShows(i, "its groups do not lie alike on the topology");
+  }
+
+  // Whether any two members with given coordinates stand in the same relation in every group: who
+  // has the lower rank, and on which levels they share a domain.
+  static bool LieAlike(const World& world, absl::Span<const int> mesh_dims,
+                       const Topology& topology) {
+    const int64_t members = world.GroupSize(mesh_dims);
+    if (members == world.mesh.NumRanks()) return true;
+    if (world.mesh.IsRowMajor() && topology.NumLevels() == 1) return true;
+    if (world.mesh.NumRanks() > kMaxCompared) return DomainsAreDigits(world, mesh_dims, topology);
+    Cuts all;
+    Cuts inside(mesh_dims.begin(), mesh_dims.end());
+    Cuts others;
+    for (int d = 0; d < static_cast<int>(world.sizes.size()); ++d) {
+      if (world.sizes[d] == 1) continue;
+      all.push_back(d);
+      if (!Contains(mesh_dims, d)) others.push_back(d);
+    }
+    std::vector<int64_t> first;  // ranks of the first group
+    Walk groups(world, others, {all});
+    do {
+      std::vector<int64_t> ranks;
+      Walk walk(world, inside, {all});
+      do {
+        ranks.push_back(world.mesh.RankAt(static_cast<int64_t>(groups.index(0) + walk.index(0))));
+      } while (walk.Next());
+      if (first.empty()) first = ranks;
+      for (size_t a = 0; a < ranks.size(); ++a) {
+        for (size_t b = 0; b < a; ++b) {
+          if ((ranks[a] < ranks[b]) != (first[a] < first[b])) return false;
+          if (topology.LevelBetween(ranks[a], ranks[b]) !=
+              topology.LevelBetween(first[a], first[b])) {
+            return false;
+          }
+        }
+      }
+    } while (groups.Next());
+    return true;
+  }
+
+  // Of a large row-major mesh: whether on each level the domain of a rank is some of the digits of
+  // its coordinates, so that those of the group alone say who shares it; or the members of a group
+  // are so far apart that nobody does.
+  static bool DomainsAreDigits(const World& world, absl::Span<const int> mesh_dims,
+                               const Topology& topology) {
+    if (!world.mesh.IsRowMajor()) return false;
+    const auto dims = static_cast<int>(world.sizes.size());
+    int64_t apart = 1;
+    for (int d = dims - 1; d >= 0 && !Contains(mesh_dims, d); --d) apart *= world.sizes[d];
+    for (int level = 0; level + 1 < topology.NumLevels(); ++level) {
+      int64_t left = topology.level(level).domain_size;
+      if (left >= world.mesh.NumRanks() || left <= apart) continue;
+      int d = dims - 1;
+      while (left % world.sizes[d] == 0) left /= world.sizes[d--];
+      if (world.sizes[d] % left != 0) return false;
+    }
+    return true;
+  }
+
+  const PlanFields& plan_;
+  const std::vector<StepView>& views_;
+  std::vector<size_t> rounding_;  // reductions whose bits depend on the order
+};
+
+}  // namespace
+
+Result CheckPromise(const PlanFields& plan, const std::vector<StepView>& views) {
+  return PromiseRules(plan, views).Run();
+}
+
+}  // namespace meshift::verifier_internal

@@ -1,0 +1,192 @@
+// What a promise about bits asks of reductions: one source of every value, one step, an order.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "planner/plan.h"
+#include "planner/verifier/cases.h"
+#include "planner/verifier/verifier.h"
+
+namespace meshift {
+namespace {
+
+TEST(VerifierPromiseTest, OneSourceOfEveryValue) {
+  const Case twice = {
+      "dp=2,tp=2", "f32[4]", "P,R", "R,R", {{kAllReduce, "dp", "R,R", 16, 16, 16}}, 0};
+  EXPECT_EQ(Judge(twice),
+            "0 promise: mesh dim tp is replicated: 2 groups form each sum, and their bits may "
+            "differ");
+  PlanFields plan = MakeFields(twice);
+  plan.kept = Reproducibility::kNone;
+  EXPECT_EQ(Judge(plan), "");  // less than asked, and says so
+
+  Case exact = twice;
+  exact.tensor = "i32[4]";
+  EXPECT_EQ(Judge(exact), "");
+  plan = MakeFields(exact);
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "");
+  exact.tensor = "f32[4]";
+  exact.from = "P(max),R";
+  exact.rows[0].reduce_op = ReduceOp::kMax;
+  EXPECT_EQ(Judge(exact), "");
+  exact.from = "P(product),R";
+  exact.rows[0].reduce_op = ReduceOp::kProduct;
+  EXPECT_EQ(Judge(exact).substr(0, 10), "0 promise:");
+
+  plan = MakeFields({"a=2", "f32[4]", "P", "R", {{kAllReduce, "a", "R", 16, 16, 16}}, 0});
+  plan.kept = Reproducibility::kBatchInvariant;
+  EXPECT_EQ(Judge(plan),
+            "0 promise: nothing in the plan shows that its sum of f32 is batch-invariant: option "
+            "native_invariance is none");
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "0 promise: nothing in the plan shows that its sum of f32 is ordered");
+  plan = MakeFields({"a=2", "f32[4]", "S(0)", "R", {{kAllGather, "a", "R", 8, 16, 8}}, 0});
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "");
+}
+
+// In blocks of 2 of 4 ranks, in stages. An all_reduce of 6 elements has slices of 2, 2 and 2,
+// columns of 4 and 2: who owns 2 of the first column sends the other column, 2 of its own as f32,
+// its 2 sums once, and all 4 once.
+TEST(VerifierPromiseTest, ReductionsInStages) {
+  PlanFields plan = MakeFields(
+      {"a=2,b=2", "bf16[6]", "P,P", "R,R", {{kAllReduce, "a,b", "R,R", 12, 12, 24}}, 48});
+  plan.kept = Reproducibility::kOrdered;
+  plan.inputs.options = {{"reduce_block", "2"}};
+  Step& reduce = plan.steps[0];
+  reduce.reduce_order = ReduceOrder::kAscending;
+  reduce.reduce_block = 2;
+  reduce.reduce_stages = 2;
+  EXPECT_EQ(Judge(plan), "");
+  reduce.bytes_sent = 20;
+  EXPECT_EQ(Judge(plan), "0 bytes: bytes_sent is 20; it should be 24");
+  reduce.bytes_sent = 24;
+  reduce.reduce_stages = 3;
+  EXPECT_EQ(Judge(plan), "0 reduce_stages: reduce_stages is 3; reduce_block is 2 in groups of 4");
+  reduce.reduce_stages = 2;
+  for (const int64_t block : {1, 3, 4}) {
+    plan.inputs.options = {{"reduce_block", std::to_string(block)}};
+    reduce.reduce_block = block;
+    EXPECT_EQ(Judge(plan), "0 reduce_stages: reduce_stages is 2; reduce_block is " +
+                               std::to_string(block) + " in groups of 4");
+  }
+  reduce.reduce_block.reset();
+  EXPECT_EQ(Judge(plan), "0 reduce_stages: reduce_stages is 2; reduce_block is 0 in groups of 4");
+
+  // All pieces of 5 are sent as 2: two of them inside the block, one across.
+  plan = MakeFields({"a=4", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 24}}, 48});
+  plan.kept = Reproducibility::kOrdered;
+  plan.inputs.options = {{"reduce_block", "2"}};
+  Step& scatter = plan.steps[0];
+  scatter.reduce_order = ReduceOrder::kAscending;
+  scatter.reduce_block = 2;
+  scatter.reduce_stages = 2;
+  scatter.sizes = StepSizes::kPadded;
+  EXPECT_EQ(Judge(plan), "");
+  scatter.sizes = StepSizes::kExact;
+  EXPECT_EQ(Judge(plan), "0 sizes: sizes is exact; it should be padded");
+}
+
+// In order, 6 elements among 4 ranks: slices of 2, 2, 2 and none, so that who owns 2 sends 4 of its
+// contribution and its 2 sums thrice; blocks of 4 x 2 elements arrive.
+TEST(VerifierPromiseTest, OrderedReductions) {
+  PlanFields plan =
+      MakeFields({"a=2,b=2", "f32[6]", "P,P", "R,R", {{kAllReduce, "a,b", "R,R", 24, 24, 40}}, 32});
+  plan.steps[0].reduce_order = ReduceOrder::kAscending;
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "");
+  plan.steps[0].bytes_sent = 36;
+  EXPECT_EQ(Judge(plan), "0 bytes: bytes_sent is 36; it should be 40");
+
+  // Pieces of 2, 2, 1 and 0 of 5: the last rank sends all, from where it lies.
+  plan = MakeFields({"a=4", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 20}}, 32});
+  plan.steps[0].reduce_order = ReduceOrder::kAscending;
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "0 sizes: sizes is even; it should be exact");
+  plan.steps[0].sizes = StepSizes::kExact;
+  EXPECT_EQ(Judge(plan), "");
+
+  // In blocks: of the size that was asked for, and in no other plan.
+  const auto asks = [&plan](const char* block) {
+    plan.inputs.options = {{"reduce_block", block}};
+    return Judge(plan);
+  };
+  EXPECT_EQ(asks("2"), "0 reduce_block: reduce_block is null; asked for was 2");
+  plan.steps[0].reduce_block = 2;
+  EXPECT_EQ(asks("2"), "");
+  EXPECT_EQ(asks("3"), "0 reduce_block: reduce_block is 2; asked for was 3");
+  EXPECT_EQ(asks("0"), "- reduce_block: option reduce_block is '0', no size of a block");
+  EXPECT_EQ(asks("two"), "- reduce_block: option reduce_block is 'two', no size of a block");
+  plan.inputs.options.clear();
+  EXPECT_EQ(Judge(plan), "0 reduce_block: reduce_block is 2; asked for was null");
+  plan.steps[0].reduce_order = ReduceOrder::kAny;
+  EXPECT_EQ(Judge(plan),
+            "0 reduce_block: reduce_block is 2; reduce_scatter is not in ascending order");
+
+  // In several groups, whose contributions are equal.
+  plan =
+      MakeFields({"a=2,b=2", "f32[6]", "P,R", "R,R", {{kAllReduce, "a", "R,R", 24, 24, 24}}, 32});
+  plan.steps[0].reduce_order = ReduceOrder::kAscending;
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "");
+  plan.kept = Reproducibility::kReplicas;
+  EXPECT_EQ(Judge(plan), "");
+
+  // One mesh dim after the other rounds twice.
+  plan = MakeFields({"a=2,b=2",
+                     "f32[6]",
+                     "P,P",
+                     "R,R",
+                     {{kAllReduce, "a", "R,P", 24, 24, 24}, {kAllReduce, "b", "R,R", 24, 24, 24}},
+                     64});
+  for (Step& step : plan.steps) step.reduce_order = ReduceOrder::kAscending;
+  EXPECT_EQ(Judge(plan), "");
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "1 promise: step 0 has rounded the sum before: bits depend on the plan");
+
+  // A value that joins by a mask is none of the source's contributions.
+  plan = MakeFields({"a=2,b=2",
+                     "f32[6]",
+                     "P,R",
+                     "R,R",
+                     {{kMask, "b", "P,P", 24, 24, 0}, {kAllReduce, "a,b", "R,R", 24, 24, 40}},
+                     64});
+  plan.steps[1].reduce_order = ReduceOrder::kAscending;
+  EXPECT_EQ(Judge(plan), "");
+  plan.kept = Reproducibility::kBatchInvariant;
+  EXPECT_EQ(Judge(plan), "1 promise: it reduces over a,b; source and target are reduced over a");
+}
+
+TEST(VerifierPromiseTest, NativeReductionsThatTreatElementsAlike) {
+  PlanFields plan = MakeFields(
+      {"a=2,b=3", "f32[6]", "S(0),P", "S(0),R", {{kAllReduce, "b", "S(0),R", 12, 12, 16}}, 0});
+  plan.kept = Reproducibility::kBatchInvariant;
+  const std::string nothing =
+      "0 promise: nothing in the plan shows that its sum of f32 is batch-invariant: ";
+  EXPECT_EQ(Judge(plan), nothing + "option native_invariance is none");
+  plan.inputs.options.emplace_back("native_invariance", "all_reduce");
+  EXPECT_EQ(Judge(plan), "");
+  // Groups 0-2 and 3-5 of domains of 4: the second one lies across two.
+  plan.inputs.topology = "nvlink=4";
+  EXPECT_EQ(Judge(plan), nothing + "its groups do not lie alike on the topology");
+  plan.inputs.topology = "nvlink=3";
+  EXPECT_EQ(Judge(plan), "");
+  plan.kept = Reproducibility::kOrdered;
+  EXPECT_EQ(Judge(plan), "0 promise: nothing in the plan shows that its sum of f32 is ordered");
+
+  plan = MakeFields({"a=2,b=3",
+                     "f32[6]",
+                     "S(0),P",
+                     "S(0),S(0)",
+                     {{kReduceScatter, "b", "S(0),S(0)", 12, 4, 8}},
+                     0});
+  plan.kept = Reproducibility::kBatchInvariant;
+  plan.inputs.options.emplace_back("native_invariance", "all_reduce");
+  EXPECT_EQ(Judge(plan), nothing + "option native_invariance is all_reduce");
+  plan.inputs.options.back().second = "reduce_scatter";
+  EXPECT_EQ(Judge(plan), "");
+}
+
+}  // namespace
+}  // namespace meshift

@@ -1,0 +1,159 @@
+#include "planner/verifier/state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <string_view>
+
+namespace meshift::verifier_internal {
+namespace {
+
+int64_t CeilQuotient(int64_t a, int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+// The distinct sizes > 0 of the pieces into which `cuts` cut `size`, descending; `ragged` are the
+// sizes of the first cut, if it has other than ceil chunks.
+absl::InlinedVector<int64_t, 4> PieceSizes(const World& world, int64_t size,
+                                           absl::Span<const int> cuts, const Sizes& ragged) {
+  absl::InlinedVector<int64_t, 4> sizes;
+  if (size > 0) sizes.push_back(size);
+  if (!cuts.empty() && !ragged.empty()) {
+    sizes.assign(ragged.begin(), ragged.end());
+    sizes.erase(std::remove(sizes.begin(), sizes.end(), 0), sizes.end());
+    std::sort(sizes.begin(), sizes.end(), std::greater<>());
+    sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+    cuts.remove_prefix(1);
+  }
+  for (const int d : cuts) {
+    absl::InlinedVector<int64_t, 4> pieces;
+    for (const int64_t whole : sizes) {
+      const int64_t chunk = CeilQuotient(whole, world.sizes[d]);
+      pieces.push_back(chunk);
+      if (whole % chunk != 0) pieces.push_back(whole % chunk);
+    }
+    std::sort(pieces.begin(), pieces.end(), std::greater<>());
+    pieces.erase(std::unique(pieces.begin(), pieces.end()), pieces.end());
+    sizes = pieces;
+  }
+  return sizes;
+}
+
+}  // namespace
+
+World::World(const Sharding& sharding)
+    : mesh(sharding.mesh()),
+      shape(sharding.shape()),
+      empty(std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+  for (const DeviceMesh::Dim& dim : mesh.dims()) sizes.push_back(dim.size);
+}
+
+int64_t World::GroupSize(absl::Span<const int> mesh_dims) const {
+  int64_t size = 1;
+  for (const int d : mesh_dims) size *= sizes[d];
+  return size;
+}
+
+Wide BytesOfElements(DType dtype, Wide elements) { return (elements * BitWidth(dtype) + 7) / 8; }
+
+std::string World::Names(absl::Span<const int> mesh_dims) const {
+  std::string text;
+  for (const int d : mesh_dims) {
+    if (!text.empty()) text += ",";
+    text += mesh.dim(d).name;
+  }
+  return text;
+}
+
+std::string DimState::ToString() const {
+  switch (kind) {
+    case Kind::kReplicated:
+      return "R";
+    case Kind::kCut:
+      return fmt::format("S({})", tensor_dim);
+    case Kind::kPartial:
+      break;
+  }
+  return op == ReduceOp::kSum ? "P" : fmt::format("P({})", Name(op));
+}
+
+State StateOf(const Sharding& sharding) {
+  const DeviceMesh& mesh = sharding.mesh();
+  State state{.dtype = sharding.dtype(), .dims = {}, .cuts = {}, .sizes = {}};
+  state.dims.resize(mesh.NumDims());
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    if (mesh.dim(d).size == 1) continue;
+    const Placement& placement = sharding.placement(d);
+    if (placement.IsShard()) {
+      state.dims[d].kind = DimState::Kind::kCut;
+      state.dims[d].tensor_dim = placement.tensor_dim();
+    } else if (placement.IsPartial()) {
+      state.dims[d].kind = DimState::Kind::kPartial;
+      state.dims[d].op = placement.op();
+    }
+  }
+  state.cuts.resize(sharding.shape().size());
+  state.sizes.resize(sharding.shape().size());
+  for (int t = 0; t < static_cast<int>(state.cuts.size()); ++t) {
+    for (const int d : sharding.CutsOf(t)) {
+      if (mesh.dim(d).size > 1) state.cuts[t].push_back(d);
+    }
+    const Cuts& cuts = state.cuts[t];
+    if (!cuts.empty()) state.sizes[t] = sharding.placement(cuts.front()).sizes();
+  }
+  return state;
+}
+
+Change ChangeOf(const World& world, const State& before, const State& after) {
+  Change change;
+  for (size_t t = 0; t < before.cuts.size(); ++t) {
+    const Cuts& b = before.cuts[t];
+    const Cuts& a = after.cuts[t];
+    const bool alike = before.sizes[t] == after.sizes[t];
+    if (b == a && alike) continue;
+    const auto split = alike ? std::mismatch(b.begin(), b.end(), a.begin(), a.end())
+                             : std::pair(b.begin(), a.begin());
+    CutChange& cut = change.cuts.emplace_back();
+    cut.tensor_dim = static_cast<int>(t);
+    cut.before.assign(split.first, b.end());
+    cut.after.assign(split.second, a.end());
+    cut.parents =
+        PieceSizes(world, world.shape[t], absl::MakeConstSpan(b.data(), split.first - b.begin()),
+                   before.sizes[t]);
+    if (split.first == b.begin()) {
+      cut.sizes_before = before.sizes[t];
+      cut.sizes_after = after.sizes[t];
+    }
+    for (const Cuts* cuts : {&cut.before, &cut.after}) {
+      for (const int d : *cuts) {
+        if (!Contains(change.moving, d)) change.moving.push_back(d);
+      }
+    }
+  }
+  std::sort(change.moving.begin(), change.moving.end());
+  return change;
+}
+
+int64_t LargestPiece(const World& world, const State& state, int t) {
+  absl::Span<const int> cuts = state.cuts[t];
+  int64_t size = world.shape[t];
+  if (const Sizes& ragged = state.sizes[t]; !ragged.empty()) {
+    size = *std::max_element(ragged.begin(), ragged.end());
+    cuts.remove_prefix(1);
+  }
+  for (const int d : cuts) size = CeilQuotient(size, world.sizes[d]);
+  return size;
+}
+
+int64_t LargestLocal(const World& world, const State& state) {
+  int64_t elements = 1;
+  for (size_t t = 0; t < state.cuts.size(); ++t) {
+    elements *= LargestPiece(world, state, static_cast<int>(t));
+  }
+  return elements;
+}
+
+bool Contains(absl::Span<const int> dims, int dim) {
+  return std::find(dims.begin(), dims.end(), dim) != dims.end();
+}
+
+}  // namespace meshift::verifier_internal

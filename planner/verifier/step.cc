@@ -1,0 +1,426 @@
+#include "planner/verifier/step.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/status.h"
+#include "placement/cast.h"
+#include "planner/verifier/boxes.h"
+
+namespace meshift::verifier_internal {
+namespace {
+
+using Result = std::optional<Broken>;
+
+// Ops that place exactly the mesh dims which are their moving dims.
+bool PlacesMovingDims(StepOp op) {
+  return op == StepOp::kAllToAll || op == StepOp::kPermute || op == StepOp::kExchange ||
+         op == StepOp::kSlice;
+}
+
+// What the op leaves on a mesh dim that it names; null where it may be several things.
+bool Leaves(StepOp op, const DimState& state) {
+  switch (op) {
+    case StepOp::kAllReduce:
+    case StepOp::kAllGather:
+      return state.IsReplicated();
+    case StepOp::kReduceScatter:
+    case StepOp::kAllToAll:
+    case StepOp::kSlice:
+      return state.IsCut();
+    case StepOp::kPermute:
+    case StepOp::kExchange:
+      return !state.IsPartial();
+    case StepOp::kMask:
+      return state.IsPartial();
+    case StepOp::kCast:  // which names no mesh dim
+    case StepOp::kRelabel:
+      break;
+  }
+  return false;
+}
+
+std::string_view LeavesText(StepOp op) {
+  switch (op) {
+    case StepOp::kAllReduce:
+    case StepOp::kAllGather:
+      return "R";
+    case StepOp::kMask:
+      return "a partial value";
+    case StepOp::kPermute:
+    case StepOp::kExchange:
+      return "R or a shard";
+    default:
+      return "a shard";
+  }
+}
+
+// The changes of the mesh dims, each by itself.
+Result CheckKinds(const StepView& view) {
+  const Step& step = view.step;
+  const bool moves = PlacesMovingDims(step.op);
+  for (int d = 0; d < static_cast<int>(view.before.dims.size()); ++d) {
+    const DimState& before = view.before.dims[d];
+    const DimState& after = view.after.dims[d];
+    if (Contains(step.mesh_dims, d)) {
+      if (Leaves(step.op, after)) continue;
+      return Break("after", "{} leaves {} on mesh dim {}, not {}", Name(step.op),
+                   LeavesText(step.op), view.Name(d), after.ToString());
+    }
+    if (before == after) continue;
+    return Break(moves ? "mesh_dims" : "after",
+                 "mesh dim {} changes from {} to {}, and the step's mesh_dims {} lack it",
+                 view.Name(d), before.ToString(), after.ToString(),
+                 view.world.Names(step.mesh_dims));
+  }
+  return std::nullopt;
+}
+
+// The changes of the orders of cuts.
+Result CheckCuts(const StepView& view) {
+  const Step& step = view.step;
+  if (PlacesMovingDims(step.op)) {
+    if (step.mesh_dims == view.change.moving) return std::nullopt;
+    return Break("mesh_dims", "mesh_dims are {}; the cuts that change are {}",
+                 view.world.Names(step.mesh_dims),
+                 view.change.moving.empty() ? "none" : view.world.Names(view.change.moving));
+  }
+  for (const CutChange& cut : view.change.cuts) {
+    const Cuts& before = view.before.cuts[cut.tensor_dim];
+    const Sizes& sizes = view.before.sizes[cut.tensor_dim];
+    Cuts expected;
+    if (step.op == StepOp::kReduceScatter) {
+      if (cut.before.empty()) continue;  // new cuts stand last, in any order
+      expected = before;
+      for (const int d : cut.after) {
+        if (!Contains(before, d)) expected.push_back(d);
+      }
+    } else if (step.op == StepOp::kAllReduce || step.op == StepOp::kCast) {
+      expected = before;
+    } else {
+      for (const int d : before) {
+        if (!Contains(step.mesh_dims, d)) expected.push_back(d);
+      }
+    }
+    const bool keeps_first = !before.empty() && !expected.empty() && before[0] == expected[0];
+    if (view.after.cuts[cut.tensor_dim] == expected) {
+      if (view.after.sizes[cut.tensor_dim] == (keeps_first ? sizes : Sizes{})) continue;
+      return Break("after", "{} leaves the sizes of the cuts of tensor dim {} as they were",
+                   Name(step.op), cut.tensor_dim);
+    }
+    return Break("after", "{} leaves tensor dim {} cut by [{}], not by [{}]", Name(step.op),
+                 cut.tensor_dim, view.world.Names(expected),
+                 view.world.Names(view.after.cuts[cut.tensor_dim]));
+  }
+  return std::nullopt;
+}
+
+Result CheckGroup(const StepView& view) {
+  const Step& step = view.step;
+  std::optional<int64_t> size;
+  std::optional<int64_t> groups;
+  if (IsCollective(step.op)) {
+    size = view.world.GroupSize(step.mesh_dims);
+    groups = view.world.mesh.NumRanks() / *size;
+  }
+  if (auto broken = ExpectNumber("group", "group_size", step.group_size, size)) return broken;
+  return ExpectNumber("group", "groups", step.groups, groups);
+}
+
+Result CheckTensorDims(const StepView& view) {
+  DimSet right;
+  for (const CutChange& cut : view.change.cuts) right.push_back(cut.tensor_dim);
+  if (view.step.tensor_dims == right) return std::nullopt;
+  return Break("tensor_dims", "tensor_dims are [{}]; the tensor dims whose cuts change are [{}]",
+               fmt::join(view.step.tensor_dims, ","), fmt::join(right, ","));
+}
+
+Result CheckReduction(const StepView& view) {
+  const Step& step = view.step;
+  ReductionFields right;
+  if (IsReduction(step.op)) {
+    right = FieldsOfReduction(view.world, view.before, step.mesh_dims);
+    // Without a partial mesh dim there is nothing to compare with; CheckData refuses that.
+    if (!right.op) right.op = step.reduce_op;
+    if (!step.reduce_order) {
+      return Break("reduce_order", "reduce_order is null; {} reduces", Name(step.op));
+    }
+  } else if (step.reduce_order) {
+    return Break("reduce_order", "reduce_order is {}; {} reduces nothing", Name(*step.reduce_order),
+                 Name(step.op));
+  }
+  if (step.reduce_block && step.reduce_order != ReduceOrder::kAscending) {
+    return Break("reduce_block", "reduce_block is {}; {} is not in ascending order",
+                 *step.reduce_block, Name(step.op));
+  }
+  if (step.reduce_stages) {
+    // Whole blocks, more than one of them, of more than one contribution each.
+    const int64_t block = step.reduce_block.value_or(0);
+    const int64_t size = view.world.GroupSize(step.mesh_dims);
+    if (block <= 1 || block >= size || size % block != 0 || *step.reduce_stages != 2) {
+      return Break("reduce_stages", "reduce_stages is {}; reduce_block is {} in groups of {}",
+                   *step.reduce_stages, block, size);
+    }
+  }
+  if (IsReduction(step.op) && !right.op) {
+    return Break("reduce_op", "reduce_op is null; {} reduces", Name(step.op));
+  }
+  if (auto broken = ExpectName("reduce_op", "reduce_op", step.reduce_op, right.op)) return broken;
+  return ExpectNumber("divisor", "divisor", step.divisor, right.divisor);
+}
+
+Result CheckSizes(const StepView& view) {
+  const Step& step = view.step;
+  std::optional<StepSizes> right;
+  if (IsCollective(step.op)) {
+    const bool pads = (step.op == StepOp::kReduceScatter &&
+                       (step.reduce_order != ReduceOrder::kAscending || step.reduce_stages)) ||
+                      step.op == StepOp::kAllGather;
+    right = IsEven(view) ? StepSizes::kEven : pads ? StepSizes::kPadded : StepSizes::kExact;
+    // Blocks may also be as long as their boxes.
+    if (right == StepSizes::kPadded && step.sizes == StepSizes::kExact && !step.reduce_stages) {
+      return std::nullopt;
+    }
+  }
+  return ExpectName("sizes", "sizes", step.sizes, right);
+}
+
+Result CheckDTypes(const StepView& view) {
+  const Step& step = view.step;
+  std::optional<DType> wire;
+  std::optional<DType> accumulate;
+  if (IsCollective(step.op)) wire = view.before.dtype;
+  if (IsReduction(step.op)) accumulate = AccumulateDType(view.before.dtype);
+  if (auto broken = ExpectName("dtype", "wire_dtype", step.wire_dtype, wire)) return broken;
+  return ExpectName("dtype", "accumulate_dtype", step.accumulate_dtype, accumulate);
+}
+
+// What the op needs on the mesh dims that it names.
+Result CheckNeeds(const StepView& view) {
+  const Step& step = view.step;
+  for (const int d : step.mesh_dims) {
+    const DimState& before = view.before.dims[d];
+    const auto is = [&](std::string_view why) {
+      return Break("data", "mesh dim {} is {} before the step: {}", view.Name(d), before.ToString(),
+                   why);
+    };
+    if (IsReduction(step.op)) {
+      if (before.IsPartial()) continue;
+      if (before.IsCut()) return is("its ranks hold different elements, which would be mixed");
+      return is(fmt::format("what its ranks hold would be counted {} times", view.world.sizes[d]));
+    }
+    const bool needs_cut = step.op == StepOp::kAllGather || step.op == StepOp::kAllToAll;
+    if (before.IsReplicated() && needs_cut) {
+      return Break("op", "{} needs a shard on mesh dim {}, which is R before the step",
+                   Name(step.op), view.Name(d));
+    }
+    if (before.IsPartial() && step.op == StepOp::kMask) {
+      return Break("op", "mask needs R or a shard on mesh dim {}, which is {} before the step",
+                   view.Name(d), before.ToString());
+    }
+    if (before.IsPartial()) return is("contributions would be lost");
+    if (step.op == StepOp::kMask && before.IsCut() && view.after.dims[d].op == ReduceOp::kAvg) {
+      return is("there is no identity of avg to fill the rest with");
+    }
+  }
+  return std::nullopt;
+}
+
+// Whether the boxes after are made of what the op brings together.
+Result CheckBoxes(const StepView& view) {
+  const Step& step = view.step;
+  const StepOp op = step.op;
+  // A local step and a reduction leave a rank parts of its own box.
+  const bool gathers = op != StepOp::kSlice && !IsReduction(op);
+  for (const CutChange& cut : view.change.cuts) {
+    const std::optional<Uncovered> uncovered = FindUncovered(
+        view.world, cut, gathers ? absl::Span<const int>(step.mesh_dims) : absl::Span<const int>());
+    if (!uncovered) continue;
+    const std::string rank =
+        uncovered->where.empty() ? "every rank" : fmt::format("the rank at {}", uncovered->where);
+    if (uncovered->twice) {
+      return Break("data", "{} would get indices of tensor dim {} twice", rank, cut.tensor_dim);
+    }
+    return Break("data", "{} can have {} of the {} indices of tensor dim {} that it should hold",
+                 rank, uncovered->found, uncovered->wanted, cut.tensor_dim);
+  }
+  return std::nullopt;
+}
+
+// What the op needs of the places in the orders of cuts, where data alone would not tell.
+Result CheckPlaces(const StepView& view) {
+  const Step& step = view.step;
+  if (step.op == StepOp::kPermute && !SourcesOfPermute(view.world, view.change)) {
+    return Break("data",
+                 "the cuts before and after are not of equal sizes pairwise: the box of a rank "
+                 "after is no member's box before");
+  }
+  for (const CutChange& cut : view.change.cuts) {
+    for (size_t i = 0; i < cut.before.size(); ++i) {
+      const int d = cut.before[i];
+      if (step.op == StepOp::kSlice) {
+        const auto place = std::find(cut.after.begin(), cut.after.end(), d) - cut.after.begin();
+        if (place > static_cast<int>(i) && place < static_cast<int>(cut.after.size())) continue;
+        return Break("op", "slice needs mesh dim {} replicated, or behind more cuts after the step",
+                     view.Name(d));
+      }
+      const bool gathers = step.op == StepOp::kAllGather || step.op == StepOp::kMask;
+      if (!gathers || Contains(step.mesh_dims, d)) continue;
+      return Break("op", "{} needs the last cuts of tensor dim {}; {} is behind them",
+                   Name(step.op), cut.tensor_dim, view.Name(d));
+    }
+  }
+  return std::nullopt;
+}
+
+// Only a cast changes the dtype, and it does.
+Result CheckDTypeAfter(const Step& step, DType before) {
+  const DType after = step.after.dtype();
+  if (step.op != StepOp::kCast) {
+    if (after == before) return std::nullopt;
+    return Break("dtype", "{} leaves dtype {}, not {}", Name(step.op), Name(before), Name(after));
+  }
+  if (after == before) return Break("dtype", "the cast leaves dtype {} as it is", Name(before));
+  const absl::Status status = CheckCast(before, after);
+  if (status.ok()) return std::nullopt;
+  return Break("dtype", "{}", Message(status));
+}
+
+}  // namespace
+
+DimSet StepView::ReducedDims() const {
+  if (!Crosses()) return step.mesh_dims;
+  DimSet dims;
+  for (int d = 0; d < static_cast<int>(before.dims.size()); ++d) {
+    if (before.dims[d].IsPartial()) dims.push_back(d);
+  }
+  return dims;
+}
+
+ReductionFields FieldsOfReduction(const World& world, const State& before,
+                                  absl::Span<const int> mesh_dims) {
+  ReductionFields fields;
+  for (const int d : mesh_dims) {
+    const DimState& state = before.dims[d];
+    if (!state.IsPartial()) continue;
+    if (state.op == ReduceOp::kAvg) {
+      fields.divisor = fields.divisor.value_or(1) * world.sizes[d];
+      fields.op = ReduceOp::kAvg;
+    } else if (fields.op != ReduceOp::kAvg) {
+      fields.op = state.op;
+    }
+  }
+  return fields;
+}
+
+std::optional<Broken> CheckOp(const Step& step, const Sharding& like, int mesh,
+                              DType dtype_before) {
+  if (static_cast<int>(step.op) >= kNumStepOps) {
+    return Break("op", "op {} is not known", static_cast<int>(step.op));
+  }
+  if (step.mesh != mesh) {
+    return Break("mesh", "the step is on mesh {}, the value on mesh {}", step.mesh, mesh);
+  }
+  if (step.op == StepOp::kRelabel) {
+    return Break("op", "relabel leads to another mesh; the value is on mesh {} already", mesh);
+  }
+  if (step.after.mesh() != like.mesh() || step.after.shape() != like.shape()) {
+    return Break("after", "'{}' is not a sharding of {} on {}", step.after.ToString(),
+                 like.tensor().ToString(), like.mesh().ToString());
+  }
+  if (auto broken = CheckDTypeAfter(step, dtype_before)) return broken;
+  if (step.op == StepOp::kCast) {
+    if (!step.mesh_dims.empty()) {
+      return Break("mesh_dims", "a cast names no mesh dim, this one {}", step.mesh_dims.size());
+    }
+  } else if (step.mesh_dims.empty()) {
+    if (step.op != StepOp::kExchange) return Break("mesh_dims", "mesh_dims are empty");
+    return Break("mesh_dims",
+                 "an exchange over no mesh dims leads to another mesh; the value is on mesh {} "
+                 "already",
+                 mesh);
+  }
+  int last = -1;
+  for (const int d : step.mesh_dims) {
+    if (d <= last || d >= like.mesh().NumDims()) {
+      return Break("mesh_dims", "mesh dim {} is out of range, not in mesh order, or named twice",
+                   d);
+    }
+    last = d;
+    if (like.mesh().dim(d).size > 1) continue;
+    return Break("mesh_dims", "mesh dim {} has size 1: nothing happens over it",
+                 like.mesh().dim(d).name);
+  }
+  return std::nullopt;
+}
+
+std::optional<Broken> CheckFields(const StepView& view) {
+  for (const auto check : {CheckKinds, CheckCuts, CheckGroup, CheckTensorDims, CheckReduction,
+                           CheckSizes, CheckDTypes}) {
+    if (auto broken = check(view)) return broken;
+  }
+  if (view.world.GroupSize(view.change.moving) > kMaxMoving) {
+    return Break("scale",
+                 "a step that moves data between {} ranks is beyond the {} that can be followed",
+                 view.world.GroupSize(view.change.moving), kMaxMoving);
+  }
+  // Ragged cuts leave parents of many sizes, whose choices are gone through one by one.
+  Wide choices = 1;
+  for (const CutChange& cut : view.change.cuts) choices *= std::max<size_t>(cut.parents.size(), 1);
+  if (choices * view.world.GroupSize(view.change.moving) > kMaxChoices) {
+    return Break("scale",
+                 "a step that moves data between {} ranks in each of {} kinds of groups is beyond "
+                 "the {} moves that can be followed",
+                 view.world.GroupSize(view.change.moving), static_cast<int64_t>(choices),
+                 kMaxChoices);
+  }
+  return std::nullopt;
+}
+
+std::optional<Broken> CheckData(const StepView& view) {
+  for (const auto check : {CheckNeeds, CheckBoxes, CheckPlaces}) {
+    if (auto broken = check(view)) return broken;
+  }
+  return std::nullopt;
+}
+
+bool IsEven(const StepView& view) {
+  if (view.world.empty) return true;
+  // The pieces of a parent that is not empty make it up, so they are of one size where that size
+  // times their number is the parent's.
+  for (const CutChange& cut : view.change.cuts) {
+    for (const Sizes* sizes : {&cut.sizes_before, &cut.sizes_after}) {
+      if (std::adjacent_find(sizes->begin(), sizes->end(), std::not_equal_to<>()) != sizes->end()) {
+        return false;
+      }
+    }
+    for (const int64_t parent : cut.parents) {
+      if (parent % view.world.GroupSize(cut.before) != 0) return false;
+      if (parent % view.world.GroupSize(cut.after) != 0) return false;
+    }
+  }
+  return true;
+}
+
+bool IsExactReduction(const StepView& view) {
+  switch (*view.step.reduce_op) {
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+    case ReduceOp::kAnd:
+    case ReduceOp::kOr:
+    case ReduceOp::kXor:
+      return true;
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+    case ReduceOp::kProduct:
+      break;
+  }
+  const DType dtype = view.before.dtype;
+  return !IsFloat(dtype) && !IsComplex(dtype);
+}
+
+}  // namespace meshift::verifier_internal

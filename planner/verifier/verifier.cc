@@ -1,0 +1,333 @@
+#include "planner/verifier/verifier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "base/status.h"
+#include "mesh/topology.h"
+#include "planner/verifier/boxes.h"
+#include "planner/verifier/bytes.h"
+#include "planner/verifier/casts.h"
+#include "planner/verifier/crossing.h"
+#include "planner/verifier/promise.h"
+#include "planner/verifier/state.h"
+#include "planner/verifier/step.h"
+
+namespace meshift {
+namespace {
+
+using verifier_internal::Broken;
+using verifier_internal::BytesOf;
+using verifier_internal::BytesOfCrossing;
+using verifier_internal::BytesOfElements;
+using verifier_internal::ChangeOf;
+using verifier_internal::CheckCasts;
+using verifier_internal::CheckCrossingData;
+using verifier_internal::CheckCrossingFields;
+using verifier_internal::CheckCrossingOp;
+using verifier_internal::CheckData;
+using verifier_internal::CheckFields;
+using verifier_internal::CheckOp;
+using verifier_internal::CheckPromise;
+using verifier_internal::CrossingTraffic;
+using verifier_internal::DimState;
+using verifier_internal::LargestLocal;
+using verifier_internal::State;
+using verifier_internal::StateOf;
+using verifier_internal::StepBytes;
+using verifier_internal::StepView;
+using verifier_internal::Wide;
+using verifier_internal::WorkspaceOf;
+using verifier_internal::World;
+
+using Result = std::optional<PlanFault>;
+
+template <typename... Args>
+PlanFault Fault(std::optional<int> step, std::string_view rule, fmt::format_string<Args...> format,
+                Args&&... args) {
+  return {step, std::string(rule), fmt::format(format, std::forward<Args>(args)...)};
+}
+
+// What does not fit is stated as the largest number.
+int64_t Saturated(Wide value) {
+  return value > INT64_MAX ? INT64_MAX : static_cast<int64_t>(value);
+}
+
+// What must hold before the steps can be looked at.
+Result CheckEnds(const PlanFields& plan) {
+  const auto meshes = static_cast<int>(plan.meshes.size());
+  for (const int mesh : {plan.from_mesh, plan.to_mesh}) {
+    if (mesh < 0 || mesh >= meshes) {
+      return Fault({}, "mesh", "mesh {} is out of range for a plan of {} mesh(es)", mesh, meshes);
+    }
+  }
+  if (meshes > 2) return Fault({}, "mesh", "{} meshes are listed, at most two are used", meshes);
+  if (plan.from_mesh != 0 || plan.to_mesh != meshes - 1) {
+    return Fault({}, "mesh", "'from' is on mesh {}, 'to' on mesh {}; of {} they are 0 and {}",
+                 plan.from_mesh, plan.to_mesh, meshes, meshes - 1);
+  }
+  if (meshes == 2 && plan.meshes[0] == plan.meshes[1]) {
+    return Fault({}, "mesh", "mesh {} is listed twice", plan.meshes[0].ToString());
+  }
+  if (plan.from.mesh() != plan.meshes[0] || plan.to.mesh() != plan.meshes[plan.to_mesh]) {
+    return Fault({}, "mesh", "'from' or 'to' is not on mesh {} of the list",
+                 plan.from.mesh() != plan.meshes[0] ? 0 : plan.to_mesh);
+  }
+  if (plan.from.shape() != plan.to.shape()) {
+    return Fault({}, "target", "'from' is of {}, 'to' of {}", plan.from.tensor().ToString(),
+                 plan.to.tensor().ToString());
+  }
+  for (const DeviceMesh& mesh : plan.meshes) {
+    if (mesh.NumRanks() <= verifier_internal::kMaxMoving) continue;
+    if (mesh.IsRowMajor() && meshes == 1) continue;
+    return Fault({}, "scale", "a {} of {} ranks{} is beyond the {} that can be followed",
+                 mesh.IsRowMajor() ? "mesh" : "list", mesh.NumRanks(),
+                 meshes == 2 ? " in a plan of two meshes" : "", verifier_internal::kMaxMoving);
+  }
+  return std::nullopt;
+}
+
+// Goes through the passes; each looks at all steps.
+class Verifier {
+ public:
+  explicit Verifier(const PlanFields& plan)
+      : plan_(plan), from_world_(plan.from), to_world_(plan.to) {}
+
+  Result Run() {
+    if (Result fault = CheckSteps()) return fault;
+    if (Result fault = CheckTarget()) return fault;
+    if (Result fault = CheckCasts(plan_, views_)) return fault;
+    if (Result fault = CheckAllData()) return fault;
+    if (Result fault = CheckAverages()) return fault;
+    if (Result fault = CheckPromise(plan_, views_)) return fault;
+    if (Result fault = CheckBytes()) return fault;
+    return CheckTotals();
+  }
+
+ private:
+  // All ranks' states, before the first step and after each; fills views_.
+  Result CheckSteps();
+  Result CheckTarget() const;
+  Result CheckAllData();
+  Result CheckAverages() const;
+  Result CheckBytes();
+  Result CheckTotals() const;
+  Result CheckLimit(int64_t peak_bytes) const;
+
+  const PlanFields& plan_;
+  const World from_world_;
+  const World to_world_;       // the same where there is one mesh
+  std::vector<State> states_;  // before the first step, after each
+  std::vector<StepView> views_;
+  CrossingTraffic crossing_;  // of the step that leads to the other mesh
+  Wide sent_ = 0;             // of all steps
+  Wide ns_ = 0;
+  Wide workspace_ = 0;
+};
+
+Result Verifier::CheckSteps() {
+  const size_t n = plan_.steps.size();
+  states_.reserve(n + 1);  // views_ refer into it
+  views_.reserve(n);
+  states_.push_back(StateOf(plan_.from));
+  int mesh = plan_.from_mesh;  // where the value is
+  for (size_t i = 0; i < n; ++i) {
+    const Step& step = plan_.steps[i];
+    const auto index = static_cast<int>(i);
+    const bool crosses = step.mesh == plan_.to_mesh && mesh != plan_.to_mesh;
+    const DType dtype = states_[i].dtype;
+    std::optional<Broken> broken =
+        crosses ? CheckCrossingOp(step, plan_.to, dtype)
+                : CheckOp(step, mesh == plan_.from_mesh ? plan_.from : plan_.to, mesh, dtype);
+    if (broken) return PlanFault{index, std::move(broken->rule), std::move(broken->message)};
+    states_.push_back(StateOf(step.after));
+    if (crosses) {
+      mesh = plan_.to_mesh;
+      views_.push_back({to_world_, step, states_[i], states_[i + 1], {}, &from_world_});
+      broken = CheckCrossingFields(views_.back());
+    } else {
+      const World& world = mesh == plan_.from_mesh ? from_world_ : to_world_;
+      views_.push_back(
+          {world, step, states_[i], states_[i + 1], ChangeOf(world, states_[i], states_[i + 1])});
+      broken = CheckFields(views_.back());
+    }
+    if (broken) return PlanFault{index, std::move(broken->rule), std::move(broken->message)};
+  }
+  if (mesh == plan_.to_mesh) return std::nullopt;
+  return Fault({}, "target", "the value stays on mesh {}; the target is on mesh {}", mesh,
+               plan_.to_mesh);
+}
+
+Result Verifier::CheckTarget() const {
+  const State to = StateOf(plan_.to);
+  const State& last = states_.back();
+  if (last == to) return std::nullopt;
+  const std::string_view who = plan_.steps.empty() ? "the source" : "the last step";
+  if (last.dtype != to.dtype) {
+    return Fault({}, "target", "{} leaves {}; the target is of {}", who, Name(last.dtype),
+                 Name(to.dtype));
+  }
+  for (size_t d = 0; d < to.dims.size(); ++d) {
+    const DimState& have = last.dims[d];
+    const DimState& want = to.dims[d];
+    if (have == want || (!have.IsPartial() && !want.IsPartial())) continue;
+    return Fault({}, "target", "{} leaves mesh dim {} as {}; the target has {}", who,
+                 to_world_.mesh.dim(static_cast<int>(d)).name, have.ToString(), want.ToString());
+  }
+  return Fault(
+      {}, "target", "{} leaves {}; the target is {}", who,
+      plan_.steps.empty() ? plan_.from.PlacementsText() : plan_.steps.back().after.PlacementsText(),
+      plan_.to.PlacementsText());
+}
+
+Result Verifier::CheckAllData() {
+  std::optional<Topology> topology;
+  if (plan_.from_mesh != plan_.to_mesh) {
+    absl::StatusOr<Topology> parsed = Topology::Parse(plan_.inputs.topology);
+    if (!parsed.ok()) return Fault({}, "topology", "{}", Message(parsed.status()));
+    topology = *std::move(parsed);
+  }
+  for (size_t i = 0; i < views_.size(); ++i) {
+    std::optional<Broken> broken = views_[i].Crosses()
+                                       ? CheckCrossingData(views_[i], *topology, &crossing_)
+                                       : CheckData(views_[i]);
+    if (!broken) continue;
+    return PlanFault{static_cast<int>(i), std::move(broken->rule), std::move(broken->message)};
+  }
+  return std::nullopt;
+}
+
+// Averages of integers: truncated once, after all sums; and not of copies, whose sum may wrap.
+Result Verifier::CheckAverages() const {
+  std::vector<std::pair<int, int>> copies;  // mesh and mesh dim that were masked to P(avg)
+  std::optional<int> averaged;
+  for (size_t i = 0; i < views_.size(); ++i) {
+    const StepView& view = views_[i];
+    const auto index = static_cast<int>(i);
+    for (const int d : view.step.mesh_dims) {
+      if (view.step.op == StepOp::kMask && view.after.dims[d].op == ReduceOp::kAvg) {
+        copies.emplace_back(view.step.mesh, d);
+      }
+    }
+    if (!view.Reduces() || !IsInteger(view.before.dtype)) continue;
+    if (averaged) {
+      return Fault(averaged, "data", "an average of {} is not the last reduction; step {} reduces",
+                   Name(view.before.dtype), i);
+    }
+    if (view.step.reduce_op != ReduceOp::kAvg) continue;
+    averaged = index;
+    for (const int d : view.ReducedDims()) {
+      const std::pair<int, int> dim(view.mesh_before(), d);
+      if (std::find(copies.begin(), copies.end(), dim) == copies.end()) continue;
+      return Fault(index, "data", "the sum of the copies of {} on mesh dim {} may wrap",
+                   Name(view.before.dtype), view.world_before().mesh.dim(d).name);
+    }
+  }
+  return std::nullopt;
+}
+
+Result Verifier::CheckBytes() {
+  for (size_t i = 0; i < views_.size(); ++i) {
+    const Step& step = plan_.steps[i];
+    const auto index = static_cast<int>(i);
+    const StepBytes bytes =
+        views_[i].Crosses() ? BytesOfCrossing(views_[i], crossing_) : BytesOf(views_[i]);
+    const struct {
+      std::string_view name;
+      int64_t stated;
+      Wide right;
+    } fields[] = {{"bytes_in", step.bytes_in, bytes.in},
+                  {"bytes_out", step.bytes_out, bytes.out},
+                  {"bytes_sent", step.bytes_sent, bytes.sent}};
+    for (const auto& field : fields) {
+      if (field.stated == Saturated(field.right)) continue;
+      return Fault(index, "bytes", "{} is {}; it should be {}", field.name, field.stated,
+                   Saturated(field.right));
+    }
+    if (step.est_ns < 0) return Fault(index, "est_ns", "est_ns is {}, below 0", step.est_ns);
+    sent_ += bytes.sent;
+    ns_ += step.est_ns;
+    workspace_ = std::max(workspace_, WorkspaceOf(bytes, i == 0, i + 1 == views_.size()));
+  }
+  return std::nullopt;
+}
+
+Result Verifier::CheckTotals() const {
+  const PlanTotals& total = plan_.total;
+  const auto collectives = std::count_if(plan_.steps.begin(), plan_.steps.end(),
+                                         [](const Step& step) { return IsCollective(step.op); });
+  const State& first = states_.front();
+  const State last = StateOf(plan_.to);
+  const Wide peak = BytesOfElements(first.dtype, LargestLocal(from_world_, first)) +
+                    BytesOfElements(last.dtype, LargestLocal(to_world_, last)) + workspace_;
+  const struct {
+    std::string_view name;
+    int64_t stated;
+    Wide right;
+  } fields[] = {{"collectives", total.collectives, collectives},
+                {"bytes_sent", total.bytes_sent, sent_},
+                {"est_ns", total.est_ns, ns_},
+                {"workspace_bytes", total.workspace_bytes, workspace_},
+                {"peak_bytes", total.peak_bytes, peak}};
+  for (const auto& field : fields) {
+    if (field.stated == Saturated(field.right)) continue;
+    return Fault({}, "total", "total {} is {}; it should be {}", field.name, field.stated,
+                 Saturated(field.right));
+  }
+  if (Result fault = CheckLimit(total.peak_bytes)) return fault;
+  const LowerBound& bound = plan_.lower_bound;
+  const struct {
+    std::string_view name;
+    int64_t bound;
+    int64_t total;
+  } bounds[] = {{"bytes_sent", bound.bytes_sent, total.bytes_sent},
+                {"est_ns", bound.est_ns, total.est_ns}};
+  for (const auto& field : bounds) {
+    if (0 <= field.bound && field.bound <= field.total) continue;
+    return Fault({}, "lower_bound", "lower bound {} is {}; the plan's total is {}", field.name,
+                 field.bound, field.total);
+  }
+  return std::nullopt;
+}
+
+// That the plan keeps to the limit which was asked for.
+Result Verifier::CheckLimit(int64_t peak_bytes) const {
+  for (const auto& [name, value] : plan_.inputs.options) {
+    if (name != "max_memory") continue;
+    int64_t limit = 0;
+    if (!absl::SimpleAtoi(value, &limit) || limit < 0) {
+      return Fault({}, "max_memory", "option max_memory is '{}', no number of bytes", value);
+    }
+    if (peak_bytes <= limit) continue;
+    return Fault({}, "max_memory", "peak_bytes is {}; asked for was at most {}", peak_bytes, limit);
+  }
+  return std::nullopt;
+}
+
+Result CheckFingerprint(const Plan& plan) {
+  const Fingerprint right = Fingerprint::Of(plan.CanonicalText());
+  if (plan.fingerprint() == right) return std::nullopt;
+  return Fault({}, "fingerprint", "fingerprint is {}; it should be {}",
+               plan.fingerprint().ToString(), right.ToString());
+}
+
+}  // namespace
+
+Verdict Verify(const Plan& plan, const VerifyOptions& options) {
+  if (Result fault = CheckEnds(plan.fields())) return {std::move(fault)};
+  if (Result fault = Verifier(plan.fields()).Run()) return {std::move(fault)};
+  if (!options.check_fingerprint) return {};
+  return {CheckFingerprint(plan)};
+}
+
+}  // namespace meshift

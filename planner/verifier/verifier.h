@@ -1,0 +1,34 @@
+// Proves a plan, sharing no code with the planner's transitions: follows which global elements,
+// with which partial contributions, every rank holds after every step, on one mesh or two.
+//
+//   Verdict verdict = Verify(plan);
+//   if (!verdict.ok()) fmt::print("step {}: {}: {}\n", ...);
+//
+// What is judged, in this order: that every step can be done as it says and leaves what `after`
+// says; that the last step leaves the target; that no value is lost or added twice; the promise
+// about bits (`kept`); bytes and totals; the fingerprint, last. Rules are named in docs/errors.md.
+#ifndef MESHIFT_PLANNER_VERIFIER_VERIFIER_H_
+#define MESHIFT_PLANNER_VERIFIER_VERIFIER_H_
+
+#include <optional>
+#include <string>
+
+#include "planner/plan.h"
+#include "planner/plan_io.h"
+
+namespace meshift {
+
+struct Verdict {
+  std::optional<PlanFault> fault;  // the first rule that is broken
+  bool ok() const { return !fault.has_value(); }
+};
+
+struct VerifyOptions {
+  bool check_fingerprint = true;
+};
+
+Verdict Verify(const Plan& plan, const VerifyOptions& options = {});
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_VERIFIER_VERIFIER_H_
