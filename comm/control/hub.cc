@@ -280,13 +280,15 @@ void Hub::Send(int64_t rank, const Frame& frame) {
 }
 
 void Hub::SendToRoot(const std::string& root, const Frame& frame, int64_t but) {
-  for (const int64_t rank : roots_[root].ranks) {
-    if (rank != but) Send(rank, frame);
+  // Rank 0 is told last: knowing of an error, its process may end, and this hub with it.
+  const std::vector<int64_t>& ranks = roots_[root].ranks;
+  for (auto rank = ranks.rbegin(); rank != ranks.rend(); ++rank) {
+    if (*rank != but) Send(*rank, frame);
   }
 }
 
 void Hub::SendToAll(const Frame& frame, int64_t but) {
-  for (int64_t rank = 0; rank < world_size_; ++rank) {
+  for (int64_t rank = world_size_ - 1; rank >= 0; --rank) {
     if (rank != but) Send(rank, frame);
   }
 }
