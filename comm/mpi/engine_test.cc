@@ -1,12 +1,16 @@
 // What the conformance tests cannot ask of every engine: progress while nobody waits, time-outs and
 // aborts across processes, tags of groups, messages in pieces. For two ranks or more.
+#include "comm/engine.h"
+
 #include <gtest/gtest.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,10 +19,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "comm/communicator.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/requests.h"
 #include "comm/redistributor.h"
 #include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
 #include "placement/sharding.h"
 #include "planner/plan.h"
 
@@ -175,6 +182,74 @@ TEST(MpiEngineTest, SplitsTwice) {
   ASSERT_TRUE(engine->Synchronize(*stream).ok());
   const auto n = static_cast<float>(WorldSize());
   EXPECT_EQ(data, (std::vector<float>{n, 10 * n, 100 * n}));
+}
+
+// Copies, and messages behind them that use the same memory in all possible ways: as if one after
+// another, although the messages may begin before copies that they have nothing to do with.
+TEST(MpiEngineTest, MessagesBeginAfterTheCopiesThatTheyNeed) {
+  constexpr int64_t kSlots = 10;
+  constexpr int64_t kCount = 16 << 10;  // elements of a slot, of which a strided copy takes half
+  const auto engine = MakeEngine();
+  const auto stream = engine->CreateStream().value();
+  const int size = WorldSize();
+  const int next = (WorldRank() + 1) % size;
+  const int last = (WorldRank() + size - 1) % size;
+  std::mt19937 random(7);  // the same on all ranks
+  const auto arena_of = [&](int rank, int round) {
+    std::vector<int32_t> arena(kSlots * kCount);
+    for (size_t i = 0; i < arena.size(); ++i) {
+      arena[i] = static_cast<int32_t>(i) * 64 + rank * 8 + round % 8;
+    }
+    return arena;
+  };
+  for (int round = 0; round < 100; ++round) {
+    std::vector<int64_t> slots(kSlots);
+    std::iota(slots.begin(), slots.end(), 0);
+    std::shuffle(slots.begin(), slots.end(), random);
+    const int64_t send = random() % kSlots;
+    const int64_t recv = (send + 1 + random() % (kSlots - 1)) % kSlots;
+    const int64_t copies = 1 + random() % 5;
+    const auto add_copies = [&](int32_t* arena, std::vector<BoxCopy>* boxes) {
+      for (int64_t c = 0; c < copies; ++c) {
+        // No copy reads or writes what another one writes.
+        int32_t* const src = arena + slots[kSlots - 1 - c] * kCount;
+        int32_t* const dst = arena + slots[c] * kCount;
+        const bool strided = c % 2 == 1;
+        boxes->push_back({src,
+                          dst,
+                          strided ? Shape{kCount / 2} : Shape{kCount},
+                          {strided ? 2 : 1},
+                          {strided ? -2 : 1}});
+        if (strided) boxes->back().dst = dst + kCount - 1;
+      }
+    };
+    const auto copied = [&](int rank) {
+      std::vector<int32_t> arena = arena_of(rank, round);
+      std::vector<BoxCopy> boxes;
+      add_copies(arena.data(), &boxes);
+      for (const BoxCopy& box : boxes) {
+        for (int64_t i = 0; i < box.shape[0]; ++i) {
+          static_cast<int32_t*>(box.dst)[i * box.dst_strides[0]] =
+              static_cast<const int32_t*>(box.src)[i * box.src_strides[0]];
+        }
+      }
+      return arena;
+    };
+    std::vector<int32_t> expected = copied(WorldRank());
+    const std::vector<int32_t> theirs = copied(last);
+    std::copy_n(theirs.begin() + send * kCount, kCount, expected.begin() + recv * kCount);
+
+    std::vector<int32_t> arena = arena_of(WorldRank(), round);
+    std::vector<BoxCopy> boxes;
+    add_copies(arena.data(), &boxes);
+    const PeerMessage out{next, arena.data() + send * kCount, kCount};
+    const PeerMessage in{last, arena.data() + recv * kCount, kCount};
+    ASSERT_TRUE(engine->CopyBoxes(boxes, DType::kI32, *stream).ok());
+    ASSERT_TRUE(engine->world()->SendRecv({&out, 1}, {&in, 1}, DType::kI32, *stream).ok());
+    const absl::Status status = engine->Synchronize(*stream);
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(arena == expected) << "round " << round;
+  }
 }
 
 TEST(RequestsTest, LongMessagesGoInPieces) {

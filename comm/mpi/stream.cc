@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 
+#include "absl/container/inlined_vector.h"
 #include "base/status.h"
 #include "comm/kernels/identity.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
 
 namespace meshift {
 namespace {
@@ -16,6 +21,42 @@ absl::Status TimeoutError(MpiTask& task, int64_t timeout_ns) {
       fmt::format("{}: {} (call {}) has waited {} ms for {}", task.group->name(),
                   task.operation.call().ToString(), task.number, timeout_ns / 1'000'000,
                   missing.empty() ? "peers to take what was sent" : missing));
+}
+
+// Copies of fewer bytes are not worth a look at what they touch, nor so many of them.
+constexpr int64_t kMinOvertakenBytes = 16 << 10;
+constexpr size_t kMaxOverlapTests = 1024;
+
+struct ByteRange {
+  uintptr_t begin = 0;
+  uintptr_t end = 0;
+  bool Overlaps(const ByteRange& other) const { return begin < other.end && other.begin < end; }
+};
+
+// From the lowest to the highest byte of one side of a copy that is not empty.
+ByteRange RangeOf(const char* at, const Shape& strides, const StridedCopy& copy) {
+  const auto begin = reinterpret_cast<uintptr_t>(at);
+  ByteRange range{begin, begin + static_cast<uintptr_t>(copy.run_bytes())};
+  for (size_t d = 0; d < strides.size(); ++d) {
+    const int64_t reach = strides[d] * (copy.shape()[d] - 1);
+    (reach < 0 ? range.begin : range.end) += static_cast<uintptr_t>(reach);
+  }
+  return range;
+}
+
+// Whether the copy may as well be made after the messages were posted.
+bool IsApart(const StridedCopy& copy, const MpiCall& call) {
+  const ByteRange reads = RangeOf(copy.src(), copy.src_strides(), copy);
+  const ByteRange writes = RangeOf(copy.dst(), copy.dst_strides(), copy);
+  const auto range_of = [&](const PeerMessage& message) {
+    const auto begin = reinterpret_cast<uintptr_t>(message.data);
+    return ByteRange{begin, begin + static_cast<uintptr_t>(Bytes(call.dtype, message.count))};
+  };
+  return std::none_of(call.sends.begin(), call.sends.end(),
+                      [&](const PeerMessage& m) { return writes.Overlaps(range_of(m)); }) &&
+         std::none_of(call.recvs.begin(), call.recvs.end(), [&](const PeerMessage& m) {
+           return writes.Overlaps(range_of(m)) || reads.Overlaps(range_of(m));
+         });
 }
 
 }  // namespace
@@ -66,27 +107,29 @@ void StreamState::Put(std::unique_ptr<MpiTask> task) {
     tasks_.Push(std::move(task));
     open_.fetch_add(1);
   }
-  if (mine) Run(put, {.max_bytes = kInlineBytes, .begins_only = true});
+  if (mine) Run(put, nullptr, {.max_bytes = kInlineBytes, .begins_only = true});
 }
 
 bool StreamState::Advance(const Effort& effort) {
   if (idle()) return false;
   MpiTask* task = nullptr;
+  MpiTask* next = nullptr;
   {
     const MutexLock lock(mutex_);
     if (claimed_ || tasks_.empty()) return false;
     claimed_ = true;
     task = tasks_.front();
+    next = tasks_.second();
   }
-  return Run(task, effort);
+  return Run(task, next, effort);
 }
 
-// `task` is the first, and claimed by the caller.
-bool StreamState::Run(MpiTask* task, const Effort& effort) {
+// `task` is the first, and claimed by the caller; `next` is the one behind it, or null.
+bool StreamState::Run(MpiTask* task, MpiTask* next, const Effort& effort) {
   bool moved = false;
   for (;;) {
     const int64_t moves = task->moves;
-    const Result result = Execute(*task, effort);
+    const Result result = Execute(*task, next, effort);
     moved = moved || result == Result::kDone || task->moves != moves;
     std::unique_ptr<MpiTask> done;
     const MutexLock lock(mutex_);
@@ -103,16 +146,17 @@ bool StreamState::Run(MpiTask* task, const Effort& effort) {
       return moved;
     }
     task = tasks_.front();
+    next = tasks_.second();
   }
 }
 
-StreamState::Result StreamState::Execute(MpiTask& task, const Effort& effort) {
+StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Effort& effort) {
   const bool failed = failed_.load(std::memory_order_acquire);
   switch (task.kind) {
     case MpiTask::Kind::kCopy:
       if (failed) return Result::kDone;
       if (task.bytes > effort.max_bytes) return Result::kStuck;
-      for (const StridedCopy& copy : task.copies) copy.Run();
+      ExecuteCopies(task, next);
       return Result::kDone;
     case MpiTask::Kind::kFill:
       if (failed) return Result::kDone;
@@ -146,6 +190,39 @@ StreamState::Result StreamState::Execute(MpiTask& task, const Effort& effort) {
   return Result::kDone;
 }
 
+void StreamState::ExecuteCopies(const MpiTask& task, MpiTask* next) {
+  const bool overtaken = next != nullptr && task.bytes >= kMinOvertakenBytes && MayBegin(*next) &&
+                         next->operation.call().kind == MpiCall::Kind::kSendRecv;
+  if (!overtaken) {
+    for (const StridedCopy& copy : task.copies) copy.Run();
+    return;
+  }
+  const MpiCall& call = next->operation.call();
+  const size_t messages = call.sends.size() + call.recvs.size();
+  const bool many = task.copies.size() * messages > kMaxOverlapTests;
+  absl::InlinedVector<const StridedCopy*, 8> later;
+  for (const StridedCopy& copy : task.copies) {
+    if (!many && IsApart(copy, call)) {
+      later.push_back(&copy);
+    } else {
+      copy.Run();
+    }
+  }
+  Begin(next);
+  for (const StridedCopy* copy : later) copy->Run();
+}
+
+bool StreamState::MayBegin(const MpiTask& task) const {
+  return task.kind == MpiTask::Kind::kCollective && !task.operation.started() &&
+         !task.group->ended() && task.group->turn() == task.number;
+}
+
+void StreamState::Begin(MpiTask* task) {
+  task->operation.Start(task->group.get(), pool_);
+  task->moves = 0;
+  task->moved_ns = NowNs();
+}
+
 StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& effort) {
   Operation& operation = task.operation;
   MpiGroup& group = *task.group;
@@ -161,9 +238,7 @@ StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& 
     if (effort.max_bytes < INT64_MAX && operation.MessageBytes(group) > effort.max_bytes) {
       return Result::kStuck;
     }
-    operation.Start(&group, pool_);
-    task.moves = 0;
-    task.moved_ns = NowNs();
+    Begin(&task);
   }
   if (effort.begins_only && operation.IsOnItsWay()) return Result::kStuck;
   const Operation::State state = operation.Step(effort.max_bytes);

@@ -6,6 +6,9 @@
 // Whoever goes on with a stream claims it for as long. Nothing blocks inside: a collective that
 // cannot go on is left where it is.
 //
+// Messages behind a copy begin as soon as all of it that they send, or that touches what they
+// receive, is done: a rank's own part is copied while the others' are on their way.
+//
 // A stream keeps its first error for good: what is behind it is skipped, events behind it carry it,
 // and a collective that it reaches ends its group with it.
 #ifndef MESHIFT_COMM_MPI_STREAM_H_
@@ -121,6 +124,10 @@ class StreamState {
    public:
     bool empty() const { return size_ == 0; }
     MpiTask* front() const { return tasks_[first_].get(); }
+    // The one behind the first; null where there is none.
+    MpiTask* second() const {
+      return size_ < 2 ? nullptr : tasks_[(first_ + 1) % tasks_.size()].get();
+    }
     void Push(std::unique_ptr<MpiTask> task);
     std::unique_ptr<MpiTask> Pop();
 
@@ -130,9 +137,14 @@ class StreamState {
     size_t size_ = 0;
   };
 
-  bool Run(MpiTask* task, const Effort& effort);
-  Result Execute(MpiTask& task, const Effort& effort);
+  // `next`: what is behind `task`, or null.
+  bool Run(MpiTask* task, MpiTask* next, const Effort& effort);
+  Result Execute(MpiTask& task, MpiTask* next, const Effort& effort);
+  void ExecuteCopies(const MpiTask& task, MpiTask* next);
   Result ExecuteCollective(MpiTask& task, const Effort& effort);
+  // Whether it is a collective that may begin now.
+  bool MayBegin(const MpiTask& task) const;
+  void Begin(MpiTask* task);
   void SetError(const absl::Status& status);
 
   ScratchPool* const pool_;
