@@ -2,17 +2,24 @@
 // are of one run, raw and ours in turns.
 //
 //   bazel run //bench:execute_bench            # mpirun -n 2 and -n 4 of this program
+//   bazel run //bench:execute_bench 1048576    # this size only
 //
 // Bytes are those of the larger of a rank's two buffers, as nccl-tests counts. Columns, in us: the
-// blocking and the non-blocking MPI call; the engine's call; the
-// redistribution; what that adds to the faster MPI call. Then the time of the faster MPI call over
-// that of the engine's, and of the redistribution. Each is the fastest tenth of many rounds of
-// several calls. Where elements change places, what is done by hand packs or unpacks with memcpy,
-// and the last ratio is that of the all-to-all by itself.
+// blocking and the non-blocking MPI call; the engine's call; the redistribution; what that adds to
+// the MPI call, the blocking or the non-blocking one, whichever is faster at that size. Then the
+// time of the MPI call over that of the engine's, and of the redistribution, and between what half
+// of the rounds have the latter. Where elements change places, what is done by hand packs or
+// unpacks with memcpy, and the last ratio is that of the all-to-all by itself.
+//
+// A time is that of the rank that takes longest, the fastest tenth of many rounds of several calls.
+// In a round all ways take turns, in an order that changes from round to round; ratios, and what is
+// added, are the medians of those of each round, so that what disturbs the machine for longer than
+// a round disturbs both sides.
 //
 // Submitting is what the calling thread spends until Redistribute returns: on a stream that is
-// idle, where it may do more than that; on one that is busy; and there when the caches hold other
-// things.
+// idle, where it may do more than that, right after a call of that size; on one that is busy; and
+// there when the caches hold other things. Beside it what MPI itself takes, at the same place as
+// the first, to begin a non-blocking all-reduce of 4 bytes.
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -49,19 +56,40 @@ constexpr int64_t kColumns = 1024;
 constexpr int64_t kSweepBytes = int64_t{64} << 20;
 
 constexpr char kRow[] =
-    "{:>5}  {:<14} {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}  "
-    "{:>6}\n";
+    "{:>5}  {:<14} {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6}  {:>6}  {:>11}  {:>6}  {:>6}  "
+    "{:>6}  {:>6}  {:>6}\n";
 
 double Us(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
 }
 
-// The machine may be busy with other things: of many rounds the tenth part that was the least
-// disturbed, of which the slowest, so that one lucky round decides nothing.
-double Best(std::vector<double> values) {
-  const auto place = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 10);
+using Times = std::vector<double>;  // one per round
+
+double Quantile(Times values, double part) {
+  const auto place =
+      values.begin() + static_cast<std::ptrdiff_t>(static_cast<double>(values.size()) * part);
   std::nth_element(values.begin(), place, values.end());
   return *place;
+}
+
+// The machine may be busy with other things: of many rounds the tenth part that was the least
+// disturbed, of which the slowest, so that one lucky round decides nothing.
+double Best(const Times& values) { return Quantile(values, 0.1); }
+double Median(const Times& values) { return Quantile(values, 0.5); }
+
+// fn(a, b) of each round.
+template <typename Fn>
+Times OfRounds(const Times& a, const Times& b, const Fn& fn) {
+  Times result(a.size());
+  std::transform(a.begin(), a.end(), b.begin(), result.begin(), fn);
+  return result;
+}
+Times Ratios(const Times& a, const Times& b) { return OfRounds(a, b, std::divides<>()); }
+
+// What is slow on one rank is slow.
+void TakeSlowestRank(Times* times) {
+  MPI_Allreduce(MPI_IN_PLACE, times->data(), static_cast<int>(times->size()), MPI_DOUBLE, MPI_MAX,
+                MPI_COMM_WORLD);
 }
 
 // What is measured: a redistribution, and the MPI calls that do the same.
@@ -276,34 +304,52 @@ absl::Status Bench::RunOne(const Subject& subject, int64_t bytes, int rounds, in
     if (status.ok()) status = subject.engine(*stream);
     if (status.ok()) status = engine_.Synchronize(*stream);
   };
-  std::vector<double> raw;
-  std::vector<double> raw_bare;
-  std::vector<double> raw_non_blocking;
-  std::vector<double> raw_bare_non_blocking;
-  std::vector<double> engine;
-  std::vector<double> own;
-  std::vector<double> submission;
+  const auto submit_to_mpi = [&] {
+    float in = 1;
+    float out = 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    const auto begin = Clock::now();
+    MPI_Iallreduce(&in, &out, 1, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &request);
+    submitting += Clock::now() - begin;
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  };
+  Times blocking;
+  Times non_blocking;
+  Times bare_blocking;
+  Times bare_polled;
+  Times engine;
+  Times own;
+  Times submission;
+  Times mpi_submission;
+  const auto submits = [&](Times* times, const std::function<void()>& way) {
+    submitting = {};
+    way();
+    times->push_back(Us(submitting) / calls);
+  };
   // In turns, since each leaves the caches to the next.
   std::vector<std::function<void()>> ways = {
-      [&] { raw.push_back(Time(calls, [&] { with_packing(bare); })); },
-      [&] { raw_non_blocking.push_back(Time(calls, [&] { with_packing(bare_non_blocking); })); },
+      [&] { blocking.push_back(Time(calls, [&] { with_packing(bare); })); },
+      [&] { non_blocking.push_back(Time(calls, [&] { with_packing(bare_non_blocking); })); },
+      [&] { submits(&submission, [&] { own.push_back(Time(calls, ours)); }); },
       [&] {
-        submitting = {};
-        own.push_back(Time(calls, ours));
-        submission.push_back(Us(submitting) / calls);
+        submits(&mpi_submission, [&] {
+          Time(calls, [&] {
+            bare();
+            submit_to_mpi();
+          });
+        });
       }};
   if (subject.engine != nullptr) ways.push_back([&] { engine.push_back(Time(calls, of_engine)); });
   if (packs) {
-    ways.push_back([&] { raw_bare.push_back(Time(calls, bare)); });
-    ways.push_back([&] { raw_bare_non_blocking.push_back(Time(calls, bare_non_blocking)); });
+    ways.push_back([&] { bare_blocking.push_back(Time(calls, bare)); });
+    ways.push_back([&] { bare_polled.push_back(Time(calls, bare_non_blocking)); });
   }
   for (int i = 0; i < 3; ++i) {
     for (const auto& way : ways) way();
   }
-  for (std::vector<double>* times :
-       {&raw, &raw_bare, &raw_non_blocking, &raw_bare_non_blocking, &engine, &own, &submission}) {
-    times->clear();
-  }
+  const std::vector<Times*> all = {&blocking, &non_blocking, &bare_blocking, &bare_polled,
+                                   &engine,   &own,          &submission,    &mpi_submission};
+  for (Times* times : all) times->clear();
   for (int round = 0; round < rounds; ++round) {
     // Each comes behind each other one.
     for (size_t i = 0; i < ways.size(); ++i) {
@@ -320,44 +366,61 @@ absl::Status Bench::RunOne(const Subject& subject, int64_t bytes, int rounds, in
       best = round == 0 ? us : std::min(best, us);
     }
   }
+  for (Times* times : {&blocking, &non_blocking, &bare_blocking, &bare_polled, &engine, &own}) {
+    TakeSlowestRank(times);
+  }
   if (engine_.rank() != 0) return absl::OkStatus();
-  const double best = std::min(Best(raw), Best(raw_non_blocking));
-  const double total = Best(own);
-  const auto text = [](bool is, double value) { return is ? fmt::format("{:.2f}", value) : ""; };
+  const bool blocks = Median(blocking) <= Median(non_blocking);
+  const Times& mpi = blocks ? blocking : non_blocking;
+  const Times ratios = Ratios(mpi, own);
+  const auto text = [](bool is, const Times& times, double (*of)(const Times&)) {
+    return is ? fmt::format("{:.2f}", of(times)) : "";
+  };
   const bool has_engine = subject.engine != nullptr;
-  fmt::print(kRow, ranks_, subject.name, bytes, fmt::format("{:.2f}", Best(raw)),
-             fmt::format("{:.2f}", Best(raw_non_blocking)),
-             text(has_engine, has_engine ? Best(engine) : 0), fmt::format("{:.2f}", total),
-             fmt::format("{:.2f}", total - best),
-             text(has_engine, has_engine ? best / Best(engine) : 0),
-             fmt::format("{:.2f}", best / total),
-             text(packs, packs ? std::min(Best(raw_bare), Best(raw_bare_non_blocking)) / total : 0),
-             fmt::format("{:.2f}", submit.idle), fmt::format("{:.2f}", submit.busy),
-             fmt::format("{:.2f}", submit.cold));
+  fmt::print(
+      kRow, ranks_, subject.name, bytes, text(true, blocking, Best), text(true, non_blocking, Best),
+      text(has_engine, engine, Best), text(true, own, Best),
+      text(true, OfRounds(own, mpi, std::minus<>()), Median),
+      text(has_engine, has_engine ? Ratios(mpi, engine) : Times(), Median),
+      text(true, ratios, Median),
+      fmt::format("{:.2f}-{:.2f}", Quantile(ratios, 0.25), Quantile(ratios, 0.75)),
+      text(packs, packs ? Ratios(blocks ? bare_blocking : bare_polled, own) : Times(), Median),
+      fmt::format("{:.2f}", submit.idle), text(true, mpi_submission, Best),
+      fmt::format("{:.2f}", submit.busy), fmt::format("{:.2f}", submit.cold));
   std::fflush(stdout);
   return absl::OkStatus();
 }
 
-absl::Status RunAll() {
+// `only`: these sizes; none: all.
+absl::Status RunAll(const std::vector<int64_t>& only) {
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, CreateMpiEngine());
   const int ranks = static_cast<int>(engine->world_size());
   if (engine->rank() == 0) {
     fmt::print(kRow, "ranks", "op", "bytes", "MPI, us", "MPI_I, us", "engine", "total", "added",
-               "engine", "total", "bare", "idle", "busy", "cold");
+               "engine", "total", "half of it", "bare", "idle", "MPI", "busy", "cold");
   }
   Bench bench(engine.get(), ranks);
-  MESHIFT_RETURN_IF_ERROR(bench.Run(8, /*rounds=*/200, /*calls=*/100));
-  MESHIFT_RETURN_IF_ERROR(bench.Run(int64_t{64} << 10, /*rounds=*/100, /*calls=*/20));
-  MESHIFT_RETURN_IF_ERROR(bench.Run(int64_t{1} << 20, /*rounds=*/100, /*calls=*/8));
-  return bench.Run(int64_t{64} << 20, /*rounds=*/60, /*calls=*/1);
+  struct Size {
+    int64_t bytes;
+    int rounds;
+    int calls;
+  };
+  for (const auto& [bytes, rounds, calls] :
+       {Size{8, 200, 100}, Size{64 << 10, 200, 20}, Size{1 << 20, 200, 8}, Size{64 << 20, 80, 1}}) {
+    if (!only.empty() && std::find(only.begin(), only.end(), bytes) == only.end()) continue;
+    MESHIFT_RETURN_IF_ERROR(bench.Run(bytes, rounds, calls));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 }  // namespace meshift
 
-int main() {
+int main(int argc, char** argv) {
+  std::vector<int64_t> only;
+  for (int i = 1; i < argc; ++i) only.push_back(std::strtoll(argv[i], nullptr, 10));
   auto session = meshift::MpiSession::Start();
-  const absl::Status status = session.ok() ? meshift::RunAll() : session.status();
+  const absl::Status status = session.ok() ? meshift::RunAll(only) : session.status();
   if (status.ok()) return 0;
   fmt::print(stderr, "execute_bench: {}\n", meshift::Message(status));
   meshift::MpiSession::Leave(1);
