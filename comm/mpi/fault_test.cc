@@ -1,8 +1,10 @@
 // Ranks that disagree, that are late, that die: all others end with an error within the time-out
 // plus one second. Each rank is a process.
 //
-//   fault_test disagree     # another target, another shape, one rank late; some rounds of each
-//   fault_test kill N       # rank N kills itself; the others say so and leave (fault_test.sh)
+//   fault_test disagree     # another target, shape, dtype or mesh, one rank late; some rounds of
+//   each fault_test kill N       # rank N mod 4 kills itself, in the second four of eight rounds
+//   within a
+//                           # large call; the others say so and leave (fault_test.sh)
 //
 // MESHIFT_FAULT_ROUNDS: how many rounds of each.
 #include <fmt/format.h>
@@ -29,6 +31,7 @@
 #include "comm/redistributor.h"
 #include "comm/tensor_view.h"
 #include "mesh/device_mesh.h"
+#include "placement/dtype.h"
 #include "placement/sharding.h"
 
 namespace meshift {
@@ -38,7 +41,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kTimeout(1000);
 constexpr std::chrono::milliseconds kMost = kTimeout + std::chrono::seconds(1);
 
-enum class Fault { kNone, kTarget, kShape, kLate, kKilled };
+enum class Fault { kNone, kTarget, kShape, kDtype, kMesh, kLate, kKilled, kKilledInside };
 
 int64_t Rounds() {
   const char* text = std::getenv("MESHIFT_FAULT_ROUNDS");
@@ -61,24 +64,41 @@ struct Rank {
 // Makes calls until one fails, at most `calls`; from call `at` on rank `culprit` has the fault.
 absl::Status Work(Redistributor& redistribute, const DeviceMesh& mesh, int64_t rank, Fault fault,
                   int64_t culprit, int64_t at, int64_t calls) {
-  std::vector<float> in(64, 1.0F);
-  std::vector<float> out(64);
+  // Killed from outside it, a rank is within some call of a few ms.
+  const bool inside = fault == Fault::kKilledInside;
+  const int64_t count = inside ? int64_t{1} << 20 : 64;
+  std::vector<float> in(count, 1.0F);
+  std::vector<float> out(count);
+  std::thread killer;
+  if (inside && rank == culprit) {
+    killer = std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      kill(getpid(), SIGKILL);
+    });
+    killer.detach();
+  }
+  const bool two_dims = mesh.NumDims() == 2;
   for (int64_t call = 0; call < calls; ++call) {
     const bool faulty = rank == culprit && call >= at;
     if (faulty && fault == Fault::kLate) std::this_thread::sleep_for(kMost);
     if (faulty && fault == Fault::kKilled) kill(getpid(), SIGKILL);
     const bool other_shape = faulty && fault == Fault::kShape;
-    MESHIFT_ASSIGN_OR_RETURN(const Sharding from,
-                             Sharding::Parse(other_shape ? "f32[60]" : "f32[64]", mesh, "P"));
-    MESHIFT_ASSIGN_OR_RETURN(const Sharding to,
-                             from.WithPlacements(faulty && fault == Fault::kTarget ? "S(0)" : "R"));
+    const DType dtype = faulty && fault == Fault::kDtype ? DType::kBF16 : DType::kF32;
+    MESHIFT_ASSIGN_OR_RETURN(
+        const Sharding from,
+        Sharding::Parse(fmt::format("{}[{}]", Name(dtype), other_shape ? 60 : count), mesh,
+                        two_dims ? "P,P" : "P"));
+    const char* const to_text = two_dims ? "R,R" : "R";
+    MESHIFT_ASSIGN_OR_RETURN(
+        const Sharding to,
+        from.WithPlacements(faulty && fault == Fault::kTarget ? "S(0)" : to_text));
     MESHIFT_ASSIGN_OR_RETURN(
         const RunHandle run,
         redistribute(
             {.from = from,
              .to = to,
-             .source = TensorView::Contiguous(in.data(), DType::kF32, from.LocalBox(rank).size),
-             .target = TensorView::Contiguous(out.data(), DType::kF32, to.LocalBox(rank).size)}));
+             .source = TensorView::Contiguous(in.data(), dtype, from.LocalBox(rank).size),
+             .target = TensorView::Contiguous(out.data(), dtype, to.LocalBox(rank).size)}));
     MESHIFT_RETURN_IF_ERROR(run.Wait());
   }
   return absl::OkStatus();
@@ -92,7 +112,8 @@ absl::Status Judge(const absl::Status& got, Clock::duration took, Fault fault) {
                     std::chrono::duration_cast<std::chrono::milliseconds>(took).count(),
                     got.ToString());
   }
-  const bool disagreement = fault == Fault::kTarget || fault == Fault::kShape;
+  const bool disagreement = fault == Fault::kTarget || fault == Fault::kShape ||
+                            fault == Fault::kDtype || fault == Fault::kMesh;
   if (disagreement && got.code() != absl::StatusCode::kFailedPrecondition) {
     return Internal("not named as a disagreement: {}", got.ToString());
   }
@@ -106,32 +127,40 @@ absl::Status Round(Fault fault, int64_t round, std::string* example) {
   MPI_Barrier(MPI_COMM_WORLD);
   MESHIFT_ASSIGN_OR_RETURN(Rank rank, Rank::Create());
   const int64_t n = rank.engine->world_size();
-  MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, DeviceMesh::Parse(fmt::format("d={}", n)));
-  // Every second time the ranks do not agree upon calls before they run.
+  const int64_t culprit = round % n;
+  const bool other_mesh = fault == Fault::kMesh && rank.engine->rank() == culprit;
+  MESHIFT_ASSIGN_OR_RETURN(
+      const DeviceMesh mesh,
+      DeviceMesh::Parse(other_mesh ? fmt::format("a=2,b={}", n / 2) : fmt::format("d={}", n)));
+  // Every second time the ranks do not agree upon calls before they run. (Of another mesh they
+  // would learn only later then: the call is the same.)
+  const bool agrees = round % 2 == 0 || fault == Fault::kMesh;
   MESHIFT_ASSIGN_OR_RETURN(
       Redistributor redistribute,
-      Redistributor::Create(mesh, rank.engine.get(),
-                            {.agreement = round % 2 == 0 ? Agreement::kFirstCalls : Agreement::kOff,
-                             .timeout = kTimeout}));
-  const int64_t culprit = round % n;
-  const int64_t at = round % 3;
+      Redistributor::Create(
+          mesh, rank.engine.get(),
+          {.agreement = agrees ? Agreement::kFirstCalls : Agreement::kOff, .timeout = kTimeout}));
+  const int64_t at = fault == Fault::kMesh ? 0 : round % 3;
   absl::Status status = Work(redistribute, mesh, rank.engine->rank(), Fault::kNone, culprit, 0, at);
   if (!status.ok()) return Annotate(status, "before the fault");
   // A fault may end calls of others that are still running, or even their Create.
   MPI_Barrier(MPI_COMM_WORLD);
   const auto begin = Clock::now();
-  status = Work(redistribute, mesh, rank.engine->rank(), fault, culprit, 0, 1);
+  status = Work(redistribute, mesh, rank.engine->rank(), fault, culprit, 0,
+                fault == Fault::kKilledInside ? 10000 : 1);
   const auto took = Clock::now() - begin;
-  if (fault == Fault::kKilled || rank.engine->rank() != culprit) *example = Message(status);
+  const bool killed = fault == Fault::kKilled || fault == Fault::kKilledInside;
+  if (killed || rank.engine->rank() != culprit) *example = Message(status);
   if (rank.engine->rank() != culprit) MESHIFT_RETURN_IF_ERROR(Judge(status, took, fault));
   // Every later call says the same at once.
-  if (!status.ok() && redistribute
-                          .Prepare(Sharding::Parse("f32[64]", mesh, "P").value(),
-                                   Sharding::Parse("f32[64]", mesh, "R").value())
-                          .ok()) {
+  if (!status.ok() &&
+      redistribute
+          .Prepare(Sharding::Parse("f32[64]", mesh, other_mesh ? "P,P" : "P").value(),
+                   Sharding::Parse("f32[64]", mesh, other_mesh ? "R,R" : "R").value())
+          .ok()) {
     return Internal("a call after an error is not refused");
   }
-  if (fault != Fault::kKilled) MPI_Barrier(MPI_COMM_WORLD);  // before the hub goes
+  if (!killed) MPI_Barrier(MPI_COMM_WORLD);  // before the hub goes
   return absl::OkStatus();
 }
 
@@ -140,6 +169,7 @@ absl::Status Disagree() {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   for (const auto& [fault, name] :
        {std::pair(Fault::kTarget, "another target"), std::pair(Fault::kShape, "another shape"),
+        std::pair(Fault::kDtype, "another dtype"), std::pair(Fault::kMesh, "another mesh"),
         std::pair(Fault::kLate, "one rank late")}) {
     std::string example;
     for (int64_t round = 0; round < Rounds(); ++round) {
@@ -160,7 +190,9 @@ int main(int argc, char** argv) {
   absl::Status status = session.status();
   std::string example;
   if (status.ok() && what == "kill") {
-    status = meshift::Round(meshift::Fault::kKilled, argc > 2 ? std::atoll(argv[2]) : 0, &example);
+    const int64_t round = argc > 2 ? std::atoll(argv[2]) : 0;
+    status = meshift::Round(round % 8 < 4 ? meshift::Fault::kKilled : meshift::Fault::kKilledInside,
+                            round, &example);
     if (status.ok()) fmt::print("survivor: {}\n", example);
   } else if (status.ok()) {
     status = meshift::Disagree();

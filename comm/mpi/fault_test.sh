@@ -1,9 +1,9 @@
 #!/bin/bash
-# One of four ranks is killed, another one each time: the three others end with an error in time. Runs under mpi_test.sh.
+# One of four ranks is killed, another one each time, before a call or within one: the three others end with an error in time. Runs under mpi_test.sh.
 #
 #   fault_test.sh MPIRUN FAULT_TEST       # MESHIFT_FAULT_ROUNDS: how often
 set -u
-rounds=${MESHIFT_FAULT_ROUNDS:-4}
+rounds=${MESHIFT_FAULT_ROUNDS:-8}
 for ((round = 0; round < rounds; ++round)); do
   # mpirun itself fails, since a rank was killed.
   output=$(timeout 60 "$1" --enable-recovery -n 4 "$2" kill "$round" 2>&1)
