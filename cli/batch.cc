@@ -109,6 +109,10 @@ absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
   } else if (memory != line.end() && !memory->is_null()) {
     MESHIFT_ASSIGN_OR_RETURN(options->max_memory, JsonInt(*memory, "max_memory"));
   }
+  MESHIFT_ASSIGN_OR_RETURN(const auto buffers, ReadOptional(line, "buffers"));
+  if (buffers) {
+    MESHIFT_ASSIGN_OR_RETURN(options->buffers, ParseBuffers(*buffers));
+  }
   const auto topology = line.find("topology");
   if (topology == line.end() || topology->is_null()) return absl::OkStatus();
   const std::string text =

@@ -59,6 +59,10 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--max-memory", flags->max_memory,
                   "source, target and workspace of a rank together take at most: 1.5GiB")
       ->type_name("BYTES");
+  app->add_option("--buffers", flags->buffers,
+                  "whose memory that is of: source and target in two (default), the source "
+                  "consumed, both in one")
+      ->type_name("BUFFERS");
   app->add_option("--planner", flags->planner, "best (default), per-dim")->type_name("PLANNER");
   app->add_option(
          "--ragged-sizes", flags->ragged_sizes,

@@ -73,6 +73,11 @@ absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io
     if (!bytes.ok()) return Annotate(bytes.status(), "--max-memory");
     options.max_memory = *bytes;
   }
+  if (flags.buffers) {
+    const absl::StatusOr<Buffers> buffers = ParseBuffers(*flags.buffers);
+    if (!buffers.ok()) return Annotate(buffers.status(), "--buffers");
+    options.buffers = *buffers;
+  }
   if (flags.reduce_dtype) {
     const absl::StatusOr<DType> dtype = ParseDType(*flags.reduce_dtype);
     if (!dtype.ok()) return Annotate(dtype.status(), "--reduce-dtype");

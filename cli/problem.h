@@ -34,6 +34,7 @@ struct ProblemFlags {
   std::optional<std::string> reproducibility;
   std::optional<int64_t> reduce_block;    // PlannerOptions::reduce_block
   std::optional<std::string> max_memory;  // PlannerOptions::max_memory, as "1.5 GiB"
+  std::optional<std::string> buffers;
   std::optional<std::string> planner;
   std::optional<std::string> ragged_sizes;  // PlannerOptions::ragged_sizes
   std::string engine = "local";             // that the plan is for: cli/engines.h

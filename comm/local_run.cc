@@ -33,10 +33,12 @@ absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
 }
 
 absl::StatusOr<LocalRun> LocalRunner::Run(const Plan& plan, absl::Span<void* const> sources,
-                                          absl::Span<void* const> targets) {
-  return RunAll(plan.from(), plan.to(), sources, targets,
-                [&](Redistributor& redistributor, const TensorView& source,
-                    const TensorView& target) { return redistributor.Run(plan, source, target); });
+                                          absl::Span<void* const> targets, bool consume_source) {
+  return RunAll(
+      plan.from(), plan.to(), sources, targets,
+      [&](Redistributor& redistributor, const TensorView& source, const TensorView& target) {
+        return redistributor.Run(plan, source, target, /*workspace=*/{}, consume_source);
+      });
 }
 
 absl::StatusOr<LocalRun> LocalRunner::Run(const Sharding& from, const Sharding& to,

@@ -42,10 +42,10 @@ class LocalRunner {
 
   // Runs `plan`, whose meshes are of ranks of the runner's, and waits. Memory of the local tensors,
   // row-major, by position in the mesh of the source, of the target (DeviceMesh::PositionOf); null
-  // where there are no elements. After an error of a rank all are aborted, and the runner is of no
-  // more use.
+  // where there are no elements. `consume_source`: as in a Redistribution. After an error of a rank
+  // all are aborted, and the runner is of no more use.
   absl::StatusOr<LocalRun> Run(const Plan& plan, absl::Span<void* const> sources,
-                               absl::Span<void* const> targets);
+                               absl::Span<void* const> targets, bool consume_source = false);
   // Plans and runs.
   absl::StatusOr<LocalRun> Run(const Sharding& from, const Sharding& to,
                                absl::Span<void* const> sources, absl::Span<void* const> targets);

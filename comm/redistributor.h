@@ -70,6 +70,7 @@
 #include "mesh/topology.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
+#include "planner/buffers.h"
 #include "planner/capabilities.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
@@ -93,6 +94,7 @@ struct RedistributorOptions {
   RaggedSizes ragged_sizes = RaggedSizes::kCost;
   int64_t reduce_block = 0;
   std::optional<int64_t> max_memory = std::nullopt;  // of each plan that is made, in bytes
+  Buffers buffers = Buffers::kTwo;  // how calls hand them over, for the limit and the plans
 
   bool verify_plans = true;  // that the caller brings, before they run
   bool time_steps = false;

@@ -77,7 +77,8 @@ PlannerOptions PlanningOf(const Engine& engine, const RedistributorOptions& opti
           .engine = options.capabilities.value_or(engine.Capabilities()),
           .ragged_sizes = options.ragged_sizes,
           .reduce_block = options.reduce_block,
-          .max_memory = options.max_memory};
+          .max_memory = options.max_memory,
+          .buffers = options.buffers};
 }
 
 // Whether peers may know why a call has failed.

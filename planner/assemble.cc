@@ -91,6 +91,9 @@ PlanInputs InputsOf(const PlannerOptions& options) {
   if (options.max_memory) {
     inputs.options.emplace_back("max_memory", fmt::format("{}", *options.max_memory));
   }
+  if (options.buffers != Buffers::kTwo) {
+    inputs.options.emplace_back("buffers", std::string(Name(options.buffers)));
+  }
   if (options.reproducibility == Reproducibility::kBatchInvariant) {
     inputs.options.emplace_back("native_invariance",
                                 std::string(Name(options.engine.native_invariance)));
@@ -120,8 +123,7 @@ void PlanAssembly::AddStep(Step step, int64_t send_piece_bytes, int64_t receive_
   total.collectives += IsCollective(step.op) ? 1 : 0;
   total.bytes_sent = SaturatingAdd(total.bytes_sent, step.bytes_sent);
   total.est_ns = SaturatingAdd(total.est_ns, step.est_ns);
-  pieces_.push_back(
-      SaturatingAdd(AlignedPiece(send_piece_bytes), AlignedPiece(receive_piece_bytes)));
+  pieces_.push_back({send_piece_bytes, receive_piece_bytes});
   fields_.steps.push_back(std::move(step));
 }
 
@@ -156,15 +158,21 @@ void PlanAssembly::AddPath(const Problem& problem, const CostModel& model, const
 
 Plan PlanAssembly::Seal(const LowerBound& bound, const std::string& why) && {
   PlanTotals& total = fields_.total;
+  const TensorMemory memory(fields_.from, fields_.to, options_.buffers);
   for (size_t i = 0; i < pieces_.size(); ++i) {
-    int64_t workspace = pieces_[i];
+    const auto& [send, receive] = pieces_[i];
+    int64_t workspace = PiecesBytes(send, receive, i > 0 ? memory.scratch : 0);
     if (i > 0) workspace = SaturatingAdd(workspace, AlignedPiece(fields_.steps[i].bytes_in));
     if (i + 1 < pieces_.size()) {
       workspace = SaturatingAdd(workspace, AlignedPiece(fields_.steps[i].bytes_out));
     }
     total.workspace_bytes = std::max(total.workspace_bytes, workspace);
   }
-  total.peak_bytes = SaturatingAdd(TensorBytes(fields_.from, fields_.to), total.workspace_bytes);
+  if (memory.copied > 0 && fields_.steps.size() == 1 &&
+      WorksOnCopy(fields_.steps[0].op, fields_.from, fields_.to)) {
+    total.workspace_bytes = SaturatingAdd(total.workspace_bytes, memory.copied);
+  }
+  total.peak_bytes = SaturatingAdd(memory.together, total.workspace_bytes);
   fields_.lower_bound = bound;
   if (fields_.kept == Reproducibility::kReplicas) {
     if (!why.empty()) {

@@ -42,7 +42,11 @@ class PlanAssembly {
  private:
   const PlannerOptions& options_;
   PlanFields fields_;
-  std::vector<int64_t> pieces_;  // by step
+  struct Pieces {
+    int64_t send;  // bytes
+    int64_t receive;
+  };
+  std::vector<Pieces> pieces_;  // by step
 };
 
 // The plan of a path on one mesh.

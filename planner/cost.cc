@@ -310,7 +310,7 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
     const std::optional<Stages>& stages = StagesOf(dims);
     if (!stages) return traffic;
     const Traffic staged = MeasureStages(op, before, after, *stages, even);
-    return Choose(before, after, traffic, staged);
+    return Choose(op, before, after, traffic, staged);
   }
   switch (op) {
     case StepOp::kAllReduce:

@@ -49,6 +49,10 @@ struct CostOptions {
   // Of the workspace that a step may need: of several ways to do it, the cheapest that keeps to
   // this, else the one that needs least. None: the cheapest.
   std::optional<int64_t> max_workspace = std::nullopt;
+  // As in TensorMemory (planner/memory_limit.h): of a step from source to target itself, and of the
+  // pieces of steps behind the first.
+  int64_t copied_bytes = 0;
+  int64_t scratch_bytes = 0;
   // Whether the problem's source (target) is the caller's tensor. Else, as beside a step from one
   // mesh to another, it is a value that lies in the workspace.
   bool from_source = true;
@@ -76,10 +80,11 @@ class CostModel {
   int64_t HeldBytes(const State& state) const;
   // What a step that is measured so needs there (docs/plan_format.md, "Memory"), and whether
   // CostOptions::max_workspace allows that.
-  int64_t WorkspaceBytes(const State& before, const State& after, const Traffic& traffic) const;
-  bool Fits(const State& before, const State& after, const Traffic& traffic) const {
+  int64_t WorkspaceBytes(StepOp op, const State& before, const State& after,
+                         const Traffic& traffic) const;
+  bool Fits(StepOp op, const State& before, const State& after, const Traffic& traffic) const {
     return !options_.max_workspace ||
-           WorkspaceBytes(before, after, traffic) <= *options_.max_workspace;
+           WorkspaceBytes(op, before, after, traffic) <= *options_.max_workspace;
   }
   std::optional<int64_t> max_workspace() const { return options_.max_workspace; }
   // No less than this, in a fraction of the time that it takes to measure the step.
@@ -196,8 +201,11 @@ class CostModel {
                                 const CutLists::List& after) const;
   MovedLengths MakeLengths(int k, const CutLists::List& before, const CutLists::List& after) const;
   // Which of two ways to do a step, `plain` where they cost the same.
-  const Traffic& Choose(const State& before, const State& after, const Traffic& plain,
+  const Traffic& Choose(StepOp op, const State& before, const State& after, const Traffic& plain,
                         const Traffic& other) const;
+  // What a step needs whose pieces are so long.
+  int64_t WorkspaceBytes(StepOp op, const State& before, const State& after, int64_t send,
+                         int64_t receive) const;
 
   const Problem& problem_;
   const Topology topology_;

@@ -101,8 +101,8 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
   if (!ragged || options_.ragged == StepSizes::kPadded) return padded;
   const Traffic exact = measure(StepSizes::kExact);
   if (options_.ragged == StepSizes::kExact) return exact;
-  return gather ? Choose(cut_state, parent_state, padded, exact)
-                : Choose(parent_state, cut_state, padded, exact);
+  return gather ? Choose(StepOp::kAllGather, cut_state, parent_state, padded, exact)
+                : Choose(StepOp::kReduceScatter, parent_state, cut_state, padded, exact);
 }
 
 // Slices go to their owners, who combine them; an all_reduce gathers the results. Who owns most of

@@ -10,14 +10,6 @@
 #include "planner/memory_limit.h"
 
 namespace meshift {
-namespace {
-
-int64_t PieceBytes(const Traffic& traffic) {
-  return SaturatingAdd(AlignedPiece(traffic.send_pack_bytes),
-                       AlignedPiece(traffic.receive_pack_bytes));
-}
-
-}  // namespace
 
 CostModel CostModel::WithMaxWorkspace(std::optional<int64_t> max_workspace) const {
   CostOptions options = options_;
@@ -84,8 +76,9 @@ const CostModel::MovedLengths& CostModel::LengthsOf(int k, const CutLists::List&
 // Of messages, by the rule of docs/plan_format.md, "Memory": whether they are packed, and then what
 // is left of the largest box when the largest part that a rank may keep is taken away.
 int64_t CostModel::LeastWorkspaceBytes(StepOp op, const State& before, const State& after) const {
-  const int64_t values = SaturatingAdd(HeldBytes(before), HeldBytes(after));
-  if (op != StepOp::kAllToAll && op != StepOp::kExchange) return values;
+  if (op != StepOp::kAllToAll && op != StepOp::kExchange) {
+    return WorkspaceBytes(op, before, after, 0, 0);
+  }
   const CutLists cuts_before = problem_.Cuts(before);
   const CutLists cuts_after = problem_.Cuts(after);
   const int64_t item = problem_.item_bytes(before.stage());
@@ -100,14 +93,13 @@ int64_t CostModel::LeastWorkspaceBytes(StepOp op, const State& before, const Sta
     is_long |= lengths.longest > 1;
     part = SaturatingMul(part, lengths.longest);
   }
-  int64_t pieces = 0;
-  if (receives) pieces = AlignedPiece(std::max<int64_t>(problem_.MaxBytes(after) - part, 0));
+  const int64_t received =
+      receives ? std::max<int64_t>(problem_.MaxBytes(after) - part, 0) : int64_t{0};
   // Of an all_to_all every element goes to one member.
-  if (sends && op == StepOp::kAllToAll) {
-    const int64_t sent = std::max<int64_t>(problem_.MaxBytes(before) - part, 0);
-    pieces = SaturatingAdd(pieces, AlignedPiece(sent));
-  }
-  return SaturatingAdd(values, pieces);
+  const int64_t sent = sends && op == StepOp::kAllToAll
+                           ? std::max<int64_t>(problem_.MaxBytes(before) - part, 0)
+                           : int64_t{0};
+  return WorkspaceBytes(op, before, after, sent, received);
 }
 
 int64_t CostModel::LeastHeldBytes() const {
@@ -117,18 +109,31 @@ int64_t CostModel::LeastHeldBytes() const {
   return AlignedPiece(SaturatingMul(least, problem_.least_item_bytes()));
 }
 
-int64_t CostModel::WorkspaceBytes(const State& before, const State& after,
-                                  const Traffic& traffic) const {
-  return SaturatingAdd(SaturatingAdd(HeldBytes(before), HeldBytes(after)), PieceBytes(traffic));
+int64_t CostModel::WorkspaceBytes(StepOp op, const State& before, const State& after, int64_t send,
+                                  int64_t receive) const {
+  const bool first = options_.from_source && before == problem_.source();
+  const int64_t pieces = PiecesBytes(send, receive, first ? 0 : options_.scratch_bytes);
+  int64_t values = SaturatingAdd(HeldBytes(before), HeldBytes(after));
+  if (first && options_.to_target && after == problem_.target() && op != StepOp::kAllReduce) {
+    values = SaturatingAdd(values, options_.copied_bytes);
+  }
+  return SaturatingAdd(values, pieces);
 }
 
-const Traffic& CostModel::Choose(const State& before, const State& after, const Traffic& plain,
-                                 const Traffic& other) const {
+int64_t CostModel::WorkspaceBytes(StepOp op, const State& before, const State& after,
+                                  const Traffic& traffic) const {
+  return WorkspaceBytes(op, before, after, traffic.send_pack_bytes, traffic.receive_pack_bytes);
+}
+
+const Traffic& CostModel::Choose(StepOp op, const State& before, const State& after,
+                                 const Traffic& plain, const Traffic& other) const {
   const Traffic& cheaper = other.est_ns < plain.est_ns ? other : plain;
   if (!options_.max_workspace) return cheaper;
   const Traffic& costlier = &cheaper == &plain ? other : plain;
-  if (Fits(before, after, cheaper) || PieceBytes(cheaper) <= PieceBytes(costlier)) return cheaper;
-  return costlier;
+  const int64_t bytes = WorkspaceBytes(op, before, after, cheaper);
+  const bool keeps =
+      bytes <= *options_.max_workspace || bytes <= WorkspaceBytes(op, before, after, costlier);
+  return keeps ? cheaper : costlier;
 }
 
 }  // namespace meshift

@@ -135,6 +135,8 @@ class CrossPlanner {
   }
   // The workspace of a pair's crossing.
   static int64_t CrossingWorkspace(const Pair& pair, const Traffic& traffic);
+  // What the crossing takes besides, where it is all there is and works on a copy.
+  int64_t CopiedBytes(const Pair& pair, const Crossing& crossing) const;
   // Where a crossing may begin.
   struct First {
     const Half* half;
@@ -240,6 +242,13 @@ int64_t CrossPlanner::CrossingWorkspace(const Pair& pair, const Traffic& traffic
                                              AlignedPiece(traffic.receive_pack_bytes)));
 }
 
+int64_t CrossPlanner::CopiedBytes(const Pair& pair, const Crossing& crossing) const {
+  if (!pair.first->path->moves.empty() || !pair.second->path->moves.empty()) return 0;
+  const int64_t copied = TensorMemory(from_, to_, options_.buffers).copied;
+  const StepOp op = crossing.messages().empty() ? StepOp::kRelabel : StepOp::kExchange;
+  return copied > 0 && WorksOnCopy(op, from_, to_) ? copied : 0;
+}
+
 absl::StatusOr<Plan> CrossPlanner::Run() {
   MESHIFT_RETURN_IF_ERROR(CheckCast(from_.dtype(), to_.dtype()));
   reduce_dtype_ = from_.dtype();
@@ -282,8 +291,10 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
     work += meshes_.union_size() + static_cast<int64_t>(crossing.messages().size());
     const Traffic traffic = MeasureCrossing(crossing, before, after, options_.topology);
     const PathCost cost = pair.first->cost + CostOf(traffic) + pair.second->cost;
+    const int64_t crossing_bytes =
+        SaturatingAdd(CrossingWorkspace(pair, traffic), CopiedBytes(pair, crossing));
     const int64_t workspace =
-        std::max({pair.first->workspace, pair.second->workspace, CrossingWorkspace(pair, traffic)});
+        std::max({pair.first->workspace, pair.second->workspace, crossing_bytes});
     if (limit_ && workspace > *limit_) continue;
     if (best) {
       const auto rank = [&](const PathCost& c, int64_t w) { return std::tuple(Amount(c, w), c); };
@@ -380,11 +391,12 @@ absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
   absl::StatusOr<Plan> plan = CrossPlanner(from, to, options, Goal::kCost, {}).Run();
   if (!plan.ok() || !options.max_memory) return plan;
   const int64_t max_memory = *options.max_memory;
-  MESHIFT_ASSIGN_OR_RETURN(const int64_t limit, WorkspaceLimit(from, to, max_memory));
+  const TensorMemory memory(from, to, options.buffers);
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t limit, memory.WorkspaceLimit(max_memory));
   if (plan->total().workspace_bytes <= limit) return plan;
   MESHIFT_ASSIGN_OR_RETURN(Plan least, LeastPlan(from, to, options, *plan));
   const int64_t workspace = least.total().workspace_bytes;
-  if (workspace > limit) return MemoryRefusal(from, to, max_memory, workspace);
+  if (workspace > limit) return memory.Refusal(max_memory, workspace);
   plan = CrossPlanner(from, to, options, Goal::kCost, limit).Run();
   if (plan.ok() && plan->total().est_ns <= least.total().est_ns) return plan;
   return least;

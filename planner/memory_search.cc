@@ -90,9 +90,9 @@ void WidestPath::Relax(int from, StepOp op, int to) {
   if (std::max(before.label.workspace, SaturatingAdd(before.bytes, after.bytes)) >= most) return;
   if (model_.LeastWorkspaceBytes(op, before.state, after.state) >= most) return;
   const Traffic traffic = model_.Measure(op, before.state, after.state);
-  const Label label{
-      std::max(before.label.workspace, model_.WorkspaceBytes(before.state, after.state, traffic)),
-      SaturatingAdd(before.label.ns, traffic.est_ns)};
+  const Label label{std::max(before.label.workspace,
+                             model_.WorkspaceBytes(op, before.state, after.state, traffic)),
+                    SaturatingAdd(before.label.ns, traffic.est_ns)};
   if (label.workspace >= most) return;
   after.label = label;
   after.before = from;
@@ -155,7 +155,7 @@ int64_t WorkspaceOf(const Problem& problem, const CostModel& model, const Path& 
   State before = problem.source();
   for (const Move& move : path.moves) {
     const Traffic traffic = model.Measure(move.op, before, move.after);
-    most = std::max(most, model.WorkspaceBytes(before, move.after, traffic));
+    most = std::max(most, model.WorkspaceBytes(move.op, before, move.after, traffic));
     before = move.after;
   }
   return most;

@@ -137,6 +137,13 @@ Plan Plan::FromParts(PlanFields fields, Fingerprint stated) {
   return Plan(std::make_shared<Rep>(Rep{std::move(fields), stated}));
 }
 
+Buffers Plan::buffers() const {
+  for (const auto& [name, value] : inputs().options) {
+    if (name == "buffers") return ParseBuffers(value).value_or(Buffers::kTwo);
+  }
+  return Buffers::kTwo;
+}
+
 std::optional<DType> Plan::reduce_dtype() const {
   for (const auto& [name, value] : inputs().options) {
     if (name != "reduce_dtype") continue;

@@ -22,6 +22,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
+#include "planner/buffers.h"
 
 namespace meshift {
 
@@ -98,11 +99,13 @@ struct Step {
 // wants.
 bool IsCrossing(const Step& step);
 
+// The memory is that of a run that is handed source and target as Plan::buffers() says.
 struct PlanTotals {
   int64_t collectives = 0;
   int64_t bytes_sent = 0;       // the sum of the steps'
   int64_t est_ns = 0;           // likewise
-  int64_t peak_bytes = 0;       // largest source + largest target + workspace
+  int64_t peak_bytes = 0;       // largest source + largest target (in one buffer: the larger of
+                                // them) + workspace
   int64_t workspace_bytes = 0;  // all that is needed beyond source and target
   friend bool operator==(const PlanTotals&, const PlanTotals&) = default;
 };
@@ -170,6 +173,9 @@ class Plan {
   const PlanInputs& inputs() const { return rep_->fields.inputs; }
   // The option "reduce_dtype" of the inputs; nullopt where it is not there, or names no dtype.
   std::optional<DType> reduce_dtype() const;
+  // The option "buffers", of which peak_bytes and workspace_bytes are; kTwo where it is not there,
+  // or names nothing.
+  Buffers buffers() const;
   // As stated; for a plan that was read it may differ from Fingerprint::Of(CanonicalText()).
   const Fingerprint& fingerprint() const { return rep_->fingerprint; }
 

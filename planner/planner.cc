@@ -47,6 +47,15 @@ absl::Status NoPlan(const Problem& problem) {
   return Internal("no plan from {} to {}", problem.from().ToString(), problem.to().ToString());
 }
 
+// Of a plan on one mesh: has the model know how runs are handed their buffers.
+TensorMemory SetMemory(const Sharding& from, const Sharding& to, const PlannerOptions& options,
+                       CostOptions* cost) {
+  const TensorMemory memory(from, to, options.buffers);
+  cost->copied_bytes = memory.copied;
+  cost->scratch_bytes = memory.scratch;
+  return memory;
+}
+
 // `model` keeps to the limit that options.max_memory leaves.
 absl::StatusOr<Path> FindPath(const Problem& problem, const CostModel& model,
                               const PlannerOptions& options, const TransitionRules& rules) {
@@ -58,7 +67,8 @@ absl::StatusOr<Path> FindPath(const Problem& problem, const CostModel& model,
   std::optional<LimitedPath> found = FindWithin(problem, model, rules);
   if (!found) return NoPlan(problem);
   if (!found->path) {
-    return MemoryRefusal(problem.from(), problem.to(), *options.max_memory, found->least_workspace);
+    return TensorMemory(problem.from(), problem.to(), options.buffers)
+        .Refusal(*options.max_memory, found->least_workspace);
   }
   return *std::move(found->path);
 }
@@ -70,9 +80,10 @@ absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
   CostOptions cost_options = CostOptionsOf(options, choice);
+  const TensorMemory memory = SetMemory(from, to, options, &cost_options);
   std::optional<int64_t> limit;
   if (options.max_memory) {
-    MESHIFT_ASSIGN_OR_RETURN(limit, WorkspaceLimit(from, to, *options.max_memory));
+    MESHIFT_ASSIGN_OR_RETURN(limit, memory.WorkspaceLimit(*options.max_memory));
   }
   if (options.planner == PlannerKind::kPerDim) {
     // One collective per mesh dim leaves no choice.
@@ -80,7 +91,7 @@ absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
     Plan plan = Assemble(problem, model, PlanPerDim(problem), options, choice);
     const int64_t workspace = plan.total().workspace_bytes;
     if (limit && workspace > *limit) {
-      return MemoryRefusal(from, to, *options.max_memory, workspace);
+      return memory.Refusal(*options.max_memory, workspace);
     }
     return plan;
   }
@@ -103,7 +114,9 @@ absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
   if (!(from.mesh() == to.mesh())) return LeastCrossMemory(from, to, options);
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
-  const CostModel model(problem, options.topology, CostOptionsOf(options, choice));
+  CostOptions cost_options = CostOptionsOf(options, choice);
+  const TensorMemory memory = SetMemory(from, to, options, &cost_options);
+  const CostModel model(problem, options.topology, cost_options);
   int64_t workspace = 0;
   if (options.planner == PlannerKind::kPerDim) {
     workspace = WorkspaceOf(problem, model, PlanPerDim(problem));
@@ -112,7 +125,7 @@ absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
     if (!least) return NoPlan(problem);
     workspace = least->workspace;
   }
-  return SaturatingAdd(TensorBytes(from, to), workspace);
+  return SaturatingAdd(memory.together, workspace);
 }
 
 }  // namespace meshift

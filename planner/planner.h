@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "mesh/topology.h"
 #include "placement/sharding.h"
+#include "planner/buffers.h"
 #include "planner/capabilities.h"
 #include "planner/plan.h"
 
@@ -58,6 +59,9 @@ struct PlannerOptions {
   // The most bytes that a rank may take, of source, target and workspace together
   // (PlanTotals::peak_bytes). The plan is the cheapest that keeps to it. None: no limit.
   std::optional<int64_t> max_memory = std::nullopt;
+  // How runs are handed source and target: what the plan says of memory, and the limit, is of that.
+  // A run may do otherwise, and then takes more or less.
+  Buffers buffers = Buffers::kTwo;
 };
 
 // The plan from `from` to `to`, whose dtypes and meshes may differ; casts are placed by cost.

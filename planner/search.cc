@@ -146,7 +146,7 @@ void Search::OfferTo(int from, StepOp op, const State& to, const Lists& lists, i
 int Search::Take(int from, StepOp op, const State& to, int64_t rest_ns) {
   const PathCost cost = nodes_[from].cost;
   const Traffic traffic = model_.Measure(op, nodes_[from].state, to);
-  if (!model_.Fits(nodes_[from].state, to, traffic)) return -1;
+  if (!model_.Fits(op, nodes_[from].state, to, traffic)) return -1;
   const PathCost next = cost + CostOf(traffic);
   const PathCost estimate{SaturatingAdd(next.ns, rest_ns), next.bytes, next.steps};
   if (estimate.ns > bound_ns_ || (best_ && *best_ < estimate)) return -1;

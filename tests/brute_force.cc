@@ -47,7 +47,8 @@ struct BruteForce::Graph {
     return std::make_unique<Graph>(std::move(problem), choice, options);
   }
   Graph(Problem p, const ReductionChoice& choice, const PlannerOptions& options)
-      : problem(std::move(p)),
+      : buffers(options.buffers),
+        problem(std::move(p)),
         model(ModelOf(choice, options)),
         edges(problem, model, choice.rules) {
     ways.push_back(model);
@@ -62,20 +63,66 @@ struct BruteForce::Graph {
       PlannerOptions other = options;
       other.reduce_block = 0;
       ways.push_back(ModelOf(choice, other));
-      // With stages where they cost more, but need less.
-      ways.push_back(model.WithMaxWorkspace(0));
+      // With stages where they cost more, but need less; without them.
+      for (const int64_t scratch : {int64_t{0}, ScratchBytes()}) {
+        CostOptions least = CostOptionsOf(choice, options);
+        least.max_workspace = 0;
+        least.scratch_bytes = scratch;
+        ways.push_back(CostModel(problem, options.topology, least));
+      }
     }
   }
-  CostModel ModelOf(const ReductionChoice& choice, const PlannerOptions& options) const {
+  static CostOptions CostOptionsOf(const ReductionChoice& choice, const PlannerOptions& options) {
     CostOptions cost{.ordered = choice.ordered, .reduce_block = options.reduce_block};
     if (options.ragged_sizes == RaggedSizes::kMax) cost.ragged = StepSizes::kPadded;
     if (options.ragged_sizes == RaggedSizes::kSum) cost.ragged = StepSizes::kExact;
-    return CostModel(problem, options.topology, cost);
+    return cost;
+  }
+  CostModel ModelOf(const ReductionChoice& choice, const PlannerOptions& options) const {
+    return CostModel(problem, options.topology, CostOptionsOf(choice, options));
   }
   // What source and target take.
   int64_t TensorBytes() const {
-    return problem.MaxBytes(problem.source()) + problem.MaxBytes(problem.target());
+    const int64_t source = problem.MaxBytes(problem.source());
+    const int64_t target = problem.MaxBytes(problem.target());
+    return buffers == Buffers::kOne ? std::max(source, target) : source + target;
   }
+  // What a step takes of the workspace.
+  int64_t WorkspaceOf(StepOp op, const State& before, const State& after, int64_t send,
+                      int64_t receive) const {
+    const bool first = before == problem.source();
+    const bool last = after == problem.target();
+    int64_t bytes = 0;
+    if (!first) bytes += RoundUp(problem.MaxBytes(before), 16);
+    if (!last) bytes += RoundUp(problem.MaxBytes(after), 16);
+    int64_t scratch = first ? 0 : ScratchBytes();
+    for (const int64_t piece : {send, receive}) {
+      const bool fits = piece <= scratch;
+      scratch -= fits ? piece : 0;
+      bytes += fits ? 0 : piece;
+    }
+    const bool in_place = op == StepOp::kAllReduce;
+    if (buffers == Buffers::kOne && first && last && !in_place) {
+      bytes += RoundUp(std::min(problem.MaxBytes(before), problem.MaxBytes(after)), 16);
+    }
+    return bytes;
+  }
+  // Of a consumed source: what all ranks have.
+  int64_t ScratchBytes() const {
+    if (buffers != Buffers::kConsumed) return 0;
+    if (scratch_bytes < 0) {
+      const Sharding& from = problem.from();
+      int64_t least = INT64_MAX;
+      for (const int64_t rank : from.mesh().Ranks()) {
+        least = std::min(least, from.LocalBox(rank).NumElements());
+      }
+      // f4e2m1 has two elements a byte.
+      scratch_bytes = least * BitWidth(from.dtype()) / 8 / 16 * 16;
+    }
+    return scratch_bytes;
+  }
+  const Buffers buffers;
+  mutable int64_t scratch_bytes = -1;  // not known yet
   const Problem problem;
   const CostModel model;
   const Edges edges;
@@ -85,10 +132,10 @@ struct BruteForce::Graph {
 // Forgets what steps of another problem cost.
 void BruteForce::Forget(const Graph& graph, const PlannerOptions& options) {
   const Problem& problem = graph.problem;
-  std::string key =
-      fmt::format("{} {} {} {} {} {}", problem.mesh().ToString(),
-                  problem.from().tensor().ToString(), options.topology.ToString(),
-                  Name(options.reproducibility), Name(options.ragged_sizes), options.reduce_block);
+  std::string key = fmt::format("{} {} {} {} {} {} {}", problem.mesh().ToString(),
+                                problem.from().tensor().ToString(), options.topology.ToString(),
+                                Name(options.reproducibility), Name(options.ragged_sizes),
+                                options.reduce_block, graph.ScratchBytes());
   for (int i = 0; i < problem.num_stages(); ++i) key += fmt::format(" {}", Name(problem.dtype(i)));
   if (key == measured_for_ && !problem.HasRagged()) return;
   measured_.clear();
@@ -96,23 +143,20 @@ void BruteForce::Forget(const Graph& graph, const PlannerOptions& options) {
 }
 
 void BruteForce::ForEach(const Graph& graph, const State& state, VisitFn visit) {
-  const auto value_bytes = [&](const State& s) {
-    if (s == graph.problem.source() || s == graph.problem.target()) return int64_t{0};
-    return RoundUp(graph.problem.MaxBytes(s), 16);
-  };
   graph.edges.ForEach(state, [&](StepOp op, DimMask, const State& next) {
     if (!graph.edges.MayHold(next)) return;
     const auto [measured, is_new] = measured_.try_emplace(EdgeKey{op, state, next});
     if (is_new) {
       for (const CostModel& way : graph.ways) {
         const Traffic traffic = way.Measure(op, state, next);
-        measured->second.push_back(
-            {traffic.est_ns, traffic.bytes_sent,
-             RoundUp(traffic.send_pack_bytes, 16) + RoundUp(traffic.receive_pack_bytes, 16)});
+        measured->second.push_back({traffic.est_ns, traffic.bytes_sent,
+                                    RoundUp(traffic.send_pack_bytes, 16),
+                                    RoundUp(traffic.receive_pack_bytes, 16)});
       }
     }
     for (const StepCost& cost : measured->second) {
-      visit(op, next, cost, value_bytes(state) + cost.piece_bytes + value_bytes(next));
+      visit(op, next, cost,
+            graph.WorkspaceOf(op, state, next, cost.send_bytes, cost.receive_bytes));
     }
   });
 }

@@ -62,7 +62,8 @@ class BruteForce {
   struct StepCost {
     int64_t est_ns = 0;
     int64_t bytes_sent = 0;
-    int64_t piece_bytes = 0;  // of the workspace, each piece rounded up to 16
+    int64_t send_bytes = 0;  // the pieces that it packs, each rounded up to 16
+    int64_t receive_bytes = 0;
   };
   using EdgeKey = std::tuple<StepOp, State, State>;
   using VisitFn = absl::FunctionRef<void(StepOp op, const State& next, const StepCost& cost,

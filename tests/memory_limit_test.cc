@@ -1,5 +1,6 @@
 // A limit on memory is kept where it counts: seeded cases with a limit between the least that does
-// and twice that, planned, proven, and run with all memory from the engine, which counts it.
+// and twice that, planned, proven, and run with all memory from the engine, which counts it; with
+// source and target in two buffers, with the source consumed, and in one buffer.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +32,9 @@ namespace {
 
 using testkit::ConformanceCase;
 
-constexpr int kNumShards = 4;  // as shard_count in BUILD; a test case per shard
+// Each way to hand over source and target: all cases in so many test cases.
+constexpr int kNumShards = 4;
+constexpr int kNumBuffers = 3;  // kNumBuffers * kNumShards: as shard_count in BUILD
 
 // 1,000 of them: on one mesh, in all dtypes and with casts; with ragged shards; onto other meshes.
 std::vector<ConformanceCase> Cases() {
@@ -84,7 +87,11 @@ absl::StatusOr<Counted> RunCounted(const Plan& plan, const PlannerOptions& optio
   std::vector<void*> sources;
   for (int64_t p = 0; p < from.mesh().NumRanks(); ++p) {
     const int64_t bytes = oracle.SourceBytes(p);
-    MESHIFT_ASSIGN_OR_RETURN(void* const data, allocate(from.mesh(), p, bytes));
+    const std::optional<int64_t> shared = options.buffers == Buffers::kOne
+                                              ? to.mesh().PositionOf(from.mesh().RankAt(p))
+                                              : std::nullopt;
+    const int64_t more = shared ? oracle.TargetBytes(*shared) : 0;
+    MESHIFT_ASSIGN_OR_RETURN(void* const data, allocate(from.mesh(), p, std::max(bytes, more)));
     MESHIFT_RETURN_IF_ERROR(oracle.FillSource(
         fill, p, absl::MakeSpan(static_cast<std::byte*>(data), static_cast<size_t>(bytes))));
     sources.push_back(data);
@@ -93,13 +100,22 @@ absl::StatusOr<Counted> RunCounted(const Plan& plan, const PlannerOptions& optio
   std::vector<absl::Span<const std::byte>> views;
   for (int64_t p = 0; p < to.mesh().NumRanks(); ++p) {
     const int64_t bytes = oracle.TargetBytes(p);
-    MESHIFT_ASSIGN_OR_RETURN(void* const data, allocate(to.mesh(), p, bytes));
+    const std::optional<int64_t> shared = options.buffers == Buffers::kOne
+                                              ? from.mesh().PositionOf(to.mesh().RankAt(p))
+                                              : std::nullopt;
+    void* data = nullptr;
+    if (shared) {
+      data = sources[*shared];
+    } else {
+      MESHIFT_ASSIGN_OR_RETURN(data, allocate(to.mesh(), p, bytes));
+    }
     targets.push_back(data);
     views.emplace_back(static_cast<const std::byte*>(data), static_cast<size_t>(bytes));
   }
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<LocalRunner> runner,
                            LocalRunner::Create(world.get(), mesh, {.verify_plans = false}));
-  MESHIFT_RETURN_IF_ERROR(runner->Run(plan, sources, targets).status());
+  const bool consumes = options.buffers == Buffers::kConsumed;
+  MESHIFT_RETURN_IF_ERROR(runner->Run(plan, sources, targets, consumes).status());
   MESHIFT_ASSIGN_OR_RETURN(const testkit::CheckResult result, oracle.Check(fill, views));
   Counted counted{0, result.ToString()};
   for (const int64_t rank : ranks) {
@@ -117,10 +133,12 @@ TEST_P(MemoryLimitTest, IsKeptByTheAllocationsOfARun) {
   int64_t bound = 0;  // the cheapest plan takes more than the limit
   int64_t exact = 0;  // the run took exactly what the plan says
   int64_t over = 0;
-  for (auto i = static_cast<int64_t>(GetParam()); i < std::ssize(cases); i += kNumShards) {
+  const auto buffers = static_cast<Buffers>(GetParam() / kNumShards);
+  for (int64_t i = GetParam() % kNumShards; i < std::ssize(cases); i += kNumShards) {
     const ConformanceCase& c = cases[i];
     SCOPED_TRACE(fmt::format("case {}: {}", i, c.ToString()));
     PlannerOptions options = OptionsOf(c, i);
+    options.buffers = buffers;
     const absl::StatusOr<int64_t> least = LeastMemory(c.from, c.to, options);
     ASSERT_TRUE(least.ok()) << least.status();
     const absl::StatusOr<Plan> free = MakePlan(c.from, c.to, options);
@@ -135,8 +153,8 @@ TEST_P(MemoryLimitTest, IsKeptByTheAllocationsOfARun) {
       const absl::Status refusal = MakePlan(c.from, c.to, options).status();
       EXPECT_TRUE(absl::IsResourceExhausted(refusal)) << refusal;
       EXPECT_EQ(Message(refusal).find(fmt::format(
-                    "max_memory is {} bytes per rank; the least that would do is {}: source ",
-                    *least - 1, *least)),
+                    "max_memory is {} bytes per rank; the least that would do is {}: {}source ",
+                    *least - 1, *least, buffers == Buffers::kConsumed ? "consumed " : "")),
                 0)
           << refusal;
     }
@@ -163,13 +181,14 @@ TEST_P(MemoryLimitTest, IsKeptByTheAllocationsOfARun) {
   }
   EXPECT_EQ(over, 0);
   fmt::print(
-      "memory limit, shard {} of {}: {} cases within a limit of least to twice that, and within "
+      "memory limit, buffers {}, shard {} of {}: {} cases within a limit of least to twice that, "
+      "and within "
       "the least: in {} the cheapest plan takes more than the limit; of {} runs {} took more than "
       "the limit, {} exactly what the plan says\n",
-      GetParam(), kNumShards, run, bound, 2 * run, over, exact);
+      Name(buffers), GetParam() % kNumShards, kNumShards, run, bound, 2 * run, over, exact);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shards, MemoryLimitTest, testing::Range(0, kNumShards));
+INSTANTIATE_TEST_SUITE_P(Shards, MemoryLimitTest, testing::Range(0, kNumBuffers* kNumShards));
 
 }  // namespace
 }  // namespace meshift

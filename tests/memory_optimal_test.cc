@@ -26,8 +26,11 @@ constexpr int kNumShards = 8;  // as shard_count in BUILD; a test case per shard
 class MemoryOptimalTest : public testing::TestWithParam<int> {
  protected:
   void Judge(const Sharding& from, const Sharding& to, PlannerOptions options) {
-    const std::string where = fmt::format("{} -> {} on {}", from.ToString(), to.PlacementsText(),
-                                          options.topology.ToString());
+    // Buffers are handed over in each way in turn.
+    options.buffers = static_cast<Buffers>(cases_ % 3);
+    const std::string where =
+        fmt::format("{} -> {} on {}, buffers {}", from.ToString(), to.PlacementsText(),
+                    options.topology.ToString(), Name(options.buffers));
     const absl::StatusOr<Plan> free = MakePlan(from, to, options);
     // A cast that would round what stays partial.
     if (absl::IsInvalidArgument(free.status()) && from.dtype() != to.dtype()) return;

@@ -292,8 +292,9 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
       memory.target, TensorAt(Space::kTarget, plan.to().dtype(), target, options.target_strides));
   memory.consume_source =
       options.consume_source && !options.one_buffer && memory.source.IsRowMajor();
-  const bool as_planned = !memory.consume_source && !options.one_buffer &&
-                          memory.source.IsRowMajor() && memory.target.IsRowMajor();
+  const bool as_planned = plan.buffers() == Buffers::kTwo && !memory.consume_source &&
+                          !options.one_buffer && memory.source.IsRowMajor() &&
+                          memory.target.IsRowMajor();
   memory.workspace_bytes = as_planned ? plan.total().workspace_bytes : kUnlimited;
   MESHIFT_ASSIGN_OR_RETURN(Program program, LowerInto(plan, rank, memory, options.one_buffer));
   if (as_planned) {
@@ -301,6 +302,13 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
         plan.from().mesh().PositionOf(rank) || plan.to().mesh().PositionOf(rank);
     program.workspace_bytes = takes_part ? plan.total().workspace_bytes : 0;
     return program;
+  }
+  // Values, too, lie in a consumed source if they fit, which as a rule takes least; but then a rank
+  // may take more than the plan says.
+  if (memory.consume_source && plan.buffers() == Buffers::kConsumed &&
+      program.workspace_bytes > plan.total().workspace_bytes) {
+    memory.only_pieces = true;
+    MESHIFT_ASSIGN_OR_RETURN(program, LowerInto(plan, rank, memory, options.one_buffer));
   }
   // Where values lie depends on where the workspace ends.
   memory.workspace_bytes = program.workspace_bytes;

@@ -126,8 +126,9 @@ struct Program {
   int num_tensors = 1;
   ProgramTensor source;  // without elements where this rank is not in the tensor's mesh
   ProgramTensor target;
-  // The plan's, equal on all ranks, where both tensors are row-major and nothing else is asked for;
-  // else what this program needs. 0 on a rank that is in no mesh of the plan.
+  // The plan's, equal on all ranks, where both tensors are row-major, and neither call nor plan is
+  // of other than two buffers; else what this program needs, which is no more than what the plan
+  // says of such a call, if it says so of that. 0 on a rank that is in no mesh of the plan.
   int64_t workspace_bytes = 0;
   // Source and target may begin at one address: nothing reads the source once anything has written
   // to the target, but calls that are in place.

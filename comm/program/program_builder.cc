@@ -95,7 +95,8 @@ absl::Status ProgramBuilder::BeginStep(DType dtype, const Box& box) {
   }
   out_ = Value::RowMajor({}, dtype, box);
   const int64_t bytes = out_.bytes();
-  Arena& arena = scratch_.end > 0 && Fits(scratch_, bytes) ? scratch_ : workspace_;
+  const bool scratch = !memory_.only_pieces && scratch_.end > 0 && Fits(scratch_, bytes);
+  Arena& arena = scratch ? scratch_ : workspace_;
   if (!Fits(arena, bytes)) return NoRoom(bytes);
   out_.at = Place(arena, step_ + 1, bytes);
   NoteUse();
@@ -112,7 +113,7 @@ absl::StatusOr<Location> ProgramBuilder::TakePiece(int64_t bytes) {
 }
 
 void ProgramBuilder::EndInput() {
-  if (step_ > 0 || scratch_.size == 0) return;
+  if (step_ > 0 || scratch_.size == 0 || memory_.only_pieces) return;
   FlushCopies();
   scratch_.end = scratch_.size;
 }

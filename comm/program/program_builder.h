@@ -46,6 +46,10 @@ struct ProgramMemory {
   Value target;
   int64_t workspace_bytes = 0;  // at most
   bool consume_source = false;  // scratch once it was read. REQUIRES: the source is row-major
+  // Of scratch: only pieces lie there, of steps behind the first. Then no rank needs more workspace
+  // than what the plan says of a consumed source: whether a piece fits is a matter of this step
+  // alone, and fits sooner where pieces are shorter and the source is longer.
+  bool only_pieces = false;
 };
 
 class ProgramBuilder {

@@ -227,9 +227,13 @@ StepBytes BytesOf(const StepView& view) {
   return bytes;
 }
 
-Wide WorkspaceOf(const StepBytes& bytes, bool first, bool last) {
-  return (first ? 0 : RoundUp16(bytes.in)) + RoundUp16(bytes.to_send) +
-         RoundUp16(bytes.to_receive) + (last ? 0 : RoundUp16(bytes.out));
+Wide WorkspaceOf(const StepBytes& bytes, bool first, bool last, Wide scratch) {
+  Wide used = (first ? 0 : RoundUp16(bytes.in)) + (last ? 0 : RoundUp16(bytes.out));
+  Wide left = first ? 0 : scratch;
+  for (const Wide piece : {RoundUp16(bytes.to_send), RoundUp16(bytes.to_receive)}) {
+    (piece <= left ? left : used) += piece <= left ? -piece : piece;
+  }
+  return used;
 }
 
 }  // namespace meshift::verifier_internal

@@ -3,7 +3,7 @@
 //
 //   StepBytes bytes = BytesOf(view);
 //   bytes.sent;                                   // of the worst rank
-//   WorkspaceOf(bytes, /*first=*/true, last);
+//   WorkspaceOf(bytes, /*first=*/true, last, /*scratch=*/0);
 #ifndef MESHIFT_PLANNER_VERIFIER_BYTES_H_
 #define MESHIFT_PLANNER_VERIFIER_BYTES_H_
 
@@ -27,8 +27,9 @@ Wide RoundUp16(Wide bytes);
 StepBytes BytesOf(const StepView& view);
 
 // What the step needs of the workspace; the first step reads the source, the last writes the
-// target.
-Wide WorkspaceOf(const StepBytes& bytes, bool first, bool last);
+// target. Pieces of the other steps lie in `scratch` bytes of a consumed source, if they fit one
+// behind the other.
+Wide WorkspaceOf(const StepBytes& bytes, bool first, bool last, Wide scratch);
 
 }  // namespace meshift::verifier_internal
 

@@ -152,6 +152,39 @@ int64_t LargestLocal(const World& world, const State& state) {
   return elements;
 }
 
+namespace {
+
+// Of `size` indices: the last piece of a cut is the shortest, the others but it are alike.
+int64_t SmallestPieceOf(const World& world, int64_t size, absl::Span<const int> cuts) {
+  if (cuts.empty()) return size;
+  const int64_t n = world.sizes[cuts[0]];
+  if (n == 1) return SmallestPieceOf(world, size, cuts.subspan(1));
+  const int64_t chunk = CeilQuotient(size, n);
+  const int64_t rest = size - (n - 1) * chunk;
+  if (rest <= 0) return 0;
+  return std::min(SmallestPieceOf(world, chunk, cuts.subspan(1)),
+                  SmallestPieceOf(world, rest, cuts.subspan(1)));
+}
+
+}  // namespace
+
+int64_t SmallestLocal(const World& world, const State& state) {
+  int64_t elements = 1;
+  for (size_t t = 0; t < state.cuts.size(); ++t) {
+    const absl::Span<const int> cuts = state.cuts[t];
+    int64_t smallest = world.shape[t];
+    if (state.sizes[t].empty()) {
+      smallest = SmallestPieceOf(world, smallest, cuts);
+    } else {
+      for (const int64_t size : state.sizes[t]) {
+        smallest = std::min(smallest, SmallestPieceOf(world, size, cuts.subspan(1)));
+      }
+    }
+    elements *= smallest;
+  }
+  return elements;
+}
+
 bool Contains(absl::Span<const int> dims, int dim) {
   return std::find(dims.begin(), dims.end(), dim) != dims.end();
 }

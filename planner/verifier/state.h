@@ -89,8 +89,9 @@ Change ChangeOf(const World& world, const State& before, const State& after);
 
 // The size of the largest piece of tensor dim `t`. O(cuts + sizes).
 int64_t LargestPiece(const World& world, const State& state, int t);
-// The elements of the largest local box.
+// The elements of the largest local box, and of the smallest.
 int64_t LargestLocal(const World& world, const State& state);
+int64_t SmallestLocal(const World& world, const State& state);
 
 bool Contains(absl::Span<const int> dims, int dim);
 

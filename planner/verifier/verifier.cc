@@ -15,6 +15,8 @@
 #include "absl/strings/numbers.h"
 #include "base/status.h"
 #include "mesh/topology.h"
+#include "placement/box.h"
+#include "planner/buffers.h"
 #include "planner/verifier/boxes.h"
 #include "planner/verifier/bytes.h"
 #include "planner/verifier/casts.h"
@@ -42,6 +44,7 @@ using verifier_internal::CheckPromise;
 using verifier_internal::CrossingTraffic;
 using verifier_internal::DimState;
 using verifier_internal::LargestLocal;
+using verifier_internal::RoundUp16;
 using verifier_internal::State;
 using verifier_internal::StateOf;
 using verifier_internal::StepBytes;
@@ -123,6 +126,10 @@ class Verifier {
   Result CheckBytes();
   Result CheckTotals() const;
   Result CheckLimit(int64_t peak_bytes) const;
+  std::optional<Buffers> BuffersOfRuns() const;
+  Wide CopiedBytes() const;
+  Wide SourceBytes() const;  // the largest local tensor's
+  Wide TargetBytes() const;
 
   const PlanFields& plan_;
   const World from_world_;
@@ -236,7 +243,25 @@ Result Verifier::CheckAverages() const {
   return std::nullopt;
 }
 
+Wide Verifier::SourceBytes() const {
+  const State& source = states_.front();
+  return BytesOfElements(source.dtype, LargestLocal(from_world_, source));
+}
+
+Wide Verifier::TargetBytes() const {
+  const State target = StateOf(plan_.to);
+  return BytesOfElements(target.dtype, LargestLocal(to_world_, target));
+}
+
 Result Verifier::CheckBytes() {
+  const std::optional<Buffers> buffers = BuffersOfRuns();
+  if (!buffers) return Fault({}, "total", "option buffers names none of two, consumed, one");
+  // What every rank has of a source that is given up.
+  Wide scratch = 0;
+  if (*buffers == Buffers::kConsumed && plan_.from_mesh == plan_.to_mesh) {
+    const State& source = states_.front();
+    scratch = BytesOfElements(source.dtype, SmallestLocal(from_world_, source)) / 16 * 16;
+  }
   for (size_t i = 0; i < views_.size(); ++i) {
     const Step& step = plan_.steps[i];
     const auto index = static_cast<int>(i);
@@ -257,19 +282,44 @@ Result Verifier::CheckBytes() {
     if (step.est_ns < 0) return Fault(index, "est_ns", "est_ns is {}, below 0", step.est_ns);
     sent_ += bytes.sent;
     ns_ += step.est_ns;
-    workspace_ = std::max(workspace_, WorkspaceOf(bytes, i == 0, i + 1 == views_.size()));
+    workspace_ = std::max(workspace_, WorkspaceOf(bytes, i == 0, i + 1 == views_.size(), scratch));
   }
+  if (*buffers == Buffers::kOne) workspace_ += CopiedBytes();
   return std::nullopt;
+}
+
+// How runs are handed source and target; none: the option names nothing.
+std::optional<Buffers> Verifier::BuffersOfRuns() const {
+  for (const auto& [name, value] : plan_.inputs.options) {
+    if (name != "buffers") continue;
+    const absl::StatusOr<Buffers> buffers = ParseBuffers(value);
+    return buffers.ok() ? std::optional(*buffers) : std::nullopt;
+  }
+  return Buffers::kTwo;
+}
+
+// In one buffer a step that reads the source and writes the target works on a copy of the smaller,
+// but for an all_reduce, which is in place, and a relabel that leaves all values where they are.
+Wide Verifier::CopiedBytes() const {
+  if (plan_.steps.size() != 1 || plan_.steps[0].op == StepOp::kAllReduce) return 0;
+  bool stays = plan_.steps[0].op == StepOp::kRelabel;
+  for (int64_t p = 0; p < to_world_.mesh.NumRanks() && stays; ++p) {
+    const int64_t rank = to_world_.mesh.RankAt(p);
+    if (!from_world_.mesh.PositionOf(rank)) continue;
+    const Box box = plan_.to.LocalBox(rank);
+    stays = box.IsEmpty() || box == plan_.from.LocalBox(rank);
+  }
+  if (stays) return 0;
+  return RoundUp16(std::min(SourceBytes(), TargetBytes()));
 }
 
 Result Verifier::CheckTotals() const {
   const PlanTotals& total = plan_.total;
   const auto collectives = std::count_if(plan_.steps.begin(), plan_.steps.end(),
                                          [](const Step& step) { return IsCollective(step.op); });
-  const State& first = states_.front();
-  const State last = StateOf(plan_.to);
-  const Wide peak = BytesOfElements(first.dtype, LargestLocal(from_world_, first)) +
-                    BytesOfElements(last.dtype, LargestLocal(to_world_, last)) + workspace_;
+  const bool shares = BuffersOfRuns() == Buffers::kOne;
+  const Wide peak = workspace_ + (shares ? std::max(SourceBytes(), TargetBytes())
+                                         : SourceBytes() + TargetBytes());
   const struct {
     std::string_view name;
     int64_t stated;
