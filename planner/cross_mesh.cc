@@ -41,6 +41,7 @@ struct Half {
   const CostModel model;
   ReductionChoice choice;
   std::optional<Path> path;  // none: no path keeps to the limit
+  bool is_least = true;      // of the goal kMemory: no path needs less workspace
   PathCost cost;
   // In bytes. The value that crosses is in it, unless it is the caller's tensor.
   int64_t workspace = 0;
@@ -92,7 +93,10 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
   if (goal == Goal::kMemory) {
     std::optional<LeastPath> least =
         FindLeastWorkspace(half->problem, half->model, half->choice.rules);
-    if (least) half->path = std::move(least->path);
+    if (least) {
+      half->is_least = least->is_least;
+      half->path = std::move(least->path);
+    }
   } else {
     std::optional<LimitedPath> found = FindWithin(half->problem, half->model, half->choice.rules);
     if (found && !found->path) return half;
@@ -122,6 +126,8 @@ class CrossPlanner {
 
   // RESOURCE_EXHAUSTED: no pair that was looked at keeps to the limit.
   absl::StatusOr<Plan> Run();
+  // Whether all that might be better was looked at.
+  bool is_done() const { return is_done_; }
 
  private:
   struct Pair {
@@ -175,6 +181,7 @@ class CrossPlanner {
   DType reduce_dtype_ = DType::kF32;  // the source's where nothing is reduced
   int64_t max_bytes_ = 0;             // of a value on the way
   std::vector<std::unique_ptr<Half>> halves_;
+  bool is_done_ = true;
   std::vector<Pair> pairs_;
   // Of the plainest source. Others do reductions alike: bits must not depend on cost.
   std::optional<ReductionChoice> plain_;
@@ -192,6 +199,7 @@ absl::Status CrossPlanner::FindFirsts(DType dtype, std::vector<First>* firsts) {
     }
     const ReductionChoice& choice = (*half)->choice;
     if (!plain_) plain_ = choice;
+    is_done_ &= (*half)->is_least;
     if ((!partial && choice.ordered != plain_->ordered) || !(*half)->path) return;
     firsts->push_back({half->get(), Pieces(source)});
     halves_.push_back(*std::move(half));
@@ -216,6 +224,7 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
       refusal.Update(half.status());
       continue;
     }
+    is_done_ &= (*half)->is_least;
     if (!(*half)->path || Reduces(*(*half)->path)) continue;
     const Half* second = half->get();
     halves_.push_back(*std::move(half));
@@ -284,7 +293,11 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
   std::optional<Best> best;
   int64_t work = 0;  // ranks and messages looked at
   for (const Pair& pair : pairs_) {
-    if (best && (pair.least > Amount(best->cost, best->workspace) || work > kMaxWork)) break;
+    if (best && pair.least > Amount(best->cost, best->workspace)) break;
+    if (best && work > kMaxWork) {
+      is_done_ = false;
+      break;
+    }
     const Sharding& before = pair.first->problem.to();
     const Sharding& after = pair.second->problem.from();
     Crossing crossing = Crossing::Of(before, after, options_.topology);
@@ -368,12 +381,18 @@ LowerBound CrossPlanner::Bound() const {
   return bound;
 }
 
+struct LeastPlan {
+  Plan plan;
+  bool is_least;  // no plan that is of this kind needs less
+};
+
 // The plan that needs the least workspace; `cheapest` where none is known to need less.
-absl::StatusOr<Plan> LeastPlan(const Sharding& from, const Sharding& to,
-                               const PlannerOptions& options, const Plan& cheapest) {
-  MESHIFT_ASSIGN_OR_RETURN(Plan least,
-                           CrossPlanner(from, to, options, Goal::kMemory, std::nullopt).Run());
-  return least.total().workspace_bytes < cheapest.total().workspace_bytes ? least : cheapest;
+absl::StatusOr<LeastPlan> FindLeast(const Sharding& from, const Sharding& to,
+                                    const PlannerOptions& options, const Plan& cheapest) {
+  CrossPlanner planner(from, to, options, Goal::kMemory, std::nullopt);
+  MESHIFT_ASSIGN_OR_RETURN(const Plan least, planner.Run());
+  const bool less = least.total().workspace_bytes < cheapest.total().workspace_bytes;
+  return LeastPlan{less ? least : cheapest, planner.is_done()};
 }
 
 }  // namespace
@@ -394,12 +413,12 @@ absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
   const TensorMemory memory(from, to, options.buffers);
   MESHIFT_ASSIGN_OR_RETURN(const int64_t limit, memory.WorkspaceLimit(max_memory));
   if (plan->total().workspace_bytes <= limit) return plan;
-  MESHIFT_ASSIGN_OR_RETURN(Plan least, LeastPlan(from, to, options, *plan));
-  const int64_t workspace = least.total().workspace_bytes;
-  if (workspace > limit) return memory.Refusal(max_memory, workspace);
+  MESHIFT_ASSIGN_OR_RETURN(LeastPlan least, FindLeast(from, to, options, *plan));
+  const int64_t workspace = least.plan.total().workspace_bytes;
+  if (workspace > limit) return memory.Refusal(max_memory, workspace, least.is_least);
   plan = CrossPlanner(from, to, options, Goal::kCost, limit).Run();
-  if (plan.ok() && plan->total().est_ns <= least.total().est_ns) return plan;
-  return least;
+  if (plan.ok() && plan->total().est_ns <= least.plan.total().est_ns) return plan;
+  return std::move(least.plan);
 }
 
 absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& to,
@@ -407,8 +426,8 @@ absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& t
   PlannerOptions free = options;
   free.max_memory.reset();
   MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakeCrossPlan(from, to, free));
-  MESHIFT_ASSIGN_OR_RETURN(const Plan least, LeastPlan(from, to, free, plan));
-  return least.total().peak_bytes;
+  MESHIFT_ASSIGN_OR_RETURN(const LeastPlan least, FindLeast(from, to, free, plan));
+  return least.plan.total().peak_bytes;
 }
 
 }  // namespace meshift

@@ -70,15 +70,19 @@ absl::StatusOr<int64_t> TensorMemory::WorkspaceLimit(int64_t max_memory) const {
   return max_memory - together;
 }
 
-absl::Status TensorMemory::Refusal(int64_t max_memory, int64_t least_workspace) const {
+absl::Status TensorMemory::Refusal(int64_t max_memory, int64_t least_workspace,
+                                   bool is_least) const {
   const std::string tensors =
       buffers == Buffers::kOne
           ? fmt::format("source {} and target {} in one buffer", source, target)
           : fmt::format("{}source {}, target {}", buffers == Buffers::kConsumed ? "consumed " : "",
                         source, target);
-  return absl::ResourceExhaustedError(fmt::format(
-      "max_memory is {} bytes per rank; the least that would do is {}: {}, workspace {}",
-      max_memory, SaturatingAdd(together, least_workspace), tensors, least_workspace));
+  const int64_t least = SaturatingAdd(together, least_workspace);
+  return absl::ResourceExhaustedError(
+      fmt::format("max_memory is {} bytes per rank; {}: {}, workspace {}", max_memory,
+                  is_least ? fmt::format("the least that would do is {}", least)
+                           : fmt::format("{} would do, though less might", least),
+                  tensors, least_workspace));
 }
 
 bool WorksOnCopy(StepOp op, const Sharding& from, const Sharding& to) {

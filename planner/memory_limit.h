@@ -3,7 +3,7 @@
 //   const TensorMemory memory(from, to, Buffers::kTwo);
 //   MESHIFT_ASSIGN_OR_RETURN(const int64_t workspace, memory.WorkspaceLimit(max_memory));
 //   ...
-//   return memory.Refusal(max_memory, least_workspace);
+//   return memory.Refusal(max_memory, least_workspace, /*is_least=*/true);
 //     // max_memory is 100 bytes per rank; the least that would do is 144: source 48, target 48,
 //     // workspace 48
 //
@@ -57,8 +57,8 @@ struct TensorMemory {
   // target are. INVALID_ARGUMENT where the limit is.
   absl::StatusOr<int64_t> WorkspaceLimit(int64_t max_memory) const;
   // RESOURCE_EXHAUSTED: names the limit and, given the workspace that is needed at least, the least
-  // that would do.
-  absl::Status Refusal(int64_t max_memory, int64_t least_workspace) const;
+  // that would do; or, unless that `is_least`, what would do, though less might.
+  absl::Status Refusal(int64_t max_memory, int64_t least_workspace, bool is_least) const;
 
   int64_t source = 0;
   int64_t target = 0;

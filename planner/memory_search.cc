@@ -14,9 +14,6 @@
 namespace meshift {
 namespace {
 
-// Edges that are looked at, at most: a second's work.
-constexpr int64_t kMaxEdges = 1'000'000;
-
 int64_t NsOf(const Problem& problem, const CostModel& model, const Path& path) {
   int64_t ns = 0;
   State before = problem.source();
@@ -37,14 +34,18 @@ struct Label {
 
 class WidestPath {
  public:
-  WidestPath(const Problem& problem, const CostModel& model, const TransitionRules& rules)
+  WidestPath(const Problem& problem, const CostModel& model, const TransitionRules& rules,
+             int64_t max_edges)
       : problem_(problem),
         model_(model),
+        max_edges_(max_edges),
         edges_(problem, model, rules),
         least_bytes_(model.LeastHeldBytes()) {}
 
   // A path that needs less than `known`, if one is found.
   std::optional<LeastPath> Below(int64_t known);
+  // Whether Below() has looked at all that might need less than what it found.
+  bool is_done() const { return is_done_; }
 
  private:
   struct Node {
@@ -61,6 +62,7 @@ class WidestPath {
 
   const Problem& problem_;
   const CostModel& model_;
+  const int64_t max_edges_;
   const Edges edges_;
   const int64_t least_bytes_;
   std::vector<Node> nodes_;
@@ -68,6 +70,7 @@ class WidestPath {
   using Entry = std::tuple<Label, State, int>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open_;
   int64_t limit_ = 0;  // that labels are below
+  bool is_done_ = true;
 };
 
 int WidestPath::NodeOf(const State& state) {
@@ -107,10 +110,14 @@ std::optional<LeastPath> WidestPath::Below(int64_t known) {
   nodes_[source].label = {0, 0};
   open_.push({nodes_[source].label, problem_.source(), source});
   int64_t seen = 0;
-  while (!open_.empty() && seen < kMaxEdges) {
+  while (!open_.empty()) {
     const auto [label, state, from] = open_.top();
-    open_.pop();
     if (label.workspace >= limit_) break;  // as the target's is
+    if (seen >= max_edges_) {
+      is_done_ = false;
+      break;
+    }
+    open_.pop();
     if (nodes_[from].done || nodes_[from].label != label) continue;
     nodes_[from].done = true;
     // Where no other value has room beside this one, only the target is left.
@@ -137,13 +144,16 @@ std::optional<LeastPath> WidestPath::Below(int64_t known) {
 
 // `cheapest`: a path, which bounds the rest.
 LeastPath LeastBelow(const Problem& problem, const CostModel& model, const TransitionRules& rules,
-                     Path cheapest) {
+                     Path cheapest, int64_t max_edges) {
   const CostModel least = model.WithMaxWorkspace(0);
   const int64_t known = WorkspaceOf(problem, least, cheapest);
   // The value before the last step, and that behind the first one, are never left out.
   if (known > std::max(least.HeldBytes(problem.source()), least.HeldBytes(problem.target()))) {
-    std::optional<LeastPath> found = WidestPath(problem, least, rules).Below(known);
-    if (found) return *std::move(found);
+    WidestPath widest(problem, least, rules, max_edges);
+    std::optional<LeastPath> found = widest.Below(known);
+    if (!found) return {std::move(cheapest), known, widest.is_done()};
+    found->is_least = widest.is_done();
+    return *std::move(found);
   }
   return {std::move(cheapest), known};
 }
@@ -162,10 +172,10 @@ int64_t WorkspaceOf(const Problem& problem, const CostModel& model, const Path& 
 }
 
 std::optional<LeastPath> FindLeastWorkspace(const Problem& problem, const CostModel& model,
-                                            const TransitionRules& rules) {
+                                            const TransitionRules& rules, int64_t max_edges) {
   std::optional<Path> cheapest = FindCheapest(problem, model.WithMaxWorkspace(std::nullopt), rules);
   if (!cheapest) return std::nullopt;
-  return LeastBelow(problem, model, rules, *std::move(cheapest));
+  return LeastBelow(problem, model, rules, *std::move(cheapest), max_edges);
 }
 
 std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& model,
@@ -181,8 +191,10 @@ std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& m
   if (WorkspaceOf(problem, free, *cheapest) <= *model.max_workspace()) {
     return LimitedPath{std::move(cheapest)};
   }
-  LeastPath least = LeastBelow(problem, model, rules, *std::move(cheapest));
-  if (least.workspace > *model.max_workspace()) return LimitedPath{{}, least.workspace};
+  LeastPath least = LeastBelow(problem, model, rules, *std::move(cheapest), kMaxMemoryEdges);
+  if (least.workspace > *model.max_workspace()) {
+    return LimitedPath{{}, least.workspace, least.is_least};
+  }
   // A path that keeps to the limit bounds the others.
   std::optional<Path> found = FindCheapest(problem, model, rules, NsOf(problem, model, least.path));
   return LimitedPath{found ? std::move(found) : std::move(least.path)};

@@ -27,24 +27,31 @@ namespace meshift {
 // The workspace of a path, as `model` does its steps.
 int64_t WorkspaceOf(const Problem& problem, const CostModel& model, const Path& path);
 
+// Edges that are looked at for the least workspace, at most: about a second's work. Meshes of up to
+// four dims hardly have so many.
+inline constexpr int64_t kMaxMemoryEdges = 1'000'000;
+
 struct LeastPath {
   Path path;
   int64_t workspace = 0;  // bytes
+  bool is_least = true;   // no path needs less
 };
 
 // A path that needs the least workspace; of such ones not always the cheapest. `model` may have any
-// limit. It ends after a million edges, which meshes of up to four dims hardly have: what it has
-// found by then counts, the same each time, though less might do. nullopt: no path keeps the rules.
+// limit. Of more than `max_edges` edges, what was found by then counts, the same each time, and
+// `is_least` is false: less might do. nullopt: no path keeps the rules.
 std::optional<LeastPath> FindLeastWorkspace(const Problem& problem, const CostModel& model,
-                                            const TransitionRules& rules);
+                                            const TransitionRules& rules,
+                                            int64_t max_edges = kMaxMemoryEdges);
 
 struct LimitedPath {
   std::optional<Path> path;     // the cheapest; none: the limit does not do
   int64_t least_workspace = 0;  // then: what FindLeastWorkspace finds
+  bool is_least = true;         // likewise
 };
 
 // The cheapest path that keeps to the limit of `model`; there is none only where the limit is below
-// the least workspace. nullopt: no path keeps the rules.
+// what FindLeastWorkspace finds. nullopt: no path keeps the rules.
 std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& model,
                                       const TransitionRules& rules);
 

@@ -68,7 +68,7 @@ absl::StatusOr<Path> FindPath(const Problem& problem, const CostModel& model,
   if (!found) return NoPlan(problem);
   if (!found->path) {
     return TensorMemory(problem.from(), problem.to(), options.buffers)
-        .Refusal(*options.max_memory, found->least_workspace);
+        .Refusal(*options.max_memory, found->least_workspace, found->is_least);
   }
   return *std::move(found->path);
 }
@@ -91,7 +91,7 @@ absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
     Plan plan = Assemble(problem, model, PlanPerDim(problem), options, choice);
     const int64_t workspace = plan.total().workspace_bytes;
     if (limit && workspace > *limit) {
-      return memory.Refusal(*options.max_memory, workspace);
+      return memory.Refusal(*options.max_memory, workspace, /*is_least=*/true);
     }
     return plan;
   }

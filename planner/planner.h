@@ -70,12 +70,14 @@ struct PlannerOptions {
 // kOrdered, or a negative limit; UNIMPLEMENTED for what this version does not plan (a dtype the
 // engine cannot reduce, another mesh with kPerDim); FAILED_PRECONDITION where the promise needs
 // what the options forbid; RESOURCE_EXHAUSTED where no plan keeps to max_memory: the message has
-// the least that would do.
+// the least that would do, or says that less than what it has might do.
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options = {});
 
 // The least max_memory that does: with it MakePlan makes a plan, with one byte less it does not.
-// `options.max_memory` is not looked at. Fails as MakePlan does.
+// Where refusals say that less might do, so it is here: of problems with more steps than are looked
+// at (planner/memory_search.h), as meshes of five dims and more may have. `options.max_memory` is
+// not looked at. Fails as MakePlan does.
 absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options = {});
 

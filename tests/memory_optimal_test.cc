@@ -11,7 +11,12 @@
 
 #include "absl/status/status.h"
 #include "mesh/topology.h"
+#include "planner/cost.h"
+#include "planner/memory_limit.h"
+#include "planner/memory_search.h"
 #include "planner/planner.h"
+#include "planner/reduction_choice.h"
+#include "planner/state.h"
 #include "testing/conformance_cases.h"
 #include "testing/ragged_cases.h"
 #include "testing/random.h"
@@ -147,6 +152,44 @@ TEST_P(MemoryOptimalTest, NoSequenceInOrderIsCheaperOrNeedsLess) {
                .reduce_block = 2});
       });
   Report("ordered");
+}
+
+// Where not all was looked at, what is found may be more than the least, and does not call itself
+// that.
+TEST_P(MemoryOptimalTest, WhatIsCutShortSaysSo) {
+  constexpr uint64_t kCases = 400;
+  int64_t cut_short = 0;
+  int64_t more = 0;
+  for (uint64_t seed = GetParam(); seed < kCases; seed += kNumShards * testkit::TestFraction()) {
+    const testkit::RandomPair pair = testkit::RandomCase(seed);
+    SCOPED_TRACE(fmt::format("{} -> {}", pair.from.ToString(), pair.to.PlacementsText()));
+    const absl::StatusOr<int64_t> least = brute_force_.FindLeastMemory(pair.from, pair.to, {});
+    ASSERT_TRUE(least.ok()) << least.status();
+    const Problem problem = Problem::Create(pair.from, pair.to).value();
+    const ReductionChoice choice = ChooseReductions(problem, {}).value();
+    const CostModel model(problem, Topology::Flat(), CostOptionsOf({}, choice));
+    const int64_t tensors = TensorMemory(pair.from, pair.to, Buffers::kTwo).together;
+    for (const int64_t max_edges : {int64_t{1}, int64_t{100}, kMaxMemoryEdges}) {
+      const std::optional<LeastPath> found =
+          FindLeastWorkspace(problem, model, choice.rules, max_edges);
+      ASSERT_TRUE(found);
+      ASSERT_GE(tensors + found->workspace, *least);
+      if (found->is_least) {
+        ASSERT_EQ(tensors + found->workspace, *least);
+      }
+      if (max_edges == kMaxMemoryEdges) {
+        ASSERT_TRUE(found->is_least);
+      }
+      cut_short += found->is_least ? 0 : 1;
+      more += tensors + found->workspace > *least ? 1 : 0;
+    }
+  }
+  if (testkit::TestFraction() == 1) {
+    EXPECT_GT(cut_short, 0);
+  }
+  fmt::print(
+      "memory, cut short, shard {} of {}: {} searches, of which {} found more than the least\n",
+      GetParam(), kNumShards, cut_short, more);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shards, MemoryOptimalTest, testing::Range(0, kNumShards));
