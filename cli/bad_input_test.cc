@@ -150,6 +150,8 @@ TEST(BadInput, OtherOptions) {
       {{"--reduce-block", "0"}, "--reduce-block: a block of 0 is below 1"},
       {{"--max-memory", "1 KB"},
        "--max-memory: '1 KB' is no number of bytes below 2^63, as 4096 or 1.5 GiB"},
+      {{"--buffers", "heap"},
+       "--buffers: 'heap' is no way to hand over buffers; known are two, consumed, one"},
       {{"--planner", "magic"}, "--planner: 'magic' is no planner; known are best, per-dim"},
       {{"--format", "yaml"}, "--format: \"yaml\" is no format (text json)"},
       {{"--filter", "*"}, "--filter needs --model"},

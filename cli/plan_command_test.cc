@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cli/test_util.h"
@@ -78,6 +79,35 @@ TEST(Plan, ALimitOnMemoryIsKeptOrRefused) {
   const std::string larger =
       std::string(leanest.out).replace(leanest.out.find(", max_memory "), 13, ", max_memory 1, x ");
   EXPECT_EQ(Meshift({"check", "-"}, larger).code, 1) << larger;
+}
+
+// What a plan says of memory, and a limit on it, is of a run that is handed its buffers so.
+TEST(Plan, BuffersMayBeOneOrConsumed) {
+  const auto plan = [](const std::string& buffers, const std::string& limit) {
+    return Meshift({"plan", "--mesh", "a=8", "--tensor", "f32[64,48]", "--from", "S(1)", "--to",
+                    "S(0)", "--buffers", buffers, "--max-memory", limit});
+  };
+  // Source and target are 1536 bytes each.
+  for (const auto& [buffers, tensors, how] :
+       std::vector<std::tuple<std::string, int64_t, std::string>>{
+           {"two", 3072, "source 1536, target 1536, workspace "},
+           {"consumed", 3072, "consumed source 1536, target 1536, workspace "},
+           {"one", 1536, "source 1536 and target 1536 in one buffer, workspace "}}) {
+    SCOPED_TRACE(buffers);
+    const Outcome refusal = plan(buffers, "0");
+    EXPECT_EQ(refusal.code, 1);
+    const std::string start =
+        "meshift: max_memory is 0 bytes per rank; the least that would do is ";
+    ASSERT_EQ(refusal.err.substr(0, start.size()), start) << refusal;
+    const int64_t least = std::stoll(refusal.err.substr(start.size()));
+    EXPECT_NE(refusal.err.find(how + std::to_string(least - tensors) + "\n"), std::string::npos)
+        << refusal;
+    EXPECT_EQ(plan(buffers, std::to_string(least - 1)).code, 1);
+    const Outcome leanest = plan(buffers, std::to_string(least));
+    ASSERT_EQ(leanest.code, 0) << leanest;
+    EXPECT_EQ(leanest.out.find(", buffers " + buffers) == std::string::npos, buffers == "two");
+    EXPECT_EQ(Meshift({"check", "-"}, leanest.out).code, 0);
+  }
 }
 
 TEST(Plan, TheTargetsDTypeMayBeAnother) {

@@ -379,6 +379,10 @@ TEST(VerifierFaultTest, DamagedCasts) {
        [](PlanFields* p) { p->inputs.options.emplace_back("max_memory", "55"); }},
       {"- max_memory: option max_memory is '1 KiB', no number of bytes",
        [](PlanFields* p) { p->inputs.options.emplace_back("max_memory", "1 KiB"); }},
+      {"- total: option buffers names none of two, consumed, one",
+       [](PlanFields* p) { p->inputs.options.emplace_back("buffers", "three"); }},
+      {"- total: total peak_bytes is 56; it should be 48",
+       [](PlanFields* p) { p->inputs.options.emplace_back("buffers", "one"); }},
       // Left out, moved, doubled.
       {"0 dtype: all_reduce leaves dtype bf16, not f32",
        [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},
