@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -154,15 +155,18 @@ void Remembered(benchmark::State& state) {
   state.counters["plans"] = static_cast<double>(cache.stats().plans);
 }
 
-run_internal::PlanCache MakeCache(int64_t max_plans) {
-  return {/*rank=*/0,           {},
-          /*verify=*/false,     max_plans,
-          /*coalesce_bytes=*/0, [](const DeviceMesh&) { return absl::OkStatus(); }};
+run_internal::PlanCache MakeCache() {
+  return {/*rank=*/0,
+          std::make_shared<PlannerCache>(),
+          /*verify=*/false,
+          /*max_bytes=*/int64_t{64} << 20,
+          /*coalesce_bytes=*/0,
+          [](const DeviceMesh&) { return absl::OkStatus(); }};
 }
 
 void CacheHit(benchmark::State& state) {
   const std::vector<Pair>& pairs = PairsOf(kMixes[1]);
-  run_internal::PlanCache cache = MakeCache(1024);
+  run_internal::PlanCache cache = MakeCache();
   for (const Pair& pair : pairs) {
     if (!cache.Find({&pair.from, &pair.to, std::nullopt}).ok()) {
       state.SkipWithError("a pair has no plan");

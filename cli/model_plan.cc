@@ -31,6 +31,7 @@
 #include "planner/plan_io.h"
 #include "planner/plan_text.h"
 #include "planner/planner.h"
+#include "planner/planner_cache.h"
 
 namespace meshift::cli {
 namespace {
@@ -128,8 +129,8 @@ absl::Status Relabel(std::vector<Task>* tasks) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ModelRow> PlanTask(const Task& task, const Common& common) {
-  MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakePlan(task.from, task.to, common.options));
+absl::StatusOr<ModelRow> PlanTask(const Task& task, const Common& common, PlannerCache* planner) {
+  MESHIFT_ASSIGN_OR_RETURN(Plan plan, planner->Find(task.from, task.to));
   const Rule& rule = common.rules[task.rule];
   const auto shown = [&](const std::string& text, const Sharding& sharding) {
     if (!task.first.expert || !HasExpertWord(text)) return sharding.PlacementsText();
@@ -214,8 +215,9 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
   }
   if (flags.relabel_ranks) MESHIFT_RETURN_IF_ERROR(Relabel(&tasks));
   ModelPlan result{model.name, {}};
+  PlannerCache planner(common.options);
   for (const Task& task : tasks) {
-    absl::StatusOr<ModelRow> row = PlanTask(task, common);
+    absl::StatusOr<ModelRow> row = PlanTask(task, common, &planner);
     if (!row.ok()) return Annotate(row.status(), fmt::format("parameter '{}'", task.first.name));
     result.rows.push_back(*std::move(row));
   }

@@ -35,8 +35,8 @@ struct LocalRun {
 
 class LocalRunner {
  public:
-  // `world` must have the mesh's ranks and outlive the runner. With options.verify_plans each new
-  // plan is verified once, not once per rank.
+  // `world` must have the mesh's ranks and outlive the runner. Each new plan is made once, and with
+  // options.verify_plans verified once, not once per rank.
   static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(
       LocalWorld* world, const DeviceMesh& mesh, const RedistributorOptions& options = {});
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -54,6 +55,20 @@ absl::Status CheckEngine(const Plan& plan, const EngineCapabilities& engine) {
   return absl::OkStatus();
 }
 
+// About; without the plan, which the planner's cache counts.
+int64_t BytesOf(const PreparedPlan& prepared) {
+  const Program& program = prepared.program->program;
+  const auto bytes_of = [](const auto& list) {
+    using Item = typename std::decay_t<decltype(list)>::value_type;
+    return static_cast<int64_t>(list.capacity() * sizeof(Item));
+  };
+  int64_t bytes = sizeof(PreparedPlan) + sizeof(BoundProgram) + bytes_of(*prepared.text) +
+                  bytes_of(program.groups) + bytes_of(program.instructions) +
+                  bytes_of(program.copies) + bytes_of(program.messages) + bytes_of(program.counts);
+  for (const ProgramGroup& group : program.groups) bytes += bytes_of(group.ranks);
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const PlanKey& what) {
@@ -61,12 +76,12 @@ absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const PlanKey& wha
     ++stats_.plans_reused;
     return *found;
   }
-  PlannerOptions options = options_;
-  options.reduce_dtype = what.reduce_dtype;
-  MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakePlan(*what.from, *what.to, options));
+  MESHIFT_ASSIGN_OR_RETURN(const Plan plan,
+                           planner_->Find(*what.from, *what.to, what.reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PreparedPlan> prepared, Make(plan));
-  const PlanKey key{&prepared->plan.from(), &prepared->plan.to(), what.reduce_dtype};
-  return *made_.Insert(key, std::move(prepared));
+  made_.Insert({&prepared->plan.from(), &prepared->plan.to(), what.reduce_dtype}, prepared,
+               BytesOf(*prepared));
+  return prepared;
 }
 
 absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const Plan& plan) {
@@ -86,9 +101,11 @@ absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const Plan& plan) 
                              fault.rule, where, fault.message);
     }
   }
-  MESHIFT_RETURN_IF_ERROR(CheckEngine(plan, options_.engine));
+  MESHIFT_RETURN_IF_ERROR(CheckEngine(plan, planner_->options().engine));
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PreparedPlan> prepared, Make(plan));
-  return *brought_.Insert(key, std::move(prepared));
+  brought_.Erase(key);
+  brought_.Insert(key, prepared, BytesOf(*prepared));
+  return prepared;
 }
 
 std::shared_ptr<BoundProgram> PlanCache::Add(Program program) {

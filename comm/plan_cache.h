@@ -3,8 +3,9 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto prepared, cache.Find({&from, &to, reduce_dtype}));
 //   MESHIFT_ASSIGN_OR_RETURN(auto program, cache.ProgramOf(*prepared, layouts));
 //
-// Plans, lowers and verifies; makes no groups, so that what is refused has changed nothing. For one
-// thread at a time.
+// Plans come from a PlannerCache, which others may share; what is lowered of them for this rank is
+// kept here, bounded by bytes too. Verifies; makes no groups, so that what is refused has changed
+// nothing. For one thread at a time.
 #ifndef MESHIFT_COMM_PLAN_CACHE_H_
 #define MESHIFT_COMM_PLAN_CACHE_H_
 
@@ -32,9 +33,10 @@
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
+#include "planner/byte_lru.h"
 #include "planner/plan.h"
 #include "planner/plan_key.h"
-#include "planner/planner.h"
+#include "planner/planner_cache.h"
 
 namespace meshift::run_internal {
 
@@ -106,17 +108,18 @@ struct PlanCacheStats {
 
 class PlanCache {
  public:
-  // `options`: of planning; their reduce_dtype is not looked at. `coalesce_bytes`: for
-  // CoalesceTraitsOf. `check_mesh`: of new plans.
-  PlanCache(int64_t rank, PlannerOptions options, bool verify, int64_t max_plans,
+  // `planner`: of options without a reduce_dtype. `max_bytes`: of programs, about; of plans that
+  // are made and of plans that are brought, each. `coalesce_bytes`: for CoalesceTraitsOf.
+  // `check_mesh`: of new plans.
+  PlanCache(int64_t rank, std::shared_ptr<PlannerCache> planner, bool verify, int64_t max_bytes,
             int64_t coalesce_bytes, std::function<absl::Status(const DeviceMesh&)> check_mesh)
       : rank_(rank),
-        options_(std::move(options)),
+        planner_(std::move(planner)),
         coalesce_bytes_(coalesce_bytes),
         check_mesh_(std::move(check_mesh)),
         verify_(verify),
-        made_(static_cast<size_t>(max_plans)),
-        brought_(static_cast<size_t>(max_plans)) {}
+        made_(max_bytes),
+        brought_(max_bytes) {}
 
   // The plan for two shardings, made where it is not here.
   absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const PlanKey& what);
@@ -143,12 +146,13 @@ class PlanCache {
   std::shared_ptr<BoundProgram> Add(Program program);
 
   const int64_t rank_;
-  const PlannerOptions options_;
+  const std::shared_ptr<PlannerCache> planner_;
   const int64_t coalesce_bytes_;
   const std::function<absl::Status(const DeviceMesh&)> check_mesh_;
   const bool verify_;
-  LruCache<PlanKey, std::shared_ptr<PreparedPlan>> made_;
-  LruCache<FingerprintKey, std::shared_ptr<PreparedPlan>> brought_;
+  // Values keep what keys point to.
+  ByteLru<PlanKey, std::shared_ptr<PreparedPlan>> made_;
+  ByteLru<FingerprintKey, std::shared_ptr<PreparedPlan>> brought_;
   uint64_t next_id_ = 0;
   Ids ids_;  // of the call that is being looked up
   LruCache<Ids, std::shared_ptr<MergedCall>> merged_{kMaxMerged};

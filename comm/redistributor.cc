@@ -10,6 +10,17 @@ namespace meshift {
 
 using run_internal::RunCore;
 
+PlannerOptions PlanningOptions(const Engine& engine, const RedistributorOptions& options) {
+  return {.reproducibility = options.reproducibility,
+          .topology = options.topology,
+          .planner = options.planner,
+          .engine = options.capabilities.value_or(engine.Capabilities()),
+          .ragged_sizes = options.ragged_sizes,
+          .reduce_block = options.reduce_block,
+          .max_memory = options.max_memory,
+          .buffers = options.buffers};
+}
+
 absl::StatusOr<Redistributor> Redistributor::Create(const DeviceMesh& mesh, Engine* engine,
                                                     const RedistributorOptions& options) {
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<RunCore> core, RunCore::Create(mesh, engine, options));

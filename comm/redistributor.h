@@ -74,6 +74,7 @@
 #include "planner/capabilities.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
+#include "planner/planner_cache.h"
 
 namespace meshift {
 
@@ -98,7 +99,12 @@ struct RedistributorOptions {
 
   bool verify_plans = true;  // that the caller brings, before they run
   bool time_steps = false;
-  int64_t max_cached_plans = 1024;  // of each kind: made here, and brought
+  // What is remembered, about: of plans; of programs for plans that are made; and of programs for
+  // plans that the caller brings, each. The least used goes first.
+  int64_t max_cached_bytes = int64_t{64} << 20;
+  // Where plans are made and remembered; several redistributors may share it, so that each plan is
+  // made once in a process. Of PlanningOptions(engine, options). None: the redistributor's own.
+  std::shared_ptr<PlannerCache> plans = nullptr;
 
   // Of running; the first two equal on all ranks.
   Agreement agreement = Agreement::kFirstCalls;
@@ -113,9 +119,12 @@ struct RedistributorOptions {
   std::optional<int64_t> coalesce_bytes = std::nullopt;
 };
 
+// How a redistributor with these options plans: `options.plans` is made of this.
+PlannerOptions PlanningOptions(const Engine& engine, const RedistributorOptions& options);
+
 struct RedistributorStats {
   int64_t calls = 0;
-  int64_t plans_made = 0;     // planned, or verified and lowered, because they were not cached
+  int64_t plans_made = 0;     // planned or verified, and lowered, because they were not cached
   int64_t plans_reused = 0;   // found
   int64_t plans_cached = 0;   // now
   int64_t programs_made = 0;  // lowered for other layouts than row-major

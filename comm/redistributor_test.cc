@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -92,15 +93,48 @@ TEST_F(RedistributorTest, OtherPlansReuseGroups) {
 }
 
 TEST_F(RedistributorTest, CacheIsBounded) {
-  Redistributor redistribute = Make({.max_cached_plans = 1});
+  // Enough for either of two programs, but not for both.
+  const auto needed = [&](const Sharding& to) {
+    int64_t bytes = 0;
+    for (; bytes < 10000; bytes += 64) {
+      Redistributor redistribute = Make({.max_cached_bytes = bytes});
+      EXPECT_TRUE(redistribute.Prepare(from_, to).ok());
+      if (redistribute.stats().plans_cached == 1) break;
+    }
+    return bytes;
+  };
+  Redistributor redistribute =
+      Make({.max_cached_bytes = std::max(needed(to_), needed(Parse("R,R")))});
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(redistribute.Prepare(from_, to_).ok());
     ASSERT_TRUE(redistribute.Prepare(from_, Parse("R,R")).ok());
   }
   EXPECT_EQ(redistribute.stats().plans_made, 4);
   EXPECT_EQ(redistribute.stats().plans_cached, 1);
-  EXPECT_EQ(Redistributor::Create(mesh_, &engine_, {.max_cached_plans = 0}).status().ToString(),
-            "INVALID_ARGUMENT: max_cached_plans 0 is not positive");
+  Redistributor forgetful = Make({.max_cached_bytes = 0});
+  ASSERT_TRUE(forgetful.Prepare(from_, to_).ok());
+  EXPECT_EQ(forgetful.stats().plans_cached, 0);
+  EXPECT_TRUE(forgetful(Args()).ok());
+  EXPECT_EQ(Redistributor::Create(mesh_, &engine_, {.max_cached_bytes = -1}).status().ToString(),
+            "INVALID_ARGUMENT: max_cached_bytes -1 is negative");
+}
+
+TEST_F(RedistributorTest, PlansMayBeShared) {
+  RedistributorOptions options;
+  options.plans = std::make_shared<PlannerCache>(PlanningOptions(engine_, options));
+  Redistributor first = Make(options);
+  Redistributor second = Make(options);
+  const absl::StatusOr<Plan> plan = first.Prepare(from_, to_);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(second.Prepare(from_, to_), plan);
+  EXPECT_EQ(options.plans->stats().searches, 1);
+  EXPECT_EQ(options.plans->stats().hits, 1);
+  // Each has lowered it for itself.
+  EXPECT_EQ(first.stats().plans_made, 1);
+  EXPECT_EQ(second.stats().plans_made, 1);
+  options.max_memory = 100;
+  EXPECT_EQ(Redistributor::Create(mesh_, &engine_, options).status().ToString(),
+            "INVALID_ARGUMENT: the cache of plans is of other options than the redistributor");
 }
 
 TEST_F(RedistributorTest, PlansKeepToTheLimitOnMemory) {

@@ -70,15 +70,10 @@ absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank,
   return LayoutsOf(source, target, consume_source);
 }
 
-PlannerOptions PlanningOf(const Engine& engine, const RedistributorOptions& options) {
-  return {.reproducibility = options.reproducibility,
-          .topology = options.topology,
-          .planner = options.planner,
-          .engine = options.capabilities.value_or(engine.Capabilities()),
-          .ragged_sizes = options.ragged_sizes,
-          .reduce_block = options.reduce_block,
-          .max_memory = options.max_memory,
-          .buffers = options.buffers};
+std::shared_ptr<PlannerCache> PlannerOf(const Engine& engine, const RedistributorOptions& options) {
+  if (options.plans) return options.plans;
+  return std::make_shared<PlannerCache>(PlanningOptions(engine, options),
+                                        PlannerCacheLimits{options.max_cached_bytes});
 }
 
 // Whether peers may know why a call has failed.
@@ -94,8 +89,8 @@ RunCore::RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOpti
     : mesh_(mesh),
       engine_(engine),
       options_(options),
-      plans_(engine->rank(), PlanningOf(*engine, options), options.verify_plans,
-             options.max_cached_plans,
+      plans_(engine->rank(), PlannerOf(*engine, options), options.verify_plans,
+             options.max_cached_bytes,
              options.coalesce_bytes.value_or(
                  engine->CoalesceBytes().value_or(DefaultCoalesceBytes(options.topology))),
              [this](const DeviceMesh& m) { return groups_->CheckMesh(m); }),
@@ -104,8 +99,11 @@ RunCore::RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOpti
 
 absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh, Engine* engine,
                                                          const RedistributorOptions& options) {
-  if (options.max_cached_plans < 1) {
-    return InvalidArgument("max_cached_plans {} is not positive", options.max_cached_plans);
+  if (options.max_cached_bytes < 0) {
+    return InvalidArgument("max_cached_bytes {} is negative", options.max_cached_bytes);
+  }
+  if (options.plans && !(options.plans->options() == PlanningOptions(*engine, options))) {
+    return InvalidArgument("the cache of plans is of other options than the redistributor");
   }
   if (options.agreement_calls < 0) {
     return InvalidArgument("agreement_calls {} is negative", options.agreement_calls);

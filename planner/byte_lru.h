@@ -47,6 +47,16 @@ class ByteLru {
     by_key_.emplace(entries_.front().key, entries_.begin());
   }
 
+  // Forgets an entry, if there is one.
+  void Erase(const Key& key) {
+    const auto it = by_key_.find(key);
+    if (it == by_key_.end()) return;
+    const auto entry = it->second;
+    by_key_.erase(it);  // the key may point into the value
+    bytes_ -= entry->bytes;
+    entries_.erase(entry);
+  }
+
   size_t size() const { return entries_.size(); }
   int64_t bytes() const { return bytes_; }
   int64_t evicted() const { return evicted_; }  // since it was made

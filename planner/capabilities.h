@@ -56,6 +56,7 @@ class EngineCapabilities {
   // equal on all ranks, as the rest. May be empty.
   std::string native_why = "";
   const std::string& name() const { return name_; }
+  friend bool operator==(const EngineCapabilities&, const EngineCapabilities&) = default;
 
  private:
   std::string name_;

@@ -62,6 +62,7 @@ struct PlannerOptions {
   // How runs are handed source and target: what the plan says of memory, and the limit, is of that.
   // A run may do otherwise, and then takes more or less.
   Buffers buffers = Buffers::kTwo;
+  friend bool operator==(const PlannerOptions&, const PlannerOptions&) = default;
 };
 
 // The plan from `from` to `to`, whose dtypes and meshes may differ; casts are placed by cost.

@@ -83,7 +83,7 @@ LayoutRunner::LayoutRunner(const DeviceMesh& mesh) : mesh_(mesh), ranks_(mesh.Nu
                .value();
   for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
     redistributors_.push_back(Redistributor::Create(mesh, world_->engine(mesh.RankAt(position)),
-                                                    {.verify_plans = false, .max_cached_plans = 1})
+                                                    {.verify_plans = false, .max_cached_bytes = 0})
                                   .value());
   }
 }
