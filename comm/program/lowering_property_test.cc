@@ -21,8 +21,11 @@
 #include "placement/placement.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
+#include "planner/buffers.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
+#include "testing/random.h"
+#include "testing/shardings.h"
 
 namespace meshift {
 namespace {
@@ -183,6 +186,43 @@ TEST_F(LoweringProperty, ConsumedSourcesSaveWorkspace) {
     }
   }
   EXPECT_GT(saved, 500);
+}
+
+// Values that lie in a consumed source may leave a rank no room there for pieces that the plan
+// counts on: then they lie in the workspace.
+TEST(ConsumedSource, ARankTakesNoMoreThanItsPlanSays) {
+  int64_t more = 0;
+  int64_t saved = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    testkit::Random random(seed);
+    std::vector<DeviceMesh::Dim> dims = {{"a", 2 + random.Below(2)}, {"b", 2 + random.Below(2)}};
+    if (random.OneIn(2)) dims.push_back({"c", 2 + random.Below(2)});
+    const std::vector<bool> may_be_partial(dims.size(), true);
+    const DeviceMesh mesh = DeviceMesh::Create(std::move(dims)).value();
+    const TensorType tensor{DType::kF32, {5 + random.Below(20), 5 + random.Below(20)}};
+    const Sharding from =
+        testkit::RandomSharding(mesh, tensor, may_be_partial, ReduceOp::kSum, random);
+    const std::vector<bool> never(may_be_partial.size(), false);
+    const Sharding to = testkit::RandomSharding(mesh, tensor, never, ReduceOp::kSum, random);
+    PlannerOptions options{.buffers = Buffers::kConsumed};
+    if (random.OneIn(2)) options.max_memory = LeastMemory(from, to, options).value();
+    const Plan plan = MakePlan(from, to, options).value();
+    // The same steps of a plan that says nothing of consumed sources.
+    PlanFields fields = plan.fields();
+    fields.inputs.options.clear();
+    const Plan apart = Plan::Seal(std::move(fields));
+    for (const int64_t rank : mesh.Ranks()) {
+      const absl::StatusOr<Program> program = Lower(plan, rank, {.consume_source = true});
+      ASSERT_TRUE(program.ok()) << program.status() << "\n" << plan.CanonicalText();
+      ASSERT_EQ(CheckProgram(*program), "") << plan.CanonicalText() << program->ToString();
+      const int64_t planned = plan.total().workspace_bytes;
+      ASSERT_LE(program->workspace_bytes, planned) << plan.CanonicalText();
+      saved += program->workspace_bytes < planned ? 1 : 0;
+      more += Lower(apart, rank, {.consume_source = true})->workspace_bytes > planned ? 1 : 0;
+    }
+  }
+  EXPECT_GT(more, 10);
+  EXPECT_GT(saved, 1000);
 }
 
 }  // namespace
