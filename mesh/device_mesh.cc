@@ -18,6 +18,7 @@
 #include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
@@ -447,15 +448,14 @@ absl::StatusOr<DeviceMesh> DeviceMesh::Concatenate(std::string_view name,
 std::string DeviceMesh::ToString() const {
   std::string text;
   for (const Dim& dim : dims()) {
-    fmt::format_to(std::back_inserter(text), "{}{}={}", text.empty() ? "" : ",", dim.name,
-                   dim.size);
+    absl::StrAppend(&text, text.empty() ? "" : ",", dim.name, "=", dim.size);
   }
   if (IsRowMajor()) return text;
-  char separator = '@';
+  const char* separator = "@";
   for (const Run& run : rep_->runs) {
-    fmt::format_to(std::back_inserter(text), "{}{}", separator, run.rank);
-    if (run.size > 1) fmt::format_to(std::back_inserter(text), "-{}", run.rank + run.size - 1);
-    separator = ',';
+    absl::StrAppend(&text, separator, run.rank);
+    if (run.size > 1) absl::StrAppend(&text, "-", run.rank + run.size - 1);
+    separator = ",";
   }
   return text;
 }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -47,20 +48,36 @@ bool IsExact(ReduceOp op, DType dtype) {
 }
 
 std::string Placement::ToString() const {
+  std::string text;
+  AppendTo(&text);
+  return text;
+}
+
+// Plans say many of these.
+void Placement::AppendTo(std::string* text) const {
   switch (kind_) {
     case Kind::kReplicate:
-      return "R";
+      *text += 'R';
+      return;
     case Kind::kPartial:
-      return op_ == ReduceOp::kSum ? "P" : fmt::format("P({})", Name(op_));
+      *text += 'P';
+      if (op_ != ReduceOp::kSum) text->append("(").append(Name(op_)).append(")");
+      return;
     case Kind::kShard:
       break;
   }
-  // Plans say many of these.
-  std::string text = "S(" + std::to_string(tensor_dim_) + ")";
-  if (IsRagged()) {
-    text += fmt::format("{{{}}}", fmt::join(sizes_.begin(), sizes_.end(), ","));
+  const bool is_digit = tensor_dim_ >= 0 && tensor_dim_ < 10;
+  *text += "S(";
+  if (is_digit) {
+    *text += static_cast<char>('0' + tensor_dim_);
+  } else {
+    *text += std::to_string(tensor_dim_);
   }
-  return text;
+  *text += ')';
+  if (IsRagged()) {
+    fmt::format_to(std::back_inserter(*text), "{{{}}}",
+                   fmt::join(sizes_.begin(), sizes_.end(), ","));
+  }
 }
 
 }  // namespace meshift

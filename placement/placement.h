@@ -64,6 +64,7 @@ class Placement {
   // "R", "S(0)", "S(0){3,0,5}", "P", "P(max)"; the place in the cut order is the sharding's to
   // print.
   std::string ToString() const;
+  void AppendTo(std::string* text) const;
 
   friend bool operator==(const Placement&, const Placement&) = default;
   template <typename H>

@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -130,8 +133,9 @@ absl::Status CheckPartials(absl::Span<const Placement> placements, DType dtype) 
   return absl::OkStatus();
 }
 
-absl::Status CheckCuts(absl::Span<const Placement> placements, int tensor_dim, const Cuts& cuts) {
-  const Cuts expected = DefaultCuts(placements, tensor_dim);
+// `expected`: DefaultCuts.
+absl::Status CheckCuts(absl::Span<const Placement> placements, int tensor_dim, const Cuts& expected,
+                       const Cuts& cuts) {
   const auto ragged = [&](int d) { return placements[d].IsRagged(); };
   if (std::count_if(expected.begin(), expected.end(), ragged) > 1) {
     return InvalidArgument("tensor dim {} has two ragged cuts; at most one is allowed", tensor_dim);
@@ -253,12 +257,20 @@ absl::StatusOr<Sharding> Sharding::Create(DeviceMesh mesh, TensorType tensor,
   cuts.resize(rank);
   for (size_t t = 0; t < rank; ++t) {
     const int tensor_dim = static_cast<int>(t);
-    if (cuts[t].empty()) cuts[t] = DefaultCuts(placements, tensor_dim);
-    MESHIFT_RETURN_IF_ERROR(CheckCuts(placements, tensor_dim, cuts[t]));
+    const Cuts expected = DefaultCuts(placements, tensor_dim);
+    if (cuts[t].empty()) cuts[t] = expected;
+    MESHIFT_RETURN_IF_ERROR(CheckCuts(placements, tensor_dim, expected, cuts[t]));
   }
   MESHIFT_RETURN_IF_ERROR(CheckWholeBytes(mesh, tensor, placements, cuts));
   DropPlainSizes(tensor, &placements);
-  return Sharding(std::move(mesh), std::move(tensor), std::move(placements), std::move(cuts));
+  const size_t hash = absl::HashOf(mesh, tensor.dtype, tensor.shape, placements, cuts);
+  return Sharding(std::make_shared<const Rep>(
+      Rep{std::move(mesh), std::move(tensor), std::move(placements), std::move(cuts), hash}));
+}
+
+bool Sharding::IsEqual(const Rep& a, const Rep& b) {
+  return a.mesh == b.mesh && a.tensor == b.tensor && a.placements == b.placements &&
+         a.cuts == b.cuts;
 }
 
 absl::StatusOr<Sharding> Sharding::Parse(std::string_view tensor, const DeviceMesh& mesh,
@@ -291,28 +303,28 @@ absl::StatusOr<Sharding> Sharding::Parse(std::string_view text) {
 }
 
 absl::StatusOr<Sharding> Sharding::WithPlacements(std::string_view placements) const {
-  return Parse(tensor_, mesh_, placements);
+  return Parse(tensor(), mesh(), placements);
 }
 
 absl::StatusOr<Sharding> Sharding::WithDType(DType dtype) const {
-  if (dtype == tensor_.dtype) return *this;
-  MESHIFT_ASSIGN_OR_RETURN(TensorType tensor, TensorType::Create(dtype, tensor_.shape));
-  return Create(mesh_, std::move(tensor), placements_, cuts_);
+  if (dtype == this->dtype()) return *this;
+  MESHIFT_ASSIGN_OR_RETURN(TensorType tensor, TensorType::Create(dtype, shape()));
+  return Create(mesh(), std::move(tensor), rep_->placements, rep_->cuts);
 }
 
 bool Sharding::HasPartial() const {
-  return std::any_of(placements_.begin(), placements_.end(),
+  return std::any_of(rep_->placements.begin(), rep_->placements.end(),
                      [](const Placement& placement) { return placement.IsPartial(); });
 }
 
-Box Sharding::LocalBox(int64_t rank) const { return BoxAt(*mesh_.CoordinateOf(rank)); }
+Box Sharding::LocalBox(int64_t rank) const { return BoxAt(*mesh().CoordinateOf(rank)); }
 
 Box Sharding::BoxAt(absl::Span<const int64_t> coordinate) const {
   Box box{Shape(shape().size()), shape()};
   for (size_t t = 0; t < box.size.size(); ++t) {
     Interval piece{0, box.size[t]};
-    for (const int d : cuts_[t]) {
-      piece = Cut(piece, placements_[d], mesh_.dim(d).size, coordinate[d]);
+    for (const int d : rep_->cuts[t]) {
+      piece = Cut(piece, placement(d), mesh().dim(d).size, coordinate[d]);
     }
     box.offset[t] = piece.offset;
     box.size[t] = piece.size;
@@ -324,9 +336,9 @@ int64_t Sharding::MaxLocalElements() const {
   // A larger piece has no smaller pieces, and the cuts of two tensor dims do not depend on another.
   Shape largest = shape();
   for (size_t t = 0; t < largest.size(); ++t) {
-    for (const int d : cuts_[t]) {
-      const Placement::Sizes& sizes = placements_[d].sizes();
-      largest[t] = sizes.empty() ? CeilDiv(largest[t], mesh_.dim(d).size)
+    for (const int d : rep_->cuts[t]) {
+      const Placement::Sizes& sizes = placement(d).sizes();
+      largest[t] = sizes.empty() ? CeilDiv(largest[t], mesh().dim(d).size)
                                  : *std::max_element(sizes.begin(), sizes.end());
     }
   }
@@ -335,21 +347,23 @@ int64_t Sharding::MaxLocalElements() const {
 
 std::string Sharding::PlacementsText() const {
   std::string text;
-  for (size_t d = 0; d < placements_.size(); ++d) {
-    const Placement& placement = placements_[d];
-    if (d > 0) text += ",";
-    text += placement.ToString();
+  for (size_t d = 0; d < rep_->placements.size(); ++d) {
+    const Placement& placement = rep_->placements[d];
+    if (d > 0) text += ',';
+    placement.AppendTo(&text);
     if (!placement.IsShard()) continue;
-    const Cuts& cuts = cuts_[placement.tensor_dim()];
-    if (cuts == DefaultCuts(placements_, placement.tensor_dim())) continue;
+    const Cuts& cuts = rep_->cuts[placement.tensor_dim()];
+    // A ragged cut is outermost in any order.
+    const bool ragged = rep_->placements[cuts[0]].IsRagged();
+    if (std::is_sorted(cuts.begin() + (ragged ? 1 : 0), cuts.end())) continue;
     const auto place = std::find(cuts.begin(), cuts.end(), static_cast<int>(d)) - cuts.begin();
-    text += "[" + std::to_string(place) + "]";
+    fmt::format_to(std::back_inserter(text), "[{}]", place);
   }
   return text;
 }
 
 std::string Sharding::ToString() const {
-  return fmt::format("{} on {} as {}", tensor_.ToString(), mesh_.ToString(), PlacementsText());
+  return fmt::format("{} on {} as {}", tensor().ToString(), mesh().ToString(), PlacementsText());
 }
 
 }  // namespace meshift

@@ -12,19 +12,19 @@
 // again. An empty piece's offset is the end of what was cut. A ragged cut ("S(0){3,0,5}") is always
 // outermost; one whose sizes are those of chunks of ceil(D / n) is the plain cut "S(0)".
 //
-// A Sharding is an immutable value. Safe for concurrent use.
+// A Sharding is an immutable value; copies share what it says. Safe for concurrent use.
 #ifndef MESHIFT_PLACEMENT_SHARDING_H_
 #define MESHIFT_PLACEMENT_SHARDING_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "absl/hash/hash.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "mesh/device_mesh.h"
@@ -63,14 +63,14 @@ class Sharding {
   // have a partial op, or f4e2m1 would be cut inside a byte.
   absl::StatusOr<Sharding> WithDType(DType dtype) const;
 
-  const DeviceMesh& mesh() const { return mesh_; }
-  const TensorType& tensor() const { return tensor_; }
-  DType dtype() const { return tensor_.dtype; }
-  const Shape& shape() const { return tensor_.shape; }
-  absl::Span<const Placement> placements() const { return placements_; }
-  const Placement& placement(int mesh_dim) const { return placements_[mesh_dim]; }
+  const DeviceMesh& mesh() const { return rep_->mesh; }
+  const TensorType& tensor() const { return rep_->tensor; }
+  DType dtype() const { return rep_->tensor.dtype; }
+  const Shape& shape() const { return rep_->tensor.shape; }
+  absl::Span<const Placement> placements() const { return rep_->placements; }
+  const Placement& placement(int mesh_dim) const { return rep_->placements[mesh_dim]; }
   // REQUIRES: 0 <= tensor_dim < shape().size()
-  absl::Span<const int> CutsOf(int tensor_dim) const { return cuts_[tensor_dim]; }
+  absl::Span<const int> CutsOf(int tensor_dim) const { return rep_->cuts[tensor_dim]; }
   bool HasPartial() const;
 
   // What `rank` holds. REQUIRES: the rank is in the mesh.
@@ -85,28 +85,25 @@ class Sharding {
   std::string ToString() const;
 
   friend bool operator==(const Sharding& a, const Sharding& b) {
-    return a.hash_ == b.hash_ && a.mesh_ == b.mesh_ && a.tensor_ == b.tensor_ &&
-           a.placements_ == b.placements_ && a.cuts_ == b.cuts_;
+    return a.rep_ == b.rep_ || (a.rep_->hash == b.rep_->hash && IsEqual(*a.rep_, *b.rep_));
   }
   template <typename H>
   friend H AbslHashValue(H h, const Sharding& s) {
-    return H::combine(std::move(h), s.hash_);
+    return H::combine(std::move(h), s.rep_->hash);
   }
 
  private:
-  Sharding(DeviceMesh mesh, TensorType tensor, std::vector<Placement> placements,
-           std::vector<Cuts> cuts)
-      : mesh_(std::move(mesh)),
-        tensor_(std::move(tensor)),
-        placements_(std::move(placements)),
-        cuts_(std::move(cuts)),
-        hash_(absl::HashOf(mesh_, tensor_.dtype, tensor_.shape, placements_, cuts_)) {}
+  struct Rep {
+    DeviceMesh mesh;
+    TensorType tensor;
+    std::vector<Placement> placements;
+    std::vector<Cuts> cuts;
+    size_t hash;  // of all the others: shardings are looked up in every call that redistributes
+  };
+  static bool IsEqual(const Rep& a, const Rep& b);
+  explicit Sharding(std::shared_ptr<const Rep> rep) : rep_(std::move(rep)) {}
 
-  DeviceMesh mesh_;
-  TensorType tensor_;
-  std::vector<Placement> placements_;
-  std::vector<Cuts> cuts_;
-  size_t hash_;  // of all the others: shardings are looked up in every call that redistributes
+  std::shared_ptr<const Rep> rep_;
 };
 
 }  // namespace meshift

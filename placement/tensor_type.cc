@@ -1,14 +1,14 @@
 #include "placement/tensor_type.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
@@ -55,7 +55,9 @@ absl::StatusOr<TensorType> TensorType::Parse(std::string_view text) {
 }
 
 std::string TensorType::ToString() const {
-  return fmt::format("{}[{}]", Name(dtype), fmt::join(shape.begin(), shape.end(), ","));
+  std::string text(Name(dtype));
+  for (size_t k = 0; k < shape.size(); ++k) absl::StrAppend(&text, k == 0 ? "[" : ",", shape[k]);
+  return text.append(shape.empty() ? "[]" : "]");
 }
 
 }  // namespace meshift
