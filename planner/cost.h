@@ -12,6 +12,7 @@
 #ifndef MESHIFT_PLANNER_COST_H_
 #define MESHIFT_PLANNER_COST_H_
 
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -60,11 +61,7 @@ struct CostOptions {
 };
 
 // The least k with 2^k >= n. REQUIRES: n >= 1.
-constexpr int Log2Ceil(int64_t n) {
-  int log = 0;
-  while (log < 63 && (int64_t{1} << log) < n) ++log;
-  return log;
-}
+constexpr int Log2Ceil(int64_t n) { return std::bit_width(static_cast<uint64_t>(n) - 1); }
 // Time of a local copy.
 int64_t CopyNs(const Topology& topology, int64_t bytes);
 

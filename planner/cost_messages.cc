@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/base/attributes.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
@@ -27,8 +28,20 @@ constexpr int64_t kMaxCoordinates = 16;
 class MovedDim {
  public:
   using Dims = absl::InlinedVector<int, kMaxStateDims>;
-  using List = absl::InlinedVector<Interval, 8>;  // as many pieces as small groups have
-  using Counts = absl::InlinedVector<int64_t, 8>;
+  using Counts = absl::InlinedVector<int64_t, 32>;  // as many as small groups have pieces
+
+  // A rank, by what it has along this dim: its piece before, its piece after, and the receivers of
+  // the former. Each number is a sum over the rank's coordinates.
+  struct Place {
+    int64_t before = 0;
+    int64_t after = 0;
+    int64_t sent = 0;
+    void Move(const Place& stride, int64_t by) {
+      before += stride.before * by;
+      after += stride.after * by;
+      sent += stride.sent * by;
+    }
+  };
 
   // The cuts before and after, of which the first `common` do not move. `spread`: the mesh dims
   // whose coordinates a sender's receivers may differ in.
@@ -36,15 +49,24 @@ class MovedDim {
            int common, DimMask spread, int64_t extent)
       : problem_(problem),
         before_(before.dims.begin() + common, before.dims.begin() + before.size),
-        after_(after.dims.begin() + common, after.dims.begin() + after.size) {
-    for (int d : after_) {
-      if (!Has(spread, d)) fixed_.push_back(d);
+        after_(after.dims.begin() + common, after.dims.begin() + after.size),
+        old_pieces_(AllPieces(problem, before, common, extent)),
+        new_pieces_(AllPieces(problem, after, common, extent)) {
+    int64_t num_fixed = 1;  // coordinates after the step that all of a sender's receivers share
+    int64_t stride = 1;
+    for (size_t i = after_.size(); i-- > 0; stride *= problem.size(after_[i])) {
+      strides_[after_[i]].after = stride;
+      if (Has(spread, after_[i])) continue;
+      strides_[after_[i]].sent = num_fixed;
+      num_fixed *= problem.size(after_[i]);
     }
-    old_pieces_ = Pieces(before, common, extent);
-    new_pieces_ = Pieces(after, common, extent);
-    const List& old_pieces = old_pieces_;
-    const List& new_pieces = new_pieces_;
-    const int64_t num_fixed = NumPieces(fixed_);
+    stride = 1;
+    for (size_t i = before_.size(); i-- > 0; stride *= problem.size(before_[i])) {
+      strides_[before_[i]].before = stride;
+      strides_[before_[i]].sent += stride * num_fixed;
+    }
+    const PieceList& old_pieces = old_pieces_;
+    const PieceList& new_pieces = new_pieces_;
     sent_.resize(old_pieces.size() * num_fixed);
     sent_messages_.resize(old_pieces.size() * num_fixed);
     received_messages_.resize(new_pieces.size());
@@ -53,7 +75,8 @@ class MovedDim {
         longest_ = std::max(longest_, overlap);
         splits_old_ |= overlap < old_pieces[b].Length();
         splits_new_ |= overlap < new_pieces[a].Length();
-        const size_t at = b * num_fixed + FixedIndex(static_cast<int64_t>(a));
+        const size_t at =
+            b * num_fixed + (num_fixed == 1 ? 0 : FixedIndex(static_cast<int64_t>(a), spread));
         sent_[at] += overlap;
         ++sent_messages_[at];
         ++received_messages_[a];
@@ -84,81 +107,61 @@ class MovedDim {
   bool splits_old() const { return splits_old_; }
   bool splits_new() const { return splits_new_; }
 
-  // For the rank at these coordinates, along this dim: its piece before, its piece after, what both
-  // have in common, and how much of the former receivers take, in how many parts.
+  // What a rank's Place gains where its coordinate of mesh dim d grows by 1.
+  const Place& StrideOf(int d) const { return strides_[d]; }
+  // For the rank there, along this dim: its piece before, its piece after, what both have in
+  // common, and how much of the former receivers take, in how many parts.
   struct View {
     int64_t before, after, own, sent, sent_messages, received_messages;
   };
-  View At(const std::array<int64_t, kMaxStateDims>& at) const {
-    const size_t b = Index(before_, at);
-    const size_t a = Index(after_, at);
-    const size_t s = b * NumPieces(fixed_) + Index(fixed_, at);
-    return {old_pieces_[b].Length(),
-            new_pieces_[a].Length(),
-            Overlap(old_pieces_[b], new_pieces_[a]),
-            sent_[s],
-            sent_messages_[s],
-            received_messages_[a]};
+  ABSL_ATTRIBUTE_ALWAYS_INLINE View At(const Place& place) const {
+    const Interval& b = old_pieces_[place.before];
+    const Interval& a = new_pieces_[place.after];
+    return {b.Length(),
+            a.Length(),
+            Overlap(b, a),
+            sent_[place.sent],
+            sent_messages_[place.sent],
+            received_messages_[place.after]};
   }
 
  private:
   static int64_t Most(const Counts& counts) {
     return *std::max_element(counts.begin(), counts.end());
   }
-  int64_t NumPieces(const Dims& dims) const {
-    int64_t count = 1;
-    for (int d : dims) count *= problem_.size(d);
-    return count;
-  }
-  size_t Index(const Dims& dims, const std::array<int64_t, kMaxStateDims>& at) const {
-    int64_t index = 0;
-    for (int d : dims) index = index * problem_.size(d) + at[d];
-    return static_cast<size_t>(index);
-  }
-  // Of the new piece `index`: the index over fixed_.
-  size_t FixedIndex(int64_t index) const {
-    if (fixed_.empty()) return 0;
-    std::array<int64_t, kMaxStateDims> at = {};
+  // Of the new piece `index`: its part of Place::sent.
+  size_t FixedIndex(int64_t index, DimMask spread) const {
+    int64_t fixed = 0;
     for (size_t i = after_.size(); i-- > 0;) {
-      at[after_[i]] = index % problem_.size(after_[i]);
-      index /= problem_.size(after_[i]);
+      const int64_t n = problem_.size(after_[i]);
+      const int64_t digit = index % n;
+      index /= n;
+      if (!Has(spread, after_[i])) fixed += digit * strides_[after_[i]].sent;
     }
-    return Index(fixed_, at);
-  }
-  List Pieces(const CutLists::List& list, int first, int64_t extent) const {
-    List pieces = {{0, extent}};
-    for (int i = first; i < list.size; ++i) {
-      const int64_t n = problem_.size(list[i]);
-      List next;
-      next.reserve(pieces.size() * n);
-      for (const Interval& piece : pieces) {
-        if (i == 0 && list.outermost != CutSizes::kCeil) {
-          for (int64_t j = 0; j < n; ++j) next.push_back(Cut(problem_, list, i, piece, j));
-          continue;
-        }
-        const int64_t chunk = CeilDiv(piece.Length(), n);
-        for (int64_t begin = piece.begin; begin < piece.end; begin += chunk) {
-          next.push_back({begin, std::min(piece.end, begin + chunk)});
-        }
-        next.resize((&piece - pieces.data() + 1) * n, {piece.end, piece.end});
-      }
-      pieces = std::move(next);
-    }
-    return pieces;
+    return static_cast<size_t>(fixed);
   }
 
   const Problem& problem_;
   Dims before_;
   Dims after_;
-  Dims fixed_;  // of after_: where a sender's receivers share its coordinate
-  List old_pieces_;
-  List new_pieces_;
-  Counts sent_;  // by old piece and fixed coordinates
+  const PieceList old_pieces_;
+  const PieceList new_pieces_;
+  std::array<Place, kMaxStateDims> strides_ = {};  // by mesh dim
+  Counts sent_;  // by old piece, and coordinates where a sender's receivers share its own
   Counts sent_messages_;
   Counts received_messages_;  // by new piece
   int64_t longest_ = 0;
   bool splits_old_ = false;
   bool splits_new_ = false;
+};
+
+// The most that a rank has, each over all ranks that were looked at.
+template <typename Items>
+struct Worst {
+  Items sent = 0;
+  Items received = 0;
+  Items kept = 0;
+  int64_t messages = 0;
 };
 
 // Coordinates of a mesh dim that are looked at.
@@ -188,6 +191,8 @@ Coordinates WorthALook(int64_t n, bool all, absl::Span<const int64_t> turns) {
 // empty, for each of the cuts of `list` behind the first `common`.
 void AddTurns(const Problem& problem, const CutLists::List& list, int common,
               const Extents& parents, std::array<Coordinates, kMaxStateDims>* turns) {
+  const auto is_large = [&](int d) { return problem.size(d) > kMaxCoordinates; };
+  if (std::none_of(list.dims.begin() + common, list.dims.begin() + list.size, is_large)) return;
   Extents extents = parents;
   for (int i = common; i < list.size; ++i) {
     const int64_t n = problem.size(list[i]);
@@ -206,23 +211,23 @@ void AddTurns(const Problem& problem, const CutLists::List& list, int common,
   }
 }
 
-// Calls fn() with every combination of those coordinates of `dims` in *at, until it returns false;
-// whether it never did.
-template <typename Fn>
+// Calls fn() at every combination of those coordinates of `dims`, until it returns false; whether
+// it never did. `go_to(d, c)` makes c the coordinate of mesh dim d.
+template <typename GoTo, typename Fn>
 bool ForEachCoordinate(absl::Span<const int> dims, absl::Span<const Coordinates> lists,
-                       std::array<int64_t, kMaxStateDims>* at, const Fn& fn) {
+                       const GoTo& go_to, const Fn& fn) {
   absl::InlinedVector<size_t, kMaxStateDims> index(dims.size(), 0);
-  for (size_t i = 0; i < dims.size(); ++i) (*at)[dims[i]] = lists[i][0];
+  for (size_t i = 0; i < dims.size(); ++i) go_to(dims[i], lists[i][0]);
   while (true) {
     if (!fn()) return false;
     size_t i = dims.size();
     while (i > 0 && ++index[i - 1] == lists[i - 1].size()) {
       --i;
       index[i] = 0;
-      (*at)[dims[i]] = lists[i][0];
+      go_to(dims[i], lists[i][0]);
     }
     if (i == 0) return true;
-    (*at)[dims[i - 1]] = lists[i - 1][index[i - 1]];
+    go_to(dims[i - 1], lists[i - 1][index[i - 1]]);
   }
 }
 
@@ -303,98 +308,102 @@ void CostModel::MeasureMessages(StepOp op, const CutLists& cuts_before, const Cu
     elements = SaturatingMul(elements, problem_.extent(k));
   }
   const bool fits = SaturatingMul(elements, item_bytes) < INT64_MAX;
-  const auto bytes = [still](auto items) {
-    const auto product = items * still;
+  const auto bytes = [still](__int128 items) {
+    const __int128 product = items * still;
     return product > INT64_MAX ? INT64_MAX : static_cast<int64_t>(product);
   };
   std::array<int64_t, kMaxStateDims> at = {};
   absl::InlinedVector<const MovedDim*, 4> chosen(moved.size());
-  const auto visit_as = [&](auto one) {
-    decltype(one) sent = copies;
-    decltype(one) received = one;
-    int64_t sent_messages = copies;
-    int64_t received_messages = 1;
-    int64_t own = 1;
-    int64_t volume = 1;
-    for (const MovedDim* dim : chosen) {
-      const MovedDim::View view = dim->At(at);
-      sent *= view.sent;
-      sent_messages *= view.sent_messages;
-      received *= view.after;
-      received_messages *= view.received_messages;
-      own *= view.own;
-      volume *= view.before;
-    }
-    if (op != StepOp::kPermute) {
-      const int64_t self = own > 0 ? 1 : 0;
-      traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(sent - own));
-      traffic->bytes_received = std::max(traffic->bytes_received, bytes(received - own));
-      traffic->bytes_kept = std::max(traffic->bytes_kept, bytes(own));
-      traffic->messages =
-          std::max({traffic->messages, sent_messages - self, received_messages - self});
-      return;
-    }
-    // One box out, one box in; nothing where the rank keeps its own.
-    bool stays = true;
-    for (const MovedDim* dim : chosen) {
-      for (size_t i = 0; i < dim->before().size(); ++i) {
-        stays &= at[dim->before()[i]] == at[dim->after()[i]];
-      }
-    }
-    for (size_t i = 0; i < only_after.size(); ++i) {
-      stays &= at[only_after[i]] == at[only_before[i]];
-    }
-    if (stays || volume == 0) return;
-    traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(volume));
-    traffic->bytes_received = traffic->bytes_sent;
-    traffic->messages = 1;
+  absl::InlinedVector<MovedDim::Place, 4> places(moved.size());  // of the rank at `at`
+  const auto go_to = [&](int d, int64_t coordinate) {
+    const int64_t by = coordinate - at[d];
+    at[d] = coordinate;
+    for (size_t i = 0; i < chosen.size(); ++i) places[i].Move(chosen[i]->StrideOf(d), by);
   };
-  // No rank can have more: where that is found, the rest need not be looked at.
-  __int128 most_sent = copies;
-  __int128 most_received = 1;
-  __int128 most_kept = 1;
-  int64_t most_sent_messages = copies;
-  int64_t most_received_messages = 1;
-  for (const auto& dims : moved) {
-    int64_t sent = 0;
-    int64_t received = 0;
-    int64_t kept = 0;
-    int64_t sent_messages = 0;
-    int64_t received_messages = 0;
-    for (const MovedDim& dim : dims) {
-      sent = std::max(sent, dim.most_sent());
-      received = std::max(received, dim.most_after());
-      kept = std::max(kept, dim.longest());
-      sent_messages = std::max(sent_messages, dim.most_sent_messages());
-      received_messages = std::max(received_messages, dim.most_received_messages());
-    }
-    most_sent *= sent;
-    most_received *= received;
-    most_kept *= kept;
-    most_sent_messages *= sent_messages;
-    most_received_messages *= received_messages;
-  }
-  const int64_t most_bytes_sent = bytes(most_sent);
-  const int64_t most_bytes_received = bytes(most_received);
-  const int64_t most_bytes_kept = bytes(most_kept);
-  const int64_t most_messages = std::max(most_sent_messages, most_received_messages);
-  const auto visit = [&] {
-    fits ? visit_as(int64_t{1}) : visit_as(static_cast<__int128>(1));
-    return op == StepOp::kPermute || traffic->bytes_sent < most_bytes_sent ||
-           traffic->bytes_received < most_bytes_received || traffic->bytes_kept < most_bytes_kept ||
-           traffic->messages < most_messages;
-  };
-  // Every combination of the parent's lengths.
+  // Every combination of the parent's lengths, at every combination of coordinates.
   absl::InlinedVector<Coordinates, 4> coordinates;
   for (int d : moving) coordinates.push_back(WorthALook(problem_.size(d), ragged, turns[d]));
-  absl::InlinedVector<size_t, 4> index(moved.size(), 0);
-  while (true) {
-    for (size_t i = 0; i < moved.size(); ++i) chosen[i] = &moved[i][index[i]];
-    if (!ForEachCoordinate(moving, coordinates, &at, visit)) return;
-    size_t i = moved.size();
-    while (i > 0 && ++index[i - 1] == moved[i - 1].size()) index[--i] = 0;
-    if (i == 0) return;
+  const auto for_each_rank = [&](const auto& visit) {
+    absl::InlinedVector<size_t, 4> index(moved.size(), 0);
+    while (true) {
+      for (size_t i = 0; i < moved.size(); ++i) chosen[i] = &moved[i][index[i]];
+      if (!ForEachCoordinate(moving, coordinates, go_to, visit)) return;
+      size_t i = moved.size();
+      while (i > 0 && ++index[i - 1] == moved[i - 1].size()) index[--i] = 0;
+      if (i == 0) return;
+    }
+  };
+  if (op == StepOp::kPermute) {
+    // One box out, one box in; nothing where the rank keeps its own.
+    for_each_rank([&] {
+      bool stays = true;
+      int64_t volume = 1;
+      for (size_t k = 0; k < chosen.size(); ++k) {
+        volume *= chosen[k]->At(places[k]).before;
+        for (size_t i = 0; i < chosen[k]->before().size(); ++i) {
+          stays &= at[chosen[k]->before()[i]] == at[chosen[k]->after()[i]];
+        }
+      }
+      for (size_t i = 0; i < only_after.size(); ++i) {
+        stays &= at[only_after[i]] == at[only_before[i]];
+      }
+      if (stays || volume == 0) return true;
+      traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(volume));
+      traffic->bytes_received = traffic->bytes_sent;
+      traffic->messages = 1;
+      return true;
+    });
+    return;
   }
+  const auto measure = [&](auto zero) {
+    using Items = decltype(zero);
+    Worst<Items> worst;
+    // No rank can have more: where that is found, the rest need not be looked at.
+    Worst<Items> most{static_cast<Items>(copies), 1, 1, 0};
+    int64_t most_sent_messages = copies;
+    int64_t most_received_messages = 1;
+    for (const auto& dims : moved) {
+      const auto times_most = [&dims](auto* product, const auto& of) {
+        int64_t largest = 0;
+        for (const MovedDim& dim : dims) largest = std::max(largest, of(dim));
+        *product *= largest;
+      };
+      times_most(&most.sent, [](const MovedDim& dim) { return dim.most_sent(); });
+      times_most(&most.received, [](const MovedDim& dim) { return dim.most_after(); });
+      times_most(&most.kept, [](const MovedDim& dim) { return dim.longest(); });
+      times_most(&most_sent_messages, [](const MovedDim& dim) { return dim.most_sent_messages(); });
+      times_most(&most_received_messages,
+                 [](const MovedDim& dim) { return dim.most_received_messages(); });
+    }
+    most.messages = std::max(most_sent_messages, most_received_messages);
+    for_each_rank([&] {
+      Items sent = copies;
+      Items received = 1;
+      Items own = 1;
+      int64_t sent_messages = copies;
+      int64_t received_messages = 1;
+      for (size_t i = 0; i < chosen.size(); ++i) {
+        const MovedDim::View view = chosen[i]->At(places[i]);
+        sent *= view.sent;
+        sent_messages *= view.sent_messages;
+        received *= view.after;
+        received_messages *= view.received_messages;
+        own *= view.own;
+      }
+      worst.sent = std::max(worst.sent, sent - own);
+      worst.received = std::max(worst.received, received - own);
+      worst.kept = std::max(worst.kept, own);
+      worst.messages =
+          std::max(worst.messages, std::max(sent_messages, received_messages) - (own > 0 ? 1 : 0));
+      return worst.sent < most.sent || worst.received < most.received || worst.kept < most.kept ||
+             worst.messages < most.messages;
+    });
+    traffic->bytes_sent = bytes(worst.sent);
+    traffic->bytes_received = bytes(worst.received);
+    traffic->bytes_kept = bytes(worst.kept);
+    traffic->messages = worst.messages;
+  };
+  fits ? measure(int64_t{0}) : measure(__int128{0});
 }
 
 }  // namespace meshift

@@ -104,8 +104,8 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
   }
   if (!half->path) return Internal("no plan from {} to {}", from.ToString(), to.ToString());
   State before = half->problem.source();
-  for (const auto& [op, after] : half->path->moves) {
-    const Traffic traffic = half->model.Measure(op, before, after);
+  for (const auto& [op, after, measured] : half->path->moves) {
+    const Traffic traffic = measured ? *measured : half->model.Measure(op, before, after);
     half->cost = half->cost + CostOf(traffic);
     before = after;
   }

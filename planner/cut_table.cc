@@ -1,18 +1,16 @@
 #include "planner/cut_table.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/checked_math.h"
+#include "planner/geometry.h"
 
 namespace meshift {
-namespace {
 
-constexpr size_t kBlock = 16;  // pieces, and lists' pointers, that are allocated at once
-
-}  // namespace
-
-CutTable::CutTable(const Problem& problem) : problem_(problem) {
-  nodes_.reserve(kBlock);
+CutTable::CutTable(const Problem& problem)
+    : problem_(problem),
+      num_samples_(1 + std::bit_width(static_cast<unsigned>(std::max(problem.num_dims(), 1) - 1))) {
   nodes_.emplace_back();
   nodes_[kNoCuts].along = NewPointers();
   const CutLists cuts = problem.Cuts(problem.target());
@@ -29,8 +27,26 @@ CutTable::CutTable(const Problem& problem) : problem_(problem) {
       CutSamples(d, sizes, begin, end, &begin, &end);
     }
     target_lists_[k] = list;
-    for (int s = 0; s < kSamples; ++s) target_[k][s] = end[s] - begin[s];
+    for (int s = 0; s < num_samples_; ++s) target_[k][s] = end[s] - begin[s];
   }
+  fills_target_ = FillsTarget(cuts);
+}
+
+bool CutTable::FillsTarget(const CutLists& target) const {
+  if (problem_.HasRagged()) return false;
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    if (problem_.extent(k) == 0) return false;
+    const DimMask cut = dims(target_lists_[k]);
+    for (DimMask last = cut; last != 0; last = (last - 1) & cut) {
+      Interval piece{0, problem_.extent(k)};
+      for (int i = 0; i < target.of[k].size; ++i) {
+        const int d = target.of[k][i];
+        piece = Cut(piece, problem_.size(d), (last >> d & 1) != 0 ? problem_.size(d) - 1 : 0);
+      }
+      if (piece.Length() == 0) return false;
+    }
+  }
+  return true;
 }
 
 void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Samples& end,
@@ -38,7 +54,7 @@ void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Sam
   const int64_t n = problem_.size(d);
   if (sizes != CutSizes::kCeil) {
     const absl::Span<const int64_t> begins = problem_.begins(d, sizes);
-    for (int s = 0; s < kSamples; ++s) {
+    for (int s = 0; s < num_samples_; ++s) {
       (*new_begin)[s] = IsLast(s, d) ? begins[n - 1] : begins[0];
       (*new_end)[s] = IsLast(s, d) ? begins[n] : begins[1];
     }
@@ -47,7 +63,7 @@ void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Sam
   int64_t length = -1;
   int64_t chunk = 0;
   int64_t before_last = 0;  // what the pieces before the last one take
-  for (int s = 0; s < kSamples; ++s) {
+  for (int s = 0; s < num_samples_; ++s) {
     const int64_t low = begin[s];
     const int64_t high = end[s];
     if (high - low != length) {
@@ -107,7 +123,7 @@ const CutTable::Pieces& CutTable::MakePieces(List list, int k) {
     }
     CutSamples(d, sizes, whole.begin, whole.end, &pieces.begin, &pieces.end);
   }
-  for (int s = 0; s < kSamples; ++s) {
+  for (int s = 0; s < num_samples_; ++s) {
     const int64_t begin = std::max(pieces.begin[s], target_begin_[k][s]);
     pieces.wanted[s] = std::max<int64_t>(std::min(pieces.end[s], target_end_[k][s]) - begin, 0);
   }
@@ -116,21 +132,23 @@ const CutTable::Pieces& CutTable::MakePieces(List list, int k) {
 }
 
 const CutTable::Pieces** CutTable::NewPointers() {
-  const size_t rank = static_cast<size_t>(problem_.tensor_rank());
-  if (free_pointers_ == 0) {
-    pointer_blocks_.push_back(std::make_unique<const Pieces*[]>(kBlock * rank + 1));
-    free_pointers_ = kBlock;
+  const auto rank = static_cast<size_t>(problem_.tensor_rank());
+  if (free_pointers_ < rank) {
+    free_pointers_ = kBlock * rank;
+    pointers_ = pointer_blocks_.emplace_back(new const Pieces*[free_pointers_]).get();
   }
-  --free_pointers_;
-  return pointer_blocks_.back().get() + free_pointers_ * rank;
+  free_pointers_ -= rank;
+  const Pieces** const made = pointers_ + free_pointers_;
+  std::fill_n(made, rank, nullptr);
+  return made;
 }
 
 CutTable::Pieces* CutTable::NewPieces() {
   if (free_pieces_ == 0) {
-    piece_blocks_.emplace_back(new Pieces[kBlock]);
     free_pieces_ = kBlock;
+    pieces_ = piece_blocks_.emplace_back(new Pieces[free_pieces_]).get();
   }
-  return &piece_blocks_.back()[--free_pieces_];
+  return &pieces_[--free_pieces_];
 }
 
 }  // namespace meshift

@@ -22,6 +22,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "planner/state.h"
 
 namespace meshift {
@@ -30,12 +31,15 @@ class CutTable {
  public:
   using List = int32_t;
   static constexpr List kNoCuts = 0;
-  static constexpr int kSamples = 4;  // one, and one for each bit of a mesh dim's number
-  using Samples = std::array<int64_t, kSamples>;
-  static_assert(kMaxStateDims <= 1 << (kSamples - 1));
+  static constexpr int kMaxSamples = 4;  // one, and one for each bit of a mesh dim's number
+  using Samples = std::array<int64_t, kMaxSamples>;
+  static_assert(kMaxStateDims <= 1 << (kMaxSamples - 1));
 
   // REQUIRES: `problem` outlives the table.
   explicit CutTable(const Problem& problem);
+
+  // Of the problem; what Samples have beyond these is never looked at.
+  int num_samples() const { return num_samples_; }
 
   // The list with mesh dim d behind its cuts. REQUIRES: d is not in it; other sizes than kCeil only
   // behind kNoCuts, and on a tensor dim that has them (Problem::HasCut).
@@ -67,7 +71,7 @@ class CutTable {
 
   // The pieces of one tensor dim under one list.
   struct Pieces {
-    int64_t longest = 0;
+    int64_t longest;
     Samples begin;
     Samples end;
     Samples wanted;  // of the piece that the sample has in the target
@@ -77,12 +81,19 @@ class CutTable {
     return pieces != nullptr ? *pieces : MakePieces(list, k);
   }
 
+  // Mesh dims that the target's pieces of tensor dim k must come across from those under `list`:
+  // ranks that differ in nothing else want the same piece, of which one of them has nothing.
+  DimMask Across(List list, int k) const {
+    return fills_target_ ? dims(list) & ~dims(target_lists_[k]) : 0;
+  }
+
   // Items that the target has, per sample, along tensor dim k.
   const Samples& Target(int k) const { return target_[k]; }
   // The list that the target has along tensor dim k.
   List target_list(int k) const { return target_lists_[k]; }
 
  private:
+  static constexpr size_t kBlock = 16;  // pieces, and lists' pointers, that are allocated at once
   struct Node {
     List parent = kNoCuts;
     int8_t size = 0;
@@ -99,23 +110,32 @@ class CutTable {
   const Pieces& MakePieces(List list, int k);
   const Pieces** NewPointers();
   Pieces* NewPieces();
+  // Whether no rank's box in the target is empty, of those at the first or last coordinate of each
+  // mesh dim, and nothing is ragged.
+  bool FillsTarget(const CutLists& target) const;
   static bool IsLast(int sample, int d) { return sample > 0 && (d >> (sample - 1) & 1) != 0; }
   // Each sample's piece of [begin, end) under a cut by mesh dim d.
   void CutSamples(int d, CutSizes sizes, const Samples& begin, const Samples& end,
                   Samples* new_begin, Samples* new_end) const;
 
   const Problem& problem_;
-  std::vector<Node> nodes_;
+  const int num_samples_;
+  absl::InlinedVector<Node, kBlock> nodes_;
   std::array<std::array<List, kMaxStateDims>, 2> ragged_ = {};  // as Node::next
   std::array<Samples, kMaxTensorRank> target_begin_;
   std::array<Samples, kMaxTensorRank> target_end_;
   std::array<Samples, kMaxTensorRank> target_;
   std::array<List, kMaxTensorRank> target_lists_ = {};
-  // Memory that stays where it is.
+  bool fills_target_ = false;
+  // Memory that stays where it is: first what is here, then blocks.
+  std::array<Pieces, kBlock> first_pieces_;
+  std::array<const Pieces*, 4 * kBlock> first_pointers_;
   std::vector<std::unique_ptr<Pieces[]>> piece_blocks_;
   std::vector<std::unique_ptr<const Pieces*[]>> pointer_blocks_;
-  size_t free_pieces_ = 0;
-  size_t free_pointers_ = 0;
+  Pieces* pieces_ = first_pieces_.data();
+  const Pieces** pointers_ = first_pointers_.data();
+  size_t free_pieces_ = first_pieces_.size();
+  size_t free_pointers_ = first_pointers_.size();
 };
 
 }  // namespace meshift

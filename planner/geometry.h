@@ -40,6 +40,36 @@ inline Interval Cut(const Problem& problem, const CutLists::List& list, int i,
   return {begins[index], begins[index + 1]};
 }
 
+// The pieces of an interval of `extent` under the cuts of `list` from `first` on, in the order of
+// their coordinates, those of the innermost cut fastest.
+using PieceList = absl::InlinedVector<Interval, 32>;
+inline PieceList AllPieces(const Problem& problem, const CutLists::List& list, int first,
+                           int64_t extent) {
+  PieceList pieces = {{0, extent}};
+  for (int i = first; i < list.size; ++i) {
+    const int64_t n = problem.size(list[i]);
+    const auto num_wholes = static_cast<int64_t>(pieces.size());
+    pieces.resize(num_wholes * n);
+    // In place, from the last one on.
+    for (int64_t at = num_wholes; at-- > 0;) {
+      const Interval whole = pieces[at];
+      Interval* const made = pieces.data() + at * n;
+      if (i == 0 && list.outermost != CutSizes::kCeil) {
+        for (int64_t j = 0; j < n; ++j) made[j] = Cut(problem, list, i, whole, j);
+        continue;
+      }
+      const int64_t chunk = CeilDiv(whole.Length(), n);
+      int64_t begin = whole.begin;
+      for (int64_t j = 0; j < n; ++j) {
+        const int64_t end = std::min(whole.end, begin + chunk);
+        made[j] = {begin, end};
+        begin = end;
+      }
+    }
+  }
+  return pieces;
+}
+
 // The distinct lengths other than 0 of the pieces of tensor dim k under `cuts`, longest first.
 using Extents = absl::InlinedVector<int64_t, 4>;
 inline Extents ExtentsAfter(const Problem& problem, int k, const CutLists::List& list) {

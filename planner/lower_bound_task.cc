@@ -13,7 +13,7 @@ namespace {
 // Ranks that are looked at one by one, of the mesh dims that cut tensor dims which hang together.
 constexpr int64_t kMaxRanks = 4096;
 
-using Coordinates = std::array<int64_t, kMaxStateDims>;
+using Coordinates = Task::Coordinates;
 
 bool Has(DimMask mask, int d) { return (mask >> d & 1) != 0; }
 
@@ -33,18 +33,6 @@ Interval PieceAt(const Problem& problem, const CutLists::List& list, int k, cons
   Interval piece{0, problem.extent(k)};
   for (int i = 0; i < list.size; ++i) piece = Cut(problem, list, i, piece, at[list[i]]);
   return piece;
-}
-
-// Calls fn(coordinates) for all coordinates of `dims`; those of other mesh dims are 0.
-template <typename Fn>
-void ForEachAt(const Problem& problem, DimMask dims, const Fn& fn) {
-  Coordinates at = {};
-  while (true) {
-    fn(static_cast<const Coordinates&>(at));
-    int d = 0;
-    while (d < problem.num_dims() && (!Has(dims, d) || ++at[d] == problem.size(d))) at[d++] = 0;
-    if (d == problem.num_dims()) return;
-  }
 }
 
 int64_t Clamp(__int128 value) {
@@ -74,6 +62,7 @@ Task::Task(const Problem& problem)
   }
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     elements_ *= problem.extent(k);
+    cut_by_[k] = DimsOf(before_.of[k]) | DimsOf(after_.of[k]);
     for (const CutLists* lists : {&before_, &after_}) {
       even_ &= problem.extent(k) > 0 && lists->of[k].outermost == CutSizes::kCeil &&
                problem.extent(k) % Pieces(problem, lists->of[k]) == 0;
@@ -100,14 +89,13 @@ __int128 Task::Held() const {
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     if (Has(done, k)) continue;
     DimMask connected = DimMask{1} << k;
-    DimMask dims = DimsOf(before_.of[k]) | DimsOf(after_.of[k]);
+    DimMask dims = cut_by_[k];
     for (bool grows = true; grows;) {
       grows = false;
       for (int j = k + 1; j < problem_.tensor_rank(); ++j) {
-        const DimMask mine = DimsOf(before_.of[j]) | DimsOf(after_.of[j]);
-        if (Has(connected, j) || (mine & dims) == 0) continue;
+        if (Has(connected, j) || (cut_by_[j] & dims) == 0) continue;
         connected |= DimMask{1} << j;
-        dims |= mine;
+        dims |= cut_by_[j];
         grows = true;
       }
     }
@@ -127,7 +115,7 @@ __int128 Task::HeldAlong(DimMask tensor_dims) const {
     if (!Has(tensor_dims, k)) continue;
     const CutLists::List& a = before_.of[k];
     const CutLists::List& b = after_.of[k];
-    dims |= DimsOf(a) | DimsOf(b);
+    dims |= cut_by_[k];
     whole *= problem_.extent(k);
     for (int i = CommonLength(a, b); i < a.size; ++i) moving_before |= DimMask{1} << a[i];
     for (int i = CommonLength(a, b); i < b.size; ++i) moving_after |= DimMask{1} << b[i];
@@ -156,62 +144,105 @@ __int128 Task::HeldAlong(DimMask tensor_dims) const {
     }
     return std::min({shorter, all_before, all_after});
   }
+  // A piece's number is a sum over the rank's coordinates.
+  struct Along {
+    PieceList before;
+    PieceList after;
+    std::array<int64_t, kMaxStateDims> before_stride = {};  // by mesh dim
+    std::array<int64_t, kMaxStateDims> after_stride = {};
+    int64_t before_at = 0;
+    int64_t after_at = 0;
+  };
+  const auto strides = [&](const CutLists::List& list) {
+    std::array<int64_t, kMaxStateDims> by_dim = {};
+    int64_t stride = 1;
+    for (int i = list.size; i-- > 0; stride *= problem_.size(list[i])) by_dim[list[i]] = stride;
+    return by_dim;
+  };
+  absl::InlinedVector<Along, 3> along;
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    if (!Has(tensor_dims, k)) continue;
+    along.push_back({AllPieces(problem_, before_.of[k], 0, problem_.extent(k)),
+                     AllPieces(problem_, after_.of[k], 0, problem_.extent(k)),
+                     strides(before_.of[k]), strides(after_.of[k])});
+  }
   __int128 held = 0;
-  ForEachAt(problem_, dims, [&](const Coordinates& at) {
-    __int128 items = 1;
-    for (int k = 0; k < problem_.tensor_rank() && items > 0; ++k) {
-      if (!Has(tensor_dims, k)) continue;
-      items *=
-          Overlap(PieceAt(problem_, before_.of[k], k, at), PieceAt(problem_, after_.of[k], k, at));
+  Coordinates at = {};
+  const auto move = [&](int d, int64_t by) {
+    at[d] += by;
+    for (Along& a : along) {
+      a.before_at += by * a.before_stride[d];
+      a.after_at += by * a.after_stride[d];
     }
+  };
+  while (true) {
+    __int128 items = 1;
+    for (const Along& a : along) items *= Overlap(a.before[a.before_at], a.after[a.after_at]);
     held += items;
-  });
-  return held;
+    int d = 0;
+    for (; d < problem_.num_dims(); ++d) {
+      if (!Has(dims, d)) continue;
+      if (at[d] + 1 < problem_.size(d)) break;
+      move(d, -at[d]);
+    }
+    if (d == problem_.num_dims()) return held;
+    move(d, 1);
+  }
+}
+
+// Along tensor dim k, of the rank at these coordinates.
+Task::Corner Task::LookAt(int k, const Coordinates& at) const {
+  const CutLists::List& list = before_.of[k];
+  const Interval after = PieceAt(problem_, after_.of[k], k, at);
+  Corner corner{.wanted = after.Length()};
+  corner.own = corner.wanted;
+  if (corner.wanted == 0 || list.size == 0) return corner;
+  corner.own = Overlap(PieceAt(problem_, list, k, at), after);
+  // The pieces with the first item of `after`, and with its last.
+  std::array<int64_t, 2> index = {0, 0};
+  for (const int end : {0, 1}) {
+    const int64_t item = end == 0 ? after.begin : after.end - 1;
+    Interval piece{0, problem_.extent(k)};
+    for (int i = 0; i < list.size; ++i) {
+      const int64_t n = problem_.size(list[i]);
+      int64_t c = 0;
+      if (i > 0 || list.outermost == CutSizes::kCeil) {
+        c = (item - piece.begin) / CeilDiv(piece.Length(), n);
+      } else {
+        while (Cut(problem_, list, 0, piece, c).end <= item) ++c;
+      }
+      piece = Cut(problem_, list, i, piece, c);
+      index[end] = index[end] * n + c;
+      if (c != at[list[i]]) corner.across |= DimMask{1} << list[i];
+    }
+  }
+  // Between the two, uneven cuts may have empty pieces.
+  const int64_t between = index[1] - index[0];
+  corner.holders = 1 + (even_ ? between : std::min<int64_t>(between, 1));
+  return corner;
 }
 
 // Of ranks at the first or last coordinate of each mesh dim. What one of them needs, some rank
 // needs.
 void Task::LookAtCorners() {
   DimMask cut = 0;
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    cut |= DimsOf(before_.of[k]) | DimsOf(after_.of[k]);
-  }
-  for (DimMask last = cut;; last = (last - 1) & cut) {
-    Coordinates at = {};
+  for (int k = 0; k < problem_.tensor_rank(); ++k) cut |= cut_by_[k];
+  std::array<Corner, kMaxTensorRank> corners;
+  Coordinates at = {};
+  for (DimMask last = cut, before = 0;; before = last, last = (last - 1) & cut) {
     for (int d = 0; d < problem_.num_dims(); ++d) {
-      if (Has(last, d)) at[d] = problem_.size(d) - 1;
+      at[d] = Has(last, d) ? problem_.size(d) - 1 : 0;
     }
     __int128 wanted = 1;
     __int128 own = 1;
     int64_t holders = 1;  // distinct pieces before that have something of the box after
     DimMask across = 0;
     for (int k = 0; k < problem_.tensor_rank(); ++k) {
-      const CutLists::List& list = before_.of[k];
-      const Interval after = PieceAt(problem_, after_.of[k], k, at);
-      wanted *= after.Length();
-      own *= Overlap(PieceAt(problem_, list, k, at), after);
-      if (wanted == 0) break;
-      // The pieces with the first item of `after`, and with its last.
-      std::array<int64_t, 2> index = {0, 0};
-      for (const int end : {0, 1}) {
-        const int64_t item = end == 0 ? after.begin : after.end - 1;
-        Interval piece{0, problem_.extent(k)};
-        for (int i = 0; i < list.size; ++i) {
-          const int64_t n = problem_.size(list[i]);
-          int64_t c = 0;
-          if (i > 0 || list.outermost == CutSizes::kCeil) {
-            c = (item - piece.begin) / CeilDiv(piece.Length(), n);
-          } else {
-            while (Cut(problem_, list, 0, piece, c).end <= item) ++c;
-          }
-          piece = Cut(problem_, list, i, piece, c);
-          index[end] = index[end] * n + c;
-          if (c != at[list[i]]) across |= DimMask{1} << list[i];
-        }
-      }
-      // Between the two, uneven cuts may have empty pieces.
-      const int64_t between = index[1] - index[0];
-      holders = SaturatingMul(holders, 1 + (even_ ? between : std::min<int64_t>(between, 1)));
+      if (last == cut || (cut_by_[k] & (last ^ before)) != 0) corners[k] = LookAt(k, at);
+      wanted *= corners[k].wanted;
+      own *= corners[k].own;
+      holders = SaturatingMul(holders, corners[k].holders);
+      across |= corners[k].across;
     }
     if (wanted > 0) {
       dims_ |= across;

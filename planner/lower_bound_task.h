@@ -11,6 +11,7 @@
 #ifndef MESHIFT_PLANNER_LOWER_BOUND_TASK_H_
 #define MESHIFT_PLANNER_LOWER_BOUND_TASK_H_
 
+#include <array>
 #include <cstdint>
 
 #include "planner/state.h"
@@ -20,6 +21,8 @@ namespace meshift {
 // What is to be done, without a word on how.
 class Task {
  public:
+  using Coordinates = std::array<int64_t, kMaxStateDims>;  // by mesh dim
+
   explicit Task(const Problem& problem);
 
   bool masks() const { return masks_; }
@@ -54,13 +57,23 @@ class Task {
   Copies CopiesNeeded() const;
 
  private:
+  // Along one tensor dim, of one rank: items that it wants, and has of those; pieces before the
+  // task that have some of them; mesh dims that some of them come across.
+  struct Corner {
+    int64_t wanted = 0;
+    int64_t own = 0;
+    int64_t holders = 1;
+    DimMask across = 0;
+  };
   __int128 HeldAlong(DimMask tensor_dims) const;
   __int128 Held() const;
+  Corner LookAt(int k, const Coordinates& at) const;
   void LookAtCorners();
 
   const Problem& problem_;
   const CutLists before_;
   const CutLists after_;
+  std::array<DimMask, kMaxTensorRank> cut_by_ = {};  // mesh dims, before or after, by tensor dim
   bool masks_ = false;
   bool even_ = true;
   int64_t contributions_ = 1;

@@ -145,6 +145,8 @@ std::optional<LeastPath> WidestPath::Below(int64_t known) {
 // `cheapest`: a path, which bounds the rest.
 LeastPath LeastBelow(const Problem& problem, const CostModel& model, const TransitionRules& rules,
                      Path cheapest, int64_t max_edges) {
+  // Its steps may be done otherwise under another limit.
+  for (Move& move : cheapest.moves) move.traffic.reset();
   const CostModel least = model.WithMaxWorkspace(0);
   const int64_t known = WorkspaceOf(problem, least, cheapest);
   // The value before the last step, and that behind the first one, are never left out.

@@ -1,42 +1,18 @@
 #include "planner/search.h"
 
 #include <algorithm>
-#include <queue>
-#include <tuple>
+#include <climits>
 
+#include "absl/container/inlined_vector.h"
 #include "base/checked_math.h"
 #include "planner/search_nodes.h"
+#include "planner/search_queue.h"
 #include "planner/search_space.h"
 
 namespace meshift {
 namespace {
 
 using List = CutTable::List;
-
-// What waits its turn, by the least that a whole path through it costs. Steps wait unpriced: most
-// never have their turn.
-struct OpenEntry {
-  enum class Kind : uint8_t {
-    kStep,         // from node `node` to `state`
-    kBoundedStep,  // likewise, with the closest bound that there is
-    kReached,      // node `node`: the collectives that finish come next
-    kFinished,     // only longer ways are left
-  };
-  PathCost estimate;
-  State state;
-  int node = 0;
-  Kind kind = Kind::kStep;
-  StepOp op = StepOp::kSlice;
-  int64_t least_ns = 0;  // of the step
-  int64_t rest_ns = 0;   // of what follows
-  int64_t cost_ns = 0;   // of the path to `node` when this was put here
-
-  bool operator>(const OpenEntry& other) const {
-    if (!(estimate == other.estimate)) return other.estimate < estimate;
-    if (!(state == other.state)) return state > other.state;
-    return std::tie(kind, op, node) > std::tie(other.kind, other.op, other.node);
-  }
-};
 
 class Search {
  public:
@@ -52,34 +28,52 @@ class Search {
  private:
   // What a step and the rest may take at most, behind `cost`.
   int64_t Left(const PathCost& cost) const { return bound_ns_ - cost.ns; }
-  // Of what may be lacking where a step takes `step_ns`, and one more collective follows.
-  int64_t MissingLimit(const PathCost& cost, int64_t step_ns) const {
-    return model_.MaxTransferBytes(Left(cost) - step_ns - space_.least_collective_ns()) /
-           problem_.least_item_bytes();
+  // Hops that two collectives may have together; no limit where it is not known what must go
+  // across.
+  int HopsLeft(const PathCost& cost) const {
+    if (space_.masks_target() || space_.hop_ns() == 0) return INT_MAX;
+    const int64_t left = Left(cost) - 2 * model_.LeastCollectiveNs();
+    return static_cast<int>(std::min<int64_t>(left / space_.hop_ns(), INT_MAX - 1));
   }
-  // Whether a path with the step from node `from` to `to` may be the best. `least_ns`: of the step;
-  // `rest_ns`: of what follows.
-  bool MayPay(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,
+  // Of what may be lacking where steps take `ns` before any byte.
+  int64_t MissingLimit(const PathCost& cost, int64_t ns) const {
+    return model_.MaxTransferBytes(Left(cost) - ns) / problem_.least_item_bytes();
+  }
+  // Whether a path with the step from node `from` to `to` may be the best. `items`: of the largest
+  // box of `to`; `least_ns`: of the step; `rest_ns`: of what follows.
+  bool MayPay(int from, StepOp op, const State& to, int64_t items, int64_t least_ns,
               int64_t rest_ns);
   // Has such a step wait its turn.
-  void Offer(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,
-             int64_t rest_ns, OpenEntry::Kind kind = OpenEntry::Kind::kStep);
+  void Offer(int from, StepOp op, const State& to, int64_t items, int64_t least_ns,
+             const Rest& rest, OpenEntry::Kind kind = OpenEntry::Kind::kStep);
   void OfferTo(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns);
   // Prices such a step; the node of `to`, or -1 where no path with it can be the best.
   int Take(int from, StepOp op, const State& to, int64_t rest_ns);
   int TakeTo(int from, StepOp op, const State& to, const Lists& lists);
   // A closer bound on what follows a state that `op` led to.
-  int64_t RestNs(StepOp op, const View& view);
-  int64_t RestBeyondFinishNs(bool sliced, const View& view);
+  Rest RestBehind(StepOp op, const View& view);
+  Rest RestBeyondFinish(bool sliced, const View& view);
   bool Advance(OpenEntry entry);
-  template <typename Fn>
-  void ForEachFinish(const View& view, const Fn& fn);
-  int64_t ContributionsOf(const State& state) const {
-    DimMask partial = 0;
+  // A collective that leads to a state that local steps finish, and what these take at least.
+  struct FinishStep {
+    StepOp op = StepOp::kSlice;
+    const View* last = nullptr;
+    int64_t items = 0;  // of its largest box
+    int64_t step_ns = 0;
+    int64_t rest_ns = 0;
+    int64_t Ns() const { return SaturatingAdd(step_ns, rest_ns); }
+  };
+  void LookForFinishes(const View& view);
+  // Mesh dims that steps to the target must go across.
+  DimMask Across(const View& view) const {
+    return (space_.masks_target() ? 0 : space_.Across(view.lists)) | view.reducible;
+  }
+  DimMask ReducibleOf(const State& state) const {
+    DimMask reducible = 0;
     for (int d = 0; d < problem_.num_dims(); ++d) {
-      if (state.IsPartial(d)) partial |= DimMask{1} << d;
+      if (problem_.IsReducible(state, d)) reducible |= DimMask{1} << d;
     }
-    return space_.Contributions(partial);
+    return reducible;
   }
   void Finish(int from, const View& view);
   void Expand(int from, const View& view);
@@ -101,50 +95,51 @@ class Search {
   // What exchanges lead to besides: partial otherwise than the target.
   std::vector<View> near_in_partials_;
   bool found_near_ = false;
+  absl::InlinedVector<FinishStep, 8> finishes_;  // of LookForFinishes()
   int64_t bound_ns_;
   std::optional<PathCost> best_;  // of a path to the target that is known
   SearchNodes nodes_;
-  static std::vector<OpenEntry> WithRoom() {
-    std::vector<OpenEntry> entries;
-    entries.reserve(64);
-    return entries;
-  }
-  std::priority_queue<OpenEntry, std::vector<OpenEntry>, std::greater<>> open_{std::greater<>(),
-                                                                               WithRoom()};
+  OpenQueue open_;
 };
 
-bool Search::MayPay(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,
+bool Search::MayPay(int from, StepOp op, const State& to, int64_t items, int64_t least_ns,
                     int64_t rest_ns) {
   const int64_t reached = SaturatingAdd(nodes_[from].cost.ns, least_ns);
   if (SaturatingAdd(reached, rest_ns) > bound_ns_) return false;
-  if (!space_.Admits(to, lists)) return false;
+  if (!space_.Admits(to, items)) return false;
   if (op == StepOp::kExchange && model_.IsChosenGather(nodes_[from].state, to)) return false;
   const int known = nodes_.Find(to);
   if (known >= 0 && nodes_[known].cost.ns < reached) return false;
   return model_.HasRoom(op, nodes_[from].state, to);
 }
 
-void Search::Offer(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns,
-                   int64_t rest_ns, OpenEntry::Kind kind) {
-  if (!MayPay(from, op, to, lists, least_ns, rest_ns)) return;
+void Search::Offer(int from, StepOp op, const State& to, int64_t items, int64_t least_ns,
+                   const Rest& rest, OpenEntry::Kind kind) {
+  if (!MayPay(from, op, to, items, least_ns, rest.close_ns)) return;
   const PathCost cost = nodes_[from].cost;
-  const int64_t ns = SaturatingAdd(SaturatingAdd(cost.ns, least_ns), rest_ns);
+  const int64_t ns = SaturatingAdd(SaturatingAdd(cost.ns, least_ns), rest.ns);
   open_.push({.estimate = {ns, cost.bytes, cost.steps + 1},
               .state = to,
               .node = from,
               .kind = kind,
               .op = op,
               .least_ns = least_ns,
-              .rest_ns = rest_ns,
+              .rest_ns = rest.ns,
               .cost_ns = cost.ns});
 }
 
 void Search::OfferTo(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns) {
-  Offer(from, op, to, lists, least_ns, space_.LeastRestNs(to, lists, ContributionsOf(to)));
+  Offer(from, op, to, space_.MaxItems(lists), least_ns,
+        space_.LeastRest(to, lists, ReducibleOf(to)));
 }
 
 int Search::Take(int from, StepOp op, const State& to, int64_t rest_ns) {
   const PathCost cost = nodes_[from].cost;
+  if (const int known = nodes_.Find(to); known >= 0) {
+    const SearchNode& node = nodes_[known];
+    const bool is_same = node.before == from && node.op == op;
+    if (is_same && node.cost == cost + CostOf(node.traffic)) return -1;
+  }
   const Traffic traffic = model_.Measure(op, nodes_[from].state, to);
   if (!model_.Fits(op, nodes_[from].state, to, traffic)) return -1;
   const PathCost next = cost + CostOf(traffic);
@@ -158,7 +153,13 @@ int Search::Take(int from, StepOp op, const State& to, int64_t rest_ns) {
     // Of equal paths, one whose last step is of the kind that comes first.
     if (node.cost == next && (node.done || node.op <= op)) return -1;
   }
-  node = {.state = to, .cost = next, .before = from, .op = op, .done = false};
+  node = {.state = to,
+          .cost = next,
+          .before = from,
+          .op = op,
+          .done = false,
+          .finishes_known = false,
+          .traffic = traffic};
   if (to == problem_.target()) {
     best_ = next;
     bound_ns_ = std::min(bound_ns_, next.ns);
@@ -173,33 +174,43 @@ int Search::Take(int from, StepOp op, const State& to, int64_t rest_ns) {
 }
 
 int Search::TakeTo(int from, StepOp op, const State& to, const Lists& lists) {
-  const int64_t rest = space_.LeastRestNs(to, lists, ContributionsOf(to));
-  return MayPay(from, op, to, lists, 0, rest) ? Take(from, op, to, rest) : -1;
+  const Rest rest = space_.LeastRest(to, lists, ReducibleOf(to));
+  const bool may_pay = MayPay(from, op, to, space_.MaxItems(lists), 0, rest.close_ns);
+  return may_pay ? Take(from, op, to, rest.ns) : -1;
 }
 
-int64_t Search::RestBeyondFinishNs(bool sliced, const View& view) {
-  if (space_.IsFinished(view.state)) return space_.least_finish_ns();
+Rest Search::RestBeyondFinish(bool sliced, const View& view) {
+  const int64_t least_finish = space_.least_finish_ns();
+  if (space_.IsFinished(view.state)) return {least_finish, least_finish};
   // A local step, or two collectives.
+  const int64_t local = space_.LeastLocalNs(view);
   const bool may_be_local =
       space_.has_casts() || space_.changes_partials() || (view.replicated != 0 && !sliced);
-  return SaturatingAdd(
-      space_.LeastRestNs(view.state, view.lists, space_.Contributions(view.partial)),
-      std::max(space_.LeastLocalNs(view),
-               may_be_local ? model_.CopyNs(0) : space_.least_collective_ns()));
+  Rest one = space_.LeastRest(view.state, view.lists, view.reducible);
+  if (may_be_local) {
+    const int64_t least = std::max(local, model_.CopyNs(0));
+    return one + Rest{least, least};
+  }
+  const DimMask across = Across(view);
+  const Rest first = space_.Starts(1, across);
+  const Rest both = space_.Starts(2, across);
+  return one +
+         Rest{std::max(local, both.ns - first.ns), std::max(local, both.close_ns - first.close_ns)};
 }
 
-int64_t Search::RestNs(StepOp op, const View& view) {
-  if (view.state == problem_.target()) return 0;
-  int64_t least = RestBeyondFinishNs(op == StepOp::kSlice, view);
-  ForEachFinish(view, [&](StepOp, const View&, int64_t step_ns, int64_t rest_ns) {
-    least = std::min(least, SaturatingAdd(step_ns, rest_ns));
-  });
+Rest Search::RestBehind(StepOp op, const View& view) {
+  if (view.state == problem_.target()) return {};
+  Rest least = RestBeyondFinish(op == StepOp::kSlice, view);
+  LookForFinishes(view);
+  for (const FinishStep& finish : finishes_) {
+    least = {std::min(least.ns, finish.Ns()), std::min(least.close_ns, finish.Ns())};
+  }
   return least;
 }
 
-// Collectives that lead to states that local steps finish: fn(op, last, step_ns, rest_ns).
-template <typename Fn>
-void Search::ForEachFinish(const View& view, const Fn& fn) {
+// Collectives that lead to states that local steps finish.
+void Search::LookForFinishes(const View& view) {
+  finishes_.clear();
   StepBounds& bounds = space_.bounds();
   bounds.Start(view.lists);
   for (const View& last : space_.finished()) {
@@ -207,38 +218,39 @@ void Search::ForEachFinish(const View& view, const Fn& fn) {
     const std::optional<StepOp> op = space_.Classify(view, last);
     if (!op) continue;
     const int64_t rest = last.state == problem_.target() ? 0 : space_.least_finish_ns();
-    const auto least = [&](StepOp step) {
-      if (IsReduction(step)) return space_.least_collective_ns();
-      return bounds.LeastMoveNs(step, view.state.stage(), bounds.Compare(last.lists));
-    };
-    fn(*op, last, least(*op), rest);
-    // Where nothing is packed, or nothing padded, an exchange may be cheaper.
-    if (*op == StepOp::kAllGather || *op == StepOp::kPermute) {
-      fn(StepOp::kExchange, last, least(StepOp::kExchange), rest);
+    if (IsReduction(*op)) {
+      finishes_.push_back(
+          {*op, &last, space_.MaxItems(last.lists), space_.least_collective_ns(), rest});
+      continue;
     }
+    const StepBounds::Product product = bounds.Compare(last.lists);
+    const auto add = [&](StepOp step) {
+      finishes_.push_back({step, &last, product.longest,
+                           bounds.LeastMoveNs(step, view.state.stage(), product), rest});
+    };
+    add(*op);
+    // Where nothing is packed, or nothing padded, an exchange may be cheaper.
+    if (*op == StepOp::kAllGather || *op == StepOp::kPermute) add(StepOp::kExchange);
   }
 }
 
 // Prices the one that may be the cheapest, which bounds all others.
 void Search::Finish(int from, const View& view) {
-  int64_t least = INT64_MAX;
-  StepOp best_op = StepOp::kSlice;
-  const View* best = nullptr;
-  ForEachFinish(view, [&](StepOp op, const View& last, int64_t step_ns, int64_t rest_ns) {
-    if (step_ns + rest_ns >= least) return;
-    least = step_ns + rest_ns;
-    best_op = op;
-    best = &last;
-  });
-  if (best == nullptr) return;
-  if (MayPay(from, best_op, best->state, best->lists, 0, least)) {
-    Take(from, best_op, best->state,
-         best->state == problem_.target() ? 0 : space_.least_finish_ns());
+  if (nodes_[from].finishes_known) return;
+  nodes_[from].finishes_known = true;
+  LookForFinishes(view);
+  const auto best =
+      std::min_element(finishes_.begin(), finishes_.end(),
+                       [](const FinishStep& a, const FinishStep& b) { return a.Ns() < b.Ns(); });
+  if (best == finishes_.end()) return;
+  if (MayPay(from, best->op, best->last->state, best->items, 0, best->Ns())) {
+    Take(from, best->op, best->last->state, best->rest_ns);
   }
-  ForEachFinish(view, [&](StepOp op, const View& last, int64_t step_ns, int64_t rest_ns) {
-    if (op == best_op && &last == best) return;
-    Offer(from, op, last.state, last.lists, step_ns, rest_ns, OpenEntry::Kind::kBoundedStep);
-  });
+  for (auto it = finishes_.begin(); it != finishes_.end(); ++it) {
+    if (it == best) continue;
+    Offer(from, it->op, it->last->state, it->items, it->step_ns, {it->rest_ns, it->rest_ns},
+          OpenEntry::Kind::kBoundedStep);
+  }
 }
 
 void Search::Expand(int from, const View& view) {
@@ -250,30 +262,33 @@ void Search::Expand(int from, const View& view) {
 }
 
 void Search::Local(int from, const View& view) {
-  ForEachCastAndMask(problem_, view.state, rules_, [&](StepOp op, DimMask, const State& next) {
-    OfferTo(from, op, next, space_.Look(next).lists, 0);
-  });
+  if (space_.has_casts() || space_.masks_target() || view.reducible != 0) {
+    ForEachCastAndMask(problem_, view.state, rules_, [&](StepOp op, DimMask, const State& next) {
+      OfferTo(from, op, next, space_.Look(next).lists, 0);
+    });
+  }
   // Two slices are one.
   if (view.replicated == 0 || (nodes_[from].before >= 0 && nodes_[from].op == StepOp::kSlice)) {
     return;
   }
-  const int64_t contributions = space_.Contributions(view.partial);
   const int64_t least = model_.CopyNs(0);
   int64_t limit = INT64_MAX;
-  if (contributions == 1 && !space_.masks_target()) {
+  if (view.reducible == 0 && !space_.masks_target()) {
     if (Left(nodes_[from].cost) < least) return;
-    limit = std::max<int64_t>(MissingLimit(nodes_[from].cost, least), 0);
+    const int64_t start = space_.Starts(1, Across(view)).close_ns;
+    limit = std::max<int64_t>(MissingLimit(nodes_[from].cost, least + start), 0);
   }
   const int64_t item_bytes = problem_.item_bytes(view.state.stage());
-  space_.ForEachExtension(
-      view.lists, view.replicated, {.missing = limit},
-      [&](const Lists& lists, DimMask left, const StepBounds::Product& product) {
-        if (left == view.replicated) return;
-        const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
-        Offer(from, StepOp::kSlice, next, lists,
-              model_.CopyNs(SaturatingMul(product.longest, item_bytes)),
-              space_.LeastRestNs(next, space_.bounds().MissingOfTarget(product), contributions));
-      });
+  space_.ForEachExtension(view.lists, view.replicated, {.missing = limit},
+                          [&](const Lists&, DimMask left, const StepBounds::Product& product) {
+                            if (left == view.replicated) return;
+                            const State next = State::FromCode(view.partial_code | product.code,
+                                                               view.state.stage());
+                            Offer(from, StepOp::kSlice, next, product.longest,
+                                  model_.CopyNs(SaturatingMul(product.longest, item_bytes)),
+                                  space_.LeastRest(next, space_.bounds().MissingOfTarget(product),
+                                                   product.across, view.reducible));
+                          });
 }
 
 void Search::Reduce(int from, const View& view) {
@@ -307,15 +322,15 @@ void Search::Reduce(int from, const View& view) {
   }
   if (!rules_.scatters) return;
   space_.ForEachExtension(
-      view.lists, view.reducible, {},
-      [&](const Lists& lists, DimMask left, const StepBounds::Product& product) {
+      view.lists, view.reducible, {.hops = HopsLeft(nodes_[from].cost), .also = view.reducible},
+      [&](const Lists&, DimMask left, const StepBounds::Product& product) {
         const DimMask dims = view.reducible & ~left;
         if (!allows(dims)) return;
         const State next = State::FromCode(without(dims) | product.code, view.state.stage());
-        const int64_t contributions = space_.Contributions(view.partial & ~dims);
-        Offer(from, StepOp::kReduceScatter, next, lists,
+        Offer(from, StepOp::kReduceScatter, next, product.longest,
               space_.bounds().LeastScatterNs(view.state.stage(), product),
-              space_.LeastRestNs(next, space_.bounds().MissingOfTarget(product), contributions));
+              space_.LeastRest(next, space_.bounds().MissingOfTarget(product), product.across,
+                               view.reducible & ~dims));
       });
 }
 
@@ -323,18 +338,18 @@ void Search::Reduce(int from, const View& view) {
 void Search::Move(int from, const View& view) {
   const PathCost cost = nodes_[from].cost;
   StepBounds& bounds = space_.bounds();
-  const int64_t contributions = space_.Contributions(view.partial);
-  const bool bounded = contributions == 1 && !space_.masks_target();
-  const int64_t start = space_.least_collective_ns();
-  if (SaturatingAdd(cost.ns, 2 * start) > bound_ns_) return;
+  const int64_t starts = space_.Starts(2, Across(view)).close_ns;
+  if (SaturatingAdd(cost.ns, starts) > bound_ns_) return;
   SearchSpace::Limits limits;
-  const int64_t least_rest = contributions > 1 ? space_.LeastReductionNs(contributions) : start;
-  limits.moved = model_.MaxTransferBytes(Left(cost) - start - least_rest) /
-                 problem_.item_bytes(view.state.stage());
-  if (bounded) {
-    limits.missing = MissingLimit(cost, start);
+  limits.moved =
+      model_.MaxTransferBytes(Left(cost) - starts - space_.LeastReductionNs(view.reducible)) /
+      problem_.item_bytes(view.state.stage());
+  if (view.reducible == 0 && !space_.masks_target()) {
+    limits.missing = MissingLimit(cost, starts);
     limits.together = limits.missing;
   }
+  limits.hops = HopsLeft(cost);
+  limits.also = view.reducible;
   // Whether all that an all_to_all leads to may be before a step to the target.
   const bool meets_target = MeetsTarget(view) && view.cut == space_.target().cut;
   const auto offer = [&](StepOp op, const Lists& lists, const StepBounds::Product& product) {
@@ -343,14 +358,16 @@ void Search::Move(int from, const View& view) {
     const int64_t moved = bounds.Moved(product);
     if (moved > limits.moved || SaturatingAdd(missing, moved) > limits.together) return;
     const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
-    const int64_t rest = space_.LeastRestNs(next, missing, contributions);
+    const Rest rest = space_.LeastRest(next, missing, product.across, view.reducible);
+    const int64_t start = model_.StartNs(product.from | product.to);
+    if (SaturatingAdd(cost.ns + start, rest.close_ns) > bound_ns_) return;
     const int64_t least = bounds.LeastMoveNs(op, view.state.stage(), product);
-    if (SaturatingAdd(SaturatingAdd(cost.ns, least), rest) > bound_ns_) return;
+    if (SaturatingAdd(SaturatingAdd(cost.ns, least), rest.close_ns) > bound_ns_) return;
     if (op == StepOp::kAllToAll && space_.IsPermutation(view.lists, lists)) {
       if (!meets_target) return;
       op = StepOp::kExchange;
     }
-    Offer(from, op, next, lists, least, rest);
+    Offer(from, op, next, product.longest, least, rest);
   };
   Exchange(view, limits, offer);
   space_.ForEachPrefix(view.lists, [&](const Lists& lists) {
@@ -362,8 +379,9 @@ void Search::Move(int from, const View& view) {
                             offer(StepOp::kAllToAll, lists, product);
                           });
   // Permutations: as many cuts of the same sizes, by these dims or replicated ones.
-  space_.ForEachExtension({}, view.cut | view.replicated,
-                          {.missing = limits.missing, .alike = &view.lists},
+  limits = {.missing = limits.missing, .hops = limits.hops, .also = limits.also};
+  limits.alike = &view.lists;
+  space_.ForEachExtension({}, view.cut | view.replicated, limits,
                           [&](const Lists& lists, DimMask, const StepBounds::Product& product) {
                             offer(StepOp::kPermute, lists, product);
                           });
@@ -384,7 +402,8 @@ void Search::Exchange(const View& view, const SearchSpace::Limits& limits, const
   };
   if (MeetsTarget(view)) {
     // Before an all_gather, or the target.
-    space_.ForEachExtension(target.lists, target.replicated, {.missing = limits.missing},
+    space_.ForEachExtension(target.lists, target.replicated,
+                            {.missing = limits.missing, .hops = limits.hops, .also = limits.also},
                             offer_extension);
     // Before a slice, an all_to_all or a permutation.
     space_.ForEachPrefix(target.lists, [&](const Lists& lists) {
@@ -466,10 +485,11 @@ bool Search::Advance(OpenEntry entry) {
     const int known = nodes_.Find(entry.state);
     if (known >= 0 && nodes_[known].cost.ns < entry.cost_ns + entry.least_ns) return true;
     if (entry.kind == Kind::kStep) {
-      const int64_t rest = RestNs(entry.op, space_.Look(entry.state));
-      if (rest > entry.rest_ns) {
-        entry.estimate.ns += rest - entry.rest_ns;
-        entry.rest_ns = rest;
+      const Rest rest = RestBehind(entry.op, space_.Look(entry.state));
+      if (SaturatingAdd(entry.cost_ns + entry.least_ns, rest.close_ns) > bound_ns_) return true;
+      if (rest.ns > entry.rest_ns) {
+        entry.estimate.ns += rest.ns - entry.rest_ns;
+        entry.rest_ns = rest.ns;
         entry.kind = Kind::kBoundedStep;
         if (entry.estimate.ns <= bound_ns_) open_.push(entry);
         return true;
@@ -485,8 +505,9 @@ bool Search::Advance(OpenEntry entry) {
     const PathCost cost = node.cost;
     Finish(entry.node, view);
     entry.kind = Kind::kFinished;
-    entry.estimate.ns =
-        std::max(entry.estimate.ns, SaturatingAdd(cost.ns, RestBeyondFinishNs(sliced, view)));
+    const Rest rest = RestBeyondFinish(sliced, view);
+    if (SaturatingAdd(cost.ns, rest.close_ns) > bound_ns_) return true;
+    entry.estimate.ns = std::max(entry.estimate.ns, SaturatingAdd(cost.ns, rest.ns));
     if (entry.estimate.ns <= bound_ns_) open_.push(entry);
     return true;
   }
@@ -513,7 +534,7 @@ std::optional<Path> Search::Run() {
   if (!best_) return std::nullopt;
   Path path;
   for (int i = nodes_.Find(problem_.target()); i != source; i = nodes_[i].before) {
-    path.moves.push_back({nodes_[i].op, nodes_[i].state});
+    path.moves.push_back({nodes_[i].op, nodes_[i].state, nodes_[i].traffic});
   }
   std::reverse(path.moves.begin(), path.moves.end());
   return path;

@@ -31,6 +31,8 @@ namespace meshift {
 struct Move {
   StepOp op;
   State after;
+  // Of the step, under the model of the search that found it; null where none did.
+  std::optional<Traffic> traffic = std::nullopt;
 };
 
 struct Path {

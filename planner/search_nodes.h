@@ -12,8 +12,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "planner/cost.h"
 #include "planner/path_cost.h"
 #include "planner/plan.h"
 #include "planner/state.h"
@@ -25,12 +26,14 @@ struct SearchNode {
   PathCost cost;    // of the cheapest path to the state so far
   int before = -1;  // index of the node that it comes from
   StepOp op = StepOp::kSlice;
-  bool done = false;  // no cheaper path will be found
+  bool done = false;            // no cheaper path will be found
+  bool finishes_known = false;  // the collectives that finish were offered
+  Traffic traffic = {};         // of that step
 };
 
 class SearchNodes {
  public:
-  SearchNodes() : slots_(size_t{1} << kFirstBits, -1) { nodes_.reserve(slots_.size() / 2); }
+  SearchNodes() : slots_(kFirst, -1) {}
 
   SearchNode& operator[](int index) { return nodes_[index]; }
   // -1: not met.
@@ -50,7 +53,7 @@ class SearchNodes {
   }
 
  private:
-  static constexpr int kFirstBits = 6;
+  static constexpr size_t kFirst = 32;
 
   size_t SlotOf(const State& state) const {
     const uint64_t mixed =
@@ -67,8 +70,8 @@ class SearchNodes {
       slots_[SlotOf(nodes_[i].state)] = static_cast<int>(i);
   }
 
-  std::vector<int> slots_;  // open addressing; -1: free
-  std::vector<SearchNode> nodes_;
+  absl::InlinedVector<int, kFirst> slots_;  // open addressing; -1: free
+  absl::InlinedVector<SearchNode, kFirst / 2> nodes_;
 };
 
 }  // namespace meshift

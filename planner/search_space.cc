@@ -15,7 +15,9 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
       rules_(rules),
       table_(problem),
       bounds_(problem, model, table_),
-      least_items_((problem.candidate_dims().size() + 1) << problem.num_dims(), -1) {
+      least_items_((problem.candidate_dims().size() + 1) << problem.num_dims(), -1),
+      least_reduction_ns_(size_t{1} << problem.num_dims(), -1),
+      hop_ns_(model.LeastHopNs()) {
   for (int k : problem.candidate_dims()) tensor_dims_[num_lists_++] = k;
   for (int k = 0; k < problem.tensor_rank(); ++k) total_elements_ *= problem.extent(k);
   uncut_ = bounds_.empty().longest;
@@ -30,7 +32,7 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
     if (target.IsReplicate(d)) wanting_ *= problem.size(d);
     if (problem.StaysPartial(d)) classes_ *= problem.size(d);
   }
-  least_collective_ns_ = model.LeastCollectiveNs() + model.LeastHopNs();
+  least_collective_ns_ = Starts(1, 0).ns;
   // The last local step makes the target; a cast reads the wider value, or writes it.
   least_finish_ns_ = model.CopyNs(problem.MaxBytes(target) / (has_casts() ? 2 : 1));
   target_ = Look(target);
@@ -39,8 +41,7 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
   std::sort(finished_states_.begin(), finished_states_.end());
 }
 
-bool SearchSpace::Admits(const State& state, const Lists& lists) {
-  const int64_t items = MaxItems(lists);
+bool SearchSpace::Admits(const State& state, int64_t items) const {
   if (items > max_items_) return false;
   if (SaturatingMul(items, problem_.item_bytes(state.stage())) > max_bytes_) return false;
   if (!MayBeOnTheWay(problem_, state)) return false;
@@ -89,10 +90,10 @@ int64_t SearchSpace::MissingOfTarget(const Lists& lists) {
   Samples held = bounds_.empty().wanted;
   for (int i = 0; i < num_lists_; ++i) {
     const Samples& wanted = Along(lists[i], i).wanted;
-    for (int s = 0; s < CutTable::kSamples; ++s) held[s] *= wanted[s];
+    for (int s = 0; s < table_.num_samples(); ++s) held[s] *= wanted[s];
   }
   int64_t missing = 0;
-  for (int s = 0; s < CutTable::kSamples; ++s) {
+  for (int s = 0; s < table_.num_samples(); ++s) {
     missing = std::max(missing, bounds_.target()[s] - held[s]);
   }
   return missing;
@@ -121,36 +122,39 @@ int64_t SearchSpace::LeastItems(int i, DimMask pool) {
   return least;
 }
 
-int64_t SearchSpace::Contributions(DimMask partial) const {
-  int64_t contributions = 1;
-  for (int d = 0; d < problem_.num_dims(); ++d) {
-    if (Has(partial, d) && !problem_.target().IsPartial(d)) contributions *= problem_.size(d);
-  }
-  return contributions;
+DimMask SearchSpace::Across(const Lists& lists) const {
+  DimMask across = 0;
+  for (int i = 0; i < num_lists_; ++i) across |= table_.Across(lists[i], tensor_dims_[i]);
+  return across;
 }
 
-int64_t SearchSpace::LeastReductionNs(int64_t contributions) const {
+int64_t SearchSpace::LeastReductionNs(DimMask reducible) {
   // As in the lower bound of a plan (lower_bound_task.cc): messages per element, over all ranks.
-  if (masks_target_) return least_collective_ns_;
-  const __int128 messages =
-      static_cast<__int128>(total_elements_) * (wanting_ + contributions - 2) * classes_;
-  return CollectiveNs(
+  if (masks_target_ || reducible == 0) return 0;
+  int64_t& least = least_reduction_ns_[reducible];
+  if (least >= 0) return least;
+  const __int128 messages = static_cast<__int128>(total_elements_) *
+                            (wanting_ + bounds_.GroupSize(reducible) - 2) * classes_;
+  least = TransferNs(
       static_cast<int64_t>(std::min<__int128>(messages / problem_.mesh().NumRanks(), INT64_MAX)));
+  return least;
 }
 
-int64_t SearchSpace::LeastRestNs(const State& state, const Lists& lists, int64_t contributions) {
-  return LeastRestNs(state, MissingOfTarget(lists), contributions);
-}
-
-int64_t SearchSpace::LeastRestNs(const State& state, int64_t missing, int64_t contributions) const {
-  if (contributions > 1) return LeastReductionNs(contributions);
-  // Masks make of a part what is partial: of it nothing need be there.
-  if ((missing == 0 || masks_target_) && IsFinished(state)) {
-    return state == problem_.target() ? 0 : least_finish_ns_;
+Rest SearchSpace::LeastRest(const State& state, int64_t missing, DimMask across,
+                            DimMask reducible) {
+  int64_t bytes_ns = 0;
+  if (reducible != 0) {
+    bytes_ns = LeastReductionNs(reducible);
+  } else {
+    // Masks make of a part what is partial: of it nothing need be there.
+    if ((missing == 0 || masks_target_) && IsFinished(state)) {
+      const int64_t ns = state == problem_.target() ? 0 : least_finish_ns_;
+      return {ns, ns};
+    }
+    // A masked value may come from any member: no bound on what is moved.
+    if (!masks_target_) bytes_ns = TransferNs(missing);
   }
-  // A masked value may come from any member: no bound on what is moved.
-  if (masks_target_) return least_collective_ns_;
-  return CollectiveNs(missing);
+  return Starts(1, (masks_target_ ? 0 : across) | reducible) + Rest{bytes_ns, bytes_ns};
 }
 
 int64_t SearchSpace::LeastLocalNs(const View& view) {

@@ -4,7 +4,7 @@
 //   SearchSpace space(problem, model, rules);
 //   View view = space.Look(problem.source());
 //   space.MissingOfTarget(view.lists);                       // items that some rank lacks
-//   space.LeastRestNs(view.state, view.lists, 1);            // no path to the target is faster
+//   space.LeastRest(view.state, view.lists, 0).close_ns;     // no path to the target is faster
 //   space.bounds().Start(view.lists);
 //   space.ForEachExtension(view.lists, view.replicated, limits, [](const Lists& lists, DimMask
 //   left,
@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -46,6 +47,17 @@ struct View {
   DimMask cut = 0;
 };
 
+// The least time of all that follows a state, by two bounds. The closer one knows how many hops
+// there are at least, and says what is left out. What waits its turn does so by the other: which of
+// paths that cost the same is found is a matter of that order.
+struct Rest {
+  int64_t ns = 0;
+  int64_t close_ns = 0;  // no less
+  friend Rest operator+(const Rest& a, const Rest& b) {
+    return {SaturatingAdd(a.ns, b.ns), SaturatingAdd(a.close_ns, b.close_ns)};
+  }
+};
+
 class SearchSpace {
  public:
   SearchSpace(const Problem& problem, const CostModel& model, const TransitionRules& rules);
@@ -60,8 +72,8 @@ class SearchSpace {
   bool masks_target() const { return masks_target_; }  // a dim is partial in the target alone
   bool changes_partials() const { return changes_partials_; }  // something is reduced, or masked
   bool has_casts() const { return problem_.num_stages() > 1; }
-  // Whether a value with these lists may be on the way.
-  bool Admits(const State& state, const Lists& lists);
+  // Whether a value may be on the way; `items`: of its largest box.
+  bool Admits(const State& state, int64_t items) const;
 
   // --- Lists of cuts ---
   int num_lists() const { return num_lists_; }
@@ -82,18 +94,29 @@ class SearchSpace {
   // The collective that leads from one state to another of the same stage, if one does
   // (CollectiveBetween of transitions.h).
   std::optional<StepOp> Classify(const View& before, const View& after) const;
-  // How many contributions make an element, of those that the target does not keep apart.
-  int64_t Contributions(DimMask partial) const;
+  // Mesh dims that what is in the target's boxes must come across, from those of these lists.
+  DimMask Across(const Lists& lists) const;
 
   // --- Least times ---
   int64_t least_collective_ns() const { return least_collective_ns_; }
+  // Of so many collectives at least, before any byte, that go across these mesh dims together: no
+  // group, and no groups one after the other, are smaller.
+  Rest Starts(int collectives, DimMask across) const {
+    const auto ns = [&](int hops) {
+      return SaturatingAdd(collectives * model_.LeastCollectiveNs(), SaturatingMul(hops, hop_ns_));
+    };
+    return {ns(collectives), ns(std::max(collectives, bounds_.Hops(across)))};
+  }
+  int64_t hop_ns() const { return hop_ns_; }
   int64_t least_finish_ns() const { return least_finish_ns_; }  // local steps that make the target
-  // Of every path from a state that has `contributions` to add yet.
-  int64_t LeastReductionNs(int64_t contributions) const;
-  // Of every path to the target from a state with these lists.
-  int64_t LeastRestNs(const State& state, const Lists& lists, int64_t contributions);
-  // Likewise; `missing`: MissingOfTarget.
-  int64_t LeastRestNs(const State& state, int64_t missing, int64_t contributions) const;
+  // Of the bytes that adding `reducible` sends, if there are any.
+  int64_t LeastReductionNs(DimMask reducible);
+  // Of every path to the target from a state that has `reducible` to add. `missing`:
+  // MissingOfTarget; `across`: mesh dims that must be gone across besides (Across).
+  Rest LeastRest(const State& state, int64_t missing, DimMask across, DimMask reducible);
+  Rest LeastRest(const State& state, const Lists& lists, DimMask reducible) {
+    return LeastRest(state, MissingOfTarget(lists), Across(lists), reducible);
+  }
   // Of the local step without which the replicated dims of such a state keep it from being reduced.
   int64_t LeastLocalNs(const View& view);
 
@@ -106,6 +129,9 @@ class SearchSpace {
     bool places_all = false;
     int64_t moved = INT64_MAX;
     int64_t together = INT64_MAX;
+    // Hops of the step and of all that follows, of which one goes across `also` in any case.
+    int hops = INT_MAX;
+    DimMask also = 0;
     const Lists* alike = nullptr;  // only lists whose cuts make the same pieces as these
   };
   // Calls leaf(lists, left, product) with all lists within the limits that extend `base` by mesh
@@ -122,9 +148,8 @@ class SearchSpace {
   using Samples = CutTable::Samples;
 
   const CutTable::Pieces& Along(List list, int i) { return table_.Along(list, tensor_dims_[i]); }
-  int64_t CollectiveNs(int64_t items) const {
-    return SaturatingAdd(least_collective_ns_,
-                         model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes())));
+  int64_t TransferNs(int64_t items) const {
+    return model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes()));
   }
   // No sample has fewer items along the tensor dims from list i on, if the mesh dims `pool` cut
   // nothing but them.
@@ -150,12 +175,14 @@ class SearchSpace {
   StepBounds bounds_;
   int num_lists_ = 0;
   std::array<int, kMaxTensorRank> tensor_dims_ = {};  // by list
-  int64_t uncut_ = 1;                 // items along the tensor dims that nothing ever cuts
-  std::vector<int64_t> least_items_;  // by list and pool; -1: not known yet
+  int64_t uncut_ = 1;                        // items along the tensor dims that nothing ever cuts
+  std::vector<int64_t> least_items_;         // by list and pool; -1: not known yet
+  std::vector<int64_t> least_reduction_ns_;  // by mesh dims; -1: not known yet
   // Of a value on the way. Where it must be cast to be reduced, it may grow to what the source is
   // in that dtype.
   int64_t max_items_ = 0;
   int64_t max_bytes_ = 0;
+  int64_t hop_ns_ = 0;
   int64_t least_collective_ns_ = 0;
   int64_t least_finish_ns_ = 0;
   bool masks_target_ = false;
@@ -188,7 +215,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
     bool MayHold(int i) const {
       const Samples& target = space.bounds_.target();
       const Samples& rest = space.bounds_.TargetFrom(i + 1);
-      for (int s = 0; s < CutTable::kSamples; ++s) {
+      for (int s = 0; s < space.table_.num_samples(); ++s) {
         if (target[s] - products[i + 1].wanted[s] * rest[s] > limits.missing) return false;
       }
       return true;
@@ -198,7 +225,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
       const Samples& wanted = space.bounds_.TargetFrom(i + 1);
       const Samples& before = space.bounds_.BeforeFrom(i + 1);
       const int64_t least = space.LeastItems(i + 1, pool);
-      for (int s = 0; s < CutTable::kSamples; ++s) {
+      for (int s = 0; s < space.table_.num_samples(); ++s) {
         const StepBounds::Product& product = products[i + 1];
         const int64_t missing = target[s] - product.wanted[s] * wanted[s];
         const int64_t moved = product.after[s] * least - product.kept[s] * before[s];
@@ -207,7 +234,14 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
       }
       return true;
     }
+    bool MayHop(int i) const {
+      const StepBounds::Product& product = products[i + 1];
+      const DimMask rest = product.across | (limits.also & ~product.to);
+      return space.bounds_.Hops(product.from | product.to) + space.bounds_.Hops(rest) <=
+             limits.hops;
+    }
     void Next(int i, DimMask pool) {
+      if (limits.hops != INT_MAX && !MayHop(i)) return;
       if (i + 1 == space.num_lists_) {
         leaf(lists, pool, products[i + 1]);
       } else if (!limits.places_all || limits.moved == INT64_MAX || MayPay(i, pool)) {

@@ -309,23 +309,29 @@ Sharding Problem::ToSharding(const State& state) const {
 }
 
 int64_t Problem::MaxItems(const State& state) const {
-  const CutLists cuts = Cuts(state);
+  // Ceil chunks of ceil chunks are those of one cut into as many pieces, in whatever order.
+  std::array<int64_t, kMaxTensorRank> pieces;
+  std::array<int64_t, kMaxTensorRank> extents;
+  for (int k = 0; k < tensor_rank(); ++k) {
+    pieces[k] = 1;
+    extents[k] = extent(k);
+  }
+  for (int d = 0; d < num_dims(); ++d) {
+    if (!state.IsShard(d)) continue;
+    const int k = state.tensor_dim(d);
+    if (state.cut_sizes(d) == CutSizes::kCeil) {
+      pieces[k] *= sizes_[d];
+      continue;
+    }
+    const absl::Span<const int64_t> begins = this->begins(d, state.cut_sizes(d));
+    extents[k] = 0;
+    for (size_t j = 1; j < begins.size(); ++j) {
+      extents[k] = std::max(extents[k], begins[j] - begins[j - 1]);
+    }
+  }
   int64_t items = 1;
   for (int k = 0; k < tensor_rank(); ++k) {
-    int64_t extent = this->extent(k);
-    const CutLists::List& list = cuts.of[k];
-    for (int i = 0; i < list.size; ++i) {
-      if (i > 0 || list.outermost == CutSizes::kCeil) {
-        extent = CeilDiv(extent, sizes_[list[i]]);
-        continue;
-      }
-      const absl::Span<const int64_t> begins = this->begins(list[0], list.outermost);
-      extent = 0;
-      for (size_t j = 1; j < begins.size(); ++j) {
-        extent = std::max(extent, begins[j] - begins[j - 1]);
-      }
-    }
-    items *= extent;
+    items *= pieces[k] == 1 ? extents[k] : CeilDiv(extents[k], pieces[k]);
   }
   return items;
 }

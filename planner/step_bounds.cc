@@ -8,7 +8,11 @@
 namespace meshift {
 
 StepBounds::StepBounds(const Problem& problem, const CostModel& model, CutTable& table)
-    : problem_(problem), model_(model), table_(table), ragged_(problem.HasRagged()) {
+    : problem_(problem),
+      model_(model),
+      table_(table),
+      num_samples_(table.num_samples()),
+      ragged_(problem.HasRagged()) {
   for (int k : problem.candidate_dims()) tensor_dims_[num_lists_++] = k;
   int64_t uncut = 1;  // items along the tensor dims that nothing ever cuts
   uint32_t facts = 0;
@@ -21,8 +25,10 @@ StepBounds::StepBounds(const Problem& problem, const CostModel& model, CutTable&
     }
   }
   group_sizes_[0] = 1;
+  hops_[0] = 0;
   for (DimMask dims = 1; dims < DimMask{1} << problem.num_dims(); ++dims) {
     group_sizes_[dims] = group_sizes_[dims & (dims - 1)] * problem.size(__builtin_ctz(dims));
+    hops_[dims] = static_cast<int8_t>(Log2Ceil(group_sizes_[dims]));
   }
   empty_.wanted.fill(uncut);
   empty_.after.fill(uncut);
@@ -31,37 +37,38 @@ StepBounds::StepBounds(const Problem& problem, const CostModel& model, CutTable&
   empty_.message = uncut;
   target_from_[num_lists_].fill(1);
   for (int i = num_lists_; i-- > 0;) {
-    for (int s = 0; s < CutTable::kSamples; ++s) {
+    for (int s = 0; s < num_samples_; ++s) {
       target_from_[i][s] = target_from_[i + 1][s] * table_.Target(tensor_dims_[i])[s];
     }
   }
-  for (int s = 0; s < CutTable::kSamples; ++s) target_[s] = uncut * target_from_[0][s];
+  for (int s = 0; s < num_samples_; ++s) target_[s] = uncut * target_from_[0][s];
 }
 
 void StepBounds::Start(const Lists& before) {
-  ++epoch_;
+  if (started_ && before == before_) return;
+  started_ = true;
   before_ = before;
   block_before_ = empty_.longest;
   before_from_[num_lists_].fill(1);
   for (int i = num_lists_; i-- > 0;) {
     const CutTable::Pieces& pieces = table_.Along(before[i], tensor_dims_[i]);
     block_before_ *= pieces.longest;
-    for (int s = 0; s < CutTable::kSamples; ++s) {
+    for (int s = 0; s < num_samples_; ++s) {
       before_from_[i][s] = before_from_[i + 1][s] * (pieces.end[s] - pieces.begin[s]);
     }
   }
-  for (int s = 0; s < CutTable::kSamples; ++s) {
+  for (int s = 0; s < num_samples_; ++s) {
     before_items_[s] = empty_.longest * before_from_[0][s];
   }
 }
 
 void StepBounds::Grow(size_t at) {
-  constexpr size_t kLeast = 64;
-  const size_t size = std::max(kLeast, 2 * (at + 1));
+  const size_t size = 2 * (at + 1);
   std::unique_ptr<Factor[]> factors(new Factor[size]);
-  std::copy_n(factors_.get(), epochs_.size(), factors.get());
-  factors_ = std::move(factors);
-  epochs_.resize(size, 0);
+  std::copy_n(factors_, factors_of_.size(), factors.get());
+  more_factors_ = std::move(factors);
+  factors_ = more_factors_.get();
+  factors_of_.resize(size, -1);
 }
 
 void StepBounds::Fill(int i, List after, Factor* factor) {
@@ -73,6 +80,7 @@ void StepBounds::Fill(int i, List after, Factor* factor) {
   factor->longest = b.longest;
   factor->message = std::min(a.longest, b.longest);
   factor->code = table_.Code(after, k);
+  factor->across = table_.Across(after, k);
   factor->from = 0;
   factor->to = 0;
   factor->facts = 0;
@@ -81,7 +89,7 @@ void StepBounds::Fill(int i, List after, Factor* factor) {
   factor->facts_if_closed_after = 0;
   if (a.longest > 1) factor->facts |= kClosedBefore;
   if (b.longest > 1) factor->facts |= kClosedAfter;
-  for (int s = 0; s < CutTable::kSamples; ++s) {
+  for (int s = 0; s < num_samples_; ++s) {
     factor->after[s] = b.end[s] - b.begin[s];
     const int64_t begin = std::max(a.begin[s], b.begin[s]);
     factor->kept[s] = std::max<int64_t>(std::min(a.end[s], b.end[s]) - begin, 0);
@@ -100,8 +108,9 @@ void StepBounds::Fill(int i, List after, Factor* factor) {
   if (factor->message > 1) factor->facts |= kLong;
   if (b.longest < a.longest) factor->facts_if_long |= kSendPacks;
   if (a.longest < b.longest) factor->facts_if_long |= kReceivePacks;
-  if (b.longest % GroupSize(factor->from) != 0) factor->facts |= kGatherPads;
-  if (a.longest % GroupSize(factor->to) != 0) factor->facts |= kScatterPads;
+  // A gather adds no cuts, a scatter takes none off.
+  if (factor->to == 0 && b.longest % GroupSize(factor->from) != 0) factor->facts |= kGatherPads;
+  if (factor->from == 0 && a.longest % GroupSize(factor->to) != 0) factor->facts |= kScatterPads;
 }
 
 int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) const {
@@ -131,7 +140,7 @@ int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) co
   int64_t most_kept = 0;
   const bool sends_all = (product.to & ~product.from) == 0;
   const int64_t copies = sends_all ? GroupSize(product.from & ~product.to) : 0;
-  for (int s = 0; s < CutTable::kSamples; ++s) {
+  for (int s = 0; s < num_samples_; ++s) {
     most_kept = std::max(most_kept, product.kept[s]);
     sent = std::max(sent, copies * before_items_[s] - product.kept[s]);
   }

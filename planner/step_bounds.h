@@ -20,8 +20,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "planner/cost.h"
 #include "planner/cut_table.h"
 #include "planner/plan.h"
@@ -59,6 +59,7 @@ class StepBounds {
     uint64_t code;    // of the list after in a State
     DimMask from;     // cuts before, and after, behind the common beginning
     DimMask to;
+    DimMask across;                  // CutTable::Across, of the list after
     uint32_t facts;                  // Facts that the factor adds; and those that it adds where
     uint32_t facts_if_long;          // messages are longer than 1 along a tensor dim before, or
     uint32_t facts_if_closed;        // where pieces before the step are, or
@@ -74,6 +75,7 @@ class StepBounds {
     uint64_t code;
     DimMask from;
     DimMask to;
+    DimMask across;
     uint32_t facts;
   };
 
@@ -81,15 +83,18 @@ class StepBounds {
 
   int num_lists() const { return num_lists_; }
   int tensor_dim(int list) const { return tensor_dims_[list]; }
+  int64_t GroupSize(DimMask dims) const { return group_sizes_[dims]; }
+  // Hops across these mesh dims, at least.
+  int Hops(DimMask dims) const { return hops_[dims]; }
 
   // What follows is of steps out of the state with these lists.
   void Start(const Lists& before);
   const Factor& Of(int i, List after) {
     const size_t at = static_cast<size_t>(after) * num_lists_ + i;
-    if (at >= epochs_.size()) Grow(at);
+    if (at >= factors_of_.size()) Grow(at);
     Factor& factor = factors_[at];
-    if (epochs_[at] != epoch_) {
-      epochs_[at] = epoch_;
+    if (factors_of_[at] != before_[i]) {
+      factors_of_[at] = before_[i];
       Fill(i, after, &factor);
     }
     return factor;
@@ -97,7 +102,7 @@ class StepBounds {
   // Of no tensor dim yet but those that are never cut.
   const Product& empty() const { return empty_; }
   void Multiply(const Product& product, int i, const Factor& factor, Product* result) const {
-    for (int s = 0; s < CutTable::kSamples; ++s) {
+    for (int s = 0; s < num_samples_; ++s) {
       result->wanted[s] = product.wanted[s] * factor.wanted[s];
       result->after[s] = product.after[s] * factor.after[s];
       result->kept[s] = product.kept[s] * factor.kept[s];
@@ -107,6 +112,7 @@ class StepBounds {
     result->code = product.code | factor.code;
     result->from = product.from | factor.from;
     result->to = product.to | factor.to;
+    result->across = product.across | factor.across;
     const uint32_t facts = product.facts | uncut_facts_[i];
     const auto where = [facts](uint32_t fact) { return (facts & fact) != 0 ? ~uint32_t{0} : 0; };
     result->facts = facts | factor.facts | (factor.facts_if_long & where(kLong)) |
@@ -123,7 +129,7 @@ class StepBounds {
   const Samples& target() const { return target_; }
   int64_t MissingOfTarget(const Product& product) const {
     int64_t missing = 0;
-    for (int s = 0; s < CutTable::kSamples; ++s) {
+    for (int s = 0; s < num_samples_; ++s) {
       missing = std::max(missing, target_[s] - product.wanted[s]);
     }
     return missing;
@@ -131,7 +137,7 @@ class StepBounds {
   // Items that some rank gets by the step.
   int64_t Moved(const Product& product) const {
     int64_t moved = 0;
-    for (int s = 0; s < CutTable::kSamples; ++s) {
+    for (int s = 0; s < num_samples_; ++s) {
       moved = std::max(moved, product.after[s] - product.kept[s]);
     }
     return moved;
@@ -146,13 +152,13 @@ class StepBounds {
   int64_t LeastScatterNs(int stage, const Product& product) const;
 
  private:
-  int64_t GroupSize(DimMask dims) const { return group_sizes_[dims]; }
   void Fill(int i, List after, Factor* factor);
   void Grow(size_t at);
 
   const Problem& problem_;
   const CostModel& model_;
   CutTable& table_;
+  const int num_samples_;
   int num_lists_ = 0;
   std::array<int, kMaxTensorRank> tensor_dims_ = {};       // by list
   std::array<uint32_t, kMaxTensorRank> uncut_facts_ = {};  // by list, of dims before, never cut
@@ -160,15 +166,20 @@ class StepBounds {
   Samples target_;
   bool ragged_ = false;
   std::array<int64_t, 1 << kMaxStateDims> group_sizes_;
+  std::array<int8_t, 1 << kMaxStateDims> hops_;
   Product empty_ = {};
   Lists before_ = {};
   int64_t block_before_ = 0;  // items of the largest box
   std::array<Samples, kMaxTensorRank + 1> before_from_;
   Samples before_items_;
-  uint32_t epoch_ = 0;
-  // By list, then number of the tensor dim: factors, and the Start() they are of.
-  std::unique_ptr<Factor[]> factors_;
-  std::vector<uint32_t> epochs_;
+  bool started_ = false;
+  // By list, then number of the tensor dim: factors, and the list before that each is of (-1:
+  // none).
+  static constexpr size_t kFirst = 48;
+  std::array<Factor, kFirst> first_factors_;
+  Factor* factors_ = first_factors_.data();
+  std::unique_ptr<Factor[]> more_factors_;
+  absl::InlinedVector<List, kFirst> factors_of_ = absl::InlinedVector<List, kFirst>(kFirst, -1);
 };
 
 }  // namespace meshift
