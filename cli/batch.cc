@@ -22,6 +22,7 @@
 #include "placement/relabel_ranks.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
+#include "planner/group_budget.h"
 #include "planner/plan.h"
 #include "planner/plan_io.h"
 #include "planner/planner.h"
@@ -113,6 +114,20 @@ absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
   if (buffers) {
     MESHIFT_ASSIGN_OR_RETURN(options->buffers, ParseBuffers(*buffers));
   }
+  const auto new_groups = line.find("new_groups");
+  if (new_groups != line.end() && !new_groups->is_null()) {
+    if (!new_groups->is_boolean()) {
+      return InvalidArgument("new_groups: {} is neither true nor false", JsonQuote(*new_groups));
+    }
+    options->groups.allow_new_groups = new_groups->get<bool>();
+  }
+  for (const auto& [key, number] :
+       {std::pair("max_communicators", &options->groups.max_communicators),
+        std::pair("expected_uses", &options->groups.expected_uses)}) {
+    const auto value = line.find(key);
+    if (value == line.end() || value->is_null()) continue;
+    MESHIFT_ASSIGN_OR_RETURN(*number, JsonInt(*value, key));
+  }
   const auto topology = line.find("topology");
   if (topology == line.end() || topology->is_null()) return absl::OkStatus();
   const std::string text =
@@ -121,7 +136,8 @@ absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& line, PlannerOptions options) {
+absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& line, PlannerOptions options,
+                            std::optional<std::string> existing_groups) {
   if (!line.ok()) return line.status();
   if (!line->is_object()) return InvalidArgument("{} is no object", JsonQuote(*line));
   MESHIFT_ASSIGN_OR_RETURN(const Json* mesh_json, JsonMember(*line, "mesh"));
@@ -153,15 +169,25 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& line, PlannerOptions opt
       MESHIFT_ASSIGN_OR_RETURN(to, OnMesh(to, relabelled));
     }
   }
+  MESHIFT_ASSIGN_OR_RETURN(const auto groups, ReadOptional(*line, "existing_groups"));
+  if (groups) existing_groups = groups;
+  if (existing_groups) {
+    std::vector<DeviceMesh> meshes = {from.mesh()};
+    if (!(from.mesh() == to.mesh())) meshes.push_back(to.mesh());
+    absl::StatusOr<std::vector<MeshGroups>> parsed = ParseMeshGroups(*existing_groups, meshes);
+    if (!parsed.ok()) return Annotate(parsed.status(), "existing_groups");
+    options.groups.existing_groups = *std::move(parsed);
+  }
   return MakePlan(from, to, options);
 }
 
 }  // namespace
 
-std::string PlanLine(std::string_view text, const PlannerOptions& defaults) {
+std::string PlanLine(std::string_view text, const PlannerOptions& defaults,
+                     const std::optional<std::string>& existing_groups) {
   const absl::StatusOr<Json> line = ParseJson(text);
   const std::string id = JsonText(IdOf(line));
-  const absl::StatusOr<Plan> plan = PlanOf(line, defaults);
+  const absl::StatusOr<Plan> plan = PlanOf(line, defaults, existing_groups);
   if (plan.ok()) {
     // The plan is an object on one line; the id goes before its first key.
     return "{\"id\":" + id + "," + PlanToJson(*plan, /*indent=*/-1).substr(1);
@@ -192,9 +218,10 @@ std::string CheckLine(std::string_view text, bool* ok) {
   return JsonText(answer);
 }
 
-absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults, Io& io) {
+absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
+                       const std::optional<std::string>& existing_groups, Io& io) {
   return ForEachLine(path, io, [&](const std::string& line) {
-    io.out << PlanLine(line, defaults) << "\n" << std::flush;
+    io.out << PlanLine(line, defaults, existing_groups) << "\n" << std::flush;
   });
 }
 

@@ -8,6 +8,7 @@
 #ifndef MESHIFT_CLI_BATCH_H_
 #define MESHIFT_CLI_BATCH_H_
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -19,14 +20,17 @@ namespace meshift::cli {
 
 // The answer to one line of `plan --batch`, without a newline. Optional keys of the line
 // (reproducibility, topology, planner) go before `defaults`; unknown keys are ignored.
-std::string PlanLine(std::string_view line, const PlannerOptions& defaults);
+// `existing_groups`: those of lines that name none, in words of the line's meshes.
+std::string PlanLine(std::string_view line, const PlannerOptions& defaults,
+                     const std::optional<std::string>& existing_groups = std::nullopt);
 
 // The answer to one line of `check --batch`: {id, ok, step, rule, message}. *ok says which.
 std::string CheckLine(std::string_view line, bool* ok);
 
 // Answer a whole file, or io.in for "-", line by line, each as soon as it has come. An error only
 // where the file cannot be read. CheckBatch says in *ok whether all plans are right.
-absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults, Io& io);
+absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
+                       const std::optional<std::string>& existing_groups, Io& io);
 absl::Status CheckBatch(const std::string& path, Io& io, bool* ok);
 
 }  // namespace meshift::cli

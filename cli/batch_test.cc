@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "cli/test_util.h"
 #include "planner/plan.h"
@@ -78,6 +80,36 @@ TEST(PlanLine, ALimitOnMemoryInBytesOrAsText) {
   EXPECT_NE(PlanLine(Line(line + R"("max_memory": "much")"), {})
                 .find("'much' is no number of bytes below 2^63"),
             std::string::npos);
+}
+
+TEST(PlanLine, ABudgetOfGroups) {
+  const std::string line = R"_("tensor": "f32[48,24]", "from": "P,S(0)", "to": "R,R", )_";
+  const std::string answer = PlanLine(
+      Line(line + R"_("new_groups": false, "existing_groups": "b;a", "max_communicators": 2)_"),
+      {});
+  EXPECT_NE(
+      answer.find(R"("new_groups":"off","existing_groups":"a;b;a,b","max_communicators":"2")"),
+      std::string::npos)
+      << answer;
+  // Those of the command line, where the line names none.
+  EXPECT_NE(
+      PlanLine(Line(line + R"("new_groups": false)"), {}, "a").find(R"("existing_groups":"a;a,b")"),
+      std::string::npos);
+  EXPECT_NE(PlanLine(Line(line + R"("expected_uses": 50)"), {}).find(R"("expected_uses":"50")"),
+            std::string::npos);
+  for (const auto& [more, message] :
+       {std::pair(R"("existing_groups": "a;z")",
+                  "existing_groups: group 'z': 'z' is no dim of mesh"),
+        std::pair(R"("existing_groups": ["a"])", "existing_groups is"),
+        std::pair(R"("new_groups": "no")", "new_groups: \"no\" is neither true nor false"),
+        std::pair(R"("max_communicators": -1)", "a max_communicators of -1 is below 0"),
+        std::pair(R"("expected_uses": 0)", "expected_uses of 0 is below 1")}) {
+    const std::string refusal = PlanLine(Line(line + more), {});
+    std::string unescaped = refusal;
+    unescaped.erase(std::remove(unescaped.begin(), unescaped.end(), '\\'), unescaped.end());
+    EXPECT_NE(unescaped.find(message), std::string::npos) << refusal;
+    EXPECT_NE(refusal.find("INVALID_ARGUMENT"), std::string::npos) << refusal;
+  }
 }
 
 TEST(PlanLine, TakesListedRanksAndATargetOnTheSameMesh) {

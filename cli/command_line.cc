@@ -63,6 +63,18 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
                   "whose memory that is of: source and target in two (default), the source "
                   "consumed, both in one")
       ->type_name("BUFFERS");
+  app->add_flag("--no-new-groups", flags->no_new_groups,
+                "only groups that exist: the root, and those of --existing-groups");
+  app->add_option("--existing-groups", flags->existing_groups,
+                  "groups that exist: fsdp;ddp,fsdp (of the target's mesh 1:tp; none: -); "
+                  "without it, those of one mesh dim")
+      ->type_name("GROUPS");
+  app->add_option("--max-communicators", flags->max_communicators,
+                  "a rank needs at most so many for a plan, the root among them")
+      ->type_name("N");
+  app->add_option("--expected-uses", flags->expected_uses,
+                  "a plan runs so often: each new group costs its set-up, divided by this")
+      ->type_name("N");
   app->add_option("--planner", flags->planner, "best (default), per-dim")->type_name("PLANNER");
   app->add_option(
          "--ragged-sizes", flags->ragged_sizes,

@@ -27,7 +27,9 @@
 #include "mesh/device_mesh.h"
 #include "placement/relabel_ranks.h"
 #include "placement/sharding.h"
+#include "planner/assemble.h"
 #include "planner/plan.h"
+#include "planner/plan_groups.h"
 #include "planner/plan_io.h"
 #include "planner/plan_text.h"
 #include "planner/planner.h"
@@ -142,6 +144,18 @@ absl::StatusOr<ModelRow> PlanTask(const Task& task, const Common& common, Planne
                   std::move(to_shown)};
 }
 
+// What it takes to set up the groups of all plans, each once. The plans are on the same meshes.
+absl::StatusOr<int64_t> SetupNs(const std::vector<ModelRow>& rows, const PlannerOptions& options) {
+  if (rows.empty()) return 0;
+  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf(rows[0].plan.meshes(), options));
+  GroupSet used(groups.size(), false);
+  for (const ModelRow& row : rows) {
+    const GroupSet more = groups.UsedBy(row.plan.steps());
+    for (size_t i = 0; i < used.size(); ++i) used[i] = used[i] || more[i];
+  }
+  return groups.SetupNs(used);
+}
+
 bool ShowsTraffic(const ProblemFlags& flags) {
   return flags.rules || flags.to_mesh || flags.relabel_ranks;
 }
@@ -156,6 +170,7 @@ int64_t ModelPlan::NumParameters() const {
 
 PlanTotals ModelPlan::Total() const {
   PlanTotals sum;
+  sum.setup_ns = setup_ns;
   for (const ModelRow& row : rows) {
     const PlanTotals& total = row.plan.total();
     sum.collectives = SaturatingAdd(sum.collectives, Times(row.count, total.collectives));
@@ -186,7 +201,7 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
   const absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Parse(mesh_text);
   if (!mesh.ok()) return Annotate(mesh.status(), "--mesh");
   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh to_mesh, ParseTargetMesh(*mesh, flags));
-  const Common common{*mesh, std::move(to_mesh), std::move(rules), std::move(options)};
+  Common common{*mesh, std::move(to_mesh), std::move(rules), std::move(options)};
   MESHIFT_ASSIGN_OR_RETURN(Model model, ReadModel(path, io));
   if (flags.filter) {
     absl::StatusOr<Model> kept = Filter(std::move(model), *flags.filter);
@@ -214,6 +229,10 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
     if (!added.ok()) return Annotate(added, fmt::format("parameter '{}'", parameter.name));
   }
   if (flags.relabel_ranks) MESHIFT_RETURN_IF_ERROR(Relabel(&tasks));
+  if (!tasks.empty()) {
+    MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(flags, tasks[0].from.mesh(), tasks[0].to.mesh(),
+                                                &common.options.groups));
+  }
   ModelPlan result{model.name, {}};
   PlannerCache planner(common.options);
   for (const Task& task : tasks) {
@@ -221,6 +240,7 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
     if (!row.ok()) return Annotate(row.status(), fmt::format("parameter '{}'", task.first.name));
     result.rows.push_back(*std::move(row));
   }
+  MESHIFT_ASSIGN_OR_RETURN(result.setup_ns, SetupNs(result.rows, common.options));
   return result;
 }
 
@@ -294,11 +314,12 @@ std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {
   const PlanTotals total = model.Total();
   const LowerBound bound = model.Bound();
   std::string text = RenderModelPreamble(model, flags, "plan") + table.ToString();
-  text += fmt::format("total: {}, {}, {}, sent {}, est {}\n",
-                      CountText(model.NumParameters(), "parameter"),
-                      CountText(static_cast<int64_t>(model.rows.size()), "distinct plan"),
-                      CountText(total.collectives, "collective"), BytesText(total.bytes_sent),
-                      TimeText(total.est_ns));
+  text += fmt::format(
+      "total: {}, {}, {}, sent {}, est {}{}\n", CountText(model.NumParameters(), "parameter"),
+      CountText(static_cast<int64_t>(model.rows.size()), "distinct plan"),
+      CountText(total.collectives, "collective"), BytesText(total.bytes_sent),
+      TimeText(total.est_ns),
+      total.setup_ns == 0 ? "" : fmt::format(", setup {}", TimeText(total.setup_ns)));
   text += fmt::format("lower bound: sent {}, est {}\n", BytesText(bound.bytes_sent),
                       TimeText(bound.est_ns));
   if (ShowsTraffic(flags)) text += RenderTraffic(TrafficOf(model));
@@ -334,6 +355,7 @@ std::string ModelPlanToJson(const ModelPlan& model, const ProblemFlags& flags) {
                  {"bytes_sent", total.bytes_sent},
                  {"est_ns", total.est_ns}}},
                {"lower_bound", {{"bytes_sent", bound.bytes_sent}, {"est_ns", bound.est_ns}}}};
+  if (total.setup_ns != 0) json["total"]["setup_ns"] = total.setup_ns;
   if (ShowsTraffic(flags)) {
     const ModelTraffic traffic = TrafficOf(model);
     const auto busiest = [](const Busiest& b) {

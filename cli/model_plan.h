@@ -28,6 +28,7 @@ struct ModelRow {
 struct ModelPlan {
   std::string name;
   std::vector<ModelRow> rows;  // in order of their first parameters
+  int64_t setup_ns = 0;        // of the groups of all plans that do not exist, each once; per use
 
   int64_t NumParameters() const;
   // Over all parameters; peak and workspace are the largest.

@@ -27,7 +27,7 @@ absl::Status RunBatch(const PlanFlags& flags, Io& io) {
   MESHIFT_RETURN_IF_ERROR(ExcludeProblem(flags.problem, "--batch"));
   if (flags.messages) return InvalidArgument("--messages and --batch exclude each other");
   MESHIFT_ASSIGN_OR_RETURN(const PlannerOptions defaults, ParsePlannerOptions(flags.problem, io));
-  return PlanBatch(*flags.batch, defaults, io);
+  return PlanBatch(*flags.batch, defaults, flags.problem.existing_groups, io);
 }
 
 absl::Status RunModel(const PlanFlags& flags, Io& io) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -45,6 +46,81 @@ TEST(Plan, ThePerDimPlannerSaysThatItDoesNotKeepThePromise) {
   const Outcome outcome = Meshift(FlattenedArgs({"--planner", "per-dim"}));
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(Line(outcome.out, "promise").substr(0, 37), "promise replicas: NOT kept, only none");
+}
+
+std::vector<std::string> GroupArgs(const std::vector<std::string>& more,
+                                   const std::string& verb = "plan") {
+  std::vector<std::string> args = {verb,       "--mesh",     "ddp=4,fsdp=2,tp=2",
+                                   "--tensor", "f32[64,64]", "--from",
+                                   "P,P,S(0)", "--to",       "R,R,S(0)"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+// The ops and groups of the plan that `outcome` prints, by step: "all_reduce ddp,fsdp".
+std::vector<std::string> Steps(const Outcome& outcome) {
+  std::vector<std::string> steps;
+  for (int i = 0;; ++i) {
+    std::istringstream line(Line(outcome.out, std::to_string(i) + " "));
+    std::string number;
+    std::string op;
+    std::string dims;
+    line >> number >> op >> dims;
+    if (number != std::to_string(i)) return steps;
+    steps.push_back(op + " " + dims);
+  }
+}
+
+TEST(Plan, WithoutNewGroupsThePromiseIsKeptByThoseThatExist) {
+  using Texts = std::vector<std::string>;
+  EXPECT_EQ(Steps(Meshift(GroupArgs({}))), Texts{"all_reduce ddp,fsdp"});
+  const Outcome without = Meshift(GroupArgs({"--no-new-groups"}));
+  ASSERT_EQ(without.code, 0) << without;
+  EXPECT_NE(Line(without.out, "# topology")
+                .find(", new_groups off, existing_groups ddp;fsdp;tp;ddp,fsdp,tp"),
+            std::string::npos)
+      << without;
+  EXPECT_EQ(Steps(without), (Texts{"reduce_scatter ddp", "all_reduce fsdp", "all_gather ddp"}));
+  EXPECT_EQ(Line(without.out, "promise").substr(0, 23), "promise replicas: kept ");
+  EXPECT_EQ(Meshift({"check", "-"}, without.out).code, 0);
+  EXPECT_EQ(Meshift(GroupArgs({"--no-new-groups"}, "run")).code, 0);
+  const Outcome explained = Meshift(GroupArgs({"--no-new-groups"}, "explain"));
+  EXPECT_NE(explained.out.find("] needs groups: "), std::string::npos) << explained;
+  EXPECT_NE(explained.out.find("; but needs the new group ddp,fsdp\n"), std::string::npos)
+      << explained;
+  // The group that is said to exist is used, whatever the order of its dims.
+  EXPECT_EQ(Steps(Meshift(GroupArgs({"--no-new-groups", "--existing-groups", "fsdp,ddp;tp"}))),
+            Texts{"all_reduce ddp,fsdp"});
+}
+
+TEST(Plan, WithoutAnyGroupThatDoesItSaysWhichIsMissing) {
+  const Outcome refusal = Meshift(GroupArgs({"--no-new-groups", "--existing-groups", "-"}));
+  EXPECT_EQ(refusal.code, 1) << refusal;
+  EXPECT_EQ(refusal.err,
+            "meshift: no plan over the existing groups (ddp,fsdp,tp) keeps 'replicas'; the "
+            "cheapest one needs the new group ddp,fsdp, and allow_new_groups is off\n");
+}
+
+TEST(Plan, FewerCommunicatorsOrARefusalThatNamesTheLeast) {
+  const Outcome one = Meshift(GroupArgs({"--max-communicators", "1"}));
+  ASSERT_EQ(one.code, 0) << one;
+  EXPECT_NE(Line(one.out, "# topology").find(", max_communicators 1"), std::string::npos) << one;
+  EXPECT_EQ(Meshift({"check", "-"}, one.out).code, 0);
+  const Outcome none = Meshift(GroupArgs({"--max-communicators", "0"}));
+  EXPECT_EQ(none.code, 1);
+  EXPECT_EQ(none.err, "meshift: max_communicators is 0; the least that would do is 1\n");
+}
+
+// 0.1 s, shared by the uses; with few of them what exists is cheaper.
+TEST(Plan, NewGroupsCostTheirSetUp) {
+  const Outcome many = Meshift(GroupArgs({"--expected-uses", "1000000000"}));
+  EXPECT_EQ(Steps(many)[0], "all_reduce ddp,fsdp");
+  EXPECT_NE(Line(many.out, "total").find(", setup 1 ns, peak "), std::string::npos) << many;
+  EXPECT_EQ(Meshift({"check", "-"}, many.out).code, 0);
+  const Outcome few = Meshift(GroupArgs({"--expected-uses", "1"}));
+  EXPECT_NE(Steps(few)[0], "all_reduce ddp,fsdp") << few;
+  EXPECT_EQ(Line(few.out, "total").find("setup"), std::string::npos) << few;
+  EXPECT_EQ(Meshift({"check", "-"}, few.out).code, 0);
 }
 
 // The least that a refusal names does, one byte less does not, and the plan says what was asked.

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,6 +21,7 @@
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
 #include "planner/capabilities.h"
+#include "planner/group_budget.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
 #include "planner/quantity.h"
@@ -78,12 +80,32 @@ absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io
     if (!buffers.ok()) return Annotate(buffers.status(), "--buffers");
     options.buffers = *buffers;
   }
+  options.groups.allow_new_groups = !flags.no_new_groups;
+  if (flags.max_communicators.value_or(0) < 0) {
+    return InvalidArgument("--max-communicators: {} is below 0", *flags.max_communicators);
+  }
+  options.groups.max_communicators = flags.max_communicators;
+  if (flags.expected_uses.value_or(1) < 1) {
+    return InvalidArgument("--expected-uses: {} is below 1", *flags.expected_uses);
+  }
+  options.groups.expected_uses = flags.expected_uses;
   if (flags.reduce_dtype) {
     const absl::StatusOr<DType> dtype = ParseDType(*flags.reduce_dtype);
     if (!dtype.ok()) return Annotate(dtype.status(), "--reduce-dtype");
     options.reduce_dtype = *dtype;
   }
   return options;
+}
+
+absl::Status ParseExistingGroups(const ProblemFlags& flags, const DeviceMesh& from,
+                                 const DeviceMesh& to, GroupBudget* budget) {
+  if (!flags.existing_groups) return absl::OkStatus();
+  std::vector<DeviceMesh> meshes = {from};
+  if (!(from == to)) meshes.push_back(to);
+  absl::StatusOr<std::vector<MeshGroups>> groups = ParseMeshGroups(*flags.existing_groups, meshes);
+  if (!groups.ok()) return Annotate(groups.status(), "--existing-groups");
+  budget->existing_groups = *std::move(groups);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<DeviceMesh> ParseTargetMesh(const DeviceMesh& mesh, const ProblemFlags& flags) {
@@ -132,6 +154,7 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io) {
     if (!relabelled.ok()) return Annotate(relabelled.status(), "--relabel-ranks");
     MESHIFT_ASSIGN_OR_RETURN(to, OnMesh(to, *relabelled));
   }
+  MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(flags, from->mesh(), to.mesh(), &options.groups));
   return Problem{*std::move(from), std::move(to), std::move(options)};
 }
 
@@ -144,6 +167,19 @@ absl::Status Exclude(const std::optional<std::string>& value, const char* option
                      const char* other) {
   if (!value) return absl::OkStatus();
   return InvalidArgument("{} and {} exclude each other", option, other);
+}
+
+absl::Status ExcludeGroups(const ProblemFlags& flags, const char* other) {
+  if (flags.no_new_groups) {
+    return InvalidArgument("--no-new-groups and {} exclude each other", other);
+  }
+  if (flags.max_communicators) {
+    return InvalidArgument("--max-communicators and {} exclude each other", other);
+  }
+  if (flags.expected_uses) {
+    return InvalidArgument("--expected-uses and {} exclude each other", other);
+  }
+  return Exclude(flags.existing_groups, "--existing-groups", other);
 }
 
 absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other) {

@@ -16,6 +16,7 @@
 #include "cli/io.h"
 #include "placement/sharding.h"
 #include "planner/capabilities.h"
+#include "planner/group_budget.h"
 #include "planner/planner.h"
 
 namespace meshift::cli {
@@ -35,6 +36,10 @@ struct ProblemFlags {
   std::optional<int64_t> reduce_block;    // PlannerOptions::reduce_block
   std::optional<std::string> max_memory;  // PlannerOptions::max_memory, as "1.5 GiB"
   std::optional<std::string> buffers;
+  bool no_new_groups = false;                  // PlannerOptions::groups
+  std::optional<std::string> existing_groups;  // as "fsdp;ddp,fsdp"
+  std::optional<int64_t> max_communicators;
+  std::optional<int64_t> expected_uses;
   std::optional<std::string> planner;
   std::optional<std::string> ragged_sizes;  // PlannerOptions::ragged_sizes
   std::string engine = "local";             // that the plan is for: cli/engines.h
@@ -55,9 +60,12 @@ struct Problem {
 // Errors name the option: "--tensor: ...".
 absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io);
 
-// The part of the flags that says how to plan. A topology is text, or the name of a file that ends
-// in ".json".
+// The part of the flags that says how to plan, but --existing-groups, whose words are those of the
+// meshes. A topology is text, or the name of a file that ends in ".json".
 absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io& io);
+// What --existing-groups says of plans from one mesh to another, or on one.
+absl::Status ParseExistingGroups(const ProblemFlags& flags, const DeviceMesh& from,
+                                 const DeviceMesh& to, GroupBudget* budget);
 
 // The mesh of the target: that of --to-mesh, else `mesh`.
 absl::StatusOr<DeviceMesh> ParseTargetMesh(const DeviceMesh& mesh, const ProblemFlags& flags);
@@ -71,6 +79,8 @@ absl::StatusOr<std::string> Require(const std::optional<std::string>& value, con
 // INVALID_ARGUMENT where `value` was given although `other` excludes it.
 absl::Status Exclude(const std::optional<std::string>& value, const char* option,
                      const char* other);
+// Excludes the options that say which groups a plan may use.
+absl::Status ExcludeGroups(const ProblemFlags& flags, const char* other);
 // Excludes the options that state a problem: meshes, tensor, from, to, dtypes, model, filter.
 absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other);
 

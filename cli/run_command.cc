@@ -92,6 +92,7 @@ absl::StatusOr<Candidate> ReadCandidate(const RunFlags& flags, Io& io) {
   if (problem.reduce_block) return InvalidArgument("--reduce-block and --plan exclude each other");
   MESHIFT_RETURN_IF_ERROR(Exclude(problem.max_memory, "--max-memory", "--plan"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem.buffers, "--buffers", "--plan"));
+  MESHIFT_RETURN_IF_ERROR(ExcludeGroups(problem, "--plan"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem.planner, "--planner", "--plan"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem.ragged_sizes, "--ragged-sizes", "--plan"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(*flags.plan, io));

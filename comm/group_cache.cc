@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/partition.h"
+#include "planner/partition.h"
 
 namespace meshift {
 namespace {

@@ -18,8 +18,9 @@ absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
   auto runner = std::unique_ptr<LocalRunner>(new LocalRunner(mesh));
   const int64_t world_size = world->engine(0)->world_size();
   RedistributorOptions of_rank = options;
+  if (of_rank.groups.IsSet()) of_rank.groups.root = mesh;
   if (!of_rank.plans) {
-    of_rank.plans = std::make_shared<PlannerCache>(PlanningOptions(*world->engine(0), options),
+    of_rank.plans = std::make_shared<PlannerCache>(PlanningOptions(*world->engine(0), of_rank),
                                                    PlannerCacheLimits{options.max_cached_bytes});
   }
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {

@@ -18,7 +18,8 @@ PlannerOptions PlanningOptions(const Engine& engine, const RedistributorOptions&
           .ragged_sizes = options.ragged_sizes,
           .reduce_block = options.reduce_block,
           .max_memory = options.max_memory,
-          .buffers = options.buffers};
+          .buffers = options.buffers,
+          .groups = options.groups};
 }
 
 absl::StatusOr<Redistributor> Redistributor::Create(const DeviceMesh& mesh, Engine* engine,

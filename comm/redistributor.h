@@ -72,6 +72,7 @@
 #include "placement/sharding.h"
 #include "planner/buffers.h"
 #include "planner/capabilities.h"
+#include "planner/group_budget.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
 #include "planner/planner_cache.h"
@@ -96,6 +97,9 @@ struct RedistributorOptions {
   int64_t reduce_block = 0;
   std::optional<int64_t> max_memory = std::nullopt;  // of each plan that is made, in bytes
   Buffers buffers = Buffers::kTwo;  // how calls hand them over, for the limit and the plans
+  // Of each plan that is made. The root is the redistributor's mesh, whatever it says; a cache
+  // that is shared (`plans`) must name that mesh.
+  GroupBudget groups = {};
 
   bool verify_plans = true;  // that the caller brings, before they run
   bool time_steps = false;

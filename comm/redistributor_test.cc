@@ -148,6 +148,23 @@ TEST_F(RedistributorTest, PlansKeepToTheLimitOnMemory) {
   EXPECT_TRUE(enough(Args()).ok());
 }
 
+TEST_F(RedistributorTest, PlansKeepToTheBudgetOfGroups) {
+  // Only the root exists.
+  Redistributor tight =
+      Make({.groups = {.allow_new_groups = false, .existing_groups = std::vector<MeshGroups>()}});
+  const absl::StatusOr<Plan> plan = tight.Prepare(from_, to_);
+  if (plan.ok()) {
+    for (const Step& step : plan->steps()) {
+      EXPECT_TRUE(!IsCollective(step.op) || step.mesh_dims.size() == 2) << step.ToString();
+    }
+  } else {
+    EXPECT_TRUE(absl::IsFailedPrecondition(plan.status())) << plan.status();
+  }
+  EXPECT_EQ(engine_.log(), Lines{});  // no group was made
+  EXPECT_EQ(Redistributor::Create(mesh_, &engine_, {.groups = {.expected_uses = 0}}).status(),
+            absl::InvalidArgumentError("expected_uses of 0 is below 1"));
+}
+
 TEST_F(RedistributorTest, PrepareLeavesNothingForTheFirstCall) {
   Redistributor redistribute = Make();
   const Plan plan = redistribute.Prepare(from_, to_).value();

@@ -70,9 +70,18 @@ absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank,
   return LayoutsOf(source, target, consume_source);
 }
 
-std::shared_ptr<PlannerCache> PlannerOf(const Engine& engine, const RedistributorOptions& options) {
+// As PlanningOptions, with the root that groups are split from.
+PlannerOptions PlanningOf(const DeviceMesh& mesh, const Engine& engine,
+                          const RedistributorOptions& options) {
+  PlannerOptions planning = PlanningOptions(engine, options);
+  if (planning.groups.IsSet()) planning.groups.root = mesh;
+  return planning;
+}
+
+std::shared_ptr<PlannerCache> PlannerOf(const DeviceMesh& mesh, const Engine& engine,
+                                        const RedistributorOptions& options) {
   if (options.plans) return options.plans;
-  return std::make_shared<PlannerCache>(PlanningOptions(engine, options),
+  return std::make_shared<PlannerCache>(PlanningOf(mesh, engine, options),
                                         PlannerCacheLimits{options.max_cached_bytes});
 }
 
@@ -89,7 +98,7 @@ RunCore::RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOpti
     : mesh_(mesh),
       engine_(engine),
       options_(options),
-      plans_(engine->rank(), PlannerOf(*engine, options), options.verify_plans,
+      plans_(engine->rank(), PlannerOf(mesh, *engine, options), options.verify_plans,
              options.max_cached_bytes,
              options.coalesce_bytes.value_or(
                  engine->CoalesceBytes().value_or(DefaultCoalesceBytes(options.topology))),
@@ -102,7 +111,7 @@ absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh,
   if (options.max_cached_bytes < 0) {
     return InvalidArgument("max_cached_bytes {} is negative", options.max_cached_bytes);
   }
-  if (options.plans && !(options.plans->options() == PlanningOptions(*engine, options))) {
+  if (options.plans && !(options.plans->options() == PlanningOf(mesh, *engine, options))) {
     return InvalidArgument("the cache of plans is of other options than the redistributor");
   }
   if (options.agreement_calls < 0) {
@@ -114,6 +123,7 @@ absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh,
   if (options.timeout <= std::chrono::nanoseconds::zero()) {
     return InvalidArgument("a timeout of {} ns is not positive", options.timeout.count());
   }
+  MESHIFT_RETURN_IF_ERROR(CheckGroupBudget(options.groups));
   auto core = std::make_shared<RunCore>(mesh, engine, options);
   if (!mesh.PositionOf(engine->rank())) {
     // The root is split from the world without this rank.

@@ -37,7 +37,7 @@ struct TopologyConstants {
   int64_t message_latency_ns = 500;               // each further message of a grouped send/recv
   int64_t copy_latency_ns = 2000;                 // start of a local kernel
   int64_t copy_bandwidth_bytes_per_us = 1500000;  // local memory, read plus write counted once
-  int64_t group_setup_ns = 0;                     // making a group that does not exist yet
+  int64_t group_setup_ns = 100000000;             // making a group: a warm ncclCommSplit
   friend bool operator==(const TopologyConstants&, const TopologyConstants&) = default;
 };
 

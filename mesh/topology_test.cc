@@ -108,7 +108,7 @@ TEST(TopologyTest, Json) {
     "message_latency_ns": 500,
     "copy_latency_ns": 2000,
     "copy_bandwidth_bytes_per_us": 3600000,
-    "group_setup_ns": 0
+    "group_setup_ns": 100000000
   }
 })";
   EXPECT_EQ(Parsed("gb200").ToJson(), json);

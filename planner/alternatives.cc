@@ -18,6 +18,7 @@
 #include "planner/cost.h"
 #include "planner/edges.h"
 #include "planner/path_cost.h"
+#include "planner/plan_groups.h"
 #include "planner/plan_text.h"
 #include "planner/reduction_choice.h"
 #include "planner/search.h"
@@ -160,19 +161,22 @@ std::string LabelOf(const Plan& plan) {
   return label;
 }
 
+// With what it takes to set up groups.
+int64_t NsOf(const Plan& plan) { return SaturatingAdd(plan.total().est_ns, plan.total().setup_ns); }
+
 // "9.001 us more (+69 %): 2 more collectives, sends 64 B less"
 std::string Difference(const Plan& plan, const Plan& best) {
   const auto signed_text = [](int64_t value, const std::string& text, std::string_view equal) {
     if (value == 0) return std::string(equal);
     return fmt::format("{} {}", text, value > 0 ? "more" : "less");
   };
-  const int64_t ns = plan.total().est_ns - best.total().est_ns;
+  const int64_t ns = NsOf(plan) - NsOf(best);
   const int64_t bytes = plan.total().bytes_sent - best.total().bytes_sent;
   const int64_t collectives = plan.total().collectives - best.total().collectives;
   std::string text = signed_text(ns, ExactTimeText(ns < 0 ? -ns : ns), "as long");
-  if (ns != 0 && best.total().est_ns > 0) {
-    text += fmt::format(
-        " ({:+} %)", static_cast<int64_t>(static_cast<__int128>(ns) * 100 / best.total().est_ns));
+  if (ns != 0 && NsOf(best) > 0) {
+    text += fmt::format(" ({:+} %)",
+                        static_cast<int64_t>(static_cast<__int128>(ns) * 100 / NsOf(best)));
   }
   const std::string count =
       fmt::format("{} collective{}", collectives < 0 ? -collectives : collectives,
@@ -191,14 +195,15 @@ absl::StatusOr<Plan> WithoutPromise(const Problem& problem, const PlannerOptions
   const CostModel model(problem, options.topology, CostOptionsOf(free, choice));
   const std::optional<Path> path = FindCheapest(problem, model, choice.rules);
   if (!path) return absl::NotFoundError("no path");
-  return Assemble(problem, model, *path, options, choice);
+  return Assemble(problem, model, *path, options, choice, PlanGroups());
 }
 
 }  // namespace
 
 std::string_view Name(Verdict verdict) {
-  constexpr std::array<std::string_view, 5> kNames = {"best", "costs more", "breaks the promise",
-                                                      "takes too much memory", "per-dim"};
+  constexpr std::array<std::string_view, 6> kNames = {
+      "best",         "costs more", "breaks the promise", "takes too much memory",
+      "needs groups", "per-dim"};
   return kNames[static_cast<size_t>(verdict)];
 }
 
@@ -216,22 +221,28 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   const auto takes_too_much = [&](const Plan& plan) {
     return options.max_memory && plan.total().peak_bytes > *options.max_memory;
   };
+  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf({from.mesh()}, options));
+  const PlanGroups any_groups;
   // Alternatives keep to no limit; those that do all the same say so.
   wanted.max_memory.reset();
+  wanted.groups = {};
   absl::flat_hash_set<std::string> listed = {LabelOf(best)};
   const auto list = [&](bool flattens, size_t limit) {
     PathLister(problem, wanted, choice, model, flattens).Run([&](const Path& path) {
       if (all.size() >= limit) return false;
-      Plan plan = Assemble(problem, model, path, wanted, choice);
+      Plan plan = Assemble(problem, model, path, wanted, choice, any_groups);
       if (listed.insert(LabelOf(plan)).second) {
-        std::string reason = Difference(plan, best);
+        const std::string broken = groups.BrokenBy(groups.UsedBy(plan.steps()));
         if (takes_too_much(plan)) {
-          reason +=
-              fmt::format("; but takes {} of memory", ExactBytesText(plan.total().peak_bytes));
-          all.push_back({Verdict::kTakesTooMuch, plan, std::move(reason)});
+          all.push_back({Verdict::kTakesTooMuch, plan,
+                         fmt::format("{}; but takes {} of memory", Difference(plan, best),
+                                     ExactBytesText(plan.total().peak_bytes))});
+        } else if (!broken.empty()) {
+          all.push_back({Verdict::kNeedsGroups, plan,
+                         fmt::format("{}; but {}", Difference(plan, best), broken)});
         } else {
-          plan = Assemble(problem, model, path, options, choice);
-          all.push_back({Verdict::kCostsMore, plan, std::move(reason)});
+          plan = Assemble(problem, model, path, options, choice, groups);
+          all.push_back({Verdict::kCostsMore, plan, Difference(plan, best)});
         }
       }
       return flattens;  // without flattened groups, the best one is enough
@@ -241,11 +252,11 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   list(/*flattens=*/true, static_cast<size_t>(most) + 1);
   // What is left of a path is bounded, as a rule exactly: nearly in order.
   std::stable_sort(all.begin() + 1, all.end(), [](const Alternative& a, const Alternative& b) {
-    return a.plan.total().est_ns < b.plan.total().est_ns;
+    return NsOf(a.plan) < NsOf(b.plan);
   });
 
   const absl::StatusOr<Plan> free = WithoutPromise(problem, wanted);
-  if (free.ok() && free->kept() < best.kept() && free->total().est_ns < best.total().est_ns) {
+  if (free.ok() && free->kept() < best.kept() && NsOf(*free) < NsOf(best)) {
     all.push_back({Verdict::kBreaksPromise, *free,
                    fmt::format("{}; but keeps only {}: {}", Difference(*free, best),
                                Name(free->kept()), free->why())});
@@ -257,6 +268,8 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
     if (takes_too_much(*per_dim)) {
       reason += fmt::format("; takes {} of memory", ExactBytesText(per_dim->total().peak_bytes));
     }
+    const std::string broken = groups.BrokenBy(groups.UsedBy(per_dim->steps()));
+    if (!broken.empty()) reason += "; " + broken;
     if (per_dim->kept() < per_dim->asked()) {
       reason += fmt::format("; and keeps only {}: {}", Name(per_dim->kept()), per_dim->why());
     }

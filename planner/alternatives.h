@@ -30,6 +30,7 @@ struct Alternative {
     kCostsMore,      // keeps the promise too
     kBreaksPromise,  // `reason` has the rule
     kTakesTooMuch,   // memory: more than options.max_memory, which its inputs do not name
+    kNeedsGroups,    // that options.groups, which its inputs do not name, does not allow
     kPerDim,         // what DTensor's greedy planner does; it may break the promise as well
   };
   Verdict verdict = Verdict::kBest;
@@ -39,11 +40,12 @@ struct Alternative {
 std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", ...
 
 // The best plan; then up to `most` others that keep the promise, the cheapest first, the best one
-// that needs no flattened group and those that take more memory than allowed among them; then the
-// best without a promise, where that is cheaper, and the plan of PlannerKind::kPerDim. From one
-// mesh to another only the best. Others are looked for among all paths of steps that visit no state
-// twice, in order of their cost, up to a fixed number of states: on meshes of four dims or more
-// some may be missed. Fails as MakePlan does; `options.planner` is not looked at.
+// that needs no flattened group and those that take more memory, or need other groups, than allowed
+// among them; then the best without a promise, where that is cheaper, and the plan of
+// PlannerKind::kPerDim. From one mesh to another only the best. Others are looked for among all
+// paths of steps that visit no state twice, in order of their cost, up to a fixed number of states:
+// on meshes of four dims or more some may be missed. Fails as MakePlan does; `options.planner` is
+// not looked at.
 absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, const Sharding& to,
                                                           const PlannerOptions& options,
                                                           int most = 8);

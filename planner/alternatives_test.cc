@@ -141,5 +141,33 @@ TEST(Alternatives, WhatTakesTooMuchMemoryIsSetApart) {
   EXPECT_GT(too_much, 0);
 }
 
+// Under a budget of groups: what is cheaper needs others, and what is listed as costlier does not.
+TEST(Alternatives, WhatNeedsOtherGroupsIsSetApart) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=4,b=2,c=2").value();
+  const Sharding from = Sharding::Parse("f32[64,48]", mesh, "P,P,S(1)").value();
+  const Sharding to = from.WithPlacements("R,R,S(1)").value();
+  PlannerOptions options;
+  options.groups = {.allow_new_groups = false,
+                    .existing_groups = std::vector<MeshGroups>{{mesh, {0}}, {mesh, {1}}}};
+  const std::vector<Alternative> all = ListAlternatives(from, to, options).value();
+  EXPECT_EQ(all[0].plan, MakePlan(from, to, options).value());
+  int needs_groups = 0;
+  for (size_t i = 1; i < all.size(); ++i) {
+    EXPECT_TRUE(Verify(all[i].plan).ok());
+    if (all[i].verdict == Alternative::Verdict::kNeedsGroups) {
+      ++needs_groups;
+      EXPECT_NE(all[i].reason.find("; but needs the new group "), std::string::npos)
+          << all[i].reason;
+    } else if (all[i].verdict == Alternative::Verdict::kCostsMore) {
+      EXPECT_GE(all[i].plan.total().est_ns, all[0].plan.total().est_ns);
+      for (const Step& step : all[i].plan.steps()) {
+        EXPECT_TRUE(!IsCollective(step.op) || step.mesh_dims.size() != 2) << step.ToString();
+      }
+    }
+  }
+  EXPECT_GT(needs_groups, 0);
+  EXPECT_EQ(Name(Alternative::Verdict::kNeedsGroups), "needs groups");
+}
+
 }  // namespace
 }  // namespace meshift

@@ -15,16 +15,6 @@
 namespace meshift {
 namespace {
 
-DimMask StepDims(const Problem& problem, StepOp op, const State& before, const State& after) {
-  if (op == StepOp::kCast) return 0;
-  if (!IsReduction(op) && op != StepOp::kMask) return MovingDims(problem, before, after);
-  DimMask dims = 0;
-  for (int d = 0; d < problem.num_dims(); ++d) {
-    if (before.IsPartial(d) != after.IsPartial(d)) dims |= DimMask{1} << d;
-  }
-  return dims;
-}
-
 Step MakeStep(const Problem& problem, const CostModel& model, int mesh, StepOp op,
               const State& before, const State& after, const Traffic& traffic) {
   const DimMask dims = StepDims(problem, op, before, after);
@@ -73,7 +63,7 @@ std::string DimNames(const Problem& problem, const Step& step) {
   return fmt::format("{}", fmt::join(names, ","));
 }
 
-PlanInputs InputsOf(const PlannerOptions& options) {
+PlanInputs InputsOf(const PlannerOptions& options, const PlanGroups& groups) {
   PlanInputs inputs;
   inputs.topology = options.topology.ToString();
   inputs.options = {{"planner", std::string(Name(options.planner))},
@@ -94,6 +84,7 @@ PlanInputs InputsOf(const PlannerOptions& options) {
   if (options.buffers != Buffers::kTwo) {
     inputs.options.emplace_back("buffers", std::string(Name(options.buffers)));
   }
+  groups.AddTo(&inputs);
   if (options.reproducibility == Reproducibility::kBatchInvariant) {
     inputs.options.emplace_back("native_invariance",
                                 std::string(Name(options.engine.native_invariance)));
@@ -105,8 +96,9 @@ PlanInputs InputsOf(const PlannerOptions& options) {
 }  // namespace
 
 PlanAssembly::PlanAssembly(std::vector<DeviceMesh> meshes, const Sharding& from, const Sharding& to,
-                           const PlannerOptions& options)
+                           const PlannerOptions& options, const PlanGroups& groups)
     : options_(options),
+      groups_(groups),
       fields_{.meshes = std::move(meshes),
               .from_mesh = 0,
               .to_mesh = 0,
@@ -114,7 +106,7 @@ PlanAssembly::PlanAssembly(std::vector<DeviceMesh> meshes, const Sharding& from,
               .to = to,
               .asked = options.reproducibility,
               .kept = Reproducibility::kReplicas,
-              .inputs = InputsOf(options)} {
+              .inputs = InputsOf(options, groups)} {
   fields_.to_mesh = static_cast<int>(fields_.meshes.size()) - 1;
 }
 
@@ -172,6 +164,7 @@ Plan PlanAssembly::Seal(const LowerBound& bound, const std::string& why) && {
       WorksOnCopy(fields_.steps[0].op, fields_.from, fields_.to)) {
     total.workspace_bytes = SaturatingAdd(total.workspace_bytes, memory.copied);
   }
+  if (groups_.IsBounded()) total.setup_ns = groups_.SetupNs(groups_.UsedBy(fields_.steps));
   total.peak_bytes = SaturatingAdd(memory.together, total.workspace_bytes);
   fields_.lower_bound = bound;
   if (fields_.kept == Reproducibility::kReplicas) {
@@ -186,10 +179,16 @@ Plan PlanAssembly::Seal(const LowerBound& bound, const std::string& why) && {
 }
 
 Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
-              const PlannerOptions& options, const ReductionChoice& choice) {
-  PlanAssembly plan({problem.mesh()}, problem.from(), problem.to(), options);
+              const PlannerOptions& options, const ReductionChoice& choice,
+              const PlanGroups& groups) {
+  PlanAssembly plan({problem.mesh()}, problem.from(), problem.to(), options, groups);
   plan.AddPath(problem, model, path, choice, /*mesh=*/0);
   return std::move(plan).Seal(LeastCost(problem, model), choice.why);
+}
+
+absl::StatusOr<PlanGroups> GroupsOf(absl::Span<const DeviceMesh> meshes,
+                                    const PlannerOptions& options) {
+  return PlanGroups::Create(meshes, options.groups, options.topology.constants().group_setup_ns);
 }
 
 }  // namespace meshift

@@ -1,9 +1,9 @@
 // Turns a path of states into a Plan: steps with their bytes and times, totals, the lower bound,
 // and the promise that the steps keep.
 //
-//   Plan plan = Assemble(problem, model, path, options, choice);   // on one mesh
+//   Plan plan = Assemble(problem, model, path, options, choice, groups);   // on one mesh
 //
-//   PlanAssembly onto({from.mesh(), to.mesh()}, from, to, options);
+//   PlanAssembly onto({from.mesh(), to.mesh()}, from, to, options, groups);
 //   onto.AddPath(first.problem, first.model, first.path, choice, /*mesh=*/0);
 //   onto.AddStep(crossing, /*send_piece_bytes=*/0, /*receive_piece_bytes=*/4096);
 //   Plan plan = std::move(onto).Seal(bound, choice.why);
@@ -14,8 +14,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "planner/cost.h"
 #include "planner/plan.h"
+#include "planner/plan_groups.h"
 #include "planner/planner.h"
 #include "planner/reduction_choice.h"
 #include "planner/search.h"
@@ -26,9 +29,9 @@ namespace meshift {
 // A plan that is put together step by step.
 class PlanAssembly {
  public:
-  // From the first mesh to the last.
+  // From the first mesh to the last, of which `groups` are.
   PlanAssembly(std::vector<DeviceMesh> meshes, const Sharding& from, const Sharding& to,
-               const PlannerOptions& options);
+               const PlannerOptions& options, const PlanGroups& groups);
 
   // The steps of a path on the mesh of index `mesh`, and what they do to the promise.
   void AddPath(const Problem& problem, const CostModel& model, const Path& path,
@@ -41,6 +44,7 @@ class PlanAssembly {
 
  private:
   const PlannerOptions& options_;
+  const PlanGroups& groups_;
   PlanFields fields_;
   struct Pieces {
     int64_t send;  // bytes
@@ -51,7 +55,12 @@ class PlanAssembly {
 
 // The plan of a path on one mesh.
 Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
-              const PlannerOptions& options, const ReductionChoice& choice);
+              const PlannerOptions& options, const ReductionChoice& choice,
+              const PlanGroups& groups);
+
+// Those of a plan on `meshes`.
+absl::StatusOr<PlanGroups> GroupsOf(absl::Span<const DeviceMesh> meshes,
+                                    const PlannerOptions& options);
 
 }  // namespace meshift
 

@@ -54,6 +54,8 @@ struct CostOptions {
   // pieces of steps behind the first.
   int64_t copied_bytes = 0;
   int64_t scratch_bytes = 0;
+  // The sets of mesh dims that collectives may be over. None: all.
+  std::optional<DimSets> groups = std::nullopt;
   // Whether the problem's source (target) is the caller's tensor. Else, as beside a step from one
   // mesh to another, it is a value that lies in the workspace.
   bool from_source = true;
@@ -83,6 +85,11 @@ class CostModel {
     return !options_.max_workspace ||
            WorkspaceBytes(op, before, after, traffic) <= *options_.max_workspace;
   }
+  // Whether CostOptions::groups allows the step.
+  bool Allows(StepOp op, const State& before, const State& after) const {
+    return !options_.groups || !IsCollective(op) ||
+           options_.groups->test(StepDims(problem_, op, before, after));
+  }
   std::optional<int64_t> max_workspace() const { return options_.max_workspace; }
   // No less than this, in a fraction of the time that it takes to measure the step.
   int64_t LeastWorkspaceBytes(StepOp op, const State& before, const State& after) const;
@@ -97,8 +104,9 @@ class CostModel {
   }
   // No value on the way takes less.
   int64_t LeastHeldBytes() const;
-  // The same model under another limit, or none.
+  // The same model under another limit, or none; with other groups allowed.
   CostModel WithMaxWorkspace(std::optional<int64_t> max_workspace) const;
+  CostModel WithGroups(const DimSets& groups) const;
 
   // Whether an all_gather over a ragged cut leads from `before` to `after`, and its sizes were
   // chosen: then no exchange should.

@@ -17,6 +17,12 @@ CostModel CostModel::WithMaxWorkspace(std::optional<int64_t> max_workspace) cons
   return CostModel(problem_, topology_, options);
 }
 
+CostModel CostModel::WithGroups(const DimSets& groups) const {
+  CostOptions options = options_;
+  options.groups = groups;
+  return CostModel(problem_, topology_, options);
+}
+
 int64_t CostModel::HeldBytes(const State& state) const {
   if (options_.from_source && state == problem_.source()) return 0;
   if (options_.to_target && state == problem_.target()) return 0;

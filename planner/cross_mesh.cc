@@ -22,6 +22,7 @@
 #include "planner/memory_limit.h"
 #include "planner/memory_search.h"
 #include "planner/path_cost.h"
+#include "planner/plan_groups.h"
 #include "planner/reduction_choice.h"
 #include "planner/search.h"
 #include "planner/state.h"
@@ -40,17 +41,11 @@ struct Half {
   const Problem problem;
   const CostModel model;
   ReductionChoice choice;
-  std::optional<Path> path;  // none: no path keeps to the limit
+  std::optional<Path> path;  // none: no path keeps to the limit, over the groups allowed
   bool is_least = true;      // of the goal kMemory: no path needs less workspace
   PathCost cost;
   // In bytes. The value that crosses is in it, unless it is the caller's tensor.
   int64_t workspace = 0;
-};
-
-// What to plan for.
-enum class Goal : uint8_t {
-  kCost,    // the least, within a limit on the workspace if there is one
-  kMemory,  // the least workspace
 };
 
 // Where a half begins and ends: at the caller's tensor, or at the crossing.
@@ -77,20 +72,24 @@ bool Reduces(const Path& path) {
                      [](const Move& move) { return IsReduction(move.op); });
 }
 
-// `options.max_memory` is not looked at, but `limit`.
+// `options.max_memory` and `options.groups` are not looked at, but `limits`.
 absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, const Sharding& to,
                                                std::optional<DType> reduce_dtype,
-                                               const PlannerOptions& options, Goal goal,
-                                               std::optional<int64_t> limit) {
+                                               const PlannerOptions& options,
+                                               const PlanGroups& groups,
+                                               const CrossLimits& limits) {
   MESHIFT_ASSIGN_OR_RETURN(Problem problem, Problem::Create(from, to, reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
   CostOptions cost = CostOptionsOf(options, choice);
   cost.from_source = side == Side::kSource;
   cost.to_target = side == Side::kTarget;
-  cost.max_workspace = goal == Goal::kMemory ? 0 : limit;
+  cost.max_workspace = limits.goal == CrossGoal::kMemory ? 0 : limits.workspace;
+  if (limits.allowed != nullptr) {
+    cost.groups = groups.DimsOf(side == Side::kSource ? 0 : 1, *limits.allowed);
+  }
   auto half = std::make_unique<Half>(std::move(problem), options, cost);
   half->choice = std::move(choice);
-  if (goal == Goal::kMemory) {
+  if (limits.goal == CrossGoal::kMemory) {
     std::optional<LeastPath> least =
         FindLeastWorkspace(half->problem, half->model, half->choice.rules);
     if (least) {
@@ -102,6 +101,7 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
     if (found && !found->path) return half;
     if (found) half->path = std::move(found->path);
   }
+  if (!half->path && limits.allowed != nullptr) return half;
   if (!half->path) return Internal("no plan from {} to {}", from.ToString(), to.ToString());
   State before = half->problem.source();
   for (const auto& [op, after, measured] : half->path->moves) {
@@ -115,16 +115,16 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
 
 class CrossPlanner {
  public:
-  CrossPlanner(const Sharding& from, const Sharding& to, const PlannerOptions& options, Goal goal,
-               std::optional<int64_t> limit)
+  CrossPlanner(const Sharding& from, const Sharding& to, const PlannerOptions& options,
+               const PlanGroups& groups, const CrossLimits& limits)
       : from_(from),
         to_(to),
         options_(options),
-        goal_(goal),
-        limit_(limit),
+        groups_(groups),
+        limits_(limits),
         meshes_(from.mesh(), to.mesh(), options.topology) {}
 
-  // RESOURCE_EXHAUSTED: no pair that was looked at keeps to the limit.
+  // RESOURCE_EXHAUSTED: no pair that was looked at keeps to the limits.
   absl::StatusOr<Plan> Run();
   // Whether all that might be better was looked at.
   bool is_done() const { return is_done_; }
@@ -137,7 +137,7 @@ class CrossPlanner {
   };
   // What is wanted less of.
   int64_t Amount(const PathCost& cost, int64_t workspace) const {
-    return goal_ == Goal::kCost ? cost.ns : workspace;
+    return limits_.goal == CrossGoal::kCost ? cost.ns : workspace;
   }
   // The workspace of a pair's crossing.
   static int64_t CrossingWorkspace(const Pair& pair, const Traffic& traffic);
@@ -175,8 +175,8 @@ class CrossPlanner {
   const Sharding& from_;
   const Sharding& to_;
   const PlannerOptions& options_;
-  const Goal goal_;
-  const std::optional<int64_t> limit_;
+  const PlanGroups& groups_;
+  const CrossLimits limits_;
   const MeshPair meshes_;
   DType reduce_dtype_ = DType::kF32;  // the source's where nothing is reduced
   int64_t max_bytes_ = 0;             // of a value on the way
@@ -192,7 +192,7 @@ absl::Status CrossPlanner::FindFirsts(DType dtype, std::vector<First>* firsts) {
   const auto add = [&](const Sharding& source, bool partial) {
     if (LargestBytes(source, dtype) > max_bytes_) return;
     absl::StatusOr<std::unique_ptr<Half>> half =
-        PlanHalf(Side::kSource, from_, source, reduce_dtype_, options_, goal_, limit_);
+        PlanHalf(Side::kSource, from_, source, reduce_dtype_, options_, groups_, limits_);
     if (!half.ok()) {
       refusal.Update(half.status());
       return;
@@ -219,7 +219,7 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
   for (const Sharding& target : CrossTargets(to_, dtype)) {
     if (LargestBytes(target, dtype) > max_bytes_) continue;
     absl::StatusOr<std::unique_ptr<Half>> half =
-        PlanHalf(Side::kTarget, target, to_, std::nullopt, options_, goal_, limit_);
+        PlanHalf(Side::kTarget, target, to_, std::nullopt, options_, groups_, limits_);
     if (!half.ok()) {
       refusal.Update(half.status());
       continue;
@@ -280,6 +280,7 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
     if (!pairs_.empty()) status = absl::OkStatus();
   }
   MESHIFT_RETURN_IF_ERROR(status);
+  if (pairs_.empty() && limits_.allowed != nullptr) return absl::ResourceExhaustedError("");
   if (pairs_.empty()) return Internal("no plan from {} to {}", from_.ToString(), to_.ToString());
   std::stable_sort(pairs_.begin(), pairs_.end(),
                    [](const Pair& a, const Pair& b) { return a.least < b.least; });
@@ -301,6 +302,10 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
     const Sharding& before = pair.first->problem.to();
     const Sharding& after = pair.second->problem.from();
     Crossing crossing = Crossing::Of(before, after, options_.topology);
+    const bool uses_group = !crossing.messages().empty();
+    if (uses_group && limits_.allowed != nullptr && !(*limits_.allowed)[groups_.crossing()]) {
+      continue;
+    }
     work += meshes_.union_size() + static_cast<int64_t>(crossing.messages().size());
     const Traffic traffic = MeasureCrossing(crossing, before, after, options_.topology);
     const PathCost cost = pair.first->cost + CostOf(traffic) + pair.second->cost;
@@ -308,7 +313,7 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
         SaturatingAdd(CrossingWorkspace(pair, traffic), CopiedBytes(pair, crossing));
     const int64_t workspace =
         std::max({pair.first->workspace, pair.second->workspace, crossing_bytes});
-    if (limit_ && workspace > *limit_) continue;
+    if (limits_.workspace && workspace > *limits_.workspace) continue;
     if (best) {
       const auto rank = [&](const PathCost& c, int64_t w) { return std::tuple(Amount(c, w), c); };
       if (!(rank(cost, workspace) < rank(best->cost, best->workspace))) continue;
@@ -321,7 +326,7 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
 
 Plan CrossPlanner::Assemble(const Pair& pair, const Crossing& crossing,
                             const Traffic& traffic) const {
-  PlanAssembly plan({from_.mesh(), to_.mesh()}, from_, to_, options_);
+  PlanAssembly plan({from_.mesh(), to_.mesh()}, from_, to_, options_, groups_);
   plan.AddPath(pair.first->problem, pair.first->model, *pair.first->path, pair.first->choice,
                /*mesh=*/0);
   const Sharding& before = pair.first->problem.to();
@@ -381,53 +386,15 @@ LowerBound CrossPlanner::Bound() const {
   return bound;
 }
 
-struct LeastPlan {
-  Plan plan;
-  bool is_least;  // no plan that is of this kind needs less
-};
-
-// The plan that needs the least workspace; `cheapest` where none is known to need less.
-absl::StatusOr<LeastPlan> FindLeast(const Sharding& from, const Sharding& to,
-                                    const PlannerOptions& options, const Plan& cheapest) {
-  CrossPlanner planner(from, to, options, Goal::kMemory, std::nullopt);
-  MESHIFT_ASSIGN_OR_RETURN(const Plan least, planner.Run());
-  const bool less = least.total().workspace_bytes < cheapest.total().workspace_bytes;
-  return LeastPlan{less ? least : cheapest, planner.is_done()};
-}
-
 }  // namespace
 
-absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
-                                   const PlannerOptions& options) {
-  if (from.shape() != to.shape()) {
-    return InvalidArgument("source {} and target {} differ in shape", from.tensor().ToString(),
-                           to.tensor().ToString());
-  }
-  if (options.planner == PlannerKind::kPerDim) {
-    return Unimplemented("the per-dim planner plans on one mesh; {} and {} differ",
-                         from.mesh().ToString(), to.mesh().ToString());
-  }
-  absl::StatusOr<Plan> plan = CrossPlanner(from, to, options, Goal::kCost, {}).Run();
-  if (!plan.ok() || !options.max_memory) return plan;
-  const int64_t max_memory = *options.max_memory;
-  const TensorMemory memory(from, to, options.buffers);
-  MESHIFT_ASSIGN_OR_RETURN(const int64_t limit, memory.WorkspaceLimit(max_memory));
-  if (plan->total().workspace_bytes <= limit) return plan;
-  MESHIFT_ASSIGN_OR_RETURN(LeastPlan least, FindLeast(from, to, options, *plan));
-  const int64_t workspace = least.plan.total().workspace_bytes;
-  if (workspace > limit) return memory.Refusal(max_memory, workspace, least.is_least);
-  plan = CrossPlanner(from, to, options, Goal::kCost, limit).Run();
-  if (plan.ok() && plan->total().est_ns <= least.plan.total().est_ns) return plan;
-  return std::move(least.plan);
-}
-
-absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& to,
-                                         const PlannerOptions& options) {
-  PlannerOptions free = options;
-  free.max_memory.reset();
-  MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakeCrossPlan(from, to, free));
-  MESHIFT_ASSIGN_OR_RETURN(const LeastPlan least, FindLeast(from, to, free, plan));
-  return least.plan.total().peak_bytes;
+absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
+                                   const PlannerOptions& options, const PlanGroups& groups,
+                                   const CrossLimits& limits, bool* is_done) {
+  CrossPlanner planner(from, to, options, groups, limits);
+  absl::StatusOr<Plan> plan = planner.Run();
+  if (is_done != nullptr) *is_done = planner.is_done();
+  return plan;
 }
 
 }  // namespace meshift

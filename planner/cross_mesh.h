@@ -2,7 +2,7 @@
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto from, Sharding::Parse("bf16[8192,8192]", trainer, "P,S(0)"));
 //   MESHIFT_ASSIGN_OR_RETURN(auto to, Sharding::Parse("bf16[8192,8192]", server, "R,S(1)"));
-//   MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakeCrossPlan(from, to, options));
+//   MESHIFT_ASSIGN_OR_RETURN(Plan plan, FindCrossPlan(from, to, options, groups, {}));
 //     // reduce_scatter{dp} -> ...; exchange{onto mesh 1} -> S(1)[1],S(1)[0]; all_gather{dp} ->
 //     R,S(1)
 //
@@ -14,22 +14,37 @@
 #define MESHIFT_PLANNER_CROSS_MESH_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
 #include "planner/plan.h"
+#include "planner/plan_groups.h"
 #include "planner/planner.h"
 
 namespace meshift {
 
-// MakePlan's errors (planner/planner.h), and UNIMPLEMENTED for PlannerKind::kPerDim.
-// REQUIRES: the meshes of `from` and `to` differ. Takes O(ranks of both + messages).
-absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
-                                   const PlannerOptions& options);
+// What is wanted least of.
+enum class CrossGoal : uint8_t {
+  kCost,    // within a limit on the workspace, if there is one
+  kMemory,  // the workspace
+};
 
-// As LeastMemory (planner/planner.h).
-absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& to,
-                                         const PlannerOptions& options);
+struct CrossLimits {
+  CrossGoal goal = CrossGoal::kCost;
+  std::optional<int64_t> workspace = std::nullopt;  // kCost: no more than these bytes
+  const GroupSet* allowed = nullptr;                // over these groups; null: over any
+};
+
+// MakePlan's errors (planner/planner.h); RESOURCE_EXHAUSTED without a message: no plan that was
+// looked at keeps to the limits. `groups`: of both meshes; `options` are looked at but for
+// max_memory and groups, which the plan's inputs name only.
+// `is_done`, where given, is set to whether no plan of this kind needs less of what is wanted.
+// REQUIRES: the meshes of `from` and `to` differ, their shapes do not. Takes O(ranks of both +
+// messages).
+absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
+                                   const PlannerOptions& options, const PlanGroups& groups,
+                                   const CrossLimits& limits, bool* is_done = nullptr);
 
 }  // namespace meshift
 

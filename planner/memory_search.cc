@@ -87,7 +87,7 @@ int WidestPath::NodeOf(const State& state) {
 void WidestPath::Relax(int from, StepOp op, int to) {
   const Node& before = nodes_[from];
   Node& after = nodes_[to];
-  if (after.done || !after.may_hold) return;
+  if (after.done || !after.may_hold || !model_.Allows(op, before.state, after.state)) return;
   // Less than this leads nowhere new; what a step needs at least leaves most of them unmeasured.
   const int64_t most = std::min(limit_, after.label.workspace);
   if (std::max(before.label.workspace, SaturatingAdd(before.bytes, after.bytes)) >= most) return;

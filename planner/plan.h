@@ -104,6 +104,7 @@ struct PlanTotals {
   int64_t collectives = 0;
   int64_t bytes_sent = 0;       // the sum of the steps'
   int64_t est_ns = 0;           // likewise
+  int64_t setup_ns = 0;         // of groups that do not exist, for each use of the plan
   int64_t peak_bytes = 0;       // largest source + largest target (in one buffer: the larger of
                                 // them) + workspace
   int64_t workspace_bytes = 0;  // all that is needed beyond source and target

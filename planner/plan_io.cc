@@ -362,6 +362,9 @@ absl::StatusOr<Plan> Reader::Read(std::string_view text) {
   MESHIFT_ASSIGN_OR_RETURN(fields.total.collectives, IntegerMember(*total, "collectives"));
   MESHIFT_ASSIGN_OR_RETURN(fields.total.bytes_sent, IntegerMember(*total, "bytes_sent"));
   MESHIFT_ASSIGN_OR_RETURN(fields.total.est_ns, IntegerMember(*total, "est_ns"));
+  if (total->contains("setup_ns")) {
+    MESHIFT_ASSIGN_OR_RETURN(fields.total.setup_ns, IntegerMember(*total, "setup_ns"));
+  }
   MESHIFT_ASSIGN_OR_RETURN(fields.total.peak_bytes, IntegerMember(*total, "peak_bytes"));
   MESHIFT_ASSIGN_OR_RETURN(fields.total.workspace_bytes, IntegerMember(*total, "workspace_bytes"));
   MESHIFT_ASSIGN_OR_RETURN(const Json* bound, ObjectMember(root, "lower_bound"));
@@ -397,6 +400,12 @@ std::string PlanToJson(const Plan& plan, int indent) {
   for (const auto& [name, value] : f.inputs.options) options[name] = value;
   Json to = {{"mesh", f.to_mesh}, {"placements", f.to.PlacementsText()}};
   if (f.to.dtype() != f.from.dtype()) to["dtype"] = std::string(Name(f.to.dtype()));
+  Json total = {{"collectives", f.total.collectives},
+                {"bytes_sent", f.total.bytes_sent},
+                {"est_ns", f.total.est_ns}};
+  if (f.total.setup_ns != 0) total["setup_ns"] = f.total.setup_ns;
+  total["peak_bytes"] = f.total.peak_bytes;
+  total["workspace_bytes"] = f.total.workspace_bytes;
   const Json root = {
       {"format", std::string(kFormat)},
       {"version", kVersion},
@@ -410,12 +419,7 @@ std::string PlanToJson(const Plan& plan, int indent) {
         {"kept", std::string(Name(f.kept))},
         {"why", f.why}}},
       {"steps", std::move(steps)},
-      {"total",
-       {{"collectives", f.total.collectives},
-        {"bytes_sent", f.total.bytes_sent},
-        {"est_ns", f.total.est_ns},
-        {"peak_bytes", f.total.peak_bytes},
-        {"workspace_bytes", f.total.workspace_bytes}}},
+      {"total", std::move(total)},
       {"lower_bound", {{"bytes_sent", f.lower_bound.bytes_sent}, {"est_ns", f.lower_bound.est_ns}}},
       {"inputs",
        {{"topology", f.inputs.topology},

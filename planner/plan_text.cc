@@ -132,7 +132,9 @@ std::string PlanInputsLine(const Plan& plan) {
   std::string text = fmt::format("# topology {}, engine {}", Escaped(plan.inputs().topology, ","),
                                  Escaped(plan.inputs().engine, ","));
   for (const auto& [name, value] : plan.inputs().options) {
-    text += fmt::format(", {} {}", Escaped(name, ", "), Escaped(value, ","));
+    // Only a comma before a space ends a value.
+    const bool ends = value.find(", ") != std::string::npos || value.ends_with(',');
+    text += fmt::format(", {} {}", Escaped(name, ", "), Escaped(value, ends ? "," : ""));
   }
   return text + "\n";
 }
@@ -153,9 +155,11 @@ std::string MeshDimsText(const Step& step) {
 std::string PlanToText(const Plan& plan) {
   const PlanTotals& total = plan.total();
   std::string text = PlanPreamble(plan, "plan") + PlanStepsTable(plan);
-  text += fmt::format("total: {} collective{}, sent {}, est {}, peak {}, workspace {}\n",
+  const std::string setup =
+      total.setup_ns == 0 ? "" : fmt::format(", setup {}", ExactTimeText(total.setup_ns));
+  text += fmt::format("total: {} collective{}, sent {}, est {}{}, peak {}, workspace {}\n",
                       total.collectives, total.collectives == 1 ? "" : "s",
-                      ExactBytesText(total.bytes_sent), ExactTimeText(total.est_ns),
+                      ExactBytesText(total.bytes_sent), ExactTimeText(total.est_ns), setup,
                       ExactBytesText(total.peak_bytes), ExactBytesText(total.workspace_bytes));
   text +=
       fmt::format("lower bound: sent {}, est {}\n", ExactBytesText(plan.lower_bound().bytes_sent),

@@ -349,6 +349,9 @@ absl::Status Reader::ReadTotals() {
   MESHIFT_ASSIGN_OR_RETURN(total["bytes_sent"], Quantity(kBytes));
   MESHIFT_RETURN_IF_ERROR(Expect(", est "));
   MESHIFT_ASSIGN_OR_RETURN(total["est_ns"], Quantity(kTimes));
+  if (Take(", setup ")) {
+    MESHIFT_ASSIGN_OR_RETURN(total["setup_ns"], Quantity(kTimes));
+  }
   MESHIFT_RETURN_IF_ERROR(Expect(", peak "));
   MESHIFT_ASSIGN_OR_RETURN(total["peak_bytes"], Quantity(kBytes));
   MESHIFT_RETURN_IF_ERROR(Expect(", workspace "));

@@ -57,7 +57,11 @@ PlanFields SliceReduceGather() {
   fields.kept = Reproducibility::kReplicas;
   fields.why = "each half is reduced by one group; the rest is copied";
   fields.steps = {slice, reduce, gather};
-  fields.total = {2, 12800, 33043, 30720, 10240};
+  fields.total = {.collectives = 2,
+                  .bytes_sent = 12800,
+                  .est_ns = 33043,
+                  .peak_bytes = 30720,
+                  .workspace_bytes = 10240};
   fields.lower_bound = {7680, 20000};
   fields.inputs.options = {{"planner", "best"}};
   return fields;

@@ -10,11 +10,13 @@
 #include "base/status_macros.h"
 #include "planner/assemble.h"
 #include "planner/cost.h"
-#include "planner/cross_mesh.h"
+#include "planner/cross_plan.h"
 #include "planner/make_plan.h"
 #include "planner/memory_limit.h"
 #include "planner/memory_search.h"
+#include "planner/mesh_paths.h"
 #include "planner/per_dim.h"
+#include "planner/plan_groups.h"
 #include "planner/reduction_choice.h"
 #include "planner/search.h"
 #include "planner/state.h"
@@ -43,10 +45,6 @@ absl::StatusOr<RaggedSizes> ParseRaggedSizes(std::string_view name) {
 
 namespace {
 
-absl::Status NoPlan(const Problem& problem) {
-  return Internal("no plan from {} to {}", problem.from().ToString(), problem.to().ToString());
-}
-
 // Of a plan on one mesh: has the model know how runs are handed their buffers.
 TensorMemory SetMemory(const Sharding& from, const Sharding& to, const PlannerOptions& options,
                        CostOptions* cost) {
@@ -56,29 +54,16 @@ TensorMemory SetMemory(const Sharding& from, const Sharding& to, const PlannerOp
   return memory;
 }
 
-// `model` keeps to the limit that options.max_memory leaves.
-absl::StatusOr<Path> FindPath(const Problem& problem, const CostModel& model,
-                              const PlannerOptions& options, const TransitionRules& rules) {
-  if (!options.max_memory) {
-    std::optional<Path> path = FindCheapest(problem, model, rules);
-    if (!path) return NoPlan(problem);
-    return *std::move(path);
-  }
-  std::optional<LimitedPath> found = FindWithin(problem, model, rules);
-  if (!found) return NoPlan(problem);
-  if (!found->path) {
-    return TensorMemory(problem.from(), problem.to(), options.buffers)
-        .Refusal(*options.max_memory, found->least_workspace, found->is_least);
-  }
-  return *std::move(found->path);
-}
-
 }  // namespace
 
 absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options, PathSourceFn path_source) {
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
+  PlanGroups groups;
+  if (options.groups.IsSet()) {
+    MESHIFT_ASSIGN_OR_RETURN(groups, GroupsOf({from.mesh()}, options));
+  }
   CostOptions cost_options = CostOptionsOf(options, choice);
   const TensorMemory memory = SetMemory(from, to, options, &cost_options);
   std::optional<int64_t> limit;
@@ -88,7 +73,8 @@ absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
   if (options.planner == PlannerKind::kPerDim) {
     // One collective per mesh dim leaves no choice.
     const CostModel model(problem, options.topology, cost_options);
-    Plan plan = Assemble(problem, model, PlanPerDim(problem), options, choice);
+    Plan plan = Assemble(problem, model, PlanPerDim(problem), options, choice, groups);
+    MESHIFT_RETURN_IF_ERROR(groups.Check(groups.UsedBy(plan.steps())));
     const int64_t workspace = plan.total().workspace_bytes;
     if (limit && workspace > *limit) {
       return memory.Refusal(*options.max_memory, workspace, /*is_least=*/true);
@@ -97,10 +83,9 @@ absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
   }
   cost_options.max_workspace = limit;
   const CostModel model(problem, options.topology, cost_options);
-  MESHIFT_ASSIGN_OR_RETURN(const Path path, path_source(problem, [&] {
-                             return FindPath(problem, model, options, choice.rules);
-                           }));
-  return Assemble(problem, model, path, options, choice);
+  const MeshPaths paths(problem, model, options, choice.rules, groups);
+  MESHIFT_ASSIGN_OR_RETURN(const Path path, path_source(problem, [&] { return paths.Cheapest(); }));
+  return Assemble(problem, model, path, options, choice, groups);
 }
 
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
@@ -114,16 +99,23 @@ absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
   if (!(from.mesh() == to.mesh())) return LeastCrossMemory(from, to, options);
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, options.reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
+  PlanGroups groups;
+  if (options.groups.IsSet()) {
+    MESHIFT_ASSIGN_OR_RETURN(groups, GroupsOf({from.mesh()}, options));
+  }
   CostOptions cost_options = CostOptionsOf(options, choice);
   const TensorMemory memory = SetMemory(from, to, options, &cost_options);
   const CostModel model(problem, options.topology, cost_options);
   int64_t workspace = 0;
   if (options.planner == PlannerKind::kPerDim) {
-    workspace = WorkspaceOf(problem, model, PlanPerDim(problem));
+    const Path path = PlanPerDim(problem);
+    const Plan plan = Assemble(problem, model, path, options, choice, groups);
+    MESHIFT_RETURN_IF_ERROR(groups.Check(groups.UsedBy(plan.steps())));
+    workspace = WorkspaceOf(problem, model, path);
   } else {
-    const std::optional<LeastPath> least = FindLeastWorkspace(problem, model, choice.rules);
-    if (!least) return NoPlan(problem);
-    workspace = least->workspace;
+    const MeshPaths paths(problem, model, options, choice.rules, groups);
+    MESHIFT_ASSIGN_OR_RETURN(const LeastPath least, paths.LeastWorkspace());
+    workspace = least.workspace;
   }
   return SaturatingAdd(memory.together, workspace);
 }

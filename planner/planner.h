@@ -17,6 +17,7 @@
 #include "placement/sharding.h"
 #include "planner/buffers.h"
 #include "planner/capabilities.h"
+#include "planner/group_budget.h"
 #include "planner/plan.h"
 
 namespace meshift {
@@ -62,16 +63,19 @@ struct PlannerOptions {
   // How runs are handed source and target: what the plan says of memory, and the limit, is of that.
   // A run may do otherwise, and then takes more or less.
   Buffers buffers = Buffers::kTwo;
+  // Which groups the plan may use, and what new ones cost (planner/group_budget.h).
+  GroupBudget groups = {};
   friend bool operator==(const PlannerOptions&, const PlannerOptions&) = default;
 };
 
 // The plan from `from` to `to`, whose dtypes and meshes may differ; casts are placed by cost.
 // INVALID_ARGUMENT where the target cannot be reached (another shape, a change of the partial op,
 // S -> P(avg), a cast that does not exist, one that rounds what stays partial), blocks without
-// kOrdered, or a negative limit; UNIMPLEMENTED for what this version does not plan (a dtype the
-// engine cannot reduce, another mesh with kPerDim); FAILED_PRECONDITION where the promise needs
-// what the options forbid; RESOURCE_EXHAUSTED where no plan keeps to max_memory: the message has
-// the least that would do, or says that less than what it has might do.
+// kOrdered, or a limit or budget that is none; UNIMPLEMENTED for what this version does not plan (a
+// dtype the engine cannot reduce, another mesh with kPerDim); FAILED_PRECONDITION where the promise
+// needs what the options forbid, a new group for one: the message names it; RESOURCE_EXHAUSTED
+// where no plan keeps to max_memory or max_communicators: the message has the least that would do,
+// or says that less than what it has might do.
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options = {});
 

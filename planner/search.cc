@@ -110,7 +110,7 @@ bool Search::MayPay(int from, StepOp op, const State& to, int64_t items, int64_t
   if (op == StepOp::kExchange && model_.IsChosenGather(nodes_[from].state, to)) return false;
   const int known = nodes_.Find(to);
   if (known >= 0 && nodes_[known].cost.ns < reached) return false;
-  return model_.HasRoom(op, nodes_[from].state, to);
+  return model_.Allows(op, nodes_[from].state, to) && model_.HasRoom(op, nodes_[from].state, to);
 }
 
 void Search::Offer(int from, StepOp op, const State& to, int64_t items, int64_t least_ns,

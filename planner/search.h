@@ -39,8 +39,8 @@ struct Path {
   std::vector<Move> moves;  // empty: the source is the target
 };
 
-// nullopt: no path keeps the rules (which no problem is known to cause), takes at most `bound_ns`
-// and needs no more workspace than the model allows.
+// nullopt: no path keeps the rules (which no problem is known to cause), takes at most `bound_ns`,
+// needs no more workspace and is over no other groups than the model allows.
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
                                  const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <compare>
 #include <cstdint>
 #include <optional>
@@ -30,6 +31,8 @@ inline constexpr int kMaxStateDims = 8;  // mesh dims of size > 1
 
 // A set of mesh dims of a problem, bit d for dim d.
 using DimMask = uint32_t;
+// Some of all such sets, by mask.
+using DimSets = std::bitset<1 << kMaxStateDims>;
 
 // The sizes of a cut's pieces: ceil chunks, or those of the ragged cut that the source (the target)
 // has on the same mesh dim and tensor dim. Of two such cuts with equal sizes, kSource.

@@ -356,6 +356,16 @@ DimMask MovingDims(const Problem& problem, const State& before, const State& aft
   return moving;
 }
 
+DimMask StepDims(const Problem& problem, StepOp op, const State& before, const State& after) {
+  if (op == StepOp::kCast) return 0;
+  if (!IsReduction(op) && op != StepOp::kMask) return MovingDims(problem, before, after);
+  DimMask dims = 0;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (before.IsPartial(d) != after.IsPartial(d)) dims |= DimMask{1} << d;
+  }
+  return dims;
+}
+
 bool IsPermutation(const Problem& problem, const State& before, const State& after) {
   const CutLists a = problem.Cuts(before);
   const CutLists b = problem.Cuts(after);

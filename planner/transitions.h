@@ -54,6 +54,10 @@ bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims);
 // The mesh dims behind the longest common beginning of any tensor dim's cuts, before or after.
 DimMask MovingDims(const Problem& problem, const State& before, const State& after);
 
+// The mesh dims that the step `op` from `before` to `after` is over: those of its groups, where it
+// is a collective. None of a cast.
+DimMask StepDims(const Problem& problem, StepOp op, const State& before, const State& after);
+
 // Whether every rank can send its whole box to one rank and receive its new box whole from one: on
 // each tensor dim, the moving cuts before and after have equal sizes pairwise.
 bool IsPermutation(const Problem& problem, const State& before, const State& after);

@@ -143,7 +143,7 @@ void BruteForce::Forget(const Graph& graph, const PlannerOptions& options) {
 }
 
 void BruteForce::ForEach(const Graph& graph, const State& state, VisitFn visit) {
-  graph.edges.ForEach(state, [&](StepOp op, DimMask, const State& next) {
+  graph.edges.ForEach(state, [&](StepOp op, DimMask dims, const State& next) {
     if (!graph.edges.MayHold(next)) return;
     const auto [measured, is_new] = measured_.try_emplace(EdgeKey{op, state, next});
     if (is_new) {
@@ -155,7 +155,7 @@ void BruteForce::ForEach(const Graph& graph, const State& state, VisitFn visit) 
       }
     }
     for (const StepCost& cost : measured->second) {
-      visit(op, next, cost,
+      visit(op, dims, next, cost,
             graph.WorkspaceOf(op, state, next, cost.send_bytes, cost.receive_bytes));
     }
   });
@@ -182,8 +182,8 @@ absl::StatusOr<BestPath> BruteForce::Find(const Sharding& from, const Sharding& 
     at.settled = true;
     if (state == problem.target()) break;
     ForEach(*graph, state,
-            [&, cost = cost, state = state](StepOp op, const State& next, const StepCost& step,
-                                            int64_t workspace) {
+            [&, cost = cost, state = state](StepOp op, DimMask, const State& next,
+                                            const StepCost& step, int64_t workspace) {
               if (workspace > limit) return;
               const PlanCost then{SaturatingAdd(cost.est_ns, step.est_ns),
                                   SaturatingAdd(cost.bytes_sent, step.bytes_sent), cost.steps + 1};
@@ -224,15 +224,16 @@ absl::StatusOr<int64_t> BruteForce::FindLeastMemory(const Sharding& from, const 
   std::vector<int64_t> limits;
   for (size_t i = 0; i < states.size(); ++i) {
     const State state = states[i];
-    ForEach(*graph, state, [&](StepOp, const State& next, const StepCost&, int64_t workspace) {
-      const auto [at, is_new] = numbers.try_emplace(next, static_cast<int>(states.size()));
-      if (is_new) {
-        states.push_back(next);
-        edges.emplace_back();
-      }
-      edges[i].push_back({at->second, workspace});
-      limits.push_back(workspace);
-    });
+    ForEach(*graph, state,
+            [&](StepOp, DimMask, const State& next, const StepCost&, int64_t workspace) {
+              const auto [at, is_new] = numbers.try_emplace(next, static_cast<int>(states.size()));
+              if (is_new) {
+                states.push_back(next);
+                edges.emplace_back();
+              }
+              edges[i].push_back({at->second, workspace});
+              limits.push_back(workspace);
+            });
   }
   const auto target = numbers.find(problem.target());
   if (target == numbers.end()) {
@@ -257,6 +258,54 @@ absl::StatusOr<int64_t> BruteForce::FindLeastMemory(const Sharding& from, const 
   const auto least = std::partition_point(limits.begin(), limits.end(),
                                           [&](int64_t limit) { return !reaches(limit); });
   return graph->TensorBytes() + *least;
+}
+
+absl::StatusOr<BruteForce::ByGroups> BruteForce::FindByGroups(const Sharding& from,
+                                                              const Sharding& to,
+                                                              const PlannerOptions& options) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, Graph::Create(from, to, options));
+  const Problem& problem = graph->problem;
+  Forget(*graph, options);
+  using Label = std::pair<State, uint32_t>;  // a state, and the groups of the path there
+  ByGroups result;
+  // Twice the same: with the sum of costs, with the largest workspace.
+  const auto search = [&]<typename Value>(const auto& then, const auto& take) {
+    absl::flat_hash_map<Label, Value> least = {{{problem.source(), 0}, Value{}}};
+    using Entry = std::pair<Value, Label>;
+    std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
+    open.push({Value{}, {problem.source(), 0}});
+    while (!open.empty()) {
+      const auto [value, label] = open.top();
+      open.pop();
+      if (least[label] != value) continue;
+      if (label.first == problem.target()) {
+        take(&result[label.second], value);
+        continue;
+      }
+      ForEach(*graph, label.first,
+              [&, value = value, label = label](StepOp op, DimMask dims, const State& next,
+                                                const StepCost& step, int64_t workspace) {
+                const Label to{next, label.second | (IsCollective(op) ? uint32_t{1} << dims : 0)};
+                const Value reached = then(value, step, workspace);
+                const auto [at, is_new] = least.try_emplace(to, reached);
+                if (!is_new && at->second <= reached) return;
+                at->second = reached;
+                open.push({reached, to});
+              });
+    }
+  };
+  search.template operator()<PlanCost>(
+      [](const PlanCost& cost, const StepCost& step, int64_t) {
+        return PlanCost{SaturatingAdd(cost.est_ns, step.est_ns),
+                        SaturatingAdd(cost.bytes_sent, step.bytes_sent), cost.steps + 1};
+      },
+      [](OverGroups* over, const PlanCost& cost) { over->cost = cost; });
+  search.template operator()<int64_t>(
+      [](int64_t most, const StepCost&, int64_t workspace) { return std::max(most, workspace); },
+      [&](OverGroups* over, int64_t workspace) {
+        over->least_memory = graph->TensorBytes() + workspace;
+      });
+  return result;
 }
 
 }  // namespace meshift

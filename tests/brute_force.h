@@ -56,6 +56,18 @@ class BruteForce {
   absl::StatusOr<int64_t> FindLeastMemory(const Sharding& from, const Sharding& to,
                                           const PlannerOptions& options);
 
+  // Groups over mesh dims 0 and 2, of those of more than one rank, are number 5; a set of groups
+  // has a bit for each. Of the paths over exactly the groups of a set, the cheapest, and what takes
+  // least memory, by sets; none where there is no such path. options.groups and max_memory are not
+  // looked at. REQUIRES: at most 5 such mesh dims.
+  struct OverGroups {
+    PlanCost cost;
+    int64_t least_memory = 0;
+  };
+  using ByGroups = absl::flat_hash_map<uint32_t, OverGroups>;
+  absl::StatusOr<ByGroups> FindByGroups(const Sharding& from, const Sharding& to,
+                                        const PlannerOptions& options);
+
  private:
   struct Graph;
   // One way to do a step.
@@ -66,8 +78,8 @@ class BruteForce {
     int64_t receive_bytes = 0;
   };
   using EdgeKey = std::tuple<StepOp, State, State>;
-  using VisitFn = absl::FunctionRef<void(StepOp op, const State& next, const StepCost& cost,
-                                         int64_t workspace)>;
+  using VisitFn = absl::FunctionRef<void(StepOp op, DimMask dims, const State& next,
+                                         const StepCost& cost, int64_t workspace)>;
 
   void Forget(const Graph& graph, const PlannerOptions& options);
   // Calls visit() with all steps out of `state`, and what each needs of the workspace.

@@ -383,6 +383,41 @@ TEST(VerifierFaultTest, DamagedCasts) {
        [](PlanFields* p) { p->inputs.options.emplace_back("buffers", "three"); }},
       {"- total: total peak_bytes is 56; it should be 48",
        [](PlanFields* p) { p->inputs.options.emplace_back("buffers", "one"); }},
+      {"1 new_groups: all_reduce{a} is over a group that does not exist",
+       [](PlanFields* p) {
+         p->inputs.options.emplace_back("new_groups", "off");
+         p->inputs.options.emplace_back("existing_groups", "b;a,b");
+       }},
+      {"1 new_groups: all_reduce{a} is over a group that does not exist",
+       [](PlanFields* p) {
+         p->inputs.options.emplace_back("new_groups", "off");
+         p->inputs.options.emplace_back("existing_groups", "-");
+       }},
+      {"- new_groups: option new_groups is 'no', not off",
+       [](PlanFields* p) { p->inputs.options.emplace_back("new_groups", "no"); }},
+      {"- existing_groups: there is no option existing_groups beside new_groups",
+       [](PlanFields* p) { p->inputs.options.emplace_back("new_groups", "off"); }},
+      {"- existing_groups: option existing_groups has 'c', no group of the plan",
+       [](PlanFields* p) { p->inputs.options.emplace_back("existing_groups", "a;c"); }},
+      {"- existing_groups: option existing_groups has '', no group of the plan",
+       [](PlanFields* p) { p->inputs.options.emplace_back("existing_groups", "a;"); }},
+      {"- existing_groups: option existing_groups has '1:a', no group of the plan",
+       [](PlanFields* p) { p->inputs.options.emplace_back("existing_groups", "1:a"); }},
+      {"- existing_groups: option existing_groups has '*', no group of the plan",
+       [](PlanFields* p) { p->inputs.options.emplace_back("existing_groups", "*"); }},
+      {"- max_communicators: a rank needs 2 communicators; asked for were at most 1",
+       [](PlanFields* p) { p->inputs.options.emplace_back("max_communicators", "1"); }},
+      {"- max_communicators: option max_communicators is '-1', no number from 0 on",
+       [](PlanFields* p) { p->inputs.options.emplace_back("max_communicators", "-1"); }},
+      {"- expected_uses: option expected_uses is '0', no number from 1 on",
+       [](PlanFields* p) { p->inputs.options.emplace_back("expected_uses", "0"); }},
+      {"- total: total setup_ns is 0; it should be 50000000",
+       [](PlanFields* p) {
+         p->inputs.options.emplace_back("expected_uses", "2");
+         p->inputs.options.emplace_back("existing_groups", "a;a,b");
+       }},
+      {"- total: total setup_ns is 1; it should be 0",
+       [](PlanFields* p) { p->total.setup_ns = 1; }},
       // Left out, moved, doubled.
       {"0 dtype: all_reduce leaves dtype bf16, not f32",
        [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},

@@ -21,6 +21,7 @@
 #include "planner/verifier/bytes.h"
 #include "planner/verifier/casts.h"
 #include "planner/verifier/crossing.h"
+#include "planner/verifier/groups.h"
 #include "planner/verifier/promise.h"
 #include "planner/verifier/state.h"
 #include "planner/verifier/step.h"
@@ -39,6 +40,7 @@ using verifier_internal::CheckCrossingFields;
 using verifier_internal::CheckCrossingOp;
 using verifier_internal::CheckData;
 using verifier_internal::CheckFields;
+using verifier_internal::CheckGroups;
 using verifier_internal::CheckOp;
 using verifier_internal::CheckPromise;
 using verifier_internal::CrossingTraffic;
@@ -114,7 +116,8 @@ class Verifier {
     if (Result fault = CheckAverages()) return fault;
     if (Result fault = CheckPromise(plan_, views_)) return fault;
     if (Result fault = CheckBytes()) return fault;
-    return CheckTotals();
+    if (Result fault = CheckTotals()) return fault;
+    return CheckGroups(plan_);
   }
 
  private:

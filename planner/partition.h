@@ -5,8 +5,8 @@
 //   PartitionKey(*DeviceMesh::Parse("a=2,b=2,c=2"), {1, 2}); // "8 4:1"
 //   PartitionKey(*DeviceMesh::Parse("a=2,b=2@0,2,1,3"), {0});  // "4 2:1": {0,1}, {2,3}
 //   PartitionKey(*DeviceMesh::Parse("a=2,b=2@4-7"), {1});      // "4@4-7 2:1": {4,5}, {6,7}
-#ifndef MESHIFT_COMM_PARTITION_H_
-#define MESHIFT_COMM_PARTITION_H_
+#ifndef MESHIFT_PLANNER_PARTITION_H_
+#define MESHIFT_PLANNER_PARTITION_H_
 
 #include <string>
 
@@ -21,4 +21,4 @@ std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_PARTITION_H_
+#endif  // MESHIFT_PLANNER_PARTITION_H_

@@ -1,4 +1,4 @@
-#include "comm/partition.h"
+#include "planner/partition.h"
 
 #include <fmt/format.h>
 

@@ -1,0 +1,28 @@
+// Plans onto another mesh within what the options allow: memory, and groups. Internal.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakeCrossPlan(from, to, {.max_memory = 1 << 30}));
+#ifndef MESHIFT_PLANNER_CROSS_PLAN_H_
+#define MESHIFT_PLANNER_CROSS_PLAN_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+#include "planner/planner.h"
+
+namespace meshift {
+
+// MakePlan's errors (planner/planner.h), and UNIMPLEMENTED for PlannerKind::kPerDim.
+// REQUIRES: the meshes of `from` and `to` differ. Takes O(ranks of both + messages), several times
+// where options limit memory or groups.
+absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
+                                   const PlannerOptions& options);
+
+// As LeastMemory (planner/planner.h).
+absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& to,
+                                         const PlannerOptions& options);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_CROSS_PLAN_H_
