@@ -400,7 +400,7 @@ const Topology& BytesOnly() {
 TEST_P(GroupBudgetTest, NoSequenceIsCheaper) {
   int64_t number = 0;
   testkit::ForEachSmallWorldCase(
-      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 512 * testkit::TestFraction()},
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 1536 * testkit::TestFraction()},
       [&](const Sharding& from, const Sharding& to) {
         PlannerOptions options;
         if (++number % 2 == 0) options.topology = SlowLinks();
@@ -414,7 +414,7 @@ TEST_P(GroupBudgetTest, NoSequenceIsCheaper) {
 TEST_P(GroupBudgetTest, NoSequenceOfAnotherPromiseIsCheaper) {
   int64_t number = 0;
   testkit::ForEachSmallWorldCase(
-      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 2048 * testkit::TestFraction()},
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 4096 * testkit::TestFraction()},
       [&](const Sharding& from, const Sharding& to) {
         PlannerOptions options{.reproducibility = Reproducibility::kOrdered,
                                .topology = SlowLinks()};
@@ -429,7 +429,7 @@ TEST_P(GroupBudgetTest, NoSequenceOfAnotherPromiseIsCheaper) {
 TEST_P(GroupBudgetTest, NoSequenceOntoAnotherMeshIsCheaper) {
   int64_t number = 0;
   testkit::ForEachCrossCase(
-      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 24 * testkit::TestFraction()},
+      {.shard = GetParam(), .num_shards = kNumShards, .fraction = 72 * testkit::TestFraction()},
       [&](const Sharding& from, const Sharding& to) {
         for (const Sharding* sharding : {&from, &to}) {
           for (int d = 0; d < sharding->mesh().NumDims(); ++d) {
