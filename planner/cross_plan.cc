@@ -129,8 +129,9 @@ absl::StatusOr<Plan> BudgetPlanner::Cheapest() const {
       });
   if (best) return CheapestOver(&*best, /*within_memory=*/true);
   MESHIFT_RETURN_IF_ERROR(RefuseGroups());
-  if (!options_.max_memory)
+  if (!options_.max_memory) {
     return Internal("no plan from {} to {}", from_.ToString(), to_.ToString());
+  }
   const TensorMemory memory(from_, to_, options_.buffers);
   MESHIFT_RETURN_IF_ERROR(memory.WorkspaceLimit(*options_.max_memory).status());
   MESHIFT_ASSIGN_OR_RETURN(const LeastPlan least, LeastWorkspace());
