@@ -41,6 +41,16 @@ int64_t CountBoth(const GroupSet& a, const GroupSet& b) {
   return count;
 }
 
+// Bit i: whether `dims` has numbered[i].
+DimMask MaskOf(const DimSet& numbered, const DimSet& dims) {
+  DimMask mask = 0;
+  for (size_t i = 0; i < numbered.size(); ++i) {
+    const bool has = std::find(dims.begin(), dims.end(), numbered[i]) != dims.end();
+    mask |= has ? DimMask{1} << i : 0;
+  }
+  return mask;
+}
+
 }  // namespace
 
 absl::StatusOr<PlanGroups> PlanGroups::Create(absl::Span<const DeviceMesh> meshes,
@@ -98,12 +108,7 @@ std::vector<int> PlanGroups::NumbersOf(const MeshGroups& groups) const {
   std::string key;  // of `groups`, where it is needed
   for (const Mesh& mesh : meshes_) {
     if (groups.mesh == mesh.mesh) {
-      DimMask mask = 0;
-      for (size_t i = 0; i < mesh.dims.size(); ++i) {
-        const bool has = std::find(groups.mesh_dims.begin(), groups.mesh_dims.end(),
-                                   mesh.dims[i]) != groups.mesh_dims.end();
-        mask |= has ? DimMask{1} << i : 0;
-      }
+      const DimMask mask = MaskOf(mesh.dims, groups.mesh_dims);
       if (mask != 0) numbers.push_back(mesh.numbers[mask]);
       continue;
     }
@@ -171,12 +176,7 @@ GroupSet PlanGroups::UsedBy(absl::Span<const Step> steps) const {
       continue;
     }
     const Mesh& mesh = meshes_[step.mesh];
-    DimMask mask = 0;
-    for (size_t i = 0; i < mesh.dims.size(); ++i) {
-      const bool has = std::find(step.mesh_dims.begin(), step.mesh_dims.end(), mesh.dims[i]) !=
-                       step.mesh_dims.end();
-      mask |= has ? DimMask{1} << i : 0;
-    }
+    const DimMask mask = MaskOf(mesh.dims, step.mesh_dims);
     if (mask != 0) used[mesh.numbers[mask]] = true;
   }
   return used;
