@@ -131,13 +131,7 @@ class PathLister {
     const CostModel model(*problem, options_.topology, CostOptionsOf(options_, *choice));
     const std::optional<Path> path = FindCheapest(*problem, model, choice->rules);
     if (!path) return std::nullopt;
-    PathCost cost;
-    State before = problem->source();
-    for (const Move& move : path->moves) {
-      cost = cost + CostOf(model.Measure(move.op, before, move.after));
-      before = move.after;
-    }
-    return cost;
+    return CostOf(*problem, model, *path);
   }
 
   const Problem& problem_;

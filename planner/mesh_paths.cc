@@ -10,19 +10,6 @@
 #include "planner/path_cost.h"
 
 namespace meshift {
-namespace {
-
-PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path) {
-  PathCost cost;
-  State before = problem.source();
-  for (const Move& move : path.moves) {
-    cost = cost + CostOf(model.Measure(move.op, before, move.after));
-    before = move.after;
-  }
-  return cost;
-}
-
-}  // namespace
 
 absl::Status MeshPaths::NoPlan() const {
   return Internal("no plan from {} to {}", problem_.from().ToString(), problem_.to().ToString());

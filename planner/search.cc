@@ -542,6 +542,16 @@ std::optional<Path> Search::Run() {
 
 }  // namespace
 
+PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path) {
+  PathCost cost;
+  State before = problem.source();
+  for (const Move& move : path.moves) {
+    cost = cost + CostOf(model.Measure(move.op, before, move.after));
+    before = move.after;
+  }
+  return cost;
+}
+
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
                                  const TransitionRules& rules, int64_t bound_ns) {
   if (problem.source() == problem.target()) return Path{};

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "planner/cost.h"
+#include "planner/path_cost.h"
 #include "planner/plan.h"
 #include "planner/state.h"
 #include "planner/transitions.h"
@@ -38,6 +39,9 @@ struct Move {
 struct Path {
   std::vector<Move> moves;  // empty: the source is the target
 };
+
+// Of all steps of a path from the source, under `model`.
+PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path);
 
 // nullopt: no path keeps the rules (which no problem is known to cause), takes at most `bound_ns`,
 // needs no more workspace and is over no other groups than the model allows.
