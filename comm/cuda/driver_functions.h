@@ -45,6 +45,7 @@
   X(StreamGetCaptureInfo, cuStreamGetCaptureInfo_v3)                 \
   X(StreamBeginCapture, cuStreamBeginCapture_v2)                     \
   X(StreamEndCapture, cuStreamEndCapture)                            \
+  X(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode) \
   X(LaunchHostFunc, cuLaunchHostFunc)                                \
   X(EventCreate, cuEventCreate)                                      \
   X(EventDestroy, cuEventDestroy_v2)                                 \

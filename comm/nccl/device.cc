@@ -98,7 +98,7 @@ bool Device::IsQuiet() const {
   const int64_t give_up = HostNs() + kLastWaitNs;
   for (const CUevent event : abandoned_) {
     while (true) {
-      const absl::StatusOr<bool> done = driver_->EventDone(event);
+      const absl::StatusOr<bool> done = IsReached(event);
       if (!done.ok()) return false;
       if (*done) break;
       if (HostNs() > give_up) return false;
@@ -118,6 +118,15 @@ absl::StatusOr<uint64_t> Device::CaptureOf(CUstream stream) const {
   MESHIFT_RETURN_IF_ERROR(
       driver_->StreamGetCaptureInfo(stream, &status, &id, nullptr, nullptr, nullptr, nullptr));
   return id;
+}
+
+absl::StatusOr<bool> Device::IsReached(CUevent event) const {
+  // To CUDA a query is an unsafe call, which ends captures of this thread, and global ones of all.
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  MESHIFT_RETURN_IF_ERROR(driver_->ThreadExchangeStreamCaptureMode(&mode));
+  absl::StatusOr<bool> reached = driver_->EventDone(event);
+  MESHIFT_RETURN_IF_ERROR(driver_->ThreadExchangeStreamCaptureMode(&mode));
+  return reached;
 }
 
 absl::StatusOr<CUevent> Device::TakeEvent(bool timed) {
@@ -167,7 +176,7 @@ std::shared_ptr<const ClockBase> Device::Clock() {
 }
 
 int64_t Device::ReachedNs(const ClockBase& base, CUevent event) const {
-  const absl::StatusOr<bool> done = driver_->EventDone(event);
+  const absl::StatusOr<bool> done = IsReached(event);
   if (!done.ok() || !*done) return -1;
   const absl::StatusOr<float> ms = driver_->ElapsedMs(base.event, event);
   if (!ms.ok()) return -1;
@@ -212,7 +221,7 @@ void Device::FreeDead(bool all) {
   }
   for (const Dead& d : dead) {
     if (d.event != nullptr && !all) {
-      const absl::StatusOr<bool> done = driver_->EventDone(d.event);
+      const absl::StatusOr<bool> done = IsReached(d.event);
       if (done.ok() && !*done) {
         FreeLater(d.memory, d.event);
         continue;

@@ -70,6 +70,9 @@ class Device {
   // The number of the capture that `stream` is part of; 0: it is not being captured.
   absl::StatusOr<uint64_t> CaptureOf(CUstream stream) const;
 
+  // Whether `event` is reached; may be asked while this or another thread captures, in any mode.
+  absl::StatusOr<bool> IsReached(CUevent event) const;
+
   // An event of the pool; its last use may still be under way. Give it back.
   absl::StatusOr<CUevent> TakeEvent(bool timed);
   void GiveEvent(CUevent event, bool timed);

@@ -247,6 +247,33 @@ TEST_F(NcclEngineTest, CallsAreCapturedIntoAGraph) {
   Start(1);
 }
 
+// A framework that captures in CUDA's default mode, which forbids unsafe calls to all threads, is
+// not disturbed by a thread that waits.
+TEST_F(NcclEngineTest, WaitingDisturbsNobodysCapture) {
+  Start(2);
+  const auto meet = [&](int64_t rank) { EXPECT_TRUE(ranks_->bootstrap(rank).Exchange("").ok()); };
+  ranks_->Run([&](NcclEngine& engine, int64_t rank) {
+    const auto driver = CudaDriver::Load().value();
+    const std::unique_ptr<Stream> stream = engine.CreateStream().value();
+    const std::unique_ptr<Stream> other = engine.CreateStream().value();
+    const std::unique_ptr<Buffer> data = engine.Allocate(64).value();
+    const auto handle = static_cast<CUstream>(engine.HandleOf(*stream).value());
+    CUgraph graph = nullptr;
+    meet(rank);  // none allocates any more
+    if (rank == 0) {
+      ASSERT_EQ(Message(driver->StreamBeginCapture(handle, CU_STREAM_CAPTURE_MODE_GLOBAL)), "");
+    }
+    meet(rank);
+    EXPECT_EQ(Message(engine.FillZero(data->data(), 64, *other)), "");
+    EXPECT_EQ(Message(engine.Synchronize(*other)), "");
+    EXPECT_EQ(Message(engine.Wait(engine.Record(*other).value())), "");
+    meet(rank);
+    if (rank != 0) return;
+    EXPECT_EQ(Message(driver->StreamEndCapture(handle, &graph)), "");
+    EXPECT_EQ(Message(driver->GraphDestroy(graph)), "");
+  });
+}
+
 TEST_F(NcclEngineTest, ACaptureCannotGetScratchMemory) {
   Start(2);
   ranks_->Run([&](NcclEngine& engine, int64_t) {

@@ -1,6 +1,8 @@
 // What goes wrong on one rank ends all others with an error, in time: another target, another
-// shape, a rank that never calls, a device that stops. Over the stand-in libraries, ranks are
-// threads. MESHIFT_TEST_FAULTS: how often each (default 10; 100 for the whole).
+// shape, a rank that never calls, a device that stops; also with several groups and graphs. Over
+// the stand-in libraries, ranks are threads. MESHIFT_TEST_FAULTS: how often each (default 10; 100
+// for the whole).
+#include <cuda.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "comm/cuda/driver.h"
 #include "comm/engine.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
@@ -55,18 +58,28 @@ class Rank {
             Redistributor::Create(mesh_, &engine, {.agreement = agreement, .timeout = kTimeout})
                 .value()) {}
 
-  absl::Status Run(const std::string& tensor, const std::string& from_text,
-                   const std::string& to_text) {
+  // With `place` of 16 in the memory of calls, so that several can be under way.
+  absl::StatusOr<RunHandle> Start(const std::string& tensor, const std::string& from_text,
+                                  const std::string& to_text, int place = 0,
+                                  Stream* after = nullptr) {
     const Sharding from = Sharding::Parse(tensor, mesh_, from_text).value();
     const Sharding to = from.WithPlacements(to_text).value();
     const auto view = [&](const Sharding& sharding, const Buffer& buffer) {
-      return TensorView::Contiguous(buffer.data(), DType::kF32,
+      return TensorView::Contiguous(static_cast<char*>(buffer.data()) + 64 * place, DType::kF32,
                                     sharding.LocalBox(engine_.rank()).size);
     };
-    const absl::StatusOr<RunHandle> run = redistribute_(
-        {.from = from, .to = to, .source = view(from, *in_), .target = view(to, *out_)});
+    return redistribute_({.from = from,
+                          .to = to,
+                          .source = view(from, *in_),
+                          .target = view(to, *out_),
+                          .after = after});
+  }
+  absl::Status Run(const std::string& tensor, const std::string& from_text,
+                   const std::string& to_text) {
+    const absl::StatusOr<RunHandle> run = Start(tensor, from_text, to_text);
     return run.ok() ? run->Wait() : run.status();
   }
+  NcclEngine& engine() { return engine_; }
 
  private:
   const DeviceMesh mesh_ = DeviceMesh::Parse("a=2,b=2").value();
@@ -185,6 +198,63 @@ TEST_F(NcclFaultTest, ALateRankIsWaitedFor) {
       return rank.Run("f32[8]", "P,R", "R,R");
     });
     for (const End& end : ends) EXPECT_TRUE(end.status.ok()) << All(ends);
+  }
+}
+
+// Calls of several groups hang at once: the groups end together, so that none waits for another.
+TEST_F(NcclFaultTest, GroupsThatHangEndTogether) {
+  const std::string calls[][2] = {{"P,S(0)", "R,S(0)"}, {"S(0),P", "S(0),R"}, {"P,P", "R,R"}};
+  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+    const int64_t missing = i % kRanks;
+    const std::vector<End> ends = Run(i, AgreementOf(i), [&](int64_t r, Rank& rank) {
+      for (const auto& [from, to] : calls) {
+        const absl::Status status = rank.Run("f32[8]", from, to);
+        if (!status.ok()) return status;
+      }
+      if (r == missing) return absl::OkStatus();
+      absl::Status last;
+      for (int place = 0; place < 6; ++place) {
+        const auto& [from, to] = calls[(place + i) % 3];
+        const absl::StatusOr<RunHandle> run = rank.Start("f32[8]", from, to, place);
+        if (!run.ok()) return run.status();
+        last = place == 5 ? run->Wait() : absl::OkStatus();
+      }
+      return last;
+    });
+    for (int64_t r = 0; r < kRanks; ++r) {
+      EXPECT_LT(ends[r].took, kTimeout + kGrace) << ends[r].status;
+      EXPECT_EQ(ends[r].status.ok(), r == missing) << All(ends);
+    }
+    EXPECT_EQ(Violations().find("ncclCommAbort"), std::string::npos) << Violations();
+  }
+}
+
+// NCCL keeps a communicator while a graph has its operations: nobody waits for that.
+TEST_F(NcclFaultTest, AGraphHoldsNoErrorUp) {
+  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+    const int64_t missing = i % kRanks;
+    const std::vector<End> ends = Run(i, AgreementOf(i), [&](int64_t r, Rank& rank) {
+      const auto driver = CudaDriver::Load().value();
+      const std::unique_ptr<Stream> stream = rank.engine().CreateStream().value();
+      const auto handle = static_cast<CUstream>(rank.engine().HandleOf(*stream).value());
+      CUgraph graph = nullptr;
+      CUgraphExec exec = nullptr;
+      EXPECT_TRUE(driver->StreamBeginCapture(handle, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).ok());
+      const absl::StatusOr<RunHandle> captured =
+          rank.Start("f32[8]", "P,P", "R,R", 1, stream.get());
+      EXPECT_TRUE(captured.ok() && captured->Wait(*stream).ok()) << captured.status();
+      EXPECT_TRUE(driver->StreamEndCapture(handle, &graph).ok());
+      EXPECT_TRUE(driver->GraphInstantiate(&exec, graph, 0ULL).ok());
+      const absl::Status status =
+          r == missing ? absl::OkStatus() : rank.Run("f32[8]", "P,P", "R,R");
+      EXPECT_TRUE(driver->GraphExecDestroy(exec).ok());
+      EXPECT_TRUE(driver->GraphDestroy(graph).ok());
+      return status;
+    });
+    for (int64_t r = 0; r < kRanks; ++r) {
+      EXPECT_LT(ends[r].took, kTimeout + kGrace) << ends[r].status;
+      EXPECT_EQ(ends[r].status.ok(), r == missing) << All(ends);
+    }
   }
 }
 

@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/control/control.h"
+#include "comm/nccl/abort_thread.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/nccl_library.h"
 
@@ -146,11 +147,16 @@ void NcclJob::TryEndGroups() {
 void NcclJob::EndGroups() {
   if (ended_) return;
   ended_ = true;
+  std::vector<ncclComm_t> comms;
   for (const std::shared_ptr<NcclGroup>& group : groups_) {
     if (group->comm == nullptr || group->lent) continue;
-    nccl_->CommAbort(group->comm);  // its result says nothing new
-    group->comm = nullptr;
+    comms.push_back(std::exchange(group->comm, nullptr));
   }
+  if (comms.empty()) return;
+  // A communicator that is being made is written to its group.
+  aborting_ = std::make_unique<AbortThread>(
+      nccl_, device_, std::move(comms),
+      std::vector<std::shared_ptr<void>>(groups_.begin(), groups_.end()));
 }
 
 absl::Status NcclJob::AwaitComm(ncclComm_t comm, const NcclResult& result, nanoseconds timeout,
@@ -404,7 +410,7 @@ std::string NcclJob::FirstUnfinished() {
   const uint64_t first = launches_ < kRemembered ? 1 : launches_ - kRemembered + 1;
   for (uint64_t number = first; number <= launches_; ++number) {
     const LaunchRecord& record = recent_[number % kRemembered];
-    const absl::StatusOr<bool> done = device_->driver().EventDone(record.event);
+    const absl::StatusOr<bool> done = device_->IsReached(record.event);
     if (done.ok() && *done) continue;
     return fmt::format("call {} of {}, {} of {} {},", record.call, record.group->ToString(),
                        record.text.name, record.text.count, Name(record.text.dtype));
@@ -416,7 +422,7 @@ absl::Status NcclJob::Await(CUevent event) {
   const Device::Scope scope(*device_);
   std::optional<Clock::time_point> failed_since;
   for (Pause pause;; pause.Next()) {
-    const absl::StatusOr<bool> done = device_->driver().EventDone(event);
+    const absl::StatusOr<bool> done = device_->IsReached(event);
     if (!done.ok()) return Fail(done.status());
     if (*done) return Health();
     if (failed_.load()) {
@@ -461,8 +467,16 @@ void NcclJob::Close() {
     }
   }
   std::unique_ptr<ControlRoot> root;
-  const MutexLock lock(error_mutex_);
-  root.swap(root_);
+  {
+    const MutexLock lock(error_mutex_);
+    root.swap(root_);
+  }
+  root = nullptr;
+  std::unique_ptr<AbortThread> aborting;
+  {
+    const MutexLock lock(mutex_);
+    aborting.swap(aborting_);
+  }
 }
 
 }  // namespace meshift

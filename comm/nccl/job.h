@@ -13,7 +13,8 @@
 //
 // Failure. The first error of any group aborts all groups that this job has made, and is what every
 // later call returns; the peers are told through the control channel, and their failures end this
-// job likewise. A lent communicator is never aborted: calls on it are refused.
+// job likewise. Nobody waits for the abort but Close(), for a while. A lent communicator is never
+// aborted: calls on it are refused.
 #ifndef MESHIFT_COMM_NCCL_JOB_H_
 #define MESHIFT_COMM_NCCL_JOB_H_
 
@@ -34,6 +35,7 @@
 #include "base/mutex.h"
 #include "comm/control/control.h"
 #include "comm/engine.h"
+#include "comm/nccl/abort_thread.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/nccl_library.h"
 #include "placement/dtype.h"
@@ -173,6 +175,7 @@ class NcclJob {
 
   Mutex mutex_;  // one NCCL call at a time
   bool ended_ MESHIFT_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<AbortThread> aborting_ MESHIFT_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<NcclGroup>> groups_ MESHIFT_GUARDED_BY(mutex_);
   uint64_t launches_ MESHIFT_GUARDED_BY(mutex_) = 0;
   std::array<LaunchRecord, kRemembered> recent_ MESHIFT_GUARDED_BY(mutex_);

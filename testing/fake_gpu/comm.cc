@@ -22,15 +22,19 @@ Registry& TheRegistry() {
   return registry;
 }
 
+}  // namespace
+
+std::vector<Comm*> AllComms() {
+  Registry& registry = TheRegistry();
+  MutexLock lock(registry.mutex);
+  return {registry.comms.begin(), registry.comms.end()};
+}
+
+namespace {
+
 // A message from the hub that answers no call.
 void Hear(const Link* link, const Message& message) {
-  std::vector<Comm*> comms;
-  {
-    Registry& registry = TheRegistry();
-    MutexLock lock(registry.mutex);
-    comms.assign(registry.comms.begin(), registry.comms.end());
-  }
-  for (Comm* comm : comms) {
+  for (Comm* comm : AllComms()) {
     MutexLock lock(comm->mutex);
     const bool addressed =
         message.comm == 0 || (comm->id == message.comm && comm->rank == message.rank);
@@ -53,14 +57,8 @@ void SetAsyncError(void* handle, int64_t collectives, int result) {
 }
 
 int64_t RecordLeaks() {
-  Registry& registry = TheRegistry();
-  std::vector<Comm*> comms;
-  {
-    MutexLock lock(registry.mutex);
-    comms.assign(registry.comms.begin(), registry.comms.end());
-  }
   int64_t count = 0;
-  for (Comm* comm : comms) {
+  for (Comm* comm : AllComms()) {
     bool may_split = false;
     if (TheCore().IsLent(comm, &may_split)) continue;
     MutexLock lock(comm->mutex);
@@ -77,13 +75,7 @@ int64_t RecordLeaks() {
 }
 
 void HearOfKilledDevice(int device) {
-  std::vector<Comm*> comms;
-  {
-    Registry& registry = TheRegistry();
-    MutexLock lock(registry.mutex);
-    comms.assign(registry.comms.begin(), registry.comms.end());
-  }
-  for (Comm* comm : comms) {
+  for (Comm* comm : AllComms()) {
     Message dead;
     {
       MutexLock lock(comm->mutex);

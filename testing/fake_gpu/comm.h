@@ -6,6 +6,7 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -86,6 +87,7 @@ struct Comm {
 Core& TheCore();
 
 Comm* NewComm();
+std::vector<Comm*> AllComms();
 // The live communicator of a handle, ready for use; otherwise a result for the caller, and a
 // violation where using it is one.
 ncclResult_t FindComm(const char* function, ncclComm_t handle, Comm** comm);
@@ -143,6 +145,23 @@ PreparedLaunch Prepare(Comm* comm, std::vector<OpCall> calls, std::vector<void*>
 // Puts the launches of a group (one or more) on their streams, in order. ncclInProgress: it will.
 ncclResult_t Launch(const std::vector<PreparedLaunch>& launches, bool capturing);
 
+// --- nccl_end.cc
+
+// How long the stand-in waits for what it says NCCL waits for, before it says that it does not
+// come.
+constexpr auto kPatience = std::chrono::seconds(20);
+
+void RefuseLent(const char* function, Comm* comm);
+// Waits until no graph has operations of the communicator; a violation where that does not come.
+void AwaitGraphs(const char* function, Comm* comm);
+// Frees the local resources.
+void Close(Comm* comm, CommState state);
+
+// --- nccl_abort.cc
+
+// The end of a group that aborts communicators.
+void AwaitAborts(const std::vector<Comm*>& comms);
+
 // --- nccl_window.cc
 
 // Says where both buffers of a collective lie, if that is in live symmetric windows.
@@ -158,6 +177,8 @@ void GroupAdd(Comm* comm, OpCall call, void* stream, bool capturing);
 // Making a communicator: `begin` at the end of the group, then `wait` (for blocking ones).
 void GroupAddJob(Comm* comm, std::function<ncclResult_t()> begin,
                  std::function<ncclResult_t()> wait);
+// `comm` has been told to stop; the end of the group waits for it.
+void GroupAddAbort(Comm* comm);
 void GroupFail(ncclResult_t result);
 bool InGroup();
 

@@ -1,5 +1,6 @@
 #include "testing/fake_gpu/core.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "testing/fake_gpu/cuda_api.h"
@@ -99,6 +100,23 @@ class MachineCore : public Core {
   bool HostKnowsDone(const PointRef& point) override {
     MutexLock lock(machine_.mutex);
     return machine_.HostKnowsDone(point);
+  }
+  bool IsIdle(int device) override {
+    MutexLock lock(machine_.mutex);
+    if (machine_.devices[static_cast<size_t>(device)]->killed) return true;
+    return std::none_of(machine_.streams.begin(), machine_.streams.end(),
+                        [&](const Stream* stream) {
+                          return stream->context->device == device && !stream->queue.empty();
+                        });
+  }
+  bool InGraph(const void* comm) override {
+    MutexLock lock(machine_.mutex);
+    const auto has = [&](const auto* graph) {
+      return std::any_of(graph->nodes.begin(), graph->nodes.end(),
+                         [&](const Node& node) { return node.work.comm == comm; });
+    };
+    return std::any_of(machine_.graphs.begin(), machine_.graphs.end(), has) ||
+           std::any_of(machine_.execs.begin(), machine_.execs.end(), has);
   }
   void Later(std::chrono::microseconds delay, std::function<void()> run) override {
     MutexLock lock(machine_.mutex);

@@ -144,6 +144,7 @@ CUresult cuEventQuery(CUevent handle) {
   Event* event = nullptr;
   FAKE_RETURN_IF_ERROR(FindEvent("cuEventQuery", handle, &event));
   FAKE_RETURN_IF_ERROR(RefuseCaptured("cuEventQuery", *event));
+  FAKE_RETURN_IF_ERROR(RefuseInCapture("cuEventQuery"));
   if (event->recorded != nullptr && !event->recorded->done) return CUDA_ERROR_NOT_READY;
   machine.HostSaw(event->recorded);
   return static_cast<CUresult>(event->context->sticky_error);

@@ -312,6 +312,24 @@ TEST_F(CaptureRulesTest, AGlobalCaptureForbidsAllocationToAllThreads) {
   EndInvalid(r, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 
+TEST_F(CaptureRulesTest, AQueryIsAnUnsafeCallToo) {
+  TestRank r(0, 1);
+  CUevent event = r.Event();
+  OK(cuEventRecord(event, r.Stream()));
+  OK(cuStreamBeginCapture(r.stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  std::thread([&] {
+    OK(cuCtxSetCurrent(r.context));
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    EXPECT_NE(cuEventQuery(event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    EXPECT_EQ(Violations(), "");
+    EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }).join();
+  ExpectViolation("cuEventQuery during a stream capture");
+  EndInvalid(r, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
 TEST_F(CaptureRulesTest, NoQueryOfACapturedEvent) {
   TestRank r(0, 1);
   CUevent event = r.Event();

@@ -26,6 +26,7 @@ struct Group {
   ncclResult_t error = ncclSuccess;
   std::vector<GroupedCall> calls;
   std::vector<GroupedJob> jobs;
+  std::vector<Comm*> aborts;
 
   ~Group() {
     if (depth > 0) TheCore().Violation("a thread ended inside ncclGroupStart without ncclGroupEnd");
@@ -93,6 +94,9 @@ ncclResult_t GroupFinish() {
   const ncclResult_t error = std::exchange(group.error, ncclSuccess);
   const std::vector<GroupedCall> calls = std::exchange(group.calls, {});
   const std::vector<GroupedJob> jobs = std::exchange(group.jobs, {});
+  if (const std::vector<Comm*> aborts = std::exchange(group.aborts, {}); !aborts.empty()) {
+    AwaitAborts(aborts);
+  }
   // An error is one of the whole group: nothing is started.
   if (error != ncclSuccess) return error;
   if (!jobs.empty() && !calls.empty()) {
@@ -111,6 +115,8 @@ void GroupAddJob(Comm* comm, std::function<ncclResult_t()> begin,
                  std::function<ncclResult_t()> wait) {
   group.jobs.push_back({comm, std::move(begin), std::move(wait)});
 }
+
+void GroupAddAbort(Comm* comm) { group.aborts.push_back(comm); }
 
 void GroupFail(ncclResult_t result) { Worse(result, &group.error); }
 

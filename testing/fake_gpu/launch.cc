@@ -34,7 +34,8 @@ class LaunchTask : public Task {
   bool Start(const ItemRef& item) override {
     {
       MutexLock lock(comm_->mutex);
-      if (comm_->error != ncclSuccess) return false;  // never
+      if (comm_->state == CommState::kAborted) return true;  // was put here after the abort
+      if (comm_->error != ncclSuccess) return false;         // never
     }
     auto arrivals = std::make_shared<Arrivals>();
     arrivals->missing = static_cast<int>(calls_->size()) + 1;
@@ -154,6 +155,7 @@ std::unique_ptr<Task> MakeTask(Comm* comm, const Calls& calls, Issue& issue) {
 
 PreparedLaunch Prepare(Comm* comm, std::vector<OpCall> calls, std::vector<void*> streams) {
   Work work;
+  work.comm = comm;
   work.name = calls.size() == 1 ? calls[0].name : "an NCCL group";
   for (const OpCall& call : calls) {
     if (const uint64_t bytes = InputBytes(call.op, comm->ranks, comm->rank); bytes > 0) {

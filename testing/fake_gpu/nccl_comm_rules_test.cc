@@ -54,8 +54,12 @@ TEST_F(NcclCommRulesTest, SplitsAndCallsInOneOrder) {
     Barrier(2);  // the call ends on neither rank
     EXPECT_FALSE(Ends(r.stream, milliseconds(10)));
     Barrier(2);
+    OK(ncclGroupStart());
     OK(ncclCommAbort(child));
-    Abort(r);
+    OK(ncclCommAbort(r.comm));
+    OK(ncclGroupEnd());
+    r.comm = nullptr;
+    r.Sync();
   });
   ExpectViolation("every rank must take part in a split");
 }
@@ -201,6 +205,83 @@ TEST_F(NcclCommRulesTest, AnOpenOneIsALeak) {
     EXPECT_EQ(fake_report()->record_leaks(), before + 3);
   });
   ExpectViolation("rank 0 of 1");
+}
+
+// Rank 0 calls on both communicators what rank 1 does not.
+class NcclAbortTest : public NcclRules {
+ protected:
+  void Hang(const std::function<void(TestRank&, ncclComm_t child)>& end) {
+    const ncclUniqueId id = NewId();
+    RunRanks(2, [&](TestRank& r) {
+      r.Join(id);
+      ncclComm_t child = nullptr;
+      OK(ncclCommSplit(r.comm, 0, 0, &child, nullptr));
+      const CUdeviceptr a = r.Upload<int>({1, 2});
+      r.Sync();
+      if (r.rank == 0) {
+        OK(ncclAllReduce(r.At(a), r.At(a), 1, ncclInt, ncclSum, r.comm, r.stream));
+        OK(ncclAllReduce(r.At(a), r.At(a), 1, ncclInt, ncclSum, child, r.stream));
+      }
+      Barrier(2);
+      end(r, child);
+      r.comm = nullptr;
+      r.Sync();
+    });
+  }
+};
+
+TEST_F(NcclAbortTest, OfTwoThatHangOneCannotEndAlone) {
+  Hang([](TestRank& r, ncclComm_t child) {
+    std::atomic<bool> ended = false;
+    std::thread first([&] {
+      OK(ncclCommAbort(child));
+      ended = true;
+    });
+    while (r.rank == 0 && fake_report()->violation_count() == 0) std::this_thread::yield();
+    std::this_thread::sleep_for(milliseconds(20));
+    EXPECT_EQ(ended, r.rank != 0);
+    OK(ncclCommAbort(r.comm));
+    first.join();
+  });
+  EXPECT_EQ(fake_report()->violation_count(), 1) << Violations();
+  ExpectViolation("both are aborted in one group");
+}
+
+TEST_F(NcclAbortTest, TogetherTheyEnd) {
+  Hang([](TestRank& r, ncclComm_t child) {
+    OK(ncclGroupStart());
+    OK(ncclCommAbort(r.comm));
+    OK(ncclCommAbort(child));
+    OK(ncclGroupEnd());
+  });
+  EXPECT_EQ(Violations(), "");
+}
+
+TEST_F(NcclAbortTest, AnAbortWaitsForGraphs) {
+  const ncclUniqueId id = NewId();
+  RunRanks(1, [&](TestRank& r) {
+    r.Join(id);
+    const CUdeviceptr a = r.Upload<int>({1});
+    r.Sync();
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    OK(cuStreamBeginCapture(r.stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(ncclAllReduce(r.At(a), r.At(a), 1, ncclInt, ncclSum, r.comm, r.stream));
+    OK(cuStreamEndCapture(r.stream, &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
+    std::atomic<bool> ended = false;
+    std::thread aborting([&] {
+      OK(ncclCommAbort(r.comm));
+      ended = true;
+    });
+    std::this_thread::sleep_for(milliseconds(20));
+    EXPECT_FALSE(ended);
+    OK(cuGraphExecDestroy(exec));
+    aborting.join();
+    r.comm = nullptr;
+  });
+  EXPECT_EQ(Violations(), "");
 }
 
 TEST_F(NcclCommRulesTest, LentOnesAreNotAbortedEither) {

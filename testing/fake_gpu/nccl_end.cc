@@ -4,24 +4,13 @@
 
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "testing/fake_gpu/comm.h"
 #include "testing/fake_gpu/recorder.h"
 
 namespace meshift::fake {
 namespace {
-
-using std::chrono::seconds;
-
-// How long a rank that finalizes waits for the others before it says that they do not come.
-constexpr auto kPatience = seconds(20);
-
-void RefuseLent(const char* function, Comm* comm) {
-  bool may_split = false;
-  if (TheCore().IsLent(comm, &may_split)) {
-    TheCore().Violation(fmt::format("{} of a lent communicator", function));
-  }
-}
 
 // Waits until the own operations are done and all ranks have said that theirs are.
 void Finalize(Comm* comm, std::function<void()> done) {
@@ -56,6 +45,7 @@ ncclResult_t FinalizeAndWait(const char* function, Comm* comm) {
     MutexLock lock(comm->mutex);
     return comm->error;
   }
+  AwaitGraphs(function, comm);
   Finalize(comm, [] {});
   MutexLock lock(comm->mutex);
   const bool came = lock.WaitFor(comm->changed, kPatience,
@@ -71,11 +61,11 @@ ncclResult_t FinalizeAndWait(const char* function, Comm* comm) {
 
 // Non-blocking: goes on in the background until the launches and the other ranks are done.
 void FinalizeInBackground(Comm* comm) {
-  bool ready = false;
+  bool ready = !TheCore().InGraph(comm);
   bool failed = false;
   {
     MutexLock lock(comm->mutex);
-    ready = comm->unfinished.empty();
+    ready = ready && comm->unfinished.empty();
     failed = comm->error != ncclSuccess || comm->state == CommState::kAborted;
   }
   if (failed) {
@@ -100,7 +90,27 @@ void TellHubOfLeaving(Comm* comm) {
   Client::Get().Call(comm->link, std::move(message), nullptr);
 }
 
-// Frees the local resources.
+}  // namespace
+
+void RefuseLent(const char* function, Comm* comm) {
+  bool may_split = false;
+  if (TheCore().IsLent(comm, &may_split)) {
+    TheCore().Violation(fmt::format("{} of a lent communicator", function));
+  }
+}
+
+void AwaitGraphs(const char* function, Comm* comm) {
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  while (TheCore().InGraph(comm)) {
+    if (std::chrono::steady_clock::now() > until) {
+      TheCore().Violation(fmt::format(
+          "{} of communicator {} waits for graphs that have operations of it", function, comm->id));
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 void Close(Comm* comm, CommState state) {
   SeenReady(comm);
   TellHubOfLeaving(comm);
@@ -116,6 +126,8 @@ void Close(Comm* comm, CommState state) {
     --parent->sharing_children;
   }
 }
+
+namespace {
 
 ncclResult_t EnterFor(const char* function, uint32_t traits, ncclComm_t comm) {
   return static_cast<ncclResult_t>(
@@ -199,23 +211,6 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   CancelUnfinished(comm);
   Close(comm, CommState::kDestroyed);
   return result;
-}
-
-ncclResult_t ncclCommAbort(ncclComm_t handle) {
-  if (const ncclResult_t fault = EnterFor("ncclCommAbort", kCreatesComm, handle);
-      fault != ncclSuccess) {
-    return fault;
-  }
-  if (handle == nullptr) return ncclSuccess;
-  Comm* comm = nullptr;
-  if (const ncclResult_t found = FindBusyComm("ncclCommAbort", handle, &comm);
-      found != ncclSuccess) {
-    return found;
-  }
-  RefuseLent("ncclCommAbort", comm);
-  CancelUnfinished(comm);
-  Close(comm, CommState::kAborted);
-  return ncclSuccess;
 }
 
 ncclResult_t ncclCommRevoke(ncclComm_t handle, int flags) {

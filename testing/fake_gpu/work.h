@@ -57,6 +57,7 @@ struct Work {
   std::vector<Access> accesses;
   // Called with the machine's lock held. Null: nothing to do but to wait.
   std::function<std::unique_ptr<Task>(Issue&)> make;
+  const void* comm = nullptr;  // of NCCL's operations
 };
 
 struct Stream;
