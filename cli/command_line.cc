@@ -122,8 +122,9 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
       app->add_subcommand("run", "Plan, execute, and check every element of every rank");
   AddProblem(run, &flags->problem);
   run->add_option("--plan", flags->plan, "run this plan; - is stdin")->type_name("FILE");
-  run->add_option("--engine", flags->problem.engine,
-                  "local (default), or mpi: each process that mpirun starts is a rank")
+  run->add_option(
+         "--engine", flags->problem.engine,
+         "local (default); mpi, nccl: each process that mpirun or torchrun starts is a rank")
       ->type_name("ENGINE");
   run->add_option("--reduction-order", flags->reduction_order,
                   "how the local engine sums: ranks (default), topology, adversarial")
