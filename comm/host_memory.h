@@ -17,7 +17,13 @@ struct HostMemoryFree {
 };
 using HostMemory = std::unique_ptr<void, HostMemoryFree>;
 
-// As Engine::Allocate wants it: 64-byte aligned, never null, contents unspecified.
+// 64-byte aligned, contents unspecified; null where there is no more. From 512 KiB on in huge pages
+// where the system has them for who asks: what one process takes from another's memory is looked up
+// page by page, which takes as long as the copy.
+// REQUIRES: bytes >= 0.
+HostMemory TryAllocateHost(int64_t bytes);
+
+// As Engine::Allocate wants it: as above, but never null.
 // INVALID_ARGUMENT: `bytes` are negative; RESOURCE_EXHAUSTED: there is no more, which names `rank`.
 absl::StatusOr<HostMemory> AllocateHost(int64_t bytes, int64_t rank);
 

@@ -21,6 +21,16 @@ TEST(HostMemoryTest, IsAlignedAndNeverNull) {
   }
 }
 
+TEST(HostMemoryTest, MuchMemoryBeginsWithAHugePage) {
+  for (const int64_t bytes : {512 << 10, (2 << 20) + 1, 5 << 20}) {
+    const HostMemory memory = TryAllocateHost(bytes);
+    ASSERT_NE(memory, nullptr) << bytes;
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.get()) % (2 << 20), 0U) << bytes;
+    std::memset(memory.get(), 7, bytes);
+  }
+  EXPECT_EQ(TryAllocateHost(std::numeric_limits<int64_t>::max()), nullptr);
+}
+
 TEST(HostMemoryTest, Refusals) {
   EXPECT_EQ(AllocateHost(-1, 0).status().ToString(),
             "INVALID_ARGUMENT: -1 bytes to allocate are negative");

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/host_memory.h"

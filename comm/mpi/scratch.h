@@ -7,30 +7,25 @@
 #define MESHIFT_COMM_MPI_SCRATCH_H_
 
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <utility>
 #include <vector>
 
-#include "base/checked_math.h"
 #include "base/mutex.h"
+#include "comm/host_memory.h"
 
 namespace meshift {
 
 class Scratch {
  public:
   Scratch() = default;
-  char* data() const { return data_.get(); }
+  char* data() const { return static_cast<char*>(data_.get()); }
   int64_t size() const { return size_; }
   // The memory stays for good: MPI may still write to it.
   void Leak() { (void)data_.release(); }
 
  private:
   friend class ScratchPool;
-  struct Free {
-    void operator()(char* data) const { std::free(data); }
-  };
-  std::unique_ptr<char, Free> data_;
+  HostMemory data_;
   int64_t size_ = 0;
 };
 
@@ -48,7 +43,7 @@ class ScratchPool {
       }
     }
     if (scratch.size_ < bytes) {
-      scratch.data_.reset(static_cast<char*>(std::aligned_alloc(64, RoundUp(bytes, 64))));
+      scratch.data_ = TryAllocateHost(bytes);
       scratch.size_ = scratch.data_ == nullptr ? 0 : bytes;
     }
     return scratch;
