@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
@@ -49,11 +50,14 @@ absl::StatusOr<StridedCopy> StridedCopy::Create(const BoxCopy& copy, DType dtype
   const int64_t bits = BitWidth(dtype);
   absl::InlinedVector<int, 8> order;
   for (size_t i = 0; i < copy.shape.size(); ++i) {
-    if (copy.shape[i] != 1) order.push_back(static_cast<int>(i));
+    if (copy.shape[i] == 1) continue;
+    order.push_back(static_cast<int>(i));
+    // Few dims, mostly sorted, and std::stable_sort would allocate.
+    for (size_t j = order.size() - 1; j > 0; --j) {
+      if (std::abs(copy.dst_strides[order[j - 1]]) >= std::abs(copy.dst_strides[order[j]])) break;
+      std::swap(order[j - 1], order[j]);
+    }
   }
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return std::abs(copy.dst_strides[a]) > std::abs(copy.dst_strides[b]);
-  });
   int64_t run = bits;
   while (!order.empty()) {
     const int d = order.back();

@@ -244,14 +244,7 @@ absl::Status MpiEngine::RecordInto(Stream& stream, std::shared_ptr<Event>* event
     own = std::make_shared<MpiEvent>(mpi->state());
     *event = own;
   }
-  if (mpi->state()->idle()) {
-    own->Reach(mpi->state()->error());
-    return absl::OkStatus();
-  }
-  auto task = mpi->state()->NewTask();
-  task->kind = MpiTask::Kind::kRecord;
-  task->event = std::move(own);
-  mpi->Put(std::move(task));
+  mpi->state()->Mark(std::move(own));
   return absl::OkStatus();
 }
 

@@ -110,6 +110,15 @@ void StreamState::Put(std::unique_ptr<MpiTask> task) {
   if (mine) Run(put, nullptr, {.max_bytes = kInlineBytes, .begins_only = true});
 }
 
+void StreamState::Mark(std::shared_ptr<MpiEvent> event) {
+  const MutexLock lock(mutex_);
+  if (tasks_.empty()) {
+    event->Reach(error_);
+  } else {
+    tasks_.back()->marks.push_back(std::move(event));
+  }
+}
+
 bool StreamState::Advance(const Effort& effort) {
   if (idle()) return false;
   MpiTask* task = nullptr;
@@ -137,6 +146,8 @@ bool StreamState::Run(MpiTask* task, MpiTask* next, const Effort& effort) {
       done = tasks_.Pop();
       done->group.reset();
       done->event.reset();
+      for (const auto& event : done->marks) event->Reach(error_);
+      done->marks.clear();
       free_.push_back(std::move(done));
       ended_.fetch_add(1, std::memory_order_relaxed);
       open_.fetch_sub(1, std::memory_order_release);
@@ -175,9 +186,6 @@ StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Eff
       return Result::kDone;
     case MpiTask::Kind::kCollective:
       return ExecuteCollective(task, effort);
-    case MpiTask::Kind::kRecord:
-      task.event->Reach(failed ? error() : absl::OkStatus());
-      return Result::kDone;
     case MpiTask::Kind::kWait:
       if (failed) return Result::kDone;
       if (!task.event->reached()) return Result::kStuck;

@@ -68,7 +68,7 @@ class MpiEvent final : public Event {
 
 // One piece of work. Reused, so that it keeps its memory.
 struct MpiTask {
-  enum class Kind : uint8_t { kCopy, kFill, kCast, kReduce, kCollective, kRecord, kWait, kError };
+  enum class Kind : uint8_t { kCopy, kFill, kCast, kReduce, kCollective, kWait, kError };
   Kind kind = Kind::kError;
   int64_t bytes = 0;  // how much a kernel writes
 
@@ -89,7 +89,9 @@ struct MpiTask {
   int64_t moves = -1;     // of the operation, when it was last looked at
   int64_t moved_ns = -1;  // when that was other than before
 
-  std::shared_ptr<MpiEvent> event;
+  std::shared_ptr<MpiEvent> event;  // kWait
+  // Reached once this is done, whatever it is. Guarded by the stream's mutex.
+  std::vector<std::shared_ptr<MpiEvent>> marks;
   absl::Status error;
 };
 
@@ -109,6 +111,8 @@ class StreamState {
   std::unique_ptr<MpiTask> NewTask();
   // Behind everything that is there. Goes on with the stream where it was idle.
   void Put(std::unique_ptr<MpiTask> task);
+  // Reaches the event once everything that is there is done: now, where nothing is.
+  void Mark(std::shared_ptr<MpiEvent> event);
   // Does what can be done now; returns whether anything was. False where somebody else is at it.
   bool Advance(const Effort& effort);
   // Whether all work is done.
@@ -130,6 +134,8 @@ class StreamState {
     }
     void Push(std::unique_ptr<MpiTask> task);
     std::unique_ptr<MpiTask> Pop();
+    // REQUIRES: !empty().
+    MpiTask* back() const { return tasks_[(first_ + size_ - 1) % tasks_.size()].get(); }
 
    private:
     std::vector<std::unique_ptr<MpiTask>> tasks_;
