@@ -132,6 +132,7 @@ class Judge {
  private:
   void Measure(const SiteRun& run) {
     report_.miscounted = std::max(report_.miscounted, run.miscounted);
+    report_.peak_bytes = std::max(report_.peak_bytes, run.peak_bytes);
     for (size_t i = 0; i < run.steps.size() && i < report_.steps.size(); ++i) {
       StepRun& step = report_.steps[i];
       step.bytes_sent = std::max(step.bytes_sent, run.steps[i].bytes_sent);

@@ -53,6 +53,8 @@ struct RunReport {
   // Pairs of a rank and a step in which it sent other bytes than the plan says for it, in the worst
   // run.
   int64_t miscounted = 0;
+  // Of source, target and workspace, on the rank that had most, in any run.
+  int64_t peak_bytes = 0;
   // Of runs that are repeated, in the pass that is: by position, the hash of what each rank holds
   // after the first of them, and the pairs of a rank and a later run that left other bits.
   std::vector<Fingerprint> hashes;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "cli/execute.h"
+#include "cli/handed_tensors.h"
 #include "cli/site.h"
 #include "cli/text.h"
 #include "comm/local/local_world.h"
@@ -26,6 +28,7 @@
 #include "placement/dtype.h"
 #include "placement/sharding.h"
 #include "planner/crossing.h"
+#include "planner/memory_limit.h"
 #include "planner/plan.h"
 #include "planner/rank_bytes.h"
 
@@ -81,8 +84,11 @@ class LocalSiteRunner final : public SiteRunner {
       : plan_(plan), mesh_(std::move(mesh)), world_(std::move(world)), runner_(std::move(runner)) {}
 
   absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) override {
-    MESHIFT_ASSIGN_OR_RETURN(const LocalRun run,
-                             runner_->Run(plan_, sources.data(), targets->data()));
+    HandedTensors handed(plan_, sources, targets);
+    handed.Fill();
+    MESHIFT_ASSIGN_OR_RETURN(const LocalRun run, runner_->Run(plan_, handed.sources(),
+                                                              handed.targets(), handed.consumes()));
+    handed.Take();
     for (size_t i = planned_.size(); i < plan_.steps().size(); ++i) {
       MESHIFT_ASSIGN_OR_RETURN(std::vector<int64_t> planned,
                                PlannedBytes(plan_, static_cast<int>(i), mesh_));
@@ -95,6 +101,18 @@ class LocalSiteRunner final : public SiteRunner {
       for (int64_t p = 0; i < planned_.size() && p < mesh_.NumRanks(); ++p) {
         if (step.rank_bytes_sent[p] != planned_[i][p]) ++result.miscounted;
       }
+    }
+    const auto bytes_of = [](const LocalTensors& tensors, std::optional<int64_t> position) {
+      return position ? static_cast<int64_t>(tensors.SizeAt(*position)) : 0;
+    };
+    for (int64_t p = 0; p < mesh_.NumRanks(); ++p) {
+      const int64_t rank = mesh_.RankAt(p);
+      const int64_t handed_bytes =
+          HandedBytes(plan_.buffers(), bytes_of(sources, plan_.from().mesh().PositionOf(rank)),
+                      bytes_of(*targets, plan_.to().mesh().PositionOf(rank)));
+      // Of the engine's memory, the workspace is all that a run takes.
+      result.peak_bytes =
+          std::max(result.peak_bytes, handed_bytes + world_->memory(rank).peak_bytes);
     }
     return result;
   }
@@ -130,7 +148,10 @@ class LocalSite final : public Site {
                       world - 1, world, kMaxWorld));
     }
     int64_t bytes = 0;
-    const int64_t per_rank = SaturatingAdd(plan.total().peak_bytes, kBytesPerRank);
+    const int64_t kept =
+        KeptBytes(plan.buffers(), TensorBytes(plan.from()), TensorBytes(plan.to()));
+    const int64_t per_rank =
+        SaturatingAdd(SaturatingAdd(plan.total().peak_bytes, kept), kBytesPerRank);
     if (!CheckedMul(mesh.NumRanks(), per_rank, &bytes)) bytes = INT64_MAX;
     bytes = SaturatingAdd(bytes, (world - mesh.NumRanks()) * kBytesPerRank);
     if (const int64_t available = AvailableBytes(); bytes > available) {

@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "cli/handed_tensors.h"
 #include "cli/io.h"
 #include "cli/site.h"
 #include "cli/text.h"
@@ -26,6 +27,7 @@
 #include "comm/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "mesh/union_mesh.h"
+#include "planner/buffers.h"
 #include "planner/plan.h"
 #include "planner/rank_bytes.h"
 
@@ -76,9 +78,10 @@ class RankSiteRunner final : public SiteRunner {
   absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) override {
     const absl::Status status = RunHere(sources, targets);
     const size_t steps = plan_.steps().size();
-    // By step: bytes, bytes that are planned, calls, time.
+    // The memory; by step: bytes, bytes that are planned, calls, time.
     std::vector<int64_t> mine;
     if (status.ok() && takes_part_) {
+      mine.push_back(peak_bytes_);
       const RunRecord& record = redistributor_.last_run();
       for (int i = 0; i < static_cast<int>(steps); ++i) {
         for (const int64_t number : {record.bytes_sent[i], BytesSent(plan_, i, job_.engine->rank()),
@@ -93,12 +96,15 @@ class RankSiteRunner final : public SiteRunner {
     run.steps.resize(steps);
     for (const std::string& text : all) {
       const std::vector<int64_t> numbers = Unpack(text);
-      for (size_t i = 0; i * 4 < numbers.size(); ++i) {
+      if (numbers.empty()) continue;
+      run.peak_bytes = std::max(run.peak_bytes, numbers[0]);
+      for (size_t i = 0; i < steps; ++i) {
+        const absl::Span<const int64_t> of_step = absl::MakeSpan(numbers).subspan(1 + 4 * i, 4);
         SiteRun::StepRun& step = run.steps[i];
-        step.bytes_sent = std::max(step.bytes_sent, numbers[4 * i]);
-        step.calls = std::max(step.calls, numbers[4 * i + 2]);
-        step.ns = std::max(step.ns, numbers[4 * i + 3]);
-        if (numbers[4 * i] != numbers[4 * i + 1]) ++run.miscounted;
+        step.bytes_sent = std::max(step.bytes_sent, of_step[0]);
+        step.calls = std::max(step.calls, of_step[2]);
+        step.ns = std::max(step.ns, of_step[3]);
+        if (of_step[0] != of_step[1]) ++run.miscounted;
       }
     }
     return run;
@@ -121,24 +127,38 @@ class RankSiteRunner final : public SiteRunner {
     const absl::Span<std::byte> target = Own(plan_.to(), *targets);
     const auto in_bytes = static_cast<int64_t>(source.size());
     const auto out_bytes = static_cast<int64_t>(target.size());
-    if (in_ == nullptr) {
+    const bool is_one = plan_.buffers() == Buffers::kOne;
+    const bool consumes = plan_.buffers() == Buffers::kConsumed;
+    const bool is_first = in_ == nullptr;
+    if (is_first) {
       MESHIFT_ASSIGN_OR_RETURN(stream_, engine.CreateStream());
-      MESHIFT_ASSIGN_OR_RETURN(in_, engine.Allocate(in_bytes));
-      MESHIFT_ASSIGN_OR_RETURN(out_, engine.Allocate(out_bytes));
+      MESHIFT_ASSIGN_OR_RETURN(in_,
+                               engine.Allocate(is_one ? std::max(in_bytes, out_bytes) : in_bytes));
+      if (!is_one) {
+        MESHIFT_ASSIGN_OR_RETURN(out_, engine.Allocate(out_bytes));
+      }
     }
-    MESHIFT_RETURN_IF_ERROR(engine.CopyIn(source.data(), in_->data(), in_bytes, *stream_));
-    // What it is poisoned with.
-    MESHIFT_RETURN_IF_ERROR(engine.CopyIn(target.data(), out_->data(), out_bytes, *stream_));
+    const Buffer& in = *in_;
+    const Buffer& out = is_one ? *in_ : *out_;
+    // What it is poisoned with; the source comes later, where both are one.
+    MESHIFT_RETURN_IF_ERROR(engine.CopyIn(target.data(), out.data(), out_bytes, *stream_));
+    MESHIFT_RETURN_IF_ERROR(engine.CopyIn(source.data(), in.data(), in_bytes, *stream_));
     MESHIFT_RETURN_IF_ERROR(engine.Synchronize(*stream_));
     const auto view = [&](const Sharding& sharding, const Buffer& buffer) {
       return TensorView::Contiguous(buffer.data(), sharding.dtype(),
                                     LocalBoxOf(sharding, engine.rank()).size);
     };
-    MESHIFT_ASSIGN_OR_RETURN(
-        const RunHandle run,
-        redistributor_.Run(plan_, view(plan_.from(), *in_), view(plan_.to(), *out_)));
+    const TensorView in_view = view(plan_.from(), in);
+    const TensorView out_view = view(plan_.to(), out);
+    if (is_first) {
+      MESHIFT_ASSIGN_OR_RETURN(const int64_t workspace,
+                               redistributor_.WorkspaceBytes(plan_, in_view, out_view, consumes));
+      peak_bytes_ = workspace + HandedBytes(plan_.buffers(), in_bytes, out_bytes);
+    }
+    MESHIFT_ASSIGN_OR_RETURN(const RunHandle run, redistributor_.Run(plan_, in_view, out_view,
+                                                                     /*workspace=*/{}, consumes));
     MESHIFT_RETURN_IF_ERROR(run.Wait());
-    MESHIFT_RETURN_IF_ERROR(engine.CopyOut(out_->data(), target.data(), out_bytes, *stream_));
+    MESHIFT_RETURN_IF_ERROR(engine.CopyOut(out.data(), target.data(), out_bytes, *stream_));
     return engine.Synchronize(*stream_);
   }
 
@@ -153,7 +173,8 @@ class RankSiteRunner final : public SiteRunner {
   const bool takes_part_ = plan_.from().mesh().PositionOf(job_.engine->rank()).has_value() ||
                            plan_.to().mesh().PositionOf(job_.engine->rank()).has_value();
   std::unique_ptr<Buffer> in_;
-  std::unique_ptr<Buffer> out_;
+  std::unique_ptr<Buffer> out_;  // null where it is the same
+  int64_t peak_bytes_ = 0;
   std::unique_ptr<Stream> stream_;
   Redistributor redistributor_;
 };

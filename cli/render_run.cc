@@ -67,6 +67,11 @@ std::string CountedText(const char* what, int64_t count, const std::string& firs
   return text;
 }
 
+// Of the rank that takes most.
+std::string MemoryText(int64_t planned, int64_t counted) {
+  return fmt::format("peak: planned {} bytes, counted {} bytes\n", planned, counted);
+}
+
 // "0-3,7": ascending numbers, runs of them as ranges.
 std::string RangesText(const std::vector<int64_t>& numbers) {
   std::string text;
@@ -139,7 +144,8 @@ bool KeepsPromise(const Plan& plan, const RunReport& report) {
 }
 
 bool IsRight(const Plan& plan, const RunReport& report) {
-  return report.wrong == 0 && report.miscounted == 0 && KeepsPromise(plan, report);
+  return report.wrong == 0 && report.miscounted == 0 &&
+         report.peak_bytes <= plan.total().peak_bytes && KeepsPromise(plan, report);
 }
 
 std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOptions& options,
@@ -167,6 +173,7 @@ std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOp
   text += fmt::format("total: {}, planned {} bytes, counted {} bytes, time {}\n",
                       CountText(plan.total().collectives, "collective"), plan.total().bytes_sent,
                       total.bytes_sent, TimeText(total.time_ns));
+  text += MemoryText(plan.total().peak_bytes, report.peak_bytes);
   text += CountedText("wrong", report.wrong, report.first_wrong);
   text += CountedText("replicas differ", report.replicas_differ, report.first_difference);
   text += HashesText(plan, report, options.repeat);
@@ -190,6 +197,7 @@ std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>&
                    {"first parameter", kLeft}});
   RunReport all;
   StepRun sum;
+  int64_t planned_peak = 0;
   std::string promise;
   for (size_t i = 0; i < reports.size(); ++i) {
     const ModelRow& row = model.rows[i];
@@ -207,6 +215,8 @@ std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>&
     all.wrong += report.wrong;
     all.replicas_differ += report.replicas_differ;
     all.miscounted += report.miscounted;
+    all.peak_bytes = std::max(all.peak_bytes, report.peak_bytes);
+    planned_peak = std::max(planned_peak, row.plan.total().peak_bytes);
     if (all.first_wrong.empty()) all.first_wrong = report.first_wrong;
     if (all.first_difference.empty()) all.first_difference = report.first_difference;
     all.groups_created += report.groups_created;
@@ -221,6 +231,7 @@ std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>&
                       CountText(model.NumParameters(), "parameter"),
                       CountText(static_cast<int64_t>(model.rows.size()), "distinct plan"),
                       model.Total().bytes_sent, sum.bytes_sent, TimeText(sum.time_ns));
+  text += MemoryText(planned_peak, all.peak_bytes);
   text += CountedText("wrong", all.wrong, all.first_wrong);
   text += CountedText("replicas differ", all.replicas_differ, all.first_difference);
   text += MiscountedText(all, options);

@@ -237,6 +237,56 @@ TEST(Run, AllParametersOfAModel) {
   EXPECT_EQ(Line(outcome.out, "total").substr(0, 39), "total: 3 parameters, 2 distinct plans, ");
 }
 
+// A run is handed its buffers as its plan says, and takes what that says; what it was given and
+// judged by is untouched.
+TEST(Run, TakesTheMemoryOfItsPlan) {
+  const std::vector<Args> cases = {
+      Problem("a=8", "f32[64,48]", "S(1)", "S(0)"),
+      Problem("a=8,b=2", "f32[64,48,40]", "S(2),S(0)", "R,S(0)"),
+      Problem("a=8,b=2", "f32[64,48,40]", "S(2),S(0)", "R,S(0)", {"--max-memory", "550KiB"}),
+      Problem("a=4,b=2", "f32[512,40]", "P,R", "R,R"),
+      Problem("a=2,b=3", "bf16[7,5]", "S(0),R", "R,S(1)", {"--to-dtype", "f64"}),
+      Problem("a=2,b=2", "f32[8]", "R,R", "R,R"),
+      Problem("a=4", "f32[9,6]", "S(0)", "R,S(1)", {"--to-mesh", "b=2,c=2@2-5"}),
+      Problem("a=4", "f32[9,6]", "S(0)", "S(0)", {"--to-mesh", "b=4@3,1,2,0"})};
+  std::vector<int64_t> exact(3);
+  for (const Args& args : cases) {
+    const std::vector<std::string> ways = {"two", "consumed", "one"};
+    for (size_t i = 0; i < ways.size(); ++i) {
+      Args with = args;
+      with.insert(with.end(), {"--buffers", ways[i], "--repeat", "2"});
+      const Outcome outcome = Meshift(with);
+      EXPECT_EQ(outcome.code, 0) << outcome;
+      EXPECT_EQ(Line(outcome.out, "wrong"), "wrong 0");
+      const std::string peak = Line(outcome.out, "peak: planned ");
+      const int64_t planned = std::atoll(peak.c_str() + 14);
+      const int64_t counted = std::atoll(peak.c_str() + peak.find("counted") + 8);
+      EXPECT_LE(counted, planned) << outcome;
+      EXPECT_GT(counted, 0) << outcome;
+      exact[i] += counted == planned ? 1 : 0;
+    }
+  }
+  EXPECT_GE(exact[0], 6);
+  EXPECT_GE(exact[1], 4);
+  EXPECT_GE(exact[2], 6);
+}
+
+TEST(Run, WhatIsHandedOverIsACopyOfWhatIsKept) {
+  const std::string folder = WriteFile("kept", "") + "_tensors";
+  const Args problem = Problem("a=2,b=2", "f32[6,4]", "S(1),S(0)", "R,S(1)");
+  Args save = problem;
+  save.insert(save.end(), {"--save", folder});
+  ASSERT_EQ(Meshift(save).code, 0);
+  for (const char* buffers : {"one", "consumed"}) {
+    Args load = problem;
+    load.insert(load.end(), {"--buffers", buffers, "--load", folder, "--repeat", "3"});
+    const Outcome loaded = Meshift(load);
+    EXPECT_EQ(loaded.code, 0) << loaded;
+    EXPECT_EQ(Line(loaded.out, "wrong"), "wrong 0");
+    EXPECT_EQ(Line(loaded.out, "bits over 3"), "bits over 3 repeats: equal");
+  }
+}
+
 TEST(Run, WhatDoesNotFitIsRefused) {
   const Outcome big = Meshift(Problem("a=1000000", "f32[1000000,1000000]", "S(0)", "R"));
   EXPECT_EQ(big.code, 1) << big;

@@ -36,13 +36,16 @@ struct SiteRun {
   std::vector<StepRun> steps;
   // Pairs of a rank and a step in which it sent other bytes than the plan says for it.
   int64_t miscounted = 0;
+  // Of source, target and workspace, on the rank that had most.
+  int64_t peak_bytes = 0;
 };
 
 // Runs one plan again and again, by one redistributor per rank.
 class SiteRunner {
  public:
   virtual ~SiteRunner() = default;
-  // Reads the sources of the ranks that are here, and writes their targets.
+  // Reads the sources of the ranks that are here, and writes their targets. The run itself is
+  // handed them as the plan's buffers say (cli/handed_tensors.h).
   virtual absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) = 0;
   // Of the rank that has made the most, without the root.
   virtual absl::StatusOr<int64_t> GroupsCreated() = 0;
