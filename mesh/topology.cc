@@ -87,13 +87,23 @@ absl::Status CheckAtLeast(int64_t least, int64_t value, std::string_view what) {
   return InvalidArgument("{} is {}; it must be {} or more", what, value, least);
 }
 
+// Of a number of ns. The largest are such that 2^31 messages, and more terms than a step has, add
+// up to less than 2^63.
+constexpr int64_t kMaxLatencyNs = 1'000'000'000;
+constexpr int64_t kMaxSetupNs = 1'000'000'000'000;
+absl::Status CheckNs(int64_t value, int64_t most, std::string_view what) {
+  MESHIFT_RETURN_IF_ERROR(CheckAtLeast(0, value, what));
+  if (value <= most) return absl::OkStatus();
+  return InvalidArgument("{} is {}; it must be {} or less", what, value, most);
+}
+
 absl::Status CheckConstants(const TopologyConstants& c) {
-  MESHIFT_RETURN_IF_ERROR(CheckAtLeast(0, c.collective_latency_ns, "collective_latency_ns"));
-  MESHIFT_RETURN_IF_ERROR(CheckAtLeast(0, c.message_latency_ns, "message_latency_ns"));
-  MESHIFT_RETURN_IF_ERROR(CheckAtLeast(0, c.copy_latency_ns, "copy_latency_ns"));
+  MESHIFT_RETURN_IF_ERROR(CheckNs(c.collective_latency_ns, kMaxLatencyNs, "collective_latency_ns"));
+  MESHIFT_RETURN_IF_ERROR(CheckNs(c.message_latency_ns, kMaxLatencyNs, "message_latency_ns"));
+  MESHIFT_RETURN_IF_ERROR(CheckNs(c.copy_latency_ns, kMaxLatencyNs, "copy_latency_ns"));
   MESHIFT_RETURN_IF_ERROR(
       CheckAtLeast(1, c.copy_bandwidth_bytes_per_us, "copy_bandwidth_bytes_per_us"));
-  return CheckAtLeast(0, c.group_setup_ns, "group_setup_ns");
+  return CheckNs(c.group_setup_ns, kMaxSetupNs, "group_setup_ns");
 }
 
 // The text form, "nvlink=8,rail=64".
@@ -278,7 +288,7 @@ absl::StatusOr<Topology> Topology::Create(std::vector<TopologyLevel> levels,
     MESHIFT_RETURN_IF_ERROR(
         CheckAtLeast(1, bandwidth, fmt::format("bandwidth_bytes_per_us of level '{}'", name)));
     MESHIFT_RETURN_IF_ERROR(
-        CheckAtLeast(0, latency, fmt::format("latency_ns of level '{}'", name)));
+        CheckNs(latency, kMaxLatencyNs, fmt::format("latency_ns of level '{}'", name)));
   }
   MESHIFT_RETURN_IF_ERROR(CheckConstants(constants));
   Topology topology;

@@ -167,6 +167,19 @@ TEST(TopologyTest, CreateRefuses) {
             "copy_latency_ns is -1; it must be 0 or more");
   EXPECT_EQ(Refusal(Topology::Create({net}, {.group_setup_ns = -1})),
             "group_setup_ns is -1; it must be 0 or more");
+  // What would not add up in 64 bits.
+  constexpr int64_t kMost = 1'000'000'000;
+  EXPECT_TRUE(Topology::Create({{"a", 0, 1, kMost}}, {kMost, kMost, kMost, 1, 1000 * kMost}).ok());
+  EXPECT_EQ(Refusal(Topology::Create({{"a", 0, 1, kMost + 1}})),
+            "latency_ns of level 'a' is 1000000001; it must be 1000000000 or less");
+  EXPECT_EQ(Refusal(Topology::Create({net}, {.collective_latency_ns = INT64_MAX})),
+            "collective_latency_ns is 9223372036854775807; it must be 1000000000 or less");
+  EXPECT_EQ(Refusal(Topology::Create({net}, {.message_latency_ns = kMost + 1})),
+            "message_latency_ns is 1000000001; it must be 1000000000 or less");
+  EXPECT_EQ(Refusal(Topology::Create({net}, {.copy_latency_ns = kMost + 1})),
+            "copy_latency_ns is 1000000001; it must be 1000000000 or less");
+  EXPECT_EQ(Refusal(Topology::Create({net}, {.group_setup_ns = 1000 * kMost + 1})),
+            "group_setup_ns is 1000000000001; it must be 1000000000000 or less");
 }
 
 TEST(TopologyTest, JsonRefuses) {

@@ -124,7 +124,9 @@ void PlanAssembly::AddPath(const Problem& problem, const CostModel& model, const
   const bool blocks = choice.ordered && options_.reduce_block > 0;
   State before = problem.source();
   for (const auto& [op, after, measured] : path.moves) {
-    const Traffic traffic = measured ? *measured : model.Measure(op, before, after);
+    Traffic traffic = measured ? *measured : model.Measure(op, before, after);
+    // What is cheapest is found from some ranks; what a plan says is true of all.
+    if (traffic.sampled) traffic = model.WithAllRanks().Measure(op, before, after);
     Step step = MakeStep(problem, model, mesh, op, before, after, traffic);
     if (blocks && IsReduction(op)) step.reduce_block = options_.reduce_block;
     if (IsReduction(op)) {

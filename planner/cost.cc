@@ -153,7 +153,7 @@ int64_t CostModel::MaxTransferBytes(int64_t ns) const {
 
 int64_t CopyNs(const Topology& topology, int64_t bytes) {
   const TopologyConstants& c = topology.constants();
-  return c.copy_latency_ns + MulDivCeil(bytes, 1000, c.copy_bandwidth_bytes_per_us);
+  return SaturatingAdd(c.copy_latency_ns, MulDivCeil(bytes, 1000, c.copy_bandwidth_bytes_per_us));
 }
 
 int64_t CostModel::RingNs(const GroupShape& shape, int64_t bytes) const {
@@ -277,8 +277,8 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
   Traffic traffic;
   const TopologyConstants& constants = topology_.constants();
   if (op == StepOp::kSlice || op == StepOp::kMask) {
-    traffic.est_ns = CopyNs(problem_.MaxBytes(after)) +
-                     (op == StepOp::kMask ? CopyNs(problem_.MaxBytes(after)) : 0);
+    const int64_t copy_ns = CopyNs(problem_.MaxBytes(after));
+    traffic.est_ns = op == StepOp::kMask ? SaturatingAdd(copy_ns, copy_ns) : copy_ns;
     return traffic;
   }
   if (op == StepOp::kCast) {
@@ -317,7 +317,8 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
       traffic.sizes = StepSizes::kEven;
       traffic.bytes_sent = MulDivCeil(problem_.MaxBytes(before), 2 * (n - 1), n);
       traffic.bytes_received = traffic.bytes_sent;
-      traffic.est_ns = start + 2 * shape.latency_ns + RingNs(shape, traffic.bytes_sent);
+      traffic.est_ns =
+          SaturatingAdd(start + 2 * shape.latency_ns, RingNs(shape, traffic.bytes_sent));
       return traffic;
     case StepOp::kReduceScatter:
       return MeasureBlocks(/*gather=*/false, before, after, dims);
@@ -332,16 +333,18 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
     MeasureMessages(op, cuts_before, cuts_after, item_bytes, &traffic);
   }
   const int64_t bytes = std::max(traffic.bytes_sent, traffic.bytes_received);
-  traffic.est_ns = start + shape.latency_ns + constants.message_latency_ns * traffic.messages +
-                   DirectNs(shape, bytes, traffic.messages);
+  traffic.est_ns =
+      SaturatingAdd(start + shape.latency_ns + constants.message_latency_ns * traffic.messages,
+                    DirectNs(shape, bytes, traffic.messages));
   if (traffic.send_packs) traffic.send_pack_bytes = traffic.bytes_sent;
   // What stays is copied along with what is packed.
   if (traffic.send_packs || traffic.bytes_kept > 0) {
-    traffic.est_ns += CopyNs(SaturatingAdd(traffic.send_pack_bytes, traffic.bytes_kept));
+    traffic.est_ns = SaturatingAdd(
+        traffic.est_ns, CopyNs(SaturatingAdd(traffic.send_pack_bytes, traffic.bytes_kept)));
   }
   if (traffic.receive_packs) {
     traffic.receive_pack_bytes = traffic.bytes_received;
-    traffic.est_ns += CopyNs(traffic.bytes_received);
+    traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(traffic.bytes_received));
   }
   return traffic;
 }

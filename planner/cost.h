@@ -38,6 +38,7 @@ struct Traffic {
   std::optional<StepSizes> sizes;  // null for local steps
   int64_t reduce_stages = 1;       // 2: of a reduction in blocks, by Step::reduce_stages
   int64_t est_ns = 0;
+  bool sampled = false;  // of messages: some rank that was not looked at may have more
 };
 
 struct CostOptions {
@@ -60,6 +61,9 @@ struct CostOptions {
   // mesh to another, it is a value that lies in the workspace.
   bool from_source = true;
   bool to_target = true;
+  // Messages of all ranks are looked at. Else, where pieces differ, of mesh dims of more than 16
+  // ranks those of some, which takes no time in proportion to ranks.
+  bool all_ranks = false;
 };
 
 // The least k with 2^k >= n. REQUIRES: n >= 1.
@@ -107,18 +111,17 @@ class CostModel {
   // The same model under another limit, or none; with other groups allowed.
   CostModel WithMaxWorkspace(std::optional<int64_t> max_workspace) const;
   CostModel WithGroups(const DimSets& groups) const;
+  // The same model, of all ranks.
+  CostModel WithAllRanks() const;
 
   // Whether an all_gather over a ragged cut leads from `before` to `after`, and its sizes were
   // chosen: then no exchange should.
   bool IsChosenGather(const State& before, const State& after) const;
 
-  // No collective takes less time; no byte of a worst rank either.
+  // No collective takes less time.
   int64_t LeastCollectiveNs() const { return topology_.constants().collective_latency_ns; }
-  int64_t LeastTransferNs(int64_t bytes) const {
-    return bytes / topology_.level(0).bandwidth_bytes_per_us * 1000;
-  }
   bool ordered() const { return options_.ordered; }
-  // The least latency of a message; a closer bound on the time of bytes of a worst rank, and the
+  // The least latency of a message; a bound on the time of bytes of a worst rank, and the
   // bytes that take no more than `ns` by it (-1: not even none).
   int64_t LeastHopNs() const;
   int64_t TransferNs(int64_t bytes) const {

@@ -78,15 +78,16 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
       traffic.est_ns += SaturatingMul(shape.size, topology_.constants().message_latency_ns);
     }
     traffic.bytes_received = traffic.bytes_sent;
-    traffic.est_ns += RingNs(shape, traffic.bytes_sent);
+    const auto add = [&](int64_t ns) { traffic.est_ns = SaturatingAdd(traffic.est_ns, ns); };
+    add(RingNs(shape, traffic.bytes_sent));
     if (padded || !IsConsecutive(parent, cut)) {
       int64_t& all = gather ? traffic.receive_pack_bytes : traffic.send_pack_bytes;
       int64_t& own = gather ? traffic.send_pack_bytes : traffic.receive_pack_bytes;
       all = exact ? problem_.MaxBytes(parent_state) : SaturatingMul(shape.size, block);
-      traffic.est_ns += CopyNs(all);
+      add(CopyNs(all));
       if (padded) {
         own = block;
-        traffic.est_ns += CopyNs(own);
+        add(CopyNs(own));
       }
     }
     return traffic;
@@ -116,31 +117,34 @@ void CostModel::MeasureOrdered(StepOp op, const State& before, const State& afte
   const int64_t own = op == StepOp::kAllReduce ? CeilDiv(items, n) : problem_.MaxItems(after);
   const auto bytes = [item](int64_t count) { return SaturatingMul(count, item); };
   const auto direct_ns = [&](int64_t sent) {
-    return constants.collective_latency_ns + shape.latency_ns +
-           constants.message_latency_ns * (n - 1) + DirectNs(shape, sent, n - 1);
+    return SaturatingAdd(
+        constants.collective_latency_ns + shape.latency_ns + constants.message_latency_ns * (n - 1),
+        DirectNs(shape, sent, n - 1));
   };
   const int64_t received = bytes(SaturatingMul(n - 1, own));
   traffic->receive_pack_bytes = bytes(SaturatingMul(n, own));
   traffic->bytes_received = received;
   // A rank's own slice is put among the others; then all are read.
-  traffic->est_ns = CopyNs(bytes(own)) + CopyNs(traffic->receive_pack_bytes);
+  const auto add = [&](int64_t ns) { traffic->est_ns = SaturatingAdd(traffic->est_ns, ns); };
+  add(CopyNs(bytes(own)));
+  add(CopyNs(traffic->receive_pack_bytes));
   if (op == StepOp::kAllReduce) {
     const int64_t scattered = bytes(items - own);
     traffic->bytes_sent = SaturatingAdd(scattered, received);
     traffic->bytes_received = SaturatingAdd(received, scattered);
-    traffic->est_ns += direct_ns(std::max(scattered, received));
-    traffic->est_ns += items % n == 0 ? constants.collective_latency_ns + shape.latency_ns +
-                                            RingNs(shape, received)
-                                      : direct_ns(received);
+    add(direct_ns(std::max(scattered, received)));
+    add(items % n == 0 ? SaturatingAdd(constants.collective_latency_ns + shape.latency_ns,
+                                       RingNs(shape, received))
+                       : direct_ns(received));
     return;
   }
   const CutLists parent = problem_.Cuts(before);
   const CutLists cut = problem_.Cuts(after);
   traffic->bytes_sent = bytes(ItemsButSmallest(parent, cut));
-  traffic->est_ns += direct_ns(std::max(traffic->bytes_sent, received));
+  add(direct_ns(std::max(traffic->bytes_sent, received)));
   if (!IsConsecutive(parent, cut)) {
     traffic->send_pack_bytes = traffic->bytes_sent;
-    traffic->est_ns += CopyNs(traffic->bytes_sent);
+    add(CopyNs(traffic->bytes_sent));
   }
 }
 

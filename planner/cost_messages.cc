@@ -322,7 +322,10 @@ void CostModel::MeasureMessages(StepOp op, const CutLists& cuts_before, const Cu
   };
   // Every combination of the parent's lengths, at every combination of coordinates.
   absl::InlinedVector<Coordinates, 4> coordinates;
-  for (int d : moving) coordinates.push_back(WorthALook(problem_.size(d), ragged, turns[d]));
+  for (int d : moving) {
+    coordinates.push_back(WorthALook(problem_.size(d), ragged || options_.all_ranks, turns[d]));
+    traffic->sampled |= std::ssize(coordinates.back()) < problem_.size(d);
+  }
   const auto for_each_rank = [&](const auto& visit) {
     absl::InlinedVector<size_t, 4> index(moved.size(), 0);
     while (true) {
@@ -395,8 +398,10 @@ void CostModel::MeasureMessages(StepOp op, const CutLists& cuts_before, const Cu
       worst.kept = std::max(worst.kept, own);
       worst.messages =
           std::max(worst.messages, std::max(sent_messages, received_messages) - (own > 0 ? 1 : 0));
-      return worst.sent < most.sent || worst.received < most.received || worst.kept < most.kept ||
-             worst.messages < most.messages;
+      const bool may_grow = worst.sent < most.sent || worst.received < most.received ||
+                            worst.kept < most.kept || worst.messages < most.messages;
+      traffic->sampled &= may_grow;
+      return may_grow;
     });
     traffic->bytes_sent = bytes(worst.sent);
     traffic->bytes_received = bytes(worst.received);

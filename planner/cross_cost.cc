@@ -6,6 +6,7 @@
 #include "base/checked_math.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
+#include "planner/memory_limit.h"
 
 namespace meshift {
 namespace {
@@ -108,8 +109,7 @@ Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const 
     // Each contribution lies by itself, in one piece that begins at a multiple of 16 bytes.
     const int64_t all = SaturatingMul(crossing.contributions(), bytes(after.MaxLocalElements()));
     traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(topology, all));
-    traffic.receive_pack_bytes =
-        SaturatingAdd(traffic.receive_pack_bytes, RoundUp(std::min(all, INT64_MAX - 15), 16));
+    traffic.receive_pack_bytes = SaturatingAdd(traffic.receive_pack_bytes, AlignedPiece(all));
   }
   return traffic;
 }

@@ -84,6 +84,7 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
   cost.from_source = side == Side::kSource;
   cost.to_target = side == Side::kTarget;
   cost.max_workspace = limits.goal == CrossGoal::kMemory ? 0 : limits.workspace;
+  cost.all_ranks = cost.max_workspace.has_value();
   if (limits.allowed != nullptr) {
     cost.groups = groups.DimsOf(side == Side::kSource ? 0 : 1, *limits.allowed);
   }
@@ -380,8 +381,7 @@ LowerBound CrossPlanner::Bound() const {
   bound.bytes_sent = worst > INT64_MAX ? INT64_MAX : static_cast<int64_t>(worst);
   if (bound.bytes_sent > 0) {
     const CostModel& model = halves_.front()->model;
-    bound.est_ns =
-        SaturatingAdd(model.LeastCollectiveNs(), model.LeastTransferNs(bound.bytes_sent));
+    bound.est_ns = SaturatingAdd(model.LeastCollectiveNs(), model.TransferNs(bound.bytes_sent));
   }
   return bound;
 }

@@ -25,11 +25,18 @@ inline int64_t Overlap(const Interval& a, const Interval& b) {
   return std::max<int64_t>(std::min(a.end, b.end) - std::max(a.begin, b.begin), 0);
 }
 
+// Where chunk `i` of an interval begins, and the one before it ends. n chunks may end up to n - 1
+// behind the interval, which is then not signed any more.
+inline int64_t BeginOrEnd(const Interval& whole, int64_t chunk, int64_t i) {
+  const uint64_t at =
+      static_cast<uint64_t>(whole.begin) + static_cast<uint64_t>(chunk) * static_cast<uint64_t>(i);
+  return static_cast<int64_t>(std::min(static_cast<uint64_t>(whole.end), at));
+}
+
 // Piece `i` of `n` of an interval.
 inline Interval Cut(const Interval& whole, int64_t n, int64_t i) {
   const int64_t chunk = CeilDiv(whole.Length(), n);
-  return {std::min(whole.end, whole.begin + chunk * i),
-          std::min(whole.end, whole.begin + chunk * (i + 1))};
+  return {BeginOrEnd(whole, chunk, i), BeginOrEnd(whole, chunk, i + 1)};
 }
 
 // Piece `index` of an interval under cut i of `list`.
@@ -61,7 +68,7 @@ inline PieceList AllPieces(const Problem& problem, const CutLists::List& list, i
       const int64_t chunk = CeilDiv(whole.Length(), n);
       int64_t begin = whole.begin;
       for (int64_t j = 0; j < n; ++j) {
-        const int64_t end = std::min(whole.end, begin + chunk);
+        const int64_t end = BeginOrEnd({begin, whole.end}, chunk, 1);
         made[j] = {begin, end};
         begin = end;
       }

@@ -27,7 +27,8 @@ inline constexpr int64_t kPieceAlignment = 16;
 // What a value or piece of so many bytes takes of the workspace: it begins and ends at multiples of
 // 16. INT64_MAX where there are more.
 inline int64_t AlignedPiece(int64_t bytes) {
-  return bytes > INT64_MAX - kPieceAlignment ? INT64_MAX : RoundUp(bytes, kPieceAlignment);
+  return bytes > INT64_MAX / kPieceAlignment * kPieceAlignment ? INT64_MAX
+                                                               : RoundUp(bytes, kPieceAlignment);
 }
 
 // What the pieces of a step take of the workspace: those that do not fit, one after the other, into
