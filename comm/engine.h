@@ -42,6 +42,8 @@ class Event {
   virtual ~Event() = default;
   // When it was reached, in ns of a clock that is common to the process; -1: not yet.
   virtual int64_t ReachedNs() const = 0;
+  // Whether it was marked in work that was only captured: that may run any time, and again.
+  virtual bool InGraph() const { return false; }
 };
 
 // Memory of an engine; freed when destroyed.

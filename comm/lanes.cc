@@ -17,7 +17,9 @@ absl::StatusOr<void*> Lane::Reserve(int64_t bytes) {
   if (bytes == 0) return nullptr;
   if (workspace_ == nullptr || workspace_->size_bytes() < bytes) {
     MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, engine_->Allocate(bytes));
-    if (workspace_ != nullptr) {
+    if (std::exchange(is_kept_, false)) {
+      kept_.push_back(std::move(workspace_));
+    } else if (workspace_ != nullptr) {
       {
         const MutexLock lock(mutex_);
         outgrown_.emplace_back(uses_, std::move(workspace_));
@@ -39,6 +41,17 @@ absl::StatusOr<int64_t> Lane::EndUse(Stream& end) {
   ended_elsewhere_ = &end != stream_.get();
   if (ended_elsewhere_) MESHIFT_RETURN_IF_ERROR(engine_->RecordInto(end, &ended_));
   return ++uses_;
+}
+
+void Lane::KeepUse(int64_t use) {
+  is_kept_ = workspace_ != nullptr;
+  // A list of tensors may have outgrown the one that its first used.
+  const MutexLock lock(mutex_);
+  std::erase_if(outgrown_, [&](auto& entry) {
+    if (entry.first < use) return false;
+    kept_.push_back(std::move(entry.second));
+    return true;
+  });
 }
 
 void Lane::NoteDone(int64_t use) {

@@ -42,6 +42,8 @@ class Lane {
   absl::StatusOr<int64_t> EndUse(Stream& end);
   // Somebody has seen the work of use number `use`, and so of all before it, done. From any thread.
   void NoteDone(int64_t use);
+  // The work of use number `use`, and since, may run again at any time: its workspace stays.
+  void KeepUse(int64_t use);
   // Waits for all work on the stream; the workspace stays.
   void EndStream() { stream_ = nullptr; }
 
@@ -50,6 +52,8 @@ class Lane {
 
   Engine* const engine_;
   std::unique_ptr<Buffer> workspace_;
+  bool is_kept_ = false;                       // the workspace is some graph's too
+  std::vector<std::unique_ptr<Buffer>> kept_;  // outgrown workspaces of graphs
   std::unique_ptr<Stream> stream_;
   int64_t uses_ = 0;
   // Whether the last use ended on another stream: when it reached `ended_`.

@@ -328,6 +328,9 @@ absl::Status RunCore::EndIssue(Run* run) {
     if (run->num_done == run->done.size()) run->done.emplace_back();
     MESHIFT_RETURN_IF_ERROR(engine_->RecordInto(*end, &run->done[run->num_done++]));
   }
+  if (run->num_done > 0 && run->done[0]->InGraph()) [[unlikely]] {
+    for (const auto& [lane, use] : run->uses) lane->KeepUse(use);
+  }
   return absl::OkStatus();
 }
 

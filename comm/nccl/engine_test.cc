@@ -247,6 +247,47 @@ TEST_F(NcclEngineTest, CallsAreCapturedIntoAGraph) {
   Start(1);
 }
 
+// What a graph uses stays, although later calls need more of it.
+TEST_F(NcclEngineTest, AGraphKeepsItsMemory) {
+  Start(4);
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
+  const char* kTensors[] = {"bf16[8,12]", "bf16[64,96]", "bf16[256,96]"};
+  ranks_->Run([&](NcclEngine& engine, int64_t rank) {
+    const auto driver = CudaDriver::Load().value();
+    Redistributor redistribute = Redistributor::Create(mesh, &engine).value();
+    const std::unique_ptr<Stream> stream = engine.CreateStream().value();
+    const auto handle = static_cast<CUstream>(engine.HandleOf(*stream).value());
+    std::vector<std::unique_ptr<Call>> calls;
+    for (const char* tensor : kTensors) {
+      // Packed workspace, and scratch memory of the communicator.
+      calls.push_back(
+          std::make_unique<Call>(engine, PairOf(tensor, mesh, "S(0),P(max)", "S(1),R")));
+    }
+    const Call& small = *calls[0];
+    small.Put(SomeValues(small.pair.from, rank, 1), *stream);
+    ASSERT_EQ(Message(small(redistribute)->Wait()), "");
+    const Bytes8 expected = small.Take();
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    ASSERT_EQ(Message(driver->StreamBeginCapture(handle, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)), "");
+    ASSERT_EQ(Message(small(redistribute, stream.get())->Wait(*stream)), "");
+    ASSERT_EQ(Message(driver->StreamEndCapture(handle, &graph)), "");
+    ASSERT_EQ(Message(driver->GraphInstantiate(&exec, graph, 0ULL)), "");
+    for (const auto& call : calls) {
+      call->Put(SomeValues(call->pair.from, rank, 2), *stream);
+      ASSERT_EQ(Message((*call)(redistribute)->Wait()), "");
+      // Memory that nobody uses is freed now.
+      ASSERT_TRUE(engine.Allocate(8).ok());
+    }
+    small.Put(SomeValues(small.pair.from, rank, 1), *stream);
+    ASSERT_EQ(Message(driver->GraphLaunch(exec, handle)), "");
+    ASSERT_EQ(Message(engine.Synchronize(*stream)), "");
+    EXPECT_EQ(small.Take(), expected);
+    ASSERT_EQ(Message(driver->GraphExecDestroy(exec)), "");
+    ASSERT_EQ(Message(driver->GraphDestroy(graph)), "");
+  });
+}
+
 // A framework that captures in CUDA's default mode, which forbids unsafe calls to all threads, is
 // not disturbed by a thread that waits.
 TEST_F(NcclEngineTest, WaitingDisturbsNobodysCapture) {

@@ -379,7 +379,7 @@ absl::Status NcclEngineImpl::WaitFor(Stream& stream, std::shared_ptr<Event> even
 
 absl::Status NcclEngineImpl::Wait(const std::shared_ptr<Event>& event) {
   MESHIFT_ASSIGN_OR_RETURN(const NcclEvent* own, Own(event));
-  if (own->captured()) {
+  if (own->InGraph()) {
     return FailedPrecondition(
         "the event is part of a CUDA graph: the host can wait for the graph's launch only");
   }

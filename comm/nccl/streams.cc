@@ -68,7 +68,7 @@ absl::Status NcclEvent::Record(const NcclStream& stream) {
   Device& device = job_->device();
   const Device::Scope scope(device);
   MESHIFT_ASSIGN_OR_RETURN(capture_, device.CaptureOf(stream.handle()));
-  base_ = captured() ? nullptr : device.Clock();
+  base_ = InGraph() ? nullptr : device.Clock();
   stream_ = stream.state();
   return device.driver().EventRecord(event_, stream.handle());
 }

@@ -51,9 +51,9 @@ class NcclEvent final : public Event {
   absl::Status Delay(const NcclStream& stream) const;
 
   int64_t ReachedNs() const override;
+  bool InGraph() const override { return capture_ != 0; }  // the host cannot wait for it
   const NcclJob* job() const { return job_.get(); }
   CUevent handle() const { return event_; }
-  bool captured() const { return capture_ != 0; }  // part of a graph: the host cannot wait for it
 
  private:
   const std::shared_ptr<NcclJob> job_;
