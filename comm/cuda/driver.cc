@@ -30,6 +30,7 @@ absl::StatusCode CodeOf(CUresult result) {
     case CUDA_ERROR_NO_DEVICE:
     case CUDA_ERROR_INVALID_DEVICE:
     case CUDA_ERROR_NOT_INITIALIZED:
+    case CUDA_ERROR_STUB_LIBRARY:
     case CUDA_ERROR_INVALID_CONTEXT:
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
     case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
@@ -93,8 +94,14 @@ absl::Status CudaDriver::StatusOf(CUresult result, const char* call) const {
   if (result == CUDA_SUCCESS) return absl::OkStatus();
   const char* name = nullptr;
   const char* text = nullptr;
-  get_error_name_(result, &name);
-  get_error_string_(result, &text);
+  if (result == CUDA_ERROR_STUB_LIBRARY) {
+    // It says nothing of itself.
+    name = "CUDA_ERROR_STUB_LIBRARY";
+    text = "this file is for linking only; the driver's own is needed";
+  } else {
+    get_error_name_(result, &name);
+    get_error_string_(result, &text);
+  }
   const std::string error =
       name == nullptr ? fmt::format("error {}", static_cast<int>(result)) : std::string(name);
   return absl::Status(CodeOf(result), text == nullptr

@@ -215,6 +215,7 @@ TEST_F(NcclEngineTest, CallsAreCapturedIntoAGraph) {
         // The host cannot wait for a part of a graph.
         if (call == calls.front()) {
           EXPECT_EQ(engine.Synchronize(*stream).code(), absl::StatusCode::kFailedPrecondition);
+          EXPECT_EQ(run->Wait().code(), absl::StatusCode::kFailedPrecondition);
         }
       }
       ASSERT_EQ(Message(driver->StreamEndCapture(handle, &graph)), "");
