@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/checked_math.h"
+#include "base/final_cast.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/kernels/reduce.h"
@@ -46,7 +47,7 @@ absl::Status CheckMessages(const MpiGroup& group, absl::Span<const PeerMessage> 
 }  // namespace
 
 absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress) {
-  auto* mpi = dynamic_cast<MpiStream*>(&stream);
+  auto* mpi = FinalCast<MpiStream>(&stream);
   if (mpi == nullptr || &mpi->progress() != &progress) {
     return InvalidArgument("the stream belongs to another engine");
   }

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
+#include "base/final_cast.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/host_memory.h"
@@ -236,26 +237,26 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> MpiEngine::Allocat
 
 absl::Status MpiEngine::RecordInto(Stream& stream, std::shared_ptr<Event>* event) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
-  std::shared_ptr<MpiEvent> own;
-  if (event->use_count() == 1) own = std::dynamic_pointer_cast<MpiEvent>(*event);
+  MpiEvent* own = event->use_count() == 1 ? FinalCast<MpiEvent>(event->get()) : nullptr;
   if (own != nullptr) {
     own->Reset(mpi->state());
   } else {
-    own = std::make_shared<MpiEvent>(mpi->state());
-    *event = own;
+    auto made = std::make_shared<MpiEvent>(mpi->state());
+    own = made.get();
+    *event = std::move(made);
   }
-  mpi->state()->Mark(std::move(own));
+  mpi->state()->Mark(std::shared_ptr<MpiEvent>(*event, own));
   return absl::OkStatus();
 }
 
 absl::Status MpiEngine::WaitFor(Stream& stream, std::shared_ptr<Event> event) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
-  auto own = std::dynamic_pointer_cast<MpiEvent>(std::move(event));
+  auto* const own = FinalCast<MpiEvent>(event.get());
   if (own == nullptr) return InvalidArgument("the event is null or of another engine");
   if (own->reached() && own->status().ok()) return absl::OkStatus();
   auto task = mpi->state()->NewTask();
   task->kind = MpiTask::Kind::kWait;
-  task->event = std::move(own);
+  task->event = std::shared_ptr<MpiEvent>(std::move(event), own);
   mpi->Put(std::move(task));
   return absl::OkStatus();
 }
@@ -267,7 +268,7 @@ absl::Status MpiEngine::Synchronize(Stream& stream) {
 }
 
 absl::Status MpiEngine::Wait(const std::shared_ptr<Event>& event) {
-  const auto* mpi = dynamic_cast<const MpiEvent*>(event.get());
+  const auto* mpi = FinalCast<const MpiEvent>(event.get());
   if (mpi == nullptr) return InvalidArgument("the event is null or of another engine");
   progress_->Await(*mpi);
   return Note(mpi->status());

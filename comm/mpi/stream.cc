@@ -97,12 +97,26 @@ std::unique_ptr<MpiTask> StreamState::NewTask() {
   return std::make_unique<MpiTask>();
 }
 
+int64_t StreamState::BytesOf(const MpiTask& task) {
+  switch (task.kind) {
+    case MpiTask::Kind::kCollective:
+      return task.operation.MessageBytes(*task.group);
+    case MpiTask::Kind::kWait:
+    case MpiTask::Kind::kError:
+      return 0;
+    default:
+      return task.bytes;
+  }
+}
+
 void StreamState::Put(std::unique_ptr<MpiTask> task) {
   MpiTask* const put = task.get();
+  const bool small =
+      BytesOf(*put) <= kInlineBytes || failed_.load(std::memory_order_relaxed);  // skipped
   bool mine = false;
   {
     const MutexLock lock(mutex_);
-    mine = tasks_.empty() && !claimed_;
+    mine = small && tasks_.empty() && !claimed_;
     claimed_ = claimed_ || mine;
     tasks_.Push(std::move(task));
     open_.fetch_add(1);

@@ -109,7 +109,8 @@ class StreamState {
 
   // An empty task, to be filled in and given to Put.
   std::unique_ptr<MpiTask> NewTask();
-  // Behind everything that is there. Goes on with the stream where it was idle.
+  // Behind everything that is there. Done, or begun, at once where the stream was idle and it is
+  // small.
   void Put(std::unique_ptr<MpiTask> task);
   // Reaches the event once everything that is there is done: now, where nothing is.
   void Mark(std::shared_ptr<MpiEvent> event);
@@ -143,6 +144,8 @@ class StreamState {
     size_t size_ = 0;
   };
 
+  // What it writes, or sends and receives.
+  static int64_t BytesOf(const MpiTask& task);
   // `next`: what is behind `task`, or null.
   bool Run(MpiTask* task, MpiTask* next, const Effort& effort);
   Result Execute(MpiTask& task, MpiTask* next, const Effort& effort);
