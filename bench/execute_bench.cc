@@ -12,9 +12,9 @@
 // unpacks with memcpy, and the last ratio is that of the all-to-all by itself.
 //
 // A time is that of the rank that takes longest, the fastest tenth of many rounds of several calls.
-// In a round all ways take turns, in an order that changes from round to round; ratios, and what is
-// added, are the medians of those of each round, so that what disturbs the machine for longer than
-// a round disturbs both sides.
+// In a round all ways take turns, in a random order; ratios, and what is added, are the medians of
+// those of each round, so that what disturbs the machine for longer than a round disturbs both
+// sides.
 //
 // Submitting is what the calling thread spends until Redistribute returns: on a stream that is
 // idle, where it may do more than that, right after a call of that size; on one that is busy; and
@@ -32,6 +32,8 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -350,11 +352,14 @@ absl::Status Bench::RunOne(const Subject& subject, int64_t bytes, int rounds, in
   const std::vector<Times*> all = {&blocking, &non_blocking, &bare_blocking, &bare_polled,
                                    &engine,   &own,          &submission,    &mpi_submission};
   for (Times* times : all) times->clear();
+  std::vector<size_t> order(ways.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::mt19937 random(1);
   for (int round = 0; round < rounds; ++round) {
-    // Each comes behind each other one.
-    for (size_t i = 0; i < ways.size(); ++i) {
-      ways[(round % 2 == 0 ? round / 2 + i : round / 2 + ways.size() - i) % ways.size()]();
-    }
+    // The same on all ranks. In turn, each would always come behind one of two others, which leave
+    // the caches in a state of their own.
+    std::shuffle(order.begin(), order.end(), random);
+    for (const size_t way : order) ways[way]();
   }
   MESHIFT_RETURN_IF_ERROR(status);
   Submission submit{.idle = Best(submission)};
