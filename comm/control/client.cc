@@ -178,6 +178,7 @@ void Client::Handle(Frame frame) {
     default: {
       const MutexLock lock(mutex_);
       if (frame.kind == Kind::kExchange) exchanged_[frame.number] = std::move(frame.text);
+      if (frame.kind == Kind::kPassed) passed_.insert(std::move(frame.root));
       if (frame.kind == Kind::kMissing) missing_[frame.number] = std::move(frame.text);
       if (frame.kind == Kind::kAnswer) {
         const auto it = answers_.find(frame.id);
@@ -280,6 +281,12 @@ std::map<int64_t, Frame> Client::Ask(const std::string& root, int64_t call, size
   std::map<int64_t, Frame> answers = std::move(answers_[id]);
   answers_.erase(id);
   return answers;
+}
+
+void Client::AwaitPassed(const std::string& root) {
+  MutexLock lock(mutex_);
+  lock.WaitFor(changed_, kAnswerTime,
+               [&]() MESHIFT_REQUIRES(mutex_) { return passed_.count(root) != 0 || !lost_.ok(); });
 }
 
 absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
@@ -419,6 +426,7 @@ void ClientRoot::Fail(const absl::Status& error) {
                  .code = static_cast<int64_t>(error.code()),
                  .root = key_,
                  .text = Message(error)});
+  client_->AwaitPassed(key_);
 }
 
 absl::Status ClientRoot::Health() const {

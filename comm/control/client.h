@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -98,6 +99,8 @@ class Client final : public ControlChannel {
   void Send(const Frame& frame);
   // What `peers` other ranks of a root say about a call, by rank: what comes within half a second.
   std::map<int64_t, Frame> Ask(const std::string& root, int64_t call, size_t peers);
+  // Waits until the hub has passed a root's failure on; half a second at most.
+  void AwaitPassed(const std::string& root);
   // Who has not given its bytes.
   std::vector<int64_t> AskMissing(int64_t exchange);
   void Leave(const std::string& root);
@@ -120,6 +123,7 @@ class Client final : public ControlChannel {
   int64_t questions_ MESHIFT_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, std::map<int64_t, Frame>> answers_ MESHIFT_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> joins_ MESHIFT_GUARDED_BY(mutex_);  // of each set of ranks
+  std::set<std::string> passed_ MESHIFT_GUARDED_BY(mutex_);          // roots whose failure has gone
   // Failures of roots that this rank has not joined yet.
   std::map<std::string, absl::Status> early_ MESHIFT_GUARDED_BY(mutex_);
 

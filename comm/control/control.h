@@ -53,7 +53,8 @@ class ControlRoot {
   // made it, who makes it with another plan (then FAILED_PRECONDITION), who is gone. Takes half a
   // second at most.
   virtual absl::Status Explain(int64_t call, const absl::Status& error) = 0;
-  // Tells the peers that this rank has failed; the first call counts.
+  // Tells the peers that this rank has failed; the first call counts. Returns once it is on its way
+  // to them, after half a second at most: this process may end then. Not from `on_failure`.
   virtual void Fail(const absl::Status& error) = 0;
   // OK, or the first failure of a peer: what it has told, or that its process is gone. Cheap.
   virtual absl::Status Health() const = 0;

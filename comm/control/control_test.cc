@@ -2,15 +2,12 @@
 #include "comm/control/control.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,7 +19,6 @@
 #include "base/status.h"
 #include "comm/control/bootstrap.h"
 #include "comm/control/frame.h"
-#include "comm/control/hub.h"
 #include "comm/control/job_rank.h"
 #include "comm/control/socket.h"
 
@@ -367,58 +363,6 @@ TEST(TcpControlTest, AHubThatDiesFailsAllRoots) {
   EXPECT_TRUE(Contains(told.Await()[0], "the hub in rank 0's process is gone"));
   EXPECT_EQ(root->Health().code(), absl::StatusCode::kUnavailable);
   dies.join();
-}
-
-// Rank 0's process may end as soon as it knows of an error; by then the others' sockets have it.
-TEST(HubTest, RankZeroIsToldLast) {
-  constexpr int64_t kRanks = 4;
-  using Kind = Frame::Kind;
-  const auto hub = *Hub::Start(kRanks, "token", std::nullopt);
-  std::vector<Socket> sockets;
-  std::vector<FrameReader> readers(kRanks);
-  // The next frame of a rank; waits for it or not.
-  const auto next = [&](int64_t rank, bool waits) -> std::optional<Frame> {
-    while (true) {
-      std::optional<Frame> frame = *readers[rank].Next();
-      if (frame) return frame;
-      std::array<char, 1024> bytes;
-      const ssize_t size =
-          recv(sockets[rank].fd(), bytes.data(), bytes.size(), waits ? 0 : MSG_DONTWAIT);
-      if (size <= 0) return std::nullopt;
-      readers[rank].Add({bytes.data(), static_cast<size_t>(size)});
-    }
-  };
-  for (int64_t rank = 0; rank < kRanks; ++rank) {
-    auto [mine, hubs] = *SocketPair();
-    sockets.push_back(std::move(mine));
-    hub->Adopt(std::move(hubs));
-    for (const Frame& frame :
-         {Frame{.kind = Kind::kHello, .rank = rank, .number = kRanks, .text = "token"},
-          Frame{.kind = Kind::kJoin, .root = "all", .text = "0,1,2,3"}}) {
-      ASSERT_TRUE(sockets[rank].SendAll(Encode(frame)).ok());
-    }
-    ASSERT_EQ(next(rank, /*waits=*/true)->kind, Kind::kWelcome);
-  }
-  const auto announce = [&](int64_t rank, uint64_t plan) {
-    const Frame frame{.kind = Kind::kAnnounce, .low = plan, .root = "all", .text = "a plan"};
-    return sockets[rank].SendAll(Encode(frame));
-  };
-  ASSERT_TRUE(announce(3, 1).ok());
-  ASSERT_TRUE(announce(1, 2).ok());
-  EXPECT_EQ(next(0, /*waits=*/true)->kind, Kind::kSettled);
-  for (int64_t rank = 1; rank < kRanks; ++rank) {
-    const std::optional<Frame> frame = next(rank, /*waits=*/false);
-    ASSERT_TRUE(frame.has_value()) << rank;
-    EXPECT_EQ(frame->kind, Kind::kSettled) << rank;
-  }
-  // A process that is gone, too.
-  sockets[2] = Socket();
-  EXPECT_EQ(next(0, /*waits=*/true)->kind, Kind::kGone);
-  for (const int64_t rank : {1, 3}) {
-    const std::optional<Frame> frame = next(rank, /*waits=*/false);
-    ASSERT_TRUE(frame.has_value()) << rank;
-    EXPECT_EQ(frame->kind, Kind::kGone) << rank;
-  }
 }
 
 TEST(TcpControlTest, TheHubRefusesStrangers) {

@@ -33,6 +33,7 @@ struct Frame {
     kAnswer,  // rank -> hub -> rank: id, rank = who asked, then who answers; code = State, number,
               // high, low, text
     kFail,    // rank -> hub -> rank: root, rank = who has failed, code and text of its status
+    kPassed,  // hub -> rank: the kFail of this root has gone to the others
     kGone,    // hub -> rank: the process of `rank` is gone
     kBye,     // rank -> hub: leaves the job, text = how often it has joined which ranks (EncodeList
               // of both in turns); hub -> rank: `rank` has left, -1: the hub

@@ -172,7 +172,9 @@ void Hub::Handle(Connection& connection, Frame frame) {
     }
     case Kind::kFail:
       frame.rank = sender;
-      return SendToRoot(frame.root, frame, sender);
+      SendToRoot(frame.root, frame, sender);
+      // Before its process ends, which may be this one.
+      return Send(sender, {.kind = Kind::kPassed, .root = frame.root});
     case Kind::kBye:
       presence_[sender] = Presence::kLeft;
       frame.rank = sender;
