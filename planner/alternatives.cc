@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "planner/assemble.h"
 #include "planner/cost.h"
+#include "planner/cross_mesh.h"
 #include "planner/edges.h"
 #include "planner/path_cost.h"
 #include "planner/plan_groups.h"
@@ -150,7 +151,7 @@ class PathLister {
 std::string LabelOf(const Plan& plan) {
   std::string label;
   for (const Step& step : plan.steps()) {
-    label += fmt::format("{}:{};", KindOf(step.op), fmt::join(step.mesh_dims, ","));
+    label += fmt::format("{}:{}:{};", KindOf(step.op), step.mesh, fmt::join(step.mesh_dims, ","));
   }
   return label;
 }
@@ -180,6 +181,63 @@ std::string Difference(const Plan& plan, const Plan& best) {
          signed_text(bytes, ExactBytesText(bytes < 0 ? -bytes : bytes), "as much");
 }
 
+bool TakesTooMuch(const Plan& plan, const PlannerOptions& options) {
+  return options.max_memory && plan.total().peak_bytes > *options.max_memory;
+}
+
+// A plan that keeps the promise: `free` names no limits in its inputs, `within` those of `options`.
+Alternative Judged(const Plan& free, const Plan& within, const Plan& best,
+                   const PlannerOptions& options, const PlanGroups& groups) {
+  const std::string difference = Difference(free, best);
+  if (TakesTooMuch(free, options)) {
+    return {Verdict::kTakesTooMuch, free,
+            fmt::format("{}; but takes {} of memory", difference,
+                        ExactBytesText(free.total().peak_bytes))};
+  }
+  const std::string broken = groups.BrokenBy(groups.UsedBy(free.steps()));
+  if (!broken.empty()) {
+    return {Verdict::kNeedsGroups, free, fmt::format("{}; but {}", difference, broken)};
+  }
+  return {Verdict::kCostsMore, within, Difference(within, best)};
+}
+
+// From one mesh to another: other ends of the crossing.
+absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& from,
+                                                               const Sharding& to,
+                                                               const PlannerOptions& options,
+                                                               const Plan& best, int most) {
+  std::vector<Alternative> all = {{Verdict::kBest, best, ""}};
+  const std::vector<DeviceMesh> meshes = {from.mesh(), to.mesh()};
+  PlannerOptions unlimited = options;
+  unlimited.max_memory.reset();
+  unlimited.groups = {};
+  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf(meshes, options));
+  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups any_groups, GroupsOf(meshes, unlimited));
+  const size_t limit = static_cast<size_t>(most) + 1;
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<Plan> free,
+                           ListCrossPlans(from, to, unlimited, any_groups, limit, LabelOf));
+  // The same plans: limits are but named.
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<Plan> within,
+                           ListCrossPlans(from, to, options, groups, limit, LabelOf));
+  for (size_t i = 0; i < free.size() && all.size() < limit; ++i) {
+    if (LabelOf(free[i]) == LabelOf(best)) continue;
+    all.push_back(Judged(free[i], within[i], best, options, groups));
+  }
+  std::stable_sort(all.begin() + 1, all.end(), [](const Alternative& a, const Alternative& b) {
+    return NsOf(a.plan) < NsOf(b.plan);
+  });
+  PlannerOptions none = unlimited;
+  none.reproducibility = Reproducibility::kNone;
+  none.reduce_block = 0;
+  const absl::StatusOr<Plan> cheaper = MakePlan(from, to, none);
+  if (cheaper.ok() && cheaper->kept() < best.kept() && NsOf(*cheaper) < NsOf(best)) {
+    all.push_back({Verdict::kBreaksPromise, *cheaper,
+                   fmt::format("{}; but keeps only {}: {}", Difference(*cheaper, best),
+                               Name(cheaper->kept()), cheaper->why())});
+  }
+  return all;
+}
+
 // The best plan that keeps no promise, stated with the promise that was asked for.
 absl::StatusOr<Plan> WithoutPromise(const Problem& problem, const PlannerOptions& options) {
   PlannerOptions free = options;
@@ -206,15 +264,12 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   PlannerOptions wanted = options;
   wanted.planner = PlannerKind::kBest;
   MESHIFT_ASSIGN_OR_RETURN(const Plan best, MakePlan(from, to, wanted));
+  if (!(from.mesh() == to.mesh())) return ListCrossAlternatives(from, to, wanted, best, most);
   std::vector<Alternative> all = {{Verdict::kBest, best, ""}};
-  if (!(from.mesh() == to.mesh())) return all;
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, wanted.reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, wanted));
   const CostModel model(problem, wanted.topology, CostOptionsOf(wanted, choice));
 
-  const auto takes_too_much = [&](const Plan& plan) {
-    return options.max_memory && plan.total().peak_bytes > *options.max_memory;
-  };
   MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf({from.mesh()}, options));
   const PlanGroups any_groups;
   // Alternatives keep to no limit; those that do all the same say so.
@@ -226,18 +281,8 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
       if (all.size() >= limit) return false;
       Plan plan = Assemble(problem, model, path, wanted, choice, any_groups);
       if (listed.insert(LabelOf(plan)).second) {
-        const std::string broken = groups.BrokenBy(groups.UsedBy(plan.steps()));
-        if (takes_too_much(plan)) {
-          all.push_back({Verdict::kTakesTooMuch, plan,
-                         fmt::format("{}; but takes {} of memory", Difference(plan, best),
-                                     ExactBytesText(plan.total().peak_bytes))});
-        } else if (!broken.empty()) {
-          all.push_back({Verdict::kNeedsGroups, plan,
-                         fmt::format("{}; but {}", Difference(plan, best), broken)});
-        } else {
-          plan = Assemble(problem, model, path, options, choice, groups);
-          all.push_back({Verdict::kCostsMore, plan, Difference(plan, best)});
-        }
+        const Plan within = Assemble(problem, model, path, options, choice, groups);
+        all.push_back(Judged(plan, within, best, options, groups));
       }
       return flattens;  // without flattened groups, the best one is enough
     });
@@ -259,7 +304,7 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   const absl::StatusOr<Plan> per_dim = MakePlan(from, to, wanted);
   if (per_dim.ok()) {
     std::string reason = Difference(*per_dim, best);
-    if (takes_too_much(*per_dim)) {
+    if (TakesTooMuch(*per_dim, options)) {
       reason += fmt::format("; takes {} of memory", ExactBytesText(per_dim->total().peak_bytes));
     }
     const std::string broken = groups.BrokenBy(groups.UsedBy(per_dim->steps()));

@@ -42,7 +42,8 @@ std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", .
 // The best plan; then up to `most` others that keep the promise, the cheapest first, the best one
 // that needs no flattened group and those that take more memory, or need other groups, than allowed
 // among them; then the best without a promise, where that is cheaper, and the plan of
-// PlannerKind::kPerDim. From one mesh to another only the best. Others are looked for among all
+// PlannerKind::kPerDim. From one mesh to another they are told apart by the steps around the
+// crossing, and there is no kPerDim, which plans on one mesh. Others are looked for among all
 // paths of steps that visit no state twice, in order of their cost, up to a fixed number of states:
 // on meshes of four dims or more some may be missed. Fails as MakePlan does; `options.planner` is
 // not looked at.

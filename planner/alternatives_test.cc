@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -80,11 +82,49 @@ TEST(AlternativesTest, NothingToDoHasNothingBesideIt) {
   EXPECT_TRUE(all[0].plan.steps().empty());
 }
 
-TEST(AlternativesTest, OfTwoMeshesOnlyTheBest) {
-  const DeviceMesh a = DeviceMesh::Parse("a=2").value();
-  const DeviceMesh b = DeviceMesh::Parse("b=2@1-2").value();
-  const Sharding from = Sharding::Parse("f32[4]", a, "S(0)").value();
-  EXPECT_EQ(ListAlternatives(from, Sharding::Parse("f32[4]", b, "R").value(), {})->size(), 1u);
+// From one mesh to another: what else could be done at the source, or at the target.
+TEST(AlternativesTest, OfTwoMeshesOtherWaysAroundTheCrossing) {
+  const DeviceMesh trainer = DeviceMesh::Parse("dp=2,tp=2").value();
+  const DeviceMesh server = DeviceMesh::Parse("dp=2,tp=2@2-5").value();
+  const Sharding from = Sharding::Parse("f32[512,512]", trainer, "P,S(0)").value();
+  const Sharding to = Sharding::Parse("f32[512,512]", server, "R,S(1)").value();
+  PlannerOptions options;
+  const std::vector<Alternative> all = ListAlternatives(from, to, options, 4).value();
+  ASSERT_EQ(all.size(), 5);
+  EXPECT_EQ(all[0].plan, MakePlan(from, to, options).value());
+  EXPECT_EQ(all[0].verdict, Kind::kBest);
+  std::set<std::string> steps;
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_TRUE(Verify(all[i].plan).ok());
+    std::string text;
+    for (const Step& step : all[i].plan.steps()) {
+      text += std::string(Name(step.op)) + std::to_string(step.mesh);
+      for (const int dim : step.mesh_dims) text += "," + std::to_string(dim);
+    }
+    EXPECT_TRUE(steps.insert(text).second) << text;
+    if (i == 0) continue;
+    EXPECT_EQ(all[i].verdict, Kind::kCostsMore);
+    EXPECT_GE(all[i].plan.total().est_ns, all[i - 1].plan.total().est_ns);
+    EXPECT_NE(all[i].reason.find(" more (+"), std::string::npos) << all[i].reason;
+  }
+  EXPECT_EQ(ListAlternatives(from, to, options, 0).value().size(), 1);
+
+  // What the cheapest takes is too much.
+  options.max_memory = LeastMemory(from, to, options).value();
+  ASSERT_LT(*options.max_memory, all[0].plan.total().peak_bytes);
+  const std::vector<Alternative> limited = ListAlternatives(from, to, options, 4).value();
+  EXPECT_LE(limited[0].plan.total().peak_bytes, *options.max_memory);
+  EXPECT_EQ(limited[1].verdict, Kind::kTakesTooMuch);
+  EXPECT_EQ(limited[1].plan.total().est_ns, all[0].plan.total().est_ns);
+  EXPECT_NE(limited[1].reason.find(" less ("), std::string::npos) << limited[1].reason;
+
+  // A group that is not there.
+  options = {.groups = {.allow_new_groups = false}};
+  options.groups.existing_groups.emplace();
+  const std::vector<Alternative> grouped = ListAlternatives(from, to, options, 4).value();
+  EXPECT_TRUE(std::any_of(grouped.begin(), grouped.end(), [](const Alternative& one) {
+    return one.verdict == Kind::kNeedsGroups;
+  }));
 }
 
 TEST(AlternativesTest, FailsAsPlanningDoes) {
@@ -129,10 +169,10 @@ TEST(Alternatives, WhatTakesTooMuchMemoryIsSetApart) {
   for (size_t i = 1; i < all.size(); ++i) {
     EXPECT_TRUE(Verify(all[i].plan).ok());
     const int64_t peak = all[i].plan.total().peak_bytes;
-    if (all[i].verdict == Alternative::Verdict::kCostsMore) {
+    if (all[i].verdict == Kind::kCostsMore) {
       EXPECT_LE(peak, *options.max_memory);
       EXPECT_GE(all[i].plan.total().est_ns, all[0].plan.total().est_ns);
-    } else if (all[i].verdict == Alternative::Verdict::kTakesTooMuch) {
+    } else if (all[i].verdict == Kind::kTakesTooMuch) {
       ++too_much;
       EXPECT_GT(peak, *options.max_memory);
       EXPECT_NE(all[i].reason.find("; but takes "), std::string::npos) << all[i].reason;
@@ -154,11 +194,11 @@ TEST(Alternatives, WhatNeedsOtherGroupsIsSetApart) {
   int needs_groups = 0;
   for (size_t i = 1; i < all.size(); ++i) {
     EXPECT_TRUE(Verify(all[i].plan).ok());
-    if (all[i].verdict == Alternative::Verdict::kNeedsGroups) {
+    if (all[i].verdict == Kind::kNeedsGroups) {
       ++needs_groups;
       EXPECT_NE(all[i].reason.find("; but needs the new group "), std::string::npos)
           << all[i].reason;
-    } else if (all[i].verdict == Alternative::Verdict::kCostsMore) {
+    } else if (all[i].verdict == Kind::kCostsMore) {
       EXPECT_GE(all[i].plan.total().est_ns, all[0].plan.total().est_ns);
       for (const Step& step : all[i].plan.steps()) {
         EXPECT_TRUE(!IsCollective(step.op) || step.mesh_dims.size() != 2) << step.ToString();
@@ -166,7 +206,7 @@ TEST(Alternatives, WhatNeedsOtherGroupsIsSetApart) {
     }
   }
   EXPECT_GT(needs_groups, 0);
-  EXPECT_EQ(Name(Alternative::Verdict::kNeedsGroups), "needs groups");
+  EXPECT_EQ(Name(Kind::kNeedsGroups), "needs groups");
 }
 
 }  // namespace

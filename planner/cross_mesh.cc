@@ -127,6 +127,8 @@ class CrossPlanner {
 
   // RESOURCE_EXHAUSTED: no pair that was looked at keeps to the limits.
   absl::StatusOr<Plan> Run();
+  // The cheapest, no two with one label.
+  absl::StatusOr<std::vector<Plan>> List(size_t most, LabelFn label);
   // Whether all that might be better was looked at.
   bool is_done() const { return is_done_; }
 
@@ -153,6 +155,8 @@ class CrossPlanner {
   absl::Status FindFirsts(DType dtype, std::vector<First>* firsts);
   // Adds the pairs whose crossing moves the value in `dtype`.
   absl::Status AddPairs(DType dtype);
+  // All pairs, those that may be best first.
+  absl::Status FindPairs();
   // Whether contributions may be added by who takes them: in order, so that replicas are equal, and
   // as the promise asks of all reductions.
   bool MayCrossPartial(DType dtype) const {
@@ -259,7 +263,7 @@ int64_t CrossPlanner::CopiedBytes(const Pair& pair, const Crossing& crossing) co
   return copied > 0 && WorksOnCopy(op, from_, to_) ? copied : 0;
 }
 
-absl::StatusOr<Plan> CrossPlanner::Run() {
+absl::Status CrossPlanner::FindPairs() {
   MESHIFT_RETURN_IF_ERROR(CheckCast(from_.dtype(), to_.dtype()));
   reduce_dtype_ = from_.dtype();
   max_bytes_ = std::max(LargestBytes(from_, from_.dtype()), LargestBytes(to_, to_.dtype()));
@@ -285,6 +289,11 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
   if (pairs_.empty()) return Internal("no plan from {} to {}", from_.ToString(), to_.ToString());
   std::stable_sort(pairs_.begin(), pairs_.end(),
                    [](const Pair& a, const Pair& b) { return a.least < b.least; });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Plan> CrossPlanner::Run() {
+  MESHIFT_RETURN_IF_ERROR(FindPairs());
   struct Best {
     Pair pair;
     PathCost cost;
@@ -323,6 +332,42 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
   }
   if (!best) return absl::ResourceExhaustedError("");
   return Assemble(best->pair, best->crossing, best->traffic);
+}
+
+absl::StatusOr<std::vector<Plan>> CrossPlanner::List(size_t most, LabelFn label) {
+  MESHIFT_RETURN_IF_ERROR(FindPairs());
+  struct Listed {
+    PathCost cost;
+    std::string label;
+    Plan plan;
+  };
+  std::vector<Listed> all;  // the cheapest first
+  int64_t work = 0;
+  for (const Pair& pair : pairs_) {
+    if ((all.size() == most && pair.least > all.back().cost.ns) || work > kMaxWork) break;
+    const Sharding& before = pair.first->problem.to();
+    const Sharding& after = pair.second->problem.from();
+    const Crossing crossing = Crossing::Of(before, after, options_.topology);
+    work += meshes_.union_size() + static_cast<int64_t>(crossing.messages().size());
+    const Traffic traffic = MeasureCrossing(crossing, before, after, options_.topology);
+    const PathCost cost = pair.first->cost + CostOf(traffic) + pair.second->cost;
+    if (all.size() == most && !(cost < all.back().cost)) continue;
+    Plan plan = Assemble(pair, crossing, traffic);
+    std::string text = label(plan);
+    const auto same =
+        std::find_if(all.begin(), all.end(), [&](const Listed& one) { return one.label == text; });
+    if (same != all.end()) {
+      if (!(cost < same->cost)) continue;
+      all.erase(same);
+    }
+    const auto at =
+        std::find_if(all.begin(), all.end(), [&](const Listed& one) { return cost < one.cost; });
+    all.insert(at, {cost, std::move(text), std::move(plan)});
+    if (all.size() > most) all.pop_back();
+  }
+  std::vector<Plan> plans;
+  for (Listed& one : all) plans.push_back(std::move(one.plan));
+  return plans;
 }
 
 Plan CrossPlanner::Assemble(const Pair& pair, const Crossing& crossing,
@@ -387,6 +432,13 @@ LowerBound CrossPlanner::Bound() const {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<Plan>> ListCrossPlans(const Sharding& from, const Sharding& to,
+                                                 const PlannerOptions& options,
+                                                 const PlanGroups& groups, size_t most,
+                                                 LabelFn label) {
+  return CrossPlanner(from, to, options, groups, {}).List(most, label);
+}
 
 absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options, const PlanGroups& groups,

@@ -13,9 +13,13 @@
 #ifndef MESHIFT_PLANNER_CROSS_MESH_H_
 #define MESHIFT_PLANNER_CROSS_MESH_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
 #include "planner/plan.h"
@@ -45,6 +49,15 @@ struct CrossLimits {
 absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options, const PlanGroups& groups,
                                    const CrossLimits& limits, bool* is_done = nullptr);
+
+// What tells a plan from others.
+using LabelFn = absl::FunctionRef<std::string(const Plan&)>;
+// The cheapest plans, `most` of them or fewer, of those with one label the cheapest; the cheapest
+// of all first. Errors and `groups` as above; without limits.
+absl::StatusOr<std::vector<Plan>> ListCrossPlans(const Sharding& from, const Sharding& to,
+                                                 const PlannerOptions& options,
+                                                 const PlanGroups& groups, size_t most,
+                                                 LabelFn label);
 
 }  // namespace meshift
 
