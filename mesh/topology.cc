@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <set>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "fmt/format.h"
@@ -232,7 +234,7 @@ absl::StatusOr<TopologyConstants> ReadConstants(const Json& json) {
   return c;
 }
 
-Json LevelsToJson(const std::vector<TopologyLevel>& levels) {
+Json LevelsToJson(absl::Span<const TopologyLevel> levels) {
   Json json = Json::array();
   for (const TopologyLevel& level : levels) {
     json.push_back({{"name", level.name},
@@ -292,7 +294,8 @@ absl::StatusOr<Topology> Topology::Create(std::vector<TopologyLevel> levels,
   }
   MESHIFT_RETURN_IF_ERROR(CheckConstants(constants));
   Topology topology;
-  topology.levels_ = std::move(levels);
+  topology.levels_.assign(std::make_move_iterator(levels.begin()),
+                          std::make_move_iterator(levels.end()));
   topology.constants_ = constants;
   return topology;
 }

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
@@ -74,7 +75,7 @@ class Topology {
 
  private:
   Topology() = default;
-  std::vector<TopologyLevel> levels_;
+  absl::InlinedVector<TopologyLevel, 1> levels_;
   TopologyConstants constants_;
 };
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +15,7 @@
 #include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
@@ -334,32 +334,38 @@ Box Sharding::BoxAt(absl::Span<const int64_t> coordinate) const {
 
 int64_t Sharding::MaxLocalElements() const {
   // A larger piece has no smaller pieces, and the cuts of two tensor dims do not depend on another.
-  Shape largest = shape();
-  for (size_t t = 0; t < largest.size(); ++t) {
+  int64_t elements = 1;
+  for (size_t t = 0; t < shape().size(); ++t) {
+    int64_t largest = shape()[t];
     for (const int d : rep_->cuts[t]) {
       const Placement::Sizes& sizes = placement(d).sizes();
-      largest[t] = sizes.empty() ? CeilDiv(largest[t], mesh().dim(d).size)
-                                 : *std::max_element(sizes.begin(), sizes.end());
+      largest = sizes.empty() ? CeilDiv(largest, mesh().dim(d).size)
+                              : *std::max_element(sizes.begin(), sizes.end());
     }
+    elements *= largest;
   }
-  return NumElements(largest);
+  return elements;
 }
 
 std::string Sharding::PlacementsText() const {
   std::string text;
+  AppendPlacementsTo(&text);
+  return text;
+}
+
+void Sharding::AppendPlacementsTo(std::string* text) const {
   for (size_t d = 0; d < rep_->placements.size(); ++d) {
     const Placement& placement = rep_->placements[d];
-    if (d > 0) text += ',';
-    placement.AppendTo(&text);
+    if (d > 0) *text += ',';
+    placement.AppendTo(text);
     if (!placement.IsShard()) continue;
     const Cuts& cuts = rep_->cuts[placement.tensor_dim()];
     // A ragged cut is outermost in any order.
     const bool ragged = rep_->placements[cuts[0]].IsRagged();
     if (std::is_sorted(cuts.begin() + (ragged ? 1 : 0), cuts.end())) continue;
     const auto place = std::find(cuts.begin(), cuts.end(), static_cast<int>(d)) - cuts.begin();
-    fmt::format_to(std::back_inserter(text), "[{}]", place);
+    absl::StrAppend(text, "[", place, "]");
   }
-  return text;
 }
 
 std::string Sharding::ToString() const {

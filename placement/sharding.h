@@ -81,6 +81,7 @@ class Sharding {
 
   // "S(0)[1],S(0)[0],R"; places in the cut order only of tensor dims that have not the default one.
   std::string PlacementsText() const;
+  void AppendPlacementsTo(std::string* text) const;
   // "bf16[10,8] on dp=2,tp=4 as S(0),S(1)"
   std::string ToString() const;
 

@@ -66,8 +66,9 @@ std::string DimNames(const Problem& problem, const Step& step) {
 PlanInputs InputsOf(const PlannerOptions& options, const PlanGroups& groups) {
   PlanInputs inputs;
   inputs.topology = options.topology.ToString();
-  inputs.options = {{"planner", std::string(Name(options.planner))},
-                    {"reproducibility", std::string(Name(options.reproducibility))}};
+  inputs.options.reserve(2);  // as many as a plan has as a rule
+  inputs.options.emplace_back("planner", Name(options.planner));
+  inputs.options.emplace_back("reproducibility", Name(options.reproducibility));
   if (options.reduce_dtype) {
     inputs.options.emplace_back("reduce_dtype", std::string(Name(*options.reduce_dtype)));
   }
@@ -122,6 +123,7 @@ void PlanAssembly::AddStep(Step step, int64_t send_piece_bytes, int64_t receive_
 void PlanAssembly::AddPath(const Problem& problem, const CostModel& model, const Path& path,
                            const ReductionChoice& choice, int mesh) {
   const bool blocks = choice.ordered && options_.reduce_block > 0;
+  fields_.steps.reserve(fields_.steps.size() + path.moves.size());
   State before = problem.source();
   for (const auto& [op, after, measured] : path.moves) {
     Traffic traffic = measured ? *measured : model.Measure(op, before, after);

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "planner/cost.h"
@@ -50,7 +51,7 @@ class PlanAssembly {
     int64_t send;  // bytes
     int64_t receive;
   };
-  std::vector<Pieces> pieces_;  // by step
+  absl::InlinedVector<Pieces, 4> pieces_;  // by step
 };
 
 // The plan of a path on one mesh.

@@ -70,15 +70,15 @@ int64_t CostModel::NumGroups(DimMask dims) const {
   return problem_.mesh().NumRanks() / GroupSize(dims);
 }
 
-const CostModel::GroupShape& CostModel::Shape(DimMask dims) const {
-  if (!shapes_[dims]) shapes_[dims] = MakeShape(GroupsOver(dims));
-  return *shapes_[dims];
+const CostModel::GroupShape& CostModel::ShapeAnew(DimMask dims) const {
+  return shapes_[dims].emplace(MakeShape(GroupsOver(dims)));
 }
 
 CostModel::Parts CostModel::GroupsOver(DimMask dims) const {
   Parts groups{.size = GroupSize(dims)};
+  if (topology_.NumLevels() == 1) return groups;  // all lie alike
   const DeviceMesh& mesh = problem_.mesh();
-  if (topology_.NumLevels() > 1 && (mesh.NumRanks() <= kMaxListedRanks || !mesh.IsRowMajor())) {
+  if ((mesh.NumRanks() <= kMaxListedRanks || !mesh.IsRowMajor())) {
     absl::InlinedVector<int, kMaxStateDims> mesh_dims;
     for (int d = 0; d < problem_.num_dims(); ++d) {
       if (Has(dims, d)) mesh_dims.push_back(problem_.mesh_dim(d));

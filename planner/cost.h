@@ -150,7 +150,7 @@ class CostModel {
     int64_t size = 1;
     // For each level but the first: the fewest members that a domain of the level below holds, of
     // any group's domains; 0 where every group fits into one.
-    std::vector<int64_t> sharing;
+    absl::InlinedVector<int64_t, 3> sharing;
     int64_t latency_ns = 0;  // one message to every member, along a tree
   };
   // Ranks at a distance of each other, `size` of them.
@@ -169,7 +169,11 @@ class CostModel {
     GroupShape inside;
     GroupShape across;
   };
-  const GroupShape& Shape(DimMask dims) const;
+  const GroupShape& Shape(DimMask dims) const {
+    const std::optional<GroupShape>& shape = shapes_[dims];
+    return shape ? *shape : ShapeAnew(dims);
+  }
+  const GroupShape& ShapeAnew(DimMask dims) const;
   // Of the stages of a reduction in blocks over `dims`; null where a block is all or one of its
   // contributions, or blocks do not divide them.
   const std::optional<Stages>& StagesOf(DimMask dims) const;
@@ -218,7 +222,7 @@ class CostModel {
   const Problem& problem_;
   const Topology topology_;
   const CostOptions options_;
-  mutable std::vector<std::optional<GroupShape>> shapes_;  // by mask
+  mutable absl::InlinedVector<std::optional<GroupShape>, 8> shapes_;  // by mask
   mutable std::vector<std::optional<std::optional<Stages>>> stages_;
   mutable absl::flat_hash_map<uint64_t, MovedLengths> lengths_;  // by tensor dim and lists
 };

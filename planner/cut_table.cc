@@ -12,8 +12,9 @@ CutTable::CutTable(const Problem& problem)
     : problem_(problem),
       num_samples_(1 + std::bit_width(static_cast<unsigned>(std::max(problem.num_dims(), 1) - 1))) {
   nodes_.emplace_back();
+  at_ = nodes_.data();
   nodes_[kNoCuts].along = NewPointers();
-  const CutLists cuts = problem.Cuts(problem.target());
+  const CutLists& cuts = problem.target_cuts();
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     List list = kNoCuts;
     Samples& begin = target_begin_[k];
@@ -80,6 +81,7 @@ void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Sam
 CutTable::List CutTable::Make(List list, int d, CutSizes sizes) {
   const List made = static_cast<List>(nodes_.size());
   nodes_.emplace_back();
+  at_ = nodes_.data();
   Node& node = nodes_.back();
   const Node& parent = nodes_[list];
   node.parent = list;
@@ -124,6 +126,7 @@ const CutTable::Pieces& CutTable::MakePieces(List list, int k) {
     CutSamples(d, sizes, whole.begin, whole.end, &pieces.begin, &pieces.end);
   }
   for (int s = 0; s < num_samples_; ++s) {
+    pieces.length[s] = pieces.end[s] - pieces.begin[s];
     const int64_t begin = std::max(pieces.begin[s], target_begin_[k][s]);
     pieces.wanted[s] = std::max<int64_t>(std::min(pieces.end[s], target_end_[k][s]) - begin, 0);
   }

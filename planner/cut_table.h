@@ -37,6 +37,8 @@ class CutTable {
 
   // REQUIRES: `problem` outlives the table.
   explicit CutTable(const Problem& problem);
+  CutTable(const CutTable&) = delete;
+  CutTable& operator=(const CutTable&) = delete;
 
   // Of the problem; what Samples have beyond these is never looked at.
   int num_samples() const { return num_samples_; }
@@ -44,11 +46,10 @@ class CutTable {
   // The list with mesh dim d behind its cuts. REQUIRES: d is not in it; other sizes than kCeil only
   // behind kNoCuts, and on a tensor dim that has them (Problem::HasCut).
   List Append(List list, int d, CutSizes sizes = CutSizes::kCeil) {
-    const List next =
-        sizes == CutSizes::kCeil ? nodes_[list].next[d] : ragged_[RaggedIndex(sizes)][d];
+    const List next = sizes == CutSizes::kCeil ? at_[list].next[d] : ragged_[RaggedIndex(sizes)][d];
     return next != kNoCuts ? next : Make(list, d, sizes);
   }
-  List Parent(List list) const { return nodes_[list].parent; }  // without the innermost cut
+  List Parent(List list) const { return at_[list].parent; }  // without the innermost cut
   // What both begin with.
   List Common(List a, List b) const {
     while (a != b) {
@@ -60,13 +61,13 @@ class CutTable {
     }
     return a;
   }
-  int size(List list) const { return nodes_[list].size; }
-  int last(List list) const { return nodes_[list].last; }  // the mesh dim of the innermost cut
-  CutSizes sizes(List list) const { return nodes_[list].sizes; }  // of that cut
-  DimMask dims(List list) const { return nodes_[list].dims; }
+  int size(List list) const { return at_[list].size; }
+  int last(List list) const { return at_[list].last; }         // the mesh dim of the innermost cut
+  CutSizes sizes(List list) const { return at_[list].sizes; }  // of that cut
+  DimMask dims(List list) const { return at_[list].dims; }
   // What cuts of tensor dim k by `list` are in a State's code.
   uint64_t Code(List list, int k) const {
-    return nodes_[list].code + static_cast<uint64_t>(k) * nodes_[list].code_per_tensor_dim;
+    return at_[list].code + static_cast<uint64_t>(k) * at_[list].code_per_tensor_dim;
   }
 
   // The pieces of one tensor dim under one list.
@@ -74,10 +75,11 @@ class CutTable {
     int64_t longest;
     Samples begin;
     Samples end;
+    Samples length;
     Samples wanted;  // of the piece that the sample has in the target
   };
   const Pieces& Along(List list, int k) {
-    const Pieces* pieces = nodes_[list].along[k];
+    const Pieces* pieces = at_[list].along[k];
     return pieces != nullptr ? *pieces : MakePieces(list, k);
   }
 
@@ -121,6 +123,8 @@ class CutTable {
   const Problem& problem_;
   const int num_samples_;
   absl::InlinedVector<Node, kBlock> nodes_;
+  // Where they lie: read without asking whether that is inside.
+  const Node* at_ = nodes_.data();
   std::array<std::array<List, kMaxStateDims>, 2> ragged_ = {};  // as Node::next
   std::array<Samples, kMaxTensorRank> target_begin_;
   std::array<Samples, kMaxTensorRank> target_end_;

@@ -25,15 +25,15 @@ Edges::Edges(const Problem& problem, const CostModel& model, const TransitionRul
       max_items_(std::max(problem.MaxItems(problem.source()), problem.MaxItems(problem.target()))),
       max_bytes_(std::max({problem.MaxBytes(problem.source()), problem.MaxBytes(problem.target()),
                            problem.MaxBytes(problem.source().AtStage(problem.reduce_stage()))})) {
-  const std::vector<State> finished = LocallyFinished(problem);
+  const FinishedStates finished = LocallyFinished(problem);
   finished_ = {finished.begin(), finished.end()};
   absl::flat_hash_set<State> seen;
-  for (const std::vector<State>& list : {NearTarget(problem, rules.towards_target), finished}) {
-    for (const State& state : list) {
-      const State end = state.AtStage(problem.target().stage());
-      if (seen.insert(end).second) ends_.push_back(end);
-    }
-  }
+  const auto add = [&](const State& state) {
+    const State end = state.AtStage(problem.target().stage());
+    if (seen.insert(end).second) ends_.push_back(end);
+  };
+  for (const State& state : NearTarget(problem, rules.towards_target)) add(state);
+  for (const State& state : finished) add(state);
 }
 
 bool Edges::MayHold(const State& state) const {

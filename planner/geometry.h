@@ -125,8 +125,8 @@ inline bool MayBeOnTheWay(const Problem& problem, const State& state) {
     int64_t pieces = 1;
     for (int i = 0; i < cuts.of[k].size; ++i) pieces *= problem.size(cuts.of[k][i]);
     if (MayBeCutInto(problem, k, pieces)) continue;
-    const bool is_given = problem.Cuts(problem.source()).of[k] == cuts.of[k] ||
-                          problem.Cuts(problem.target()).of[k] == cuts.of[k];
+    const bool is_given =
+        problem.source_cuts().of[k] == cuts.of[k] || problem.target_cuts().of[k] == cuts.of[k];
     if (!is_given) return false;
   }
   return true;

@@ -42,9 +42,7 @@ int64_t Clamp(__int128 value) {
 }  // namespace
 
 Task::Task(const Problem& problem)
-    : problem_(problem),
-      before_(problem.Cuts(problem.source())),
-      after_(problem.Cuts(problem.target())) {
+    : problem_(problem), before_(problem.source_cuts()), after_(problem.target_cuts()) {
   const State& source = problem.source();
   const State& target = problem.target();
   for (int d = 0; d < problem.num_dims(); ++d) {
@@ -148,6 +146,8 @@ __int128 Task::HeldAlong(DimMask tensor_dims) const {
   struct Along {
     PieceList before;
     PieceList after;
+    const Interval* before_pieces = nullptr;  // theirs, once all are made
+    const Interval* after_pieces = nullptr;
     std::array<int64_t, kMaxStateDims> before_stride = {};  // by mesh dim
     std::array<int64_t, kMaxStateDims> after_stride = {};
     int64_t before_at = 0;
@@ -159,12 +159,18 @@ __int128 Task::HeldAlong(DimMask tensor_dims) const {
     for (int i = list.size; i-- > 0; stride *= problem_.size(list[i])) by_dim[list[i]] = stride;
     return by_dim;
   };
-  absl::InlinedVector<Along, 3> along;
+  absl::InlinedVector<Along, 2> along;
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     if (!Has(tensor_dims, k)) continue;
-    along.push_back({AllPieces(problem_, before_.of[k], 0, problem_.extent(k)),
-                     AllPieces(problem_, after_.of[k], 0, problem_.extent(k)),
-                     strides(before_.of[k]), strides(after_.of[k])});
+    Along& a = along.emplace_back();
+    a.before = AllPieces(problem_, before_.of[k], 0, problem_.extent(k));
+    a.after = AllPieces(problem_, after_.of[k], 0, problem_.extent(k));
+    a.before_stride = strides(before_.of[k]);
+    a.after_stride = strides(after_.of[k]);
+  }
+  for (Along& a : along) {
+    a.before_pieces = a.before.data();
+    a.after_pieces = a.after.data();
   }
   __int128 held = 0;
   Coordinates at = {};
@@ -175,18 +181,25 @@ __int128 Task::HeldAlong(DimMask tensor_dims) const {
       a.after_at += by * a.after_stride[d];
     }
   };
+  // All coordinates of one of the mesh dims, at each combination of the others'.
+  const int inner = __builtin_ctz(dims);
   while (true) {
-    __int128 items = 1;
-    for (const Along& a : along) items *= Overlap(a.before[a.before_at], a.after[a.after_at]);
-    held += items;
-    int d = 0;
-    for (; d < problem_.num_dims(); ++d) {
-      if (!Has(dims, d)) continue;
+    for (int64_t i = 0; i < problem_.size(inner); ++i) {
+      int64_t items = 1;
+      for (const Along& a : along) {
+        items *= Overlap(a.before_pieces[a.before_at + i * a.before_stride[inner]],
+                         a.after_pieces[a.after_at + i * a.after_stride[inner]]);
+      }
+      held += items;
+    }
+    DimMask left = dims & (dims - 1);
+    for (; left != 0; left &= left - 1) {
+      const int d = __builtin_ctz(left);
       if (at[d] + 1 < problem_.size(d)) break;
       move(d, -at[d]);
     }
-    if (d == problem_.num_dims()) return held;
-    move(d, 1);
+    if (left == 0) return held;
+    move(__builtin_ctz(left), 1);
   }
 }
 
@@ -207,11 +220,14 @@ Task::Corner Task::LookAt(int k, const Coordinates& at) const {
       const int64_t n = problem_.size(list[i]);
       int64_t c = 0;
       if (i > 0 || list.outermost == CutSizes::kCeil) {
-        c = (item - piece.begin) / CeilDiv(piece.Length(), n);
+        const int64_t chunk = CeilDiv(piece.Length(), n);
+        c = (item - piece.begin) / chunk;
+        piece.begin += chunk * c;
+        piece.end = std::min(piece.end, piece.begin + chunk);
       } else {
         while (Cut(problem_, list, 0, piece, c).end <= item) ++c;
+        piece = Cut(problem_, list, 0, piece, c);
       }
-      piece = Cut(problem_, list, i, piece, c);
       index[end] = index[end] * n + c;
       if (c != at[list[i]]) corner.across |= DimMask{1} << list[i];
     }

@@ -71,8 +71,8 @@ class Task {
   void LookAtCorners();
 
   const Problem& problem_;
-  const CutLists before_;
-  const CutLists after_;
+  const CutLists& before_;
+  const CutLists& after_;
   std::array<DimMask, kMaxTensorRank> cut_by_ = {};  // mesh dims, before or after, by tensor dim
   bool masks_ = false;
   bool even_ = true;

@@ -126,7 +126,7 @@ absl::StatusOr<Fingerprint> Fingerprint::Parse(std::string_view hex) {
 std::string Fingerprint::ToString() const { return fmt::format("{:016x}{:016x}", high, low); }
 
 Plan Plan::Seal(PlanFields fields) {
-  auto rep = std::make_shared<Rep>(Rep{std::move(fields), {}});
+  auto rep = std::make_shared<Rep>(std::move(fields));
   Rep& sealed = *rep;
   Plan plan(std::move(rep));
   sealed.fingerprint = Fingerprint::Of(plan.CanonicalText());
@@ -134,7 +134,7 @@ Plan Plan::Seal(PlanFields fields) {
 }
 
 Plan Plan::FromParts(PlanFields fields, Fingerprint stated) {
-  return Plan(std::make_shared<Rep>(Rep{std::move(fields), stated}));
+  return Plan(std::make_shared<Rep>(std::move(fields), stated));
 }
 
 Buffers Plan::buffers() const {
@@ -183,9 +183,14 @@ std::string Plan::CanonicalText() const {
   for (const DeviceMesh& mesh : f.meshes) add("mesh ", mesh.ToString(), "\n");
   add("tensor ", f.from.tensor().ToString(), "\nfrom ");
   add_number(f.from_mesh);
-  add(" ", f.from.PlacementsText(), "\nto ");
+  add(" ");
+  f.from.AppendPlacementsTo(&text);
+  add("\nto ");
   add_number(f.to_mesh);
-  add(" ", f.to.PlacementsText());
+  add(" ");
+  const size_t to_begin = text.size();
+  f.to.AppendPlacementsTo(&text);
+  const size_t to_size = text.size() - to_begin;
   add_change(f.from.dtype(), f.to.dtype());
   // Who sends what onto another mesh depends on the links.
   if (f.meshes.size() > 1) add("\ntopology ", f.inputs.topology);
@@ -221,7 +226,12 @@ std::string Plan::CanonicalText() const {
     add_name(s.wire_dtype);
     add(" accumulate ");
     add_name(s.accumulate_dtype);
-    add(" after ", s.after.PlacementsText());
+    add(" after ");
+    if (s.after == f.to) {  // as the last step's: said once
+      text.append(text, to_begin, to_size);
+    } else {
+      s.after.AppendPlacementsTo(&text);
+    }
     add_change(dtype, s.after.dtype());
     dtype = s.after.dtype();
   }

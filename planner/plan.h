@@ -189,6 +189,8 @@ class Plan {
 
  private:
   struct Rep {
+    explicit Rep(PlanFields f, Fingerprint stated = {})
+        : fields(std::move(f)), fingerprint(stated) {}
     PlanFields fields;
     Fingerprint fingerprint;
   };

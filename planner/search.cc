@@ -50,6 +50,8 @@ class Search {
   // Prices such a step; the node of `to`, or -1 where no path with it can be the best.
   int Take(int from, StepOp op, const State& to, int64_t rest_ns);
   int TakeTo(int from, StepOp op, const State& to, const Lists& lists);
+  // Where a slice leads from a state that takes `ns` to the target: no path takes more.
+  void BoundBySlice(const State& state, int64_t ns);
   // A closer bound on what follows a state that `op` led to.
   Rest RestBehind(StepOp op, const View& view);
   Rest RestBeyondFinish(bool sliced, const View& view);
@@ -96,6 +98,7 @@ class Search {
   std::vector<View> near_in_partials_;
   bool found_near_ = false;
   absl::InlinedVector<FinishStep, 8> finishes_;  // of LookForFinishes()
+  std::optional<State> finishes_of_;             // and of what state they are
   int64_t bound_ns_;
   std::optional<PathCost> best_;  // of a path to the target that is known
   SearchNodes nodes_;
@@ -164,6 +167,7 @@ int Search::Take(int from, StepOp op, const State& to, int64_t rest_ns) {
     best_ = next;
     bound_ns_ = std::min(bound_ns_, next.ns);
   }
+  BoundBySlice(to, next.ns);
   open_.push({.estimate = estimate,
               .state = to,
               .node = index,
@@ -171,6 +175,13 @@ int Search::Take(int from, StepOp op, const State& to, int64_t rest_ns) {
               .op = op,
               .cost_ns = next.ns});
   return index;
+}
+
+void Search::BoundBySlice(const State& state, int64_t ns) {
+  if (!space_.IsBeforeSlice(state)) return;
+  const Traffic slice = model_.Measure(StepOp::kSlice, state, problem_.target());
+  if (!model_.Fits(StepOp::kSlice, state, problem_.target(), slice)) return;
+  bound_ns_ = std::min(bound_ns_, SaturatingAdd(ns, slice.est_ns));
 }
 
 int Search::TakeTo(int from, StepOp op, const State& to, const Lists& lists) {
@@ -210,20 +221,21 @@ Rest Search::RestBehind(StepOp op, const View& view) {
 
 // Collectives that lead to states that local steps finish.
 void Search::LookForFinishes(const View& view) {
+  if (finishes_of_ == view.state) return;
+  finishes_of_ = view.state;
   finishes_.clear();
   StepBounds& bounds = space_.bounds();
   bounds.Start(view.lists);
   for (const View& last : space_.finished()) {
     if (last.state.stage() != view.state.stage() || last.state == view.state) continue;
-    const std::optional<StepOp> op = space_.Classify(view, last);
+    const StepBounds::Product& product = bounds.Compare(last.lists);
+    const std::optional<StepOp> op = space_.Classify(view, last, product.from, product.to);
     if (!op) continue;
     const int64_t rest = last.state == problem_.target() ? 0 : space_.least_finish_ns();
     if (IsReduction(*op)) {
-      finishes_.push_back(
-          {*op, &last, space_.MaxItems(last.lists), space_.least_collective_ns(), rest});
+      finishes_.push_back({*op, &last, product.longest, space_.least_collective_ns(), rest});
       continue;
     }
-    const StepBounds::Product product = bounds.Compare(last.lists);
     const auto add = [&](StepOp step) {
       finishes_.push_back({step, &last, product.longest,
                            bounds.LeastMoveNs(step, view.state.stage(), product), rest});
@@ -239,13 +251,14 @@ void Search::Finish(int from, const View& view) {
   if (nodes_[from].finishes_known) return;
   nodes_[from].finishes_known = true;
   LookForFinishes(view);
-  const auto best =
-      std::min_element(finishes_.begin(), finishes_.end(),
-                       [](const FinishStep& a, const FinishStep& b) { return a.Ns() < b.Ns(); });
-  if (best == finishes_.end()) return;
-  if (MayPay(from, best->op, best->last->state, best->items, 0, best->Ns())) {
-    Take(from, best->op, best->last->state, best->rest_ns);
+  const auto end = finishes_.end();
+  auto best = end;
+  for (auto it = finishes_.begin(); it != end; ++it) {
+    if (best != end && best->Ns() <= it->Ns()) continue;
+    if (MayPay(from, it->op, it->last->state, it->items, 0, it->Ns())) best = it;
   }
+  if (best == end) return;
+  Take(from, best->op, best->last->state, best->rest_ns);
   for (auto it = finishes_.begin(); it != finishes_.end(); ++it) {
     if (it == best) continue;
     Offer(from, it->op, it->last->state, it->items, it->step_ns, {it->rest_ns, it->rest_ns},
@@ -523,6 +536,7 @@ std::optional<Path> Search::Run() {
               .state = problem_.source(),
               .node = source,
               .kind = OpenEntry::Kind::kReached});
+  BoundBySlice(problem_.source(), 0);
   if (space_.Look(problem_.source()).reducible != 0 && !space_.masks_target()) Dive(source);
   while (!open_.empty()) {
     const OpenEntry entry = open_.top();

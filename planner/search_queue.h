@@ -7,9 +7,8 @@
 #ifndef MESHIFT_PLANNER_SEARCH_QUEUE_H_
 #define MESHIFT_PLANNER_SEARCH_QUEUE_H_
 
+#include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <queue>
 #include <tuple>
 
 #include "absl/container/inlined_vector.h"
@@ -43,8 +42,47 @@ struct OpenEntry {
   }
 };
 
-using OpenQueue =
-    std::priority_queue<OpenEntry, absl::InlinedVector<OpenEntry, 32>, std::greater<>>;
+// A heap of numbers of entries, each beside the first of what it is ordered by: entries are large,
+// and stay where they are.
+class OpenQueue {
+ public:
+  bool empty() const { return heap_.empty(); }
+  const OpenEntry& top() const { return entries_[heap_.front().entry]; }
+  void push(const OpenEntry& entry) {
+    uint32_t number = 0;
+    if (free_.empty()) {
+      number = static_cast<uint32_t>(entries_.size());
+      entries_.push_back(entry);
+    } else {
+      number = free_.back();
+      free_.pop_back();
+      entries_[number] = entry;
+    }
+    heap_.push_back({entry.estimate.ns, number});
+    std::push_heap(heap_.begin(), heap_.end(), Later{this});
+  }
+  void pop() {
+    free_.push_back(heap_.front().entry);
+    std::pop_heap(heap_.begin(), heap_.end(), Later{this});
+    heap_.pop_back();
+  }
+
+ private:
+  struct Item {
+    int64_t ns;
+    uint32_t entry;
+  };
+  struct Later {
+    const OpenQueue* queue;
+    bool operator()(const Item& a, const Item& b) const {
+      return a.ns != b.ns ? a.ns > b.ns : queue->entries_[a.entry] > queue->entries_[b.entry];
+    }
+  };
+
+  absl::InlinedVector<Item, 32> heap_;
+  absl::InlinedVector<OpenEntry, 32> entries_;
+  absl::InlinedVector<uint32_t, 32> free_;  // numbers of no entry
+};
 
 }  // namespace meshift
 

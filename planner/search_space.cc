@@ -101,9 +101,8 @@ int64_t SearchSpace::MissingOfTarget(const Lists& lists) {
 
 // A piece of n out of E items has E/n - (n-1) at least, however it is cut out of them. Of m pieces,
 // the product over tensor dims is thus at least that of the E, over m, less a part of it.
-int64_t SearchSpace::LeastItems(int i, DimMask pool) {
+int64_t SearchSpace::LeastItemsAnew(int i, DimMask pool) {
   int64_t& least = least_items_[(static_cast<size_t>(i) << problem_.num_dims()) + pool];
-  if (least >= 0) return least;
   constexpr int64_t kWhole = 1 << 10;
   const int64_t m = model_.GroupSize(pool);
   int64_t items = 1;
@@ -181,15 +180,8 @@ bool SearchSpace::IsPermutation(const Lists& before, const Lists& after) const {
   return true;
 }
 
-std::optional<StepOp> SearchSpace::Classify(const View& before, const View& after) const {
-  DimMask from = 0;  // moving cuts
-  DimMask to = 0;
-  for (int i = 0; i < num_lists_; ++i) {
-    if (before.lists[i] == after.lists[i]) continue;
-    const List common = table_.Common(before.lists[i], after.lists[i]);
-    from |= table_.dims(before.lists[i]) & ~table_.dims(common);
-    to |= table_.dims(after.lists[i]) & ~table_.dims(common);
-  }
+std::optional<StepOp> SearchSpace::Classify(const View& before, const View& after, DimMask from,
+                                            DimMask to) const {
   if (before.partial_code == after.partial_code) {
     if (from == 0) return std::nullopt;  // a slice, or nothing
     if (to == 0) return StepOp::kAllGather;

@@ -24,6 +24,8 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "planner/cost.h"
 #include "planner/cut_table.h"
@@ -65,9 +67,16 @@ class SearchSpace {
   // --- The problem ---
   const View& target() const { return target_; }
   // The target, and the states from which local steps alone lead to it.
-  const std::vector<View>& finished() const { return finished_; }
+  absl::Span<const View> finished() const { return finished_; }
   bool IsFinished(const State& state) const {
     return std::binary_search(finished_states_.begin(), finished_states_.end(), state);
+  }
+  // Whether one slice leads from `state` to the target.
+  bool IsBeforeSlice(const State& state) const {
+    return std::any_of(finished_.begin(), finished_.end(), [&](const View& view) {
+      return view.state == state && state != target_.state &&
+             state.stage() == target_.state.stage() && view.partial_code == target_.partial_code;
+    });
   }
   bool masks_target() const { return masks_target_; }  // a dim is partial in the target alone
   bool changes_partials() const { return changes_partials_; }  // something is reduced, or masked
@@ -92,8 +101,9 @@ class SearchSpace {
   int64_t MissingOfTarget(const Lists& lists);
   bool IsPermutation(const Lists& before, const Lists& after) const;
   // The collective that leads from one state to another of the same stage, if one does
-  // (CollectiveBetween of transitions.h).
-  std::optional<StepOp> Classify(const View& before, const View& after) const;
+  // (CollectiveBetween of transitions.h). `from`, `to`: the cuts that move, before and after.
+  std::optional<StepOp> Classify(const View& before, const View& after, DimMask from,
+                                 DimMask to) const;
   // Mesh dims that what is in the target's boxes must come across, from those of these lists.
   DimMask Across(const Lists& lists) const;
 
@@ -153,7 +163,11 @@ class SearchSpace {
   }
   // No sample has fewer items along the tensor dims from list i on, if the mesh dims `pool` cut
   // nothing but them.
-  int64_t LeastItems(int i, DimMask pool);
+  int64_t LeastItems(int i, DimMask pool) {
+    const int64_t least = least_items_[(static_cast<size_t>(i) << problem_.num_dims()) + pool];
+    return least >= 0 ? least : LeastItemsAnew(i, pool);
+  }
+  int64_t LeastItemsAnew(int i, DimMask pool);
   // Whether a cut by mesh dim d makes the same pieces as the last of `list`.
   bool IsAlike(List list, int d, CutSizes sizes) const {
     return problem_.CutAlike(table_.last(list), table_.sizes(list), d, sizes);
@@ -175,9 +189,9 @@ class SearchSpace {
   StepBounds bounds_;
   int num_lists_ = 0;
   std::array<int, kMaxTensorRank> tensor_dims_ = {};  // by list
-  int64_t uncut_ = 1;                        // items along the tensor dims that nothing ever cuts
-  std::vector<int64_t> least_items_;         // by list and pool; -1: not known yet
-  std::vector<int64_t> least_reduction_ns_;  // by mesh dims; -1: not known yet
+  int64_t uncut_ = 1;  // items along the tensor dims that nothing ever cuts
+  absl::InlinedVector<int64_t, 32> least_items_;        // by list and pool; -1: not known yet
+  absl::InlinedVector<int64_t, 8> least_reduction_ns_;  // by mesh dims; -1: not known yet
   // Of a value on the way. Where it must be cast to be reduced, it may grow to what the source is
   // in that dtype.
   int64_t max_items_ = 0;
@@ -191,8 +205,8 @@ class SearchSpace {
   int64_t wanting_ = 1;  // ranks that hold an element in the target, for each of the
   int64_t classes_ = 1;  // coordinates of dims that stay partial
   View target_;
-  std::vector<View> finished_;
-  std::vector<State> finished_states_;  // sorted
+  absl::InlinedVector<View, 6> finished_;
+  FinishedStates finished_states_;  // sorted
 };
 
 template <typename Leaf>

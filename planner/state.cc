@@ -94,12 +94,12 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
     problem.mask_op_ = op == ReduceOp::kAvg ? ReduceOp::kSum : op;
   }
 
-  const CutLists source_cuts = problem.Cuts(problem.source_);
-  const CutLists target_cuts = problem.Cuts(problem.target_);
+  problem.ends_[0] = {problem.MakeCuts(problem.source_), problem.CountMaxItems(problem.source_)};
+  problem.ends_[1] = {problem.MakeCuts(problem.target_), problem.CountMaxItems(problem.target_)};
   int largest = -1;    // of the others
   int outermost = -1;  // of those that are longer than 1
   for (int k = 0; k < problem.tensor_rank(); ++k) {
-    if (source_cuts.of[k].size + target_cuts.of[k].size > 0) {
+    if (problem.source_cuts().of[k].size + problem.target_cuts().of[k].size > 0) {
       problem.candidate_dims_.push_back(k);
       continue;
     }
@@ -191,13 +191,13 @@ bool Problem::IsAligned(const State& state) const {
 
 void Problem::SetBegins(const Sharding& sharding, CutSizes ragged) {
   auto& begins = begins_[ragged == CutSizes::kSource ? 0 : 1];
-  begins.resize(num_dims());
   for (int d = 0; d < num_dims(); ++d) {
     const Placement& p = sharding.placement(mesh_dims_[d]);
     if (!p.IsShard() || !p.IsRagged()) continue;
     if (ragged == CutSizes::kTarget && p == from_.placement(mesh_dims_[d])) continue;
     const bool in_pairs =
         from_.dtype() == DType::kF4E2M1 && p.tensor_dim() + 1 == tensor_rank();  // whole bytes
+    begins.resize(num_dims());
     begins[d] = {0};
     for (const int64_t size : p.sizes()) {
       begins[d].push_back(begins[d].back() + (in_pairs ? size / 2 : size));
@@ -239,7 +239,7 @@ State Problem::Reduce(const Sharding& sharding, CutSizes ragged) const {
   return state;
 }
 
-CutLists Problem::Cuts(const State& state) const {
+CutLists Problem::MakeCuts(const State& state) const {
   CutLists cuts;
   for (int d = 0; d < num_dims(); ++d) {
     if (!state.IsShard(d)) continue;
@@ -284,7 +284,7 @@ Sharding Problem::ToSharding(const State& state) const {
     }
   }
   const CutLists mine = Cuts(state);
-  const CutLists wanted = Cuts(target_);
+  const CutLists& wanted = target_cuts();
   for (int k = 0; k < tensor_rank(); ++k) {
     if (mine.of[k] == wanted.of[k]) {
       cuts[k].assign(to_.CutsOf(k).begin(), to_.CutsOf(k).end());
@@ -308,7 +308,7 @@ Sharding Problem::ToSharding(const State& state) const {
   return Sharding::Create(mesh(), tensor, std::move(placements), std::move(cuts)).value();
 }
 
-int64_t Problem::MaxItems(const State& state) const {
+int64_t Problem::CountMaxItems(const State& state) const {
   // Ceil chunks of ceil chunks are those of one cut into as many pieces, in whatever order.
   std::array<int64_t, kMaxTensorRank> pieces;
   std::array<int64_t, kMaxTensorRank> extents;

@@ -155,7 +155,8 @@ class Problem {
   // items. Empty where d has no cut of these sizes.
   absl::Span<const int64_t> begins(int d, CutSizes sizes) const {
     if (sizes == CutSizes::kCeil) return {};
-    return begins_[sizes == CutSizes::kSource ? 0 : 1][d];
+    const auto& begins = begins_[sizes == CutSizes::kSource ? 0 : 1];
+    return begins.empty() ? absl::Span<const int64_t>() : begins[d];
   }
   // Whether mesh dim d may cut tensor dim k, as its outermost cut, into pieces of `sizes`.
   bool HasCut(int d, int k, CutSizes sizes) const;
@@ -179,14 +180,24 @@ class Problem {
   // The op that a replicated dim may be masked to, so that it joins a reduction.
   ReduceOp mask_op() const { return mask_op_; }
 
-  CutLists Cuts(const State& state) const;
+  CutLists Cuts(const State& state) const {
+    if (state.code() == source_.code()) return source_cuts();
+    if (state.code() == target_.code()) return target_cuts();
+    return MakeCuts(state);
+  }
+  const CutLists& source_cuts() const { return ends_[0].cuts; }
+  const CutLists& target_cuts() const { return ends_[1].cuts; }
   // The state with these cuts; dims that are in no list are as in `base`, or R if they cut there.
   State WithCuts(const State& base, const CutLists& cuts) const;
   // `state` as a sharding of the mesh, of its stage's dtype; mesh dims of size 1 are as in the
   // target.
   Sharding ToSharding(const State& state) const;
   // Items of the largest local box.
-  int64_t MaxItems(const State& state) const;
+  int64_t MaxItems(const State& state) const {
+    if (state.code() == source_.code()) return ends_[0].max_items;
+    if (state.code() == target_.code()) return ends_[1].max_items;
+    return CountMaxItems(state);
+  }
   int64_t MaxBytes(const State& state) const {
     return SaturatingMul(MaxItems(state), item_bytes(state.stage()));
   }
@@ -197,6 +208,8 @@ class Problem {
   void SetBegins(const Sharding& sharding, CutSizes ragged);
   // Sets dtypes, extents and the target's stage. REQUIRES: source and target are set.
   absl::Status SetStages(std::optional<DType> reduce_dtype);
+  CutLists MakeCuts(const State& state) const;
+  int64_t CountMaxItems(const State& state) const;
 
   Sharding from_;
   Sharding to_;
@@ -208,10 +221,17 @@ class Problem {
   absl::InlinedVector<DType, 3> dtypes_;
   absl::InlinedVector<int64_t, 3> item_bytes_;
   int reduce_stage_ = 0;
-  std::array<absl::InlinedVector<std::vector<int64_t>, 4>, 2> begins_;  // source, target; by dim
+  // Of source and target; by mesh dim, or empty where none is ragged.
+  std::array<std::vector<std::vector<int64_t>>, 2> begins_;
   bool has_ragged_ = false;
   State source_;
   State target_;
+  // Of source and target, what is asked again and again.
+  struct End {
+    CutLists cuts;
+    int64_t max_items = 0;
+  };
+  std::array<End, 2> ends_;
   ReduceOp mask_op_ = ReduceOp::kSum;
 };
 

@@ -24,17 +24,20 @@ StepBounds::StepBounds(const Problem& problem, const CostModel& model, CutTable&
       if (problem.extent(k) > 1) facts = kLong | kClosedBefore | kClosedAfter;
     }
   }
+  first_of_.fill(-1);
   group_sizes_[0] = 1;
   hops_[0] = 0;
   for (DimMask dims = 1; dims < DimMask{1} << problem.num_dims(); ++dims) {
     group_sizes_[dims] = group_sizes_[dims & (dims - 1)] * problem.size(__builtin_ctz(dims));
     hops_[dims] = static_cast<int8_t>(Log2Ceil(group_sizes_[dims]));
   }
-  empty_.wanted.fill(uncut);
-  empty_.after.fill(uncut);
-  empty_.kept.fill(uncut);
-  empty_.longest = uncut;
-  empty_.message = uncut;
+  Product& empty = products_[0];
+  empty = {};
+  empty.wanted.fill(uncut);
+  empty.after.fill(uncut);
+  empty.kept.fill(uncut);
+  empty.longest = uncut;
+  empty.message = uncut;
   target_from_[num_lists_].fill(1);
   for (int i = num_lists_; i-- > 0;) {
     for (int s = 0; s < num_samples_; ++s) {
@@ -48,36 +51,42 @@ void StepBounds::Start(const Lists& before) {
   if (started_ && before == before_) return;
   started_ = true;
   before_ = before;
-  block_before_ = empty_.longest;
+  num_compared_ = 0;
+  block_before_ = empty().longest;
   before_from_[num_lists_].fill(1);
   for (int i = num_lists_; i-- > 0;) {
     const CutTable::Pieces& pieces = table_.Along(before[i], tensor_dims_[i]);
+    before_pieces_[i] = &pieces;
     block_before_ *= pieces.longest;
     for (int s = 0; s < num_samples_; ++s) {
-      before_from_[i][s] = before_from_[i + 1][s] * (pieces.end[s] - pieces.begin[s]);
+      before_from_[i][s] = before_from_[i + 1][s] * pieces.length[s];
     }
   }
   for (int s = 0; s < num_samples_; ++s) {
-    before_items_[s] = empty_.longest * before_from_[0][s];
+    before_items_[s] = empty().longest * before_from_[0][s];
   }
 }
 
 void StepBounds::Grow(size_t at) {
   const size_t size = 2 * (at + 1);
   std::unique_ptr<Factor[]> factors(new Factor[size]);
-  std::copy_n(factors_, factors_of_.size(), factors.get());
+  std::unique_ptr<List[]> factors_of(new List[size]);
+  std::copy_n(factors_, num_factors_, factors.get());
+  std::copy_n(factors_of_, num_factors_, factors_of.get());
+  std::fill(factors_of.get() + num_factors_, factors_of.get() + size, -1);
   more_factors_ = std::move(factors);
+  more_of_ = std::move(factors_of);
   factors_ = more_factors_.get();
-  factors_of_.resize(size, -1);
+  factors_of_ = more_of_.get();
+  num_factors_ = size;
 }
 
 void StepBounds::Fill(int i, List after, Factor* factor) {
   const int k = tensor_dims_[i];
   const List before = before_[i];
-  const CutTable::Pieces& a = table_.Along(before, k);
+  const CutTable::Pieces& a = *before_pieces_[i];
   const CutTable::Pieces& b = table_.Along(after, k);
-  factor->wanted = b.wanted;
-  factor->longest = b.longest;
+  factor->after = &b;
   factor->message = std::min(a.longest, b.longest);
   factor->code = table_.Code(after, k);
   factor->across = table_.Across(after, k);
@@ -90,7 +99,6 @@ void StepBounds::Fill(int i, List after, Factor* factor) {
   if (a.longest > 1) factor->facts |= kClosedBefore;
   if (b.longest > 1) factor->facts |= kClosedAfter;
   for (int s = 0; s < num_samples_; ++s) {
-    factor->after[s] = b.end[s] - b.begin[s];
     const int64_t begin = std::max(a.begin[s], b.begin[s]);
     factor->kept[s] = std::max<int64_t>(std::min(a.end[s], b.end[s]) - begin, 0);
   }

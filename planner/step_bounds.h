@@ -2,7 +2,7 @@
 //
 //   StepBounds bounds(problem, model, table);
 //   bounds.Start(view.lists);                                  // of steps out of this state
-//   StepBounds::Product product = bounds.Compare(next_lists);
+//   const StepBounds::Product& product = bounds.Compare(next_lists);
 //   bounds.MissingOfTarget(product);                           // items that some rank then lacks
 //   bounds.LeastMoveNs(StepOp::kAllToAll, stage, product);     // no such step is faster
 //
@@ -21,7 +21,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/container/inlined_vector.h"
 #include "planner/cost.h"
 #include "planner/cut_table.h"
 #include "planner/plan.h"
@@ -51,10 +50,8 @@ class StepBounds {
   };
   // A list of cuts after the step, beside the one before.
   struct Factor {
-    Samples wanted;   // of the piece after, what the target gives the sample
-    Samples after;    // the piece after
-    Samples kept;     // of it, what is in the piece before
-    int64_t longest;  // piece after
+    const CutTable::Pieces* after;
+    Samples kept;     // of the piece after, what is in the piece before
     int64_t message;  // no part that pieces have in common is longer
     uint64_t code;    // of the list after in a State
     DimMask from;     // cuts before, and after, behind the common beginning
@@ -91,7 +88,7 @@ class StepBounds {
   void Start(const Lists& before);
   const Factor& Of(int i, List after) {
     const size_t at = static_cast<size_t>(after) * num_lists_ + i;
-    if (at >= factors_of_.size()) Grow(at);
+    if (at >= num_factors_) Grow(at);
     Factor& factor = factors_[at];
     if (factors_of_[at] != before_[i]) {
       factors_of_[at] = before_[i];
@@ -100,14 +97,14 @@ class StepBounds {
     return factor;
   }
   // Of no tensor dim yet but those that are never cut.
-  const Product& empty() const { return empty_; }
+  const Product& empty() const { return products_[0]; }
   void Multiply(const Product& product, int i, const Factor& factor, Product* result) const {
     for (int s = 0; s < num_samples_; ++s) {
-      result->wanted[s] = product.wanted[s] * factor.wanted[s];
-      result->after[s] = product.after[s] * factor.after[s];
+      result->wanted[s] = product.wanted[s] * factor.after->wanted[s];
+      result->after[s] = product.after[s] * factor.after->length[s];
       result->kept[s] = product.kept[s] * factor.kept[s];
     }
-    result->longest = product.longest * factor.longest;
+    result->longest = product.longest * factor.after->longest;
     result->message = product.message * factor.message;
     result->code = product.code | factor.code;
     result->from = product.from | factor.from;
@@ -119,10 +116,17 @@ class StepBounds {
                     (factor.facts_if_closed & where(kClosedBefore)) |
                     (factor.facts_if_closed_after & where(kClosedAfter));
   }
-  Product Compare(const Lists& after) {
-    Product product = empty_;
-    for (int i = 0; i < num_lists_; ++i) Multiply(product, i, Of(i, after[i]), &product);
-    return product;
+  // Of all tensor dims; stays as it is until the next call, which is cheaper for lists that begin
+  // like these.
+  const Product& Compare(const Lists& after) {
+    int i = 0;
+    while (i < num_compared_ && compared_[i] == after[i]) ++i;
+    for (; i < num_lists_; ++i) {
+      compared_[i] = after[i];
+      Multiply(products_[i], i, Of(i, after[i]), &products_[i + 1]);
+    }
+    num_compared_ = num_lists_;
+    return products_[num_lists_];
   }
 
   // The samples' items in the target, and those that some rank lacks of them.
@@ -167,9 +171,13 @@ class StepBounds {
   bool ragged_ = false;
   std::array<int64_t, 1 << kMaxStateDims> group_sizes_;
   std::array<int8_t, 1 << kMaxStateDims> hops_;
-  Product empty_ = {};
   Lists before_ = {};
-  int64_t block_before_ = 0;  // items of the largest box
+  // Of the lists that Compare() was called with, the products of the tensor dims before each.
+  Lists compared_;
+  int num_compared_ = 0;
+  std::array<Product, kMaxTensorRank + 1> products_;
+  std::array<const CutTable::Pieces*, kMaxTensorRank> before_pieces_;  // by list
+  int64_t block_before_ = 0;                                           // items of the largest box
   std::array<Samples, kMaxTensorRank + 1> before_from_;
   Samples before_items_;
   bool started_ = false;
@@ -177,9 +185,12 @@ class StepBounds {
   // none).
   static constexpr size_t kFirst = 48;
   std::array<Factor, kFirst> first_factors_;
-  Factor* factors_ = first_factors_.data();
+  std::array<List, kFirst> first_of_;
   std::unique_ptr<Factor[]> more_factors_;
-  absl::InlinedVector<List, kFirst> factors_of_ = absl::InlinedVector<List, kFirst>(kFirst, -1);
+  std::unique_ptr<List[]> more_of_;
+  Factor* factors_ = first_factors_.data();
+  List* factors_of_ = first_of_.data();
+  size_t num_factors_ = kFirst;
 };
 
 }  // namespace meshift

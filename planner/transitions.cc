@@ -428,17 +428,23 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
   return std::nullopt;
 }
 
-std::vector<State> LocallyFinished(const Problem& problem) {
-  std::vector<State> found = {problem.target()};
-  const auto add = [&](const State& state) {
-    if (std::find(found.begin(), found.end(), state) == found.end()) found.push_back(state);
+FinishedStates LocallyFinished(const Problem& problem) {
+  FinishedStates found = {problem.target()};
+  absl::InlinedVector<bool, 8> sliced = {false};  // whether those before a slice to it were found
+  const auto add = [&](const State& state, bool is_sliced = false) {
+    if (std::find(found.begin(), found.end(), state) != found.end()) return;
+    found.push_back(state);
+    sliced.push_back(is_sliced);
   };
   for (size_t next = 0; next < found.size(); ++next) {
     const State state = found[next];
     const CutLists cuts = problem.Cuts(state);
-    // Before a slice.
-    ForEachSuffix(problem, cuts,
-                  [&](const CutLists& kept, DimMask) { add(problem.WithCuts(state, kept)); });
+    // Before a slice; two slices are one.
+    if (!sliced[next]) {
+      ForEachSuffix(problem, cuts, [&](const CutLists& kept, DimMask) {
+        add(problem.WithCuts(state, kept), /*is_sliced=*/true);
+      });
+    }
     // Before a cast.
     if (state.stage() > 0) {
       const State before = state.AtStage(state.stage() - 1);

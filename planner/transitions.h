@@ -67,8 +67,10 @@ bool IsPermutation(const Problem& problem, const State& before, const State& aft
 std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& before,
                                         const State& after, const TransitionRules& rules);
 
-// The target, and the states from which local steps alone lead to it; in a fixed order.
-std::vector<State> LocallyFinished(const Problem& problem);
+// The target, and the states from which local steps alone lead to it; in a fixed order. Few, as a
+// rule.
+using FinishedStates = absl::InlinedVector<State, 8>;
+FinishedStates LocallyFinished(const Problem& problem);
 
 // The target, and the states from which one transition leads to it, casts left out: all of the last
 // stage; in a fixed order.
