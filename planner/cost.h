@@ -94,6 +94,8 @@ class CostModel {
     return !options_.groups || !IsCollective(op) ||
            options_.groups->test(StepDims(problem_, op, before, after));
   }
+  // CostOptions::groups.
+  const std::optional<DimSets>& groups() const { return options_.groups; }
   std::optional<int64_t> max_workspace() const { return options_.max_workspace; }
   // No less than this, in a fraction of the time that it takes to measure the step.
   int64_t LeastWorkspaceBytes(StepOp op, const State& before, const State& after) const;

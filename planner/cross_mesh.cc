@@ -98,7 +98,8 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
       half->path = std::move(least->path);
     }
   } else {
-    std::optional<LimitedPath> found = FindWithin(half->problem, half->model, half->choice.rules);
+    std::optional<LimitedPath> found =
+        FindWithin(half->problem, half->model, half->choice.rules, limits.bound_ns);
     if (found && !found->path) return half;
     if (found) half->path = std::move(found->path);
   }

@@ -38,6 +38,8 @@ struct CrossLimits {
   CrossGoal goal = CrossGoal::kCost;
   std::optional<int64_t> workspace = std::nullopt;  // kCost: no more than these bytes
   const GroupSet* allowed = nullptr;                // over these groups; null: over any
+  // kCost: plans that take more are not looked for. REQUIRES: `allowed`, where it is a limit.
+  int64_t bound_ns = INT64_MAX;
 };
 
 // MakePlan's errors (planner/planner.h); RESOURCE_EXHAUSTED without a message: no plan that was

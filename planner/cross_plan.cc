@@ -34,15 +34,17 @@ class BudgetPlanner {
  private:
   // Over any group where `allowed` is null. MemoryRefusal where options.max_memory does not do;
   // where groups do not, RESOURCE_EXHAUSTED too.
-  absl::StatusOr<Plan> CheapestOver(const GroupSet* allowed, bool within_memory) const;
+  absl::StatusOr<Plan> CheapestOver(const GroupSet* allowed, bool within_memory,
+                                    int64_t bound_ns = INT64_MAX) const;
   // `cheapest`, if nothing is known to need less.
   absl::StatusOr<LeastPlan> LeastOver(const GroupSet* allowed, const Plan& cheapest) const;
   absl::StatusOr<LeastPlan> LeastOver(const GroupSet* allowed) const;
   absl::StatusOr<Plan> Run(const CrossLimits& limits, bool* is_done = nullptr) const {
     return FindCrossPlan(from_, to_, options_, groups_, limits, is_done);
   }
-  // Why there is no plan, where that is for groups.
-  absl::Status RefuseGroups() const;
+  // Groups that keep to the budget, and over which there is a plan, memory left aside; else why
+  // there are none.
+  absl::StatusOr<GroupSet> SomeGroups() const;
   std::optional<Priced> Price(const absl::StatusOr<Plan>& plan) const {
     if (!plan.ok()) return std::nullopt;
     const PlanTotals& total = plan->total();
@@ -70,9 +72,9 @@ absl::StatusOr<LeastPlan> BudgetPlanner::LeastOver(const GroupSet* allowed) cons
   return LeastOver(allowed, plan);
 }
 
-absl::StatusOr<Plan> BudgetPlanner::CheapestOver(const GroupSet* allowed,
-                                                 bool within_memory) const {
-  absl::StatusOr<Plan> plan = Run({.allowed = allowed});
+absl::StatusOr<Plan> BudgetPlanner::CheapestOver(const GroupSet* allowed, bool within_memory,
+                                                 int64_t bound_ns) const {
+  absl::StatusOr<Plan> plan = Run({.allowed = allowed, .bound_ns = bound_ns});
   if (!plan.ok() || !within_memory || !options_.max_memory) return plan;
   const TensorMemory memory(from_, to_, options_.buffers);
   MESHIFT_ASSIGN_OR_RETURN(const int64_t limit, memory.WorkspaceLimit(*options_.max_memory));
@@ -80,62 +82,67 @@ absl::StatusOr<Plan> BudgetPlanner::CheapestOver(const GroupSet* allowed,
   MESHIFT_ASSIGN_OR_RETURN(LeastPlan least, LeastOver(allowed, *plan));
   const int64_t workspace = least.plan.total().workspace_bytes;
   if (workspace > limit) return memory.Refusal(*options_.max_memory, workspace, least.is_least);
-  plan = Run({.workspace = limit, .allowed = allowed});
+  plan = Run({.workspace = limit, .allowed = allowed, .bound_ns = bound_ns});
   if (plan.ok() && plan->total().est_ns <= least.plan.total().est_ns) return plan;
   return std::move(least.plan);
 }
 
-absl::Status BudgetPlanner::RefuseGroups() const {
+absl::StatusOr<GroupSet> BudgetPlanner::SomeGroups() const {
   // What has nothing to do with groups comes first.
   MESHIFT_ASSIGN_OR_RETURN(const Plan any, CheapestOver(nullptr, /*within_memory=*/false));
   const GroupSet allowed = groups_.Allowed();
   if (!CheapestOver(&allowed, /*within_memory=*/false).ok()) {
     return groups_.RefuseNewGroups(groups_.UsedBy(any.steps()), options_.reproducibility);
   }
-  if (!groups_.max_communicators()) return absl::OkStatus();
-  const std::optional<int64_t> least = LeastCommunicators(groups_, [&](const GroupSet& set) {
-    return Price(CheapestOver(&set, /*within_memory=*/false));
-  });
-  return least && *least > *groups_.max_communicators() ? groups_.RefuseCommunicators(*least)
-                                                        : absl::OkStatus();
+  if (!groups_.max_communicators()) return allowed;
+  const std::optional<FewestGroups> fewest =
+      LeastCommunicators(groups_, /*needs=*/{}, [&](const GroupSet& set, int64_t bound_ns) {
+        return Price(CheapestOver(&set, /*within_memory=*/false, bound_ns));
+      });
+  if (fewest && fewest->communicators > *groups_.max_communicators()) {
+    return groups_.RefuseCommunicators(fewest->communicators, fewest->is_least);
+  }
+  return fewest ? fewest->set : allowed;
 }
 
 absl::StatusOr<LeastPlan> BudgetPlanner::LeastWorkspace() const {
   if (!groups_.IsBounded()) return LeastOver(nullptr);
   bool is_least = true;
   // Bytes of memory in place of time: groups cost none.
-  const std::optional<GroupSet> best = FindGroups(
-      groups_, /*each_setup_ns=*/0, [&](const GroupSet& allowed) -> std::optional<Priced> {
-        const absl::StatusOr<LeastPlan> least = LeastOver(&allowed);
-        if (!least.ok()) return std::nullopt;
-        is_least &= least->is_least;
-        return Priced{{.ns = least->plan.total().workspace_bytes},
-                      groups_.UsedBy(least->plan.steps())};
-      });
-  if (best) {
-    MESHIFT_ASSIGN_OR_RETURN(LeastPlan least, LeastOver(&*best));
-    least.is_least = is_least;
-    return least;
+  FoundGroups best =
+      FindGroups(groups_, /*each_setup_ns=*/0, /*needs=*/{},
+                 [&](const GroupSet& allowed, int64_t /*bound*/) -> std::optional<Priced> {
+                   const absl::StatusOr<LeastPlan> least = LeastOver(&allowed);
+                   if (!least.ok()) return std::nullopt;
+                   is_least &= least->is_least;
+                   return Priced{{.ns = least->plan.total().workspace_bytes},
+                                 groups_.UsedBy(least->plan.steps())};
+                 });
+  if (!best.set) {
+    MESHIFT_ASSIGN_OR_RETURN(best.set, SomeGroups());
   }
-  MESHIFT_RETURN_IF_ERROR(RefuseGroups());
-  return LeastOver(nullptr);
+  MESHIFT_ASSIGN_OR_RETURN(LeastPlan least, LeastOver(&*best.set));
+  least.is_least = is_least && best.is_best;
+  return least;
 }
 
 absl::StatusOr<Plan> BudgetPlanner::Cheapest() const {
   if (!groups_.IsBounded()) return CheapestOver(nullptr, /*within_memory=*/true);
-  const std::optional<GroupSet> best =
-      FindGroups(groups_, groups_.each_setup_ns(), [&](const GroupSet& allowed) {
-        return Price(CheapestOver(&allowed, /*within_memory=*/true));
+  const FoundGroups found = FindGroups(
+      groups_, groups_.each_setup_ns(), /*needs=*/{}, [&](const GroupSet& allowed, int64_t bound) {
+        return Price(CheapestOver(&allowed, /*within_memory=*/true, bound));
       });
-  if (best) return CheapestOver(&*best, /*within_memory=*/true);
-  MESHIFT_RETURN_IF_ERROR(RefuseGroups());
-  if (!options_.max_memory) {
-    return Internal("no plan from {} to {}", from_.ToString(), to_.ToString());
-  }
+  if (found.set) return CheapestOver(&*found.set, /*within_memory=*/true);
+  MESHIFT_ASSIGN_OR_RETURN(const GroupSet some, SomeGroups());
+  // Only where the search ended early may these do.
+  absl::StatusOr<Plan> plan = CheapestOver(&some, /*within_memory=*/true);
+  if (plan.ok() || !options_.max_memory) return plan;
   const TensorMemory memory(from_, to_, options_.buffers);
-  MESHIFT_RETURN_IF_ERROR(memory.WorkspaceLimit(*options_.max_memory).status());
-  MESHIFT_ASSIGN_OR_RETURN(const LeastPlan least, LeastWorkspace());
-  return memory.Refusal(*options_.max_memory, least.plan.total().workspace_bytes, least.is_least);
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t limit, memory.WorkspaceLimit(*options_.max_memory));
+  MESHIFT_ASSIGN_OR_RETURN(LeastPlan least, LeastWorkspace());
+  const int64_t workspace = least.plan.total().workspace_bytes;
+  if (workspace <= limit) return std::move(least.plan);
+  return memory.Refusal(*options_.max_memory, workspace, least.is_least);
 }
 
 absl::Status CheckCross(const Sharding& from, const Sharding& to, const PlannerOptions& options) {

@@ -181,14 +181,14 @@ std::optional<LeastPath> FindLeastWorkspace(const Problem& problem, const CostMo
 }
 
 std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& model,
-                                      const TransitionRules& rules) {
+                                      const TransitionRules& rules, int64_t bound_ns) {
   if (!model.max_workspace()) {
-    std::optional<Path> cheapest = FindCheapest(problem, model, rules);
+    std::optional<Path> cheapest = FindCheapest(problem, model, rules, bound_ns);
     if (!cheapest) return std::nullopt;
     return LimitedPath{std::move(cheapest)};
   }
   const CostModel free = model.WithMaxWorkspace(std::nullopt);
-  std::optional<Path> cheapest = FindCheapest(problem, free, rules);
+  std::optional<Path> cheapest = FindCheapest(problem, free, rules, bound_ns);
   if (!cheapest) return std::nullopt;
   if (WorkspaceOf(problem, free, *cheapest) <= *model.max_workspace()) {
     return LimitedPath{std::move(cheapest)};
@@ -198,8 +198,10 @@ std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& m
     return LimitedPath{{}, least.workspace, least.is_least};
   }
   // A path that keeps to the limit bounds the others.
-  std::optional<Path> found = FindCheapest(problem, model, rules, NsOf(problem, model, least.path));
-  return LimitedPath{found ? std::move(found) : std::move(least.path)};
+  const int64_t least_ns = NsOf(problem, model, least.path);
+  std::optional<Path> found = FindCheapest(problem, model, rules, std::min(least_ns, bound_ns));
+  if (found) return LimitedPath{std::move(found)};
+  return least_ns <= bound_ns ? std::optional(LimitedPath{std::move(least.path)}) : std::nullopt;
 }
 
 }  // namespace meshift

@@ -51,9 +51,9 @@ struct LimitedPath {
 };
 
 // The cheapest path that keeps to the limit of `model`; there is none only where the limit is below
-// what FindLeastWorkspace finds. nullopt: no path keeps the rules.
+// what FindLeastWorkspace finds. nullopt: no path keeps the rules and takes `bound_ns` or less.
 std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& model,
-                                      const TransitionRules& rules);
+                                      const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 
 }  // namespace meshift
 

@@ -27,42 +27,60 @@ GroupSet MeshPaths::UsedBy(const Path& path) const {
   return used;
 }
 
-std::optional<Path> MeshPaths::CheapestOver(const CostModel& model, const GroupSet& allowed) const {
+GroupNeeds MeshPaths::Needs() const {
+  GroupNeeds needs;
+  const DimMask across = LeastAcross(problem_, model_, rules_);
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    if ((across >> d & 1) == 0) continue;
+    GroupSet& need = needs.emplace_back(groups_.size(), false);
+    for (DimMask dims = 1; dims >> problem_.num_dims() == 0; ++dims) {
+      if ((dims >> d & 1) != 0) need[groups_.NumberOf(0, dims)] = true;
+    }
+  }
+  return needs;
+}
+
+std::optional<Path> MeshPaths::CheapestOver(const CostModel& model, const GroupSet& allowed,
+                                            int64_t bound_ns) const {
   std::optional<LimitedPath> found =
-      FindWithin(problem_, model.WithGroups(groups_.DimsOf(0, allowed)), rules_);
+      FindWithin(problem_, model.WithGroups(groups_.DimsOf(0, allowed)), rules_, bound_ns);
   return found ? std::move(found->path) : std::nullopt;
 }
 
-absl::Status MeshPaths::RefuseGroups() const {
+absl::StatusOr<GroupSet> MeshPaths::SomeGroups() const {
   const CostModel free = model_.WithMaxWorkspace(std::nullopt);
   if (!CheapestOver(free, groups_.Allowed())) {
     const std::optional<Path> cheapest = FindCheapest(problem_, free, rules_);
     if (!cheapest) return NoPlan();
     return groups_.RefuseNewGroups(UsedBy(*cheapest), options_.reproducibility);
   }
-  if (!groups_.max_communicators()) return absl::OkStatus();
-  const std::optional<int64_t> least =
-      LeastCommunicators(groups_, [&](const GroupSet& allowed) -> std::optional<Priced> {
-        const std::optional<Path> path = CheapestOver(free, allowed);
+  if (!groups_.max_communicators()) return groups_.Allowed();
+  const std::optional<FewestGroups> fewest = LeastCommunicators(
+      groups_, Needs(), [&](const GroupSet& allowed, int64_t bound_ns) -> std::optional<Priced> {
+        const std::optional<Path> path = CheapestOver(free, allowed, bound_ns);
         if (!path) return std::nullopt;
         return Priced{{}, UsedBy(*path)};
       });
-  if (!least) return NoPlan();
-  return *least > *groups_.max_communicators() ? groups_.RefuseCommunicators(*least)
-                                               : absl::OkStatus();
+  if (!fewest) return NoPlan();
+  if (fewest->communicators <= *groups_.max_communicators()) return fewest->set;
+  return groups_.RefuseCommunicators(fewest->communicators, fewest->is_least);
 }
 
 absl::StatusOr<Path> MeshPaths::CheapestWithinGroups() const {
-  const std::optional<GroupSet> best = FindGroups(
-      groups_, groups_.each_setup_ns(), [&](const GroupSet& allowed) -> std::optional<Priced> {
-        const std::optional<Path> path = CheapestOver(model_, allowed);
-        if (!path) return std::nullopt;
-        return Priced{CostOf(problem_, model_, *path), UsedBy(*path)};
-      });
-  if (best) return *CheapestOver(model_, *best);
-  MESHIFT_RETURN_IF_ERROR(RefuseGroups());
+  const FoundGroups found =
+      FindGroups(groups_, groups_.each_setup_ns(), Needs(),
+                 [&](const GroupSet& allowed, int64_t bound_ns) -> std::optional<Priced> {
+                   const std::optional<Path> path = CheapestOver(model_, allowed, bound_ns);
+                   if (!path) return std::nullopt;
+                   return Priced{CostOf(problem_, model_, *path), UsedBy(*path)};
+                 });
+  if (found.set) return *CheapestOver(model_, *found.set);
+  MESHIFT_ASSIGN_OR_RETURN(const GroupSet some, SomeGroups());
+  // Only where the search ended early may these do.
+  if (std::optional<Path> path = CheapestOver(model_, some)) return *std::move(path);
   if (!options_.max_memory) return NoPlan();
-  MESHIFT_ASSIGN_OR_RETURN(const LeastPath least, LeastWorkspace());
+  MESHIFT_ASSIGN_OR_RETURN(LeastPath least, LeastWorkspace());
+  if (least.workspace <= *model_.max_workspace()) return std::move(least.path);
   return RefuseMemory(least.workspace, least.is_least);
 }
 
@@ -97,20 +115,20 @@ absl::StatusOr<LeastPath> MeshPaths::LeastWorkspace() const {
   };
   bool is_least = true;
   // Bytes of memory in place of time: groups cost none.
-  const std::optional<GroupSet> best = FindGroups(
-      groups_, /*each_setup_ns=*/0, [&](const GroupSet& allowed) -> std::optional<Priced> {
-        const std::optional<LeastPath> least = least_over(allowed);
-        if (!least) return std::nullopt;
-        is_least &= least->is_least;
-        return Priced{{.ns = least->workspace}, UsedBy(least->path)};
-      });
-  if (best) {
-    LeastPath least = *least_over(*best);
-    least.is_least = is_least;
-    return least;
+  FoundGroups best =
+      FindGroups(groups_, /*each_setup_ns=*/0, Needs(),
+                 [&](const GroupSet& allowed, int64_t /*bound*/) -> std::optional<Priced> {
+                   const std::optional<LeastPath> least = least_over(allowed);
+                   if (!least) return std::nullopt;
+                   is_least &= least->is_least;
+                   return Priced{{.ns = least->workspace}, UsedBy(least->path)};
+                 });
+  if (!best.set) {
+    MESHIFT_ASSIGN_OR_RETURN(best.set, SomeGroups());
   }
-  MESHIFT_RETURN_IF_ERROR(RefuseGroups());
-  return NoPlan();
+  LeastPath least = *least_over(*best.set);
+  least.is_least = is_least && best.is_best;
+  return least;
 }
 
 }  // namespace meshift

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "planner/budget_search.h"
 #include "planner/cost.h"
 #include "planner/memory_search.h"
 #include "planner/plan_groups.h"
@@ -39,10 +40,14 @@ class MeshPaths {
  private:
   absl::Status NoPlan() const;
   absl::Status RefuseMemory(int64_t least_workspace, bool is_least) const;
-  // Why there is no path, where that is for groups; OK where it is not.
-  absl::Status RefuseGroups() const;
-  std::optional<Path> CheapestOver(const CostModel& model, const GroupSet& allowed) const;
+  // Groups that keep to the budget, and over which there is a path, memory left aside; else why
+  // there are none.
+  absl::StatusOr<GroupSet> SomeGroups() const;
+  std::optional<Path> CheapestOver(const CostModel& model, const GroupSet& allowed,
+                                   int64_t bound_ns = INT64_MAX) const;
   GroupSet UsedBy(const Path& path) const;
+  // What mesh dims must be gone across, as groups.
+  GroupNeeds Needs() const;
   absl::StatusOr<Path> CheapestWithinGroups() const;
 
   const Problem& problem_;

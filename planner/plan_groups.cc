@@ -246,10 +246,11 @@ absl::Status PlanGroups::RefuseNewGroups(const GroupSet& used, Reproducibility p
       Text(existing_), Name(promise), Text(Missing(used)));
 }
 
-absl::Status PlanGroups::RefuseCommunicators(int64_t least) const {
+absl::Status PlanGroups::RefuseCommunicators(int64_t least, bool is_least) const {
   return absl::ResourceExhaustedError(
-      fmt::format("max_communicators is {}; the least that would do is {}",
-                  budget_.max_communicators.value_or(0), least));
+      fmt::format("max_communicators is {}; {}", budget_.max_communicators.value_or(0),
+                  is_least ? fmt::format("the least that would do is {}", least)
+                           : fmt::format("{} would do, though fewer might", least)));
 }
 
 std::string PlanGroups::BrokenBy(const GroupSet& used) const {
@@ -268,7 +269,9 @@ absl::Status PlanGroups::Check(const GroupSet& used) const {
   const std::string broken = BrokenBy(used);
   if (broken.empty()) return absl::OkStatus();
   const int64_t count = Communicators(used);
-  if (count > budget_.max_communicators.value_or(count)) return RefuseCommunicators(count);
+  if (count > budget_.max_communicators.value_or(count)) {
+    return RefuseCommunicators(count, /*is_least=*/true);
+  }
   return FailedPrecondition("the plan {}, and allow_new_groups is off", broken);
 }
 

@@ -69,8 +69,9 @@ class PlanGroups {
 
   // FAILED_PRECONDITION: no plan is over allowed groups; the cheapest is over `used`.
   absl::Status RefuseNewGroups(const GroupSet& used, Reproducibility promise) const;
-  // RESOURCE_EXHAUSTED: max_communicators does not do, and `least` would.
-  absl::Status RefuseCommunicators(int64_t least) const;
+  // RESOURCE_EXHAUSTED: max_communicators does not do, and `least` would; unless that `is_least`,
+  // fewer might.
+  absl::Status RefuseCommunicators(int64_t least, bool is_least) const;
   // Of a plan over `used`: what keeps it from the budget, "needs the new group ddp,fsdp"; empty
   // where nothing does. And the same as an error.
   std::string BrokenBy(const GroupSet& used) const;

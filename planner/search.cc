@@ -14,6 +14,11 @@ namespace {
 
 using List = CutTable::List;
 
+// So many steps wait for their turn before a path is looked for that bounds them; the part of the
+// bound that is too little to matter.
+constexpr size_t kMany = 256;
+constexpr int64_t kClose = 64;
+
 class Search {
  public:
   Search(const Problem& problem, const CostModel& model, const TransitionRules& rules,
@@ -56,6 +61,9 @@ class Search {
   Rest RestBehind(StepOp op, const View& view);
   Rest RestBeyondFinish(bool sliced, const View& view);
   bool Advance(OpenEntry entry);
+  // Finds the best path within the bound. False: given up, since more than `many` steps came to
+  // wait.
+  bool RunWithin(size_t many);
   // A collective that leads to a state that local steps finish, and what these take at least.
   struct FinishStep {
     StepOp op = StepOp::kSlice;
@@ -66,10 +74,6 @@ class Search {
     int64_t Ns() const { return SaturatingAdd(step_ns, rest_ns); }
   };
   void LookForFinishes(const View& view);
-  // Mesh dims that steps to the target must go across.
-  DimMask Across(const View& view) const {
-    return (space_.masks_target() ? 0 : space_.Across(view.lists)) | view.reducible;
-  }
   DimMask ReducibleOf(const State& state) const {
     DimMask reducible = 0;
     for (int d = 0; d < problem_.num_dims(); ++d) {
@@ -202,7 +206,7 @@ Rest Search::RestBeyondFinish(bool sliced, const View& view) {
     const int64_t least = std::max(local, model_.CopyNs(0));
     return one + Rest{least, least};
   }
-  const DimMask across = Across(view);
+  const DimMask across = space_.Across(view);
   const Rest first = space_.Starts(1, across);
   const Rest both = space_.Starts(2, across);
   return one +
@@ -288,11 +292,11 @@ void Search::Local(int from, const View& view) {
   int64_t limit = INT64_MAX;
   if (view.reducible == 0 && !space_.masks_target()) {
     if (Left(nodes_[from].cost) < least) return;
-    const int64_t start = space_.Starts(1, Across(view)).close_ns;
+    const int64_t start = space_.Starts(1, space_.Across(view)).close_ns;
     limit = std::max<int64_t>(MissingLimit(nodes_[from].cost, least + start), 0);
   }
   const int64_t item_bytes = problem_.item_bytes(view.state.stage());
-  space_.ForEachExtension(view.lists, view.replicated, {.missing = limit},
+  space_.ForEachExtension(view.lists, view.replicated, {.missing = limit, .moves = false},
                           [&](const Lists&, DimMask left, const StepBounds::Product& product) {
                             if (left == view.replicated) return;
                             const State next = State::FromCode(view.partial_code | product.code,
@@ -351,7 +355,7 @@ void Search::Reduce(int from, const View& view) {
 void Search::Move(int from, const View& view) {
   const PathCost cost = nodes_[from].cost;
   StepBounds& bounds = space_.bounds();
-  const int64_t starts = space_.Starts(2, Across(view)).close_ns;
+  const int64_t starts = space_.Starts(2, space_.Across(view)).close_ns;
   if (SaturatingAdd(cost.ns, starts) > bound_ns_) return;
   SearchSpace::Limits limits;
   limits.moved =
@@ -529,7 +533,10 @@ bool Search::Advance(OpenEntry entry) {
   return true;
 }
 
-std::optional<Path> Search::Run() {
+bool Search::RunWithin(size_t many) {
+  nodes_.Clear();
+  open_.Clear();
+  best_.reset();
   bool is_new = false;
   const int source = nodes_.FindOrAdd(problem_.source(), &is_new);
   open_.push({.estimate = {},
@@ -541,12 +548,27 @@ std::optional<Path> Search::Run() {
   while (!open_.empty()) {
     const OpenEntry entry = open_.top();
     if ((best_ && *best_ < entry.estimate) || entry.estimate.ns > bound_ns_) break;
+    if (open_.size() > many && bound_ns_ - entry.estimate.ns > bound_ns_ / kClose) return false;
     open_.pop();
     if (nodes_[entry.node].cost.ns != entry.cost_ns) continue;  // a cheaper way was found
     if (!Advance(entry)) break;
   }
+  return true;
+}
+
+std::optional<Path> Search::Run() {
+  if (!RunWithin(kMany)) {
+    // Most of these steps may pay only because the best path so far is far from the best of all.
+    // One over cuts that the target has is as a rule near it. What is found in the end is the same:
+    // no step of a path within a bound is left out.
+    space_.SetTowardsTarget(true);
+    RunWithin(SIZE_MAX);
+    space_.SetTowardsTarget(false);
+    RunWithin(SIZE_MAX);
+  }
   if (!best_) return std::nullopt;
   Path path;
+  const int source = nodes_.Find(problem_.source());
   for (int i = nodes_.Find(problem_.target()); i != source; i = nodes_[i].before) {
     path.moves.push_back({nodes_[i].op, nodes_[i].state, nodes_[i].traffic});
   }
@@ -570,6 +592,11 @@ std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
                                  const TransitionRules& rules, int64_t bound_ns) {
   if (problem.source() == problem.target()) return Path{};
   return Search(problem, model, rules, bound_ns).Run();
+}
+
+DimMask LeastAcross(const Problem& problem, const CostModel& model, const TransitionRules& rules) {
+  SearchSpace space(problem, model, rules);
+  return space.Across(space.Look(problem.source()));
 }
 
 }  // namespace meshift

@@ -48,6 +48,9 @@ PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
                                  const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 
+// Mesh dims that the collectives of every path are over: each of at least one.
+DimMask LeastAcross(const Problem& problem, const CostModel& model, const TransitionRules& rules);
+
 }  // namespace meshift
 
 #endif  // MESHIFT_PLANNER_SEARCH_H_

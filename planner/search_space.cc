@@ -15,9 +15,10 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
       rules_(rules),
       table_(problem),
       bounds_(problem, model, table_),
-      least_items_((problem.candidate_dims().size() + 1) << problem.num_dims(), -1),
+      least_items_((problem.candidate_dims().size() + 1) << problem.num_dims()),
       least_reduction_ns_(size_t{1} << problem.num_dims(), -1),
       hop_ns_(model.LeastHopNs()) {
+  if (model.groups()) CountGroups();
   for (int k : problem.candidate_dims()) tensor_dims_[num_lists_++] = k;
   for (int k = 0; k < problem.tensor_rank(); ++k) total_elements_ *= problem.extent(k);
   uncut_ = bounds_.empty().longest;
@@ -39,6 +40,32 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
   finished_states_ = LocallyFinished(problem);
   for (const State& state : finished_states_) finished_.push_back(Look(state));
   std::sort(finished_states_.begin(), finished_states_.end());
+  SetTowardsTarget(false);
+}
+
+void SearchSpace::SetTowardsTarget(bool towards_target) {
+  for (int i = 0; i < num_lists_; ++i) {
+    const bool any = !towards_target || i == 0 || tensor_dims_[i] == problem_.largest_dim();
+    may_cut_[i] = table_.dims(target_.lists[i]) | (any ? ~(towards_target ? target_.cut : 0) : 0);
+  }
+}
+
+void SearchSpace::CountGroups() {
+  const auto end = DimMask{1} << problem_.num_dims();
+  groups_.assign(end, kNoGroups);
+  for (DimMask dims = end; dims-- > 0;) {
+    if (dims == 0 || model_.groups()->test(dims)) groups_[dims] = dims == 0 ? 0 : 1;
+    // A part of what a group has.
+    for (DimMask bit = 1; bit < end && groups_[dims] == kNoGroups; bit <<= 1) {
+      if ((dims & bit) == 0 && groups_[dims | bit] == 1) groups_[dims] = 1;
+    }
+  }
+  for (DimMask dims = 1; dims < end; ++dims) {
+    for (DimMask part = (dims - 1) & dims; part != 0; part = (part - 1) & dims) {
+      if (groups_[part] != 1 || groups_[dims & ~part] == kNoGroups) continue;
+      groups_[dims] = std::min(groups_[dims], 1 + groups_[dims & ~part]);
+    }
+  }
 }
 
 bool SearchSpace::Admits(const State& state, int64_t items) const {
@@ -99,10 +126,11 @@ int64_t SearchSpace::MissingOfTarget(const Lists& lists) {
   return missing;
 }
 
-// A piece of n out of E items has E/n - (n-1) at least, however it is cut out of them. Of m pieces,
-// the product over tensor dims is thus at least that of the E, over m, less a part of it.
-int64_t SearchSpace::LeastItemsAnew(int i, DimMask pool) {
-  int64_t& least = least_items_[(static_cast<size_t>(i) << problem_.num_dims()) + pool];
+// The first of n pieces of E items has E/n at least, and so has its product over tensor dims. Any
+// other has E/n - (n-1), however it is cut out of them: of m pieces, the product is thus at least
+// that of the E, over m, less a part of it.
+const SearchSpace::Least& SearchSpace::LeastItemsAnew(int i, DimMask pool) {
+  Least& least = least_items_[(static_cast<size_t>(i) << problem_.num_dims()) + pool];
   constexpr int64_t kWhole = 1 << 10;
   const int64_t m = model_.GroupSize(pool);
   int64_t items = 1;
@@ -115,9 +143,9 @@ int64_t SearchSpace::LeastItemsAnew(int i, DimMask pool) {
     lost = SaturatingAdd(
         lost, extent == 0 ? kWhole : CeilDiv(SaturatingMul(m * (m - 1), kWhole), extent));
   }
-  least = items / m;
-  if (problem_.HasRagged()) least = 0;
-  if (!even) least = lost >= kWhole ? 0 : least / kWhole * (kWhole - lost);
+  least.first = problem_.HasRagged() ? 0 : CeilDiv(items, m);
+  least.any = problem_.HasRagged() ? 0 : items / m;
+  if (!even) least.any = lost >= kWhole ? 0 : least.any / kWhole * (kWhole - lost);
   return least;
 }
 

@@ -106,17 +106,25 @@ class SearchSpace {
                                  DimMask to) const;
   // Mesh dims that what is in the target's boxes must come across, from those of these lists.
   DimMask Across(const Lists& lists) const;
+  // Those that steps to the target must go across.
+  DimMask Across(const View& view) const {
+    return (masks_target_ ? 0 : Across(view.lists)) | view.reducible;
+  }
 
   // --- Least times ---
   int64_t least_collective_ns() const { return least_collective_ns_; }
   // Of so many collectives at least, before any byte, that go across these mesh dims together: no
-  // group, and no groups one after the other, are smaller.
+  // group, and no groups one after the other, are smaller; nor do fewer groups have them all.
   Rest Starts(int collectives, DimMask across) const {
-    const auto ns = [&](int hops) {
-      return SaturatingAdd(collectives * model_.LeastCollectiveNs(), SaturatingMul(hops, hop_ns_));
+    const auto ns = [&](int number, int hops) {
+      return SaturatingAdd(number * model_.LeastCollectiveNs(), SaturatingMul(hops, hop_ns_));
     };
-    return {ns(collectives), ns(std::max(collectives, bounds_.Hops(across)))};
+    const int number = groups_.empty() ? collectives : std::max(collectives, groups_[across]);
+    if (number == kNoGroups) return {ns(collectives, collectives), kNever};
+    return {ns(collectives, collectives), ns(number, std::max(number, bounds_.Hops(across)))};
   }
+  // Whether a collective may be over these mesh dims, and more.
+  bool MayBeOver(DimMask dims) const { return groups_.empty() || groups_[dims] <= 1; }
   int64_t hop_ns() const { return hop_ns_; }
   int64_t least_finish_ns() const { return least_finish_ns_; }  // local steps that make the target
   // Of the bytes that adding `reducible` sends, if there are any.
@@ -131,6 +139,9 @@ class SearchSpace {
   int64_t LeastLocalNs(const View& view);
 
   // --- States near others. None is a function of anything but the problem, nor is their order ---
+  // Whether only cuts are added that the target has, in any order, and of other mesh dims along the
+  // outermost and the largest tensor dim.
+  void SetTowardsTarget(bool towards_target);
   struct Limits {
     // Items of the target that a rank may lack behind the step.
     int64_t missing = INT64_MAX;
@@ -142,6 +153,7 @@ class SearchSpace {
     // Hops of the step and of all that follows, of which one goes across `also` in any case.
     int hops = INT_MAX;
     DimMask also = 0;
+    bool moves = true;             // by a collective, of whose groups the model may allow some only
     const Lists* alike = nullptr;  // only lists whose cuts make the same pieces as these
   };
   // Calls leaf(lists, left, product) with all lists within the limits that extend `base` by mesh
@@ -157,17 +169,22 @@ class SearchSpace {
   using List = CutTable::List;
   using Samples = CutTable::Samples;
 
+  void CountGroups();
   const CutTable::Pieces& Along(List list, int i) { return table_.Along(list, tensor_dims_[i]); }
   int64_t TransferNs(int64_t items) const {
     return model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes()));
   }
-  // No sample has fewer items along the tensor dims from list i on, if the mesh dims `pool` cut
-  // nothing but them.
-  int64_t LeastItems(int i, DimMask pool) {
-    const int64_t least = least_items_[(static_cast<size_t>(i) << problem_.num_dims()) + pool];
-    return least >= 0 ? least : LeastItemsAnew(i, pool);
+  // Items along the tensor dims from list i on, at least, if the mesh dims `pool` cut nothing but
+  // them: of the first sample, and of any.
+  struct Least {
+    int64_t first = -1;  // not known yet
+    int64_t any = 0;
+  };
+  const Least& LeastItems(int i, DimMask pool) {
+    const Least& least = least_items_[(static_cast<size_t>(i) << problem_.num_dims()) + pool];
+    return least.first >= 0 ? least : LeastItemsAnew(i, pool);
   }
-  int64_t LeastItemsAnew(int i, DimMask pool);
+  const Least& LeastItemsAnew(int i, DimMask pool);
   // Whether a cut by mesh dim d makes the same pieces as the last of `list`.
   bool IsAlike(List list, int d, CutSizes sizes) const {
     return problem_.CutAlike(table_.last(list), table_.sizes(list), d, sizes);
@@ -189,9 +206,15 @@ class SearchSpace {
   StepBounds bounds_;
   int num_lists_ = 0;
   std::array<int, kMaxTensorRank> tensor_dims_ = {};  // by list
+  std::array<DimMask, kMaxTensorRank> may_cut_ = {};  // by list: SetTowardsTarget
   int64_t uncut_ = 1;  // items along the tensor dims that nothing ever cuts
-  absl::InlinedVector<int64_t, 32> least_items_;        // by list and pool; -1: not known yet
+  absl::InlinedVector<Least, 32> least_items_;          // by list and pool
   absl::InlinedVector<int64_t, 8> least_reduction_ns_;  // by mesh dims; -1: not known yet
+  // How many groups that the model allows have all of these mesh dims, at least. Empty: it allows
+  // all groups.
+  std::vector<int> groups_;
+  static constexpr int kNoGroups = INT_MAX;
+  static constexpr int64_t kNever = INT64_MAX / 4;
   // Of a value on the way. Where it must be cast to be reduced, it may grow to what the source is
   // in that dtype.
   int64_t max_items_ = 0;
@@ -238,11 +261,12 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
       const Samples& target = space.bounds_.target();
       const Samples& wanted = space.bounds_.TargetFrom(i + 1);
       const Samples& before = space.bounds_.BeforeFrom(i + 1);
-      const int64_t least = space.LeastItems(i + 1, pool);
+      const Least& least = space.LeastItems(i + 1, pool);
       for (int s = 0; s < space.table_.num_samples(); ++s) {
         const StepBounds::Product& product = products[i + 1];
         const int64_t missing = target[s] - product.wanted[s] * wanted[s];
-        const int64_t moved = product.after[s] * least - product.kept[s] * before[s];
+        const int64_t after = product.after[s] * (s == 0 ? least.first : least.any);
+        const int64_t moved = after - product.kept[s] * before[s];
         if (moved > limits.moved) return false;
         if (missing + std::max<int64_t>(moved, 0) > limits.together) return false;
       }
@@ -255,9 +279,11 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
              limits.hops;
     }
     void Next(int i, DimMask pool) {
+      const StepBounds::Product& product = products[i + 1];
+      if (limits.moves && !space.MayBeOver(product.from | product.to)) return;
       if (limits.hops != INT_MAX && !MayHop(i)) return;
       if (i + 1 == space.num_lists_) {
-        leaf(lists, pool, products[i + 1]);
+        leaf(lists, pool, product);
       } else if (!limits.places_all || limits.moved == INT64_MAX || MayPay(i, pool)) {
         Go(i + 1, base[i + 1], pool);
       }
@@ -279,7 +305,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
       } else if (ends) {
         Next(i, pool);
       }
-      for (DimMask left = pool; left != 0; left &= left - 1) {
+      for (DimMask left = pool & space.may_cut_[i]; left != 0; left &= left - 1) {
         const int d = __builtin_ctz(left);
         space.ForEachSizes(list, d, i, [&](CutSizes sizes) {
           if (model != CutTable::kNoCuts && !space.IsAlike(model, d, sizes)) return;
