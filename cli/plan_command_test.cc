@@ -410,5 +410,50 @@ TEST(PlanModel, ParametersOfOneShapeAndPlanShareARow) {
   EXPECT_NE(json.out.find("\"first\": \"b.w\""), std::string::npos) << json;
 }
 
+// The budget holds for the plan of each parameter; what is summed has the set-up of its groups.
+TEST(PlanModel, KeepsToABudgetOfGroups) {
+  const std::string model = WriteFile("summed.json", R"({"model": "tiny", "dtype": "bf16",
+    "parameters": [{"name": "a.w", "shape": [64, 32], "tp_dim": 0},
+                   {"name": "a.b", "shape": [64], "tp_dim": null}]})");
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"plan",   "--model", model,  "--mesh", "ddp=4,fsdp=2,tp=2",
+                                     "--from", "P,P,TP",  "--to", "R,R,TP"};
+    args.insert(args.end(), more.begin(), more.end());
+    return Meshift(args);
+  };
+  const std::string together = "1        bf16[64,32]  P,P,S(0)  R,R,S(0)  all_reduce{ddp,fsdp} ";
+  const std::string apart =
+      "1        bf16[64,32]  P,P,S(0)  R,R,S(0)  reduce_scatter{fsdp}; all_reduce{ddp}; "
+      "all_gather{fsdp} ";
+  const auto has = [](const Outcome& outcome, const std::string& text) {
+    return outcome.out.find(text) != std::string::npos;
+  };
+  EXPECT_TRUE(has(with({}), together));
+
+  const Outcome existing = with({"--no-new-groups"});
+  EXPECT_EQ(existing.code, 0) << existing;
+  EXPECT_TRUE(has(existing, apart)) << existing;
+  EXPECT_TRUE(has(existing, ", new_groups off, existing_groups ddp;fsdp;tp;ddp,fsdp,tp\n"))
+      << existing;
+  EXPECT_TRUE(has(with({"--no-new-groups", "--existing-groups", "ddp,fsdp"}), together));
+  EXPECT_EQ(with({"--no-new-groups", "--existing-groups", "-"}).err,
+            "meshift: parameter 'a.w': no plan over the existing groups (ddp,fsdp,tp) keeps "
+            "'replicas'; the cheapest one needs the new group ddp,fsdp, and allow_new_groups is "
+            "off\n");
+
+  EXPECT_TRUE(has(with({"--max-communicators", "1"}), together));
+  const Outcome none = with({"--max-communicators", "0"});
+  EXPECT_EQ(none.code, 1) << none;
+  EXPECT_EQ(none.err,
+            "meshift: parameter 'a.w': max_communicators is 0; the least that would do is 1\n");
+
+  const Outcome once = with({"--expected-uses", "1"});
+  EXPECT_TRUE(has(once, apart)) << once;
+  EXPECT_EQ(Line(once.out, "total").find("setup"), std::string::npos) << once;
+  const Outcome often = with({"--expected-uses", "1000000000"});
+  EXPECT_TRUE(has(often, together)) << often;
+  EXPECT_NE(Line(often.out, "total").find(", setup 1 ns"), std::string::npos) << often;
+}
+
 }  // namespace
 }  // namespace meshift::cli
