@@ -377,7 +377,7 @@ void Search::Move(int from, const View& view) {
     const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
     const Rest rest = space_.LeastRest(next, missing, product.across, view.reducible);
     const int64_t start = model_.StartNs(product.from | product.to);
-    if (SaturatingAdd(cost.ns + start, rest.close_ns) > bound_ns_) return;
+    if (SaturatingAdd(SaturatingAdd(cost.ns, start), rest.close_ns) > bound_ns_) return;
     const int64_t least = bounds.LeastMoveNs(op, view.state.stage(), product);
     if (SaturatingAdd(SaturatingAdd(cost.ns, least), rest.close_ns) > bound_ns_) return;
     if (op == StepOp::kAllToAll && space_.IsPermutation(view.lists, lists)) {
@@ -500,12 +500,13 @@ bool Search::Advance(OpenEntry entry) {
   SearchNode& node = nodes_[entry.node];
   if (entry.kind == Kind::kStep || entry.kind == Kind::kBoundedStep) {
     const int known = nodes_.Find(entry.state);
-    if (known >= 0 && nodes_[known].cost.ns < entry.cost_ns + entry.least_ns) return true;
+    const int64_t reached = SaturatingAdd(entry.cost_ns, entry.least_ns);
+    if (known >= 0 && nodes_[known].cost.ns < reached) return true;
     if (entry.kind == Kind::kStep) {
       const Rest rest = RestBehind(entry.op, space_.Look(entry.state));
-      if (SaturatingAdd(entry.cost_ns + entry.least_ns, rest.close_ns) > bound_ns_) return true;
+      if (SaturatingAdd(reached, rest.close_ns) > bound_ns_) return true;
       if (rest.ns > entry.rest_ns) {
-        entry.estimate.ns += rest.ns - entry.rest_ns;
+        entry.estimate.ns = SaturatingAdd(entry.estimate.ns, rest.ns - entry.rest_ns);
         entry.rest_ns = rest.ns;
         entry.kind = Kind::kBoundedStep;
         if (entry.estimate.ns <= bound_ns_) open_.push(entry);

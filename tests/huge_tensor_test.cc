@@ -116,5 +116,19 @@ TEST(HugeTensorTest, TimesThatDoNotFitStopAtTheLargest) {
   EXPECT_GT(largest, 0);
 }
 
+// A path is found even where what is known of it is that it takes the longest time there is.
+TEST(HugeTensorTest, TheLongestTimeIsATime) {
+  const Topology slow =
+      Topology::Create({{"flat", 0, 1000, 1'000'000'000}},
+                       {1'000'000'000, 1'000'000'000, 1'000'000'000, 1000, 100'000'000})
+          .value();
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=4,c=1024").value();
+  const Sharding from = Sharding::Parse("f32[2305843009213693942]", mesh, "S(0),P,P").value();
+  const absl::StatusOr<Plan> plan =
+      MakePlan(from, from.WithPlacements("S(0),R,S(0)").value(), {.topology = slow});
+  ExpectProven(plan);
+  EXPECT_EQ(plan->total().est_ns, INT64_MAX);
+}
+
 }  // namespace
 }  // namespace meshift
