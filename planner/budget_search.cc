@@ -160,11 +160,13 @@ std::optional<FewestGroups> LeastCommunicators(const PlanGroups& groups, const G
                                                SolveFn solve) {
   const std::optional<Priced> any = solve(groups.Allowed(), INT64_MAX);
   if (!any) return std::nullopt;
-  FewestGroups fewest{groups.Communicators(any->used), groups.Allowed()};
+  FewestGroups fewest{groups.Communicators(any->used), any->used};
   for (int64_t most = 0; most < fewest.communicators; ++most) {
     const FoundGroups found =
         BudgetSearch(groups, needs, solve, most, /*price_ns=*/0, /*any=*/true).Run();
-    if (found.set) return FewestGroups{most, *found.set, fewest.is_least};
+    if (found.set) {
+      return FewestGroups{most, solve(*found.set, INT64_MAX)->used, fewest.is_least};
+    }
     fewest.is_least &= found.is_best;
   }
   return fewest;

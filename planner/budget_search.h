@@ -57,7 +57,7 @@ FoundGroups FindGroups(const PlanGroups& groups, int64_t each_setup_ns, const Gr
 
 struct FewestGroups {
   int64_t communicators = 0;
-  GroupSet set;          // over which there is a solution that needs no more
+  GroupSet set;          // of a solution: whatever is over these needs no more
   bool is_least = true;  // false: a search ended early; fewer might do
 };
 

@@ -264,7 +264,10 @@ void GroupBudgetTest::JudgeMemory(const Sharding& from, const Sharding& to, Plan
   EXPECT_TRUE(MakePlan(from, to, options).ok()) << from.ToString();
   if (least == 0) return;
   options.max_memory = least - 1;
-  EXPECT_TRUE(absl::IsResourceExhausted(MakePlan(from, to, options).status())) << from.ToString();
+  const absl::Status refused = MakePlan(from, to, options).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused))
+      << from.ToString() << " -> " << to.ToString() << ", max_memory " << *options.max_memory
+      << ", " << TextOf(options.groups, MeshesOf(from, to)) << ": " << refused;
 }
 
 // By the plan itself, and by a redistributor that plans it and makes the groups.
