@@ -175,6 +175,19 @@ TEST(GroupBudgetTest, ThePerDimPlannerKeepsToItOrRefuses) {
             absl::ResourceExhaustedError("max_communicators is 1; the least that would do is 2"));
 }
 
+// Two steps would need less memory, but each over a group of its own.
+TEST(GroupBudgetTest, ALimitOnMemoryDoesNotLoosenIt) {
+  const Sharding from =
+      Sharding::Parse("f32[3,3,3]", Mesh("a=2,b=2,c=2"), "S(2)[1],S(2)[2],S(2)[0]").value();
+  const Sharding to = from.WithPlacements("S(2),S(1),S(1)").value();
+  PlannerOptions options{.max_memory = 123, .groups = {.max_communicators = 1}};
+  EXPECT_EQ(MakePlan(from, to, options).status(),
+            absl::ResourceExhaustedError("max_memory is 123 bytes per rank; the least that would "
+                                         "do is 124: source 36, target 24, workspace 64"));
+  options.groups.max_communicators = 2;
+  EXPECT_TRUE(MakePlan(from, to, options).ok());
+}
+
 TEST(GroupBudgetTest, ACrossingIsOverTheRanksOfBothMeshes) {
   const Sharding from = Sharding::Parse("f32[8,8]", Mesh("a=4"), "S(0)").value();
   const Sharding to = Sharding::Parse("f32[8,8]", Mesh("b=2@4-5"), "S(1)").value();
