@@ -12,8 +12,6 @@
 namespace meshift {
 namespace {
 
-using List = CutTable::List;
-
 // So many steps wait for their turn before a path is looked for that bounds them; the part of the
 // bound that is too little to matter.
 constexpr size_t kMany = 256;
@@ -449,29 +447,6 @@ void Search::Exchange(const View& view, const SearchSpace::Limits& limits, const
 // once, towards the target as far as that goes.
 void Search::Dive(int from) {
   View view = space_.Look(nodes_[from].state);
-  const auto towards_target = [&](DimMask dims) {
-    Lists lists = view.lists;
-    int spare = 0;
-    for (int i = 0; i < space_.num_lists(); ++i) {
-      if (space_.tensor_dim(i) == problem_.largest_dim()) spare = i;
-      const List wanted = space_.target().lists[i];
-      while (true) {
-        List next = wanted;
-        while (space_.table().size(next) > space_.table().size(lists[i]) + 1)
-          next = space_.table().Parent(next);
-        if (space_.table().size(next) != space_.table().size(lists[i]) + 1 ||
-            space_.table().Parent(next) != lists[i] || !Has(dims, space_.table().last(next))) {
-          break;
-        }
-        lists[i] = next;
-        dims &= ~(DimMask{1} << space_.table().last(next));
-      }
-    }
-    for (DimMask left = dims; left != 0; left &= left - 1) {
-      lists[spare] = space_.table().Append(lists[spare], __builtin_ctz(left));
-    }
-    return lists;
-  };
   while (view.state.stage() < problem_.reduce_stage()) {
     from = TakeTo(from, StepOp::kCast, view.state.AtStage(view.state.stage() + 1), view.lists);
     if (from < 0) return;
@@ -479,7 +454,7 @@ void Search::Dive(int from) {
   }
   if (view.replicated != 0 && rules_.single_sourced && !rules_.exact && space_.num_lists() > 0) {
     Finish(from, view);
-    const Lists lists = towards_target(view.replicated);
+    const Lists lists = space_.CutTowardsTarget(view.lists, view.replicated);
     const State next = space_.WithLists(view.partial_code, lists, view.state.stage());
     from = TakeTo(from, StepOp::kSlice, next, lists);
     if (from < 0) return;
@@ -487,7 +462,7 @@ void Search::Dive(int from) {
   }
   Finish(from, view);
   if (view.reducible == 0 || space_.num_lists() == 0 || !rules_.scatters) return;
-  const Lists lists = towards_target(view.reducible);
+  const Lists lists = space_.CutTowardsTarget(view.lists, view.reducible);
   const State next =
       space_.WithLists(space_.target().partial_code & view.partial_code, lists, view.state.stage());
   from = TakeTo(from, StepOp::kReduceScatter, next, lists);

@@ -50,6 +50,28 @@ void SearchSpace::SetTowardsTarget(bool towards_target) {
   }
 }
 
+Lists SearchSpace::CutTowardsTarget(Lists lists, DimMask dims) {
+  int spare = 0;
+  for (int i = 0; i < num_lists_; ++i) {
+    if (tensor_dims_[i] == problem_.largest_dim()) spare = i;
+    const List wanted = target_.lists[i];
+    while (true) {
+      List next = wanted;
+      while (table_.size(next) > table_.size(lists[i]) + 1) next = table_.Parent(next);
+      if (table_.size(next) != table_.size(lists[i]) + 1 || table_.Parent(next) != lists[i] ||
+          !Has(dims, table_.last(next))) {
+        break;
+      }
+      lists[i] = next;
+      dims &= ~(DimMask{1} << table_.last(next));
+    }
+  }
+  for (DimMask left = dims; left != 0; left &= left - 1) {
+    lists[spare] = table_.Append(lists[spare], __builtin_ctz(left));
+  }
+  return lists;
+}
+
 void SearchSpace::CountGroups() {
   const auto end = DimMask{1} << problem_.num_dims();
   groups_.assign(end, kNoGroups);

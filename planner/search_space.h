@@ -86,8 +86,6 @@ class SearchSpace {
 
   // --- Lists of cuts ---
   int num_lists() const { return num_lists_; }
-  int tensor_dim(int list) const { return tensor_dims_[list]; }
-  CutTable& table() { return table_; }
   StepBounds& bounds() { return bounds_; }
   View Look(const State& state);
   State WithLists(uint64_t partial_code, const Lists& lists, int stage) const {
@@ -137,6 +135,11 @@ class SearchSpace {
   }
   // Of the local step without which the replicated dims of such a state keep it from being reduced.
   int64_t LeastLocalNs(const View& view);
+
+  // `lists` cut by all of these mesh dims: as the target is, as far as that goes; by the rest along
+  // the largest tensor dim.
+  // REQUIRES: num_lists() > 0.
+  Lists CutTowardsTarget(Lists lists, DimMask dims);
 
   // --- States near others. None is a function of anything but the problem, nor is their order ---
   // Whether only cuts are added that the target has, in any order, and of other mesh dims along the
