@@ -95,6 +95,8 @@ void Operation::Start(MpiGroup* group, ScratchPool* pool) {
   status_ = Begin();
 }
 
+// Sends come before receives: where a peer's message is there, MPI may copy all of it in the call
+// that posts its receive, and the peers would wait as long for ours.
 absl::Status Operation::Begin() {
   const int n = group_->size();
   const int me = group_->member();
@@ -115,29 +117,29 @@ absl::Status Operation::Begin() {
     case Kind::kAllToAll: {
       const bool same = call_.kind == Kind::kAllGather;
       for (int d = 1; d < n; ++d) {
-        const int peer = Peer(d, /*sends=*/false);
-        const Range block = BlockBytes(peer);
-        if (block.count == 0 && !call_.begins.empty()) continue;
-        MESHIFT_RETURN_IF_ERROR(
-            requests_.Receive(call_.recv + block.first, block.count, group_->rank_of(peer), tag));
-      }
-      for (int d = 1; d < n; ++d) {
         const int peer = Peer(d, /*sends=*/true);
         const Range block = BlockBytes(same ? me : peer);
         if (block.count == 0 && !call_.begins.empty()) continue;
         MESHIFT_RETURN_IF_ERROR(requests_.Send(call_.send + (same ? 0 : block.first), block.count,
                                                group_->rank_of(peer), tag));
       }
+      for (int d = 1; d < n; ++d) {
+        const int peer = Peer(d, /*sends=*/false);
+        const Range block = BlockBytes(peer);
+        if (block.count == 0 && !call_.begins.empty()) continue;
+        MESHIFT_RETURN_IF_ERROR(
+            requests_.Receive(call_.recv + block.first, block.count, group_->rank_of(peer), tag));
+      }
       return absl::OkStatus();
     }
     case Kind::kSendRecv:
-      for (const PeerMessage& message : call_.recvs) {
-        MESHIFT_RETURN_IF_ERROR(requests_.Receive(message.data, Bytes(call_.dtype, message.count),
-                                                  group_->rank_of(message.peer), tag));
-      }
       for (const PeerMessage& message : call_.sends) {
         MESHIFT_RETURN_IF_ERROR(requests_.Send(message.data, Bytes(call_.dtype, message.count),
                                                group_->rank_of(message.peer), tag));
+      }
+      for (const PeerMessage& message : call_.recvs) {
+        MESHIFT_RETURN_IF_ERROR(requests_.Receive(message.data, Bytes(call_.dtype, message.count),
+                                                  group_->rank_of(message.peer), tag));
       }
       return absl::OkStatus();
     case Kind::kBroadcast: {
@@ -186,13 +188,13 @@ absl::Status Operation::BeginReduction(int64_t total) {
     return absl::OkStatus();
   }
   for (int d = 1; d < n; ++d) {
+    MESHIFT_RETURN_IF_ERROR(
+        requests_.Send(call_.send, bytes, group_->rank_of(Peer(d, /*sends=*/true)), group_->tag()));
+  }
+  for (int d = 1; d < n; ++d) {
     const int peer = Peer(d, /*sends=*/false);
     MESHIFT_RETURN_IF_ERROR(requests_.Receive(scratch_.data() + peer * bytes, bytes,
                                               group_->rank_of(peer), group_->tag()));
-  }
-  for (int d = 1; d < n; ++d) {
-    MESHIFT_RETURN_IF_ERROR(
-        requests_.Send(call_.send, bytes, group_->rank_of(Peer(d, /*sends=*/true)), group_->tag()));
   }
   return absl::OkStatus();
 }
@@ -227,10 +229,17 @@ absl::Status Operation::Go(int64_t max_work, bool* done) {
   }
 }
 
+void Operation::TakeArrived(int64_t copied_bytes) {
+  bool done = false;
+  if (copied_bytes < kStreamBytes && status_.ok()) status_ = requests_.Test(&done);
+}
+
 absl::Status Operation::GoBlocks(int64_t max_work, bool* done) {
   const Range own = BlockBytes(group_->member());
   if (!copied_own_ && own.count <= max_work) {
-    // While the messages are on their way.
+    // While the messages are on their way, but those that are there.
+    TakeArrived(own.count);
+    MESHIFT_RETURN_IF_ERROR(status_);
     CopyBytes(call_.send + (call_.kind == Kind::kAllGather ? 0 : own.first), call_.recv + own.first,
               own.count);
     copied_own_ = true;
@@ -255,11 +264,6 @@ absl::Status Operation::PostContributions(int64_t segment) {
   const int n = group_->size();
   const Range own = RangeOf(group_->member(), segment);
   const int64_t own_bytes = own.count * element_;
-  for (int d = 1; d < n && own.count > 0; ++d) {
-    const int peer = Peer(d, /*sends=*/false);
-    MESHIFT_RETURN_IF_ERROR(slot.in.Receive(slot.scratch + peer * segment_ * element_, own_bytes,
-                                            group_->rank_of(peer), group_->tag()));
-  }
   for (int d = 1; d < n; ++d) {
     const int peer = Peer(d, /*sends=*/true);
     const Range theirs = RangeOf(peer, segment);
@@ -267,6 +271,11 @@ absl::Status Operation::PostContributions(int64_t segment) {
     MESHIFT_RETURN_IF_ERROR(slot.in.Send(call_.send + theirs.first * element_,
                                          theirs.count * element_, group_->rank_of(peer),
                                          group_->tag()));
+  }
+  for (int d = 1; d < n && own.count > 0; ++d) {
+    const int peer = Peer(d, /*sends=*/false);
+    MESHIFT_RETURN_IF_ERROR(slot.in.Receive(slot.scratch + peer * segment_ * element_, own_bytes,
+                                            group_->rank_of(peer), group_->tag()));
   }
   return absl::OkStatus();
 }
@@ -287,14 +296,14 @@ absl::Status Operation::ReduceSegment(int64_t segment) {
   // A second tag: a peer may be a segment ahead.
   const int tag = group_->tag() + 1;
   for (int d = 1; d < n; ++d) {
+    MESHIFT_RETURN_IF_ERROR(
+        slot.out.Send(out, own.count * element_, group_->rank_of(Peer(d, /*sends=*/true)), tag));
+  }
+  for (int d = 1; d < n; ++d) {
     const int peer = Peer(d, /*sends=*/false);
     const Range theirs = RangeOf(peer, segment);
     MESHIFT_RETURN_IF_ERROR(slot.out.Receive(call_.recv + theirs.first * element_,
                                              theirs.count * element_, group_->rank_of(peer), tag));
-  }
-  for (int d = 1; d < n; ++d) {
-    MESHIFT_RETURN_IF_ERROR(
-        slot.out.Send(out, own.count * element_, group_->rank_of(Peer(d, /*sends=*/true)), tag));
   }
   return absl::OkStatus();
 }

@@ -77,6 +77,10 @@ class Operation {
   int64_t MessageBytes(const MpiGroup& group) const;
   // Whether it is nothing but messages that it waits for. REQUIRES: started().
   bool IsOnItsWay() const { return status_.ok() && !requests_.empty(); }
+  // Before this member copies `copied_bytes`: takes what peers have sent so far, which they wait
+  // for, so that it waits for none of them behind the copy. Not where that is large: what lies in
+  // the caches counts for more then. A failure is the next Step's. REQUIRES: started().
+  void TakeArrived(int64_t copied_bytes);
   // Goes on as far as it can without copying or reducing pieces of more than `max_work` bytes.
   State Step(int64_t max_work = INT64_MAX);
   const absl::Status& status() const { return status_; }  // of kFailed

@@ -231,6 +231,7 @@ void StreamState::ExecuteCopies(const MpiTask& task, MpiTask* next) {
     }
   }
   Begin(next);
+  next->operation.TakeArrived(task.bytes);
   for (const StridedCopy* copy : later) copy->Run();
 }
 
