@@ -142,10 +142,18 @@ class ComplexRule {
 
   void Expect(absl::Span<const Wide> contributions) {
     multiplies_ = reduction_.from_op == ReduceOp::kProduct && contributions.size() > 1;
-    if (multiplies_ || reduction_.to_op == ReduceOp::kProduct) ExpectProduct(contributions);
-    if (multiplies_) return;
+    if (multiplies_) return ExpectProduct(contributions);
     re_.Expect(PartsOf(contributions, &Wide::re));
     im_.Expect(PartsOf(contributions, &Wide::im));
+    if (reduction_.to_op != ReduceOp::kProduct) return;
+    // The one factor that is not the identity is what the contributions add up to.
+    const Expected& re = re_.expected();
+    const Expected& im = im_.expected();
+    ExpectProduct({{static_cast<double>(re.value), static_cast<double>(im.value)}});
+    product_re_.bound += re.bound;
+    product_im_.bound += im.bound;
+    product_re_.may_overflow |= re.may_overflow;
+    product_im_.may_overflow |= im.may_overflow;
   }
   bool Allows(typename T::Bits got) const {
     return multiplies_ ? IsProduct(T::Decode(got)) : re_.Allows(got.re) && im_.Allows(got.im);

@@ -227,6 +227,25 @@ TEST(GivenTest, APartialTargetIsPutTogether) {
             "ranks 1 and 3 differ at [1]: 2020 and 2021");
 }
 
+// The target's op need not be the source's: what was added up is held together by factors.
+TEST(GivenTest, ASumMayBecomeAPartialProduct) {
+  const Sharding from = Of("c64[2]", "a=2,b=2", "P,R");
+  const Sharding to = from.WithPlacements("R,P(product)").value();
+  // (2,1) + (1,-1) = (3,0), and (0,0) + (0,2) = (0,2).
+  const std::vector<float> first = {2, 1, 0, 0};
+  const std::vector<float> second = {1, -1, 0, 2};
+  const Buffers in = BytesOf<float>({first, first, second, second});
+  const auto run = [&](const std::vector<float>& held, const std::vector<float>& other) {
+    return Check(from, to, in, BytesOf<float>({held, other, held, other}));
+  };
+  EXPECT_TRUE(run({3, 0, 0, 2}, {1, 0, 1, 0}).ok());
+  EXPECT_TRUE(run({1, 0, 0, 2}, {3, 0, 1, 0}).ok());
+  EXPECT_TRUE(run({0, 3, 1, 0}, {0, -1, 0, 2}).ok());
+  EXPECT_FALSE(run({3, 1, 0, 2}, {1, 0, 1, 0}).ok());
+  // The product of the contributions is not meant.
+  EXPECT_FALSE(run({3, -1, 0, 0}, {1, 0, 1, 0}).ok());
+}
+
 TEST(GivenTest, MessagesNameRankIndexAndValues) {
   const Sharding from = Of("f32[2,2]", "a=2@7,3", "S(0)");
   const Sharding to = from.WithPlacements("R").value();
