@@ -162,6 +162,15 @@ TEST(BadInput, OtherOptions) {
        "--existing-groups: group '1:a' is of mesh 1; the plan has 1 mesh(es)"},
       {{"--max-communicators", "-1"}, "--max-communicators: -1 is below 0"},
       {{"--expected-uses", "0"}, "--expected-uses: 0 is below 1"},
+      {{"--max-communicators", ""},
+       "--max-communicators: '' is not a number in -9223372036854775808..9223372036854775807; "
+       "--help lists the options"},
+      {{"--reduce-block", "0x10"},
+       "--reduce-block: '0x10' is not a number in -9223372036854775808..9223372036854775807; "
+       "--help lists the options"},
+      {{"--expected-uses", "9223372036854775808"},
+       "--expected-uses: '9223372036854775808' is not a number in "
+       "-9223372036854775808..9223372036854775807; --help lists the options"},
       {{"--planner", "magic"}, "--planner: 'magic' is no planner; known are best, per-dim"},
       {{"--format", "yaml"}, "--format: \"yaml\" is no format (text json)"},
       {{"--filter", "*"}, "--filter needs --model"},
@@ -169,6 +178,8 @@ TEST(BadInput, OtherOptions) {
       {{"--batch", "-"}, "--mesh and --batch exclude each other"},
       {{"--bogus"}, "The following argument was not expected: --bogus; --help lists the options"},
       {{"extra"}, "The following argument was not expected: extra; --help lists the options"},
+      {{"extra", "--bogus", "x"},
+       "The following arguments were not expected: extra --bogus x; --help lists the options"},
       {{"--mesh", "a=2"}, "--mesh: At Most 1 required but received 2; --help lists the options"},
   };
   for (const auto& [more, message] : cases) {

@@ -5,10 +5,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <limits>
 #include <optional>
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -30,6 +33,37 @@ namespace {
 constexpr const char* kFooter =
     "A mesh is name=size,... (ranks in another order: a=2,b=2@4,5,0-1); a placement R, S(k), P or\n"
     "P(op) per mesh dim. Exit codes: 0 fine; 1 the check failed; 2 bad usage; 3 bad input file.";
+
+template <typename T>
+struct ValueOf {
+  using type = T;
+};
+template <typename T>
+struct ValueOf<std::optional<T>> {
+  using type = T;
+};
+
+// An option that takes a number. Its text is read here: CLI11 takes none for 0, 010 for 8, and what
+// is too large for the largest.
+template <typename T>
+CLI::Option* AddNumber(CLI::App* app, const std::string& name, T* number,
+                       const std::string& description) {
+  using Number = typename ValueOf<T>::type;
+  const auto is_number = [](const std::string& text) -> std::string {
+    Number value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && stop == end) return "";
+    return fmt::format("'{}' is not a number in {}..{}", text, std::numeric_limits<Number>::min(),
+                       std::numeric_limits<Number>::max());
+  };
+  const auto set = [number](const std::string& text) {
+    Number value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    *number = value;
+  };
+  return app->add_option_function<std::string>(name, set, description)->check(is_number);
+}
 
 void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--mesh", flags->mesh, "the mesh: ddp=8,fsdp=5,tp=1")->type_name("MESH");
@@ -53,8 +87,8 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--reproducibility,--promise", flags->reproducibility,
                   "the promise about bits: none, replicas (default), batch-invariant, ordered")
       ->type_name("PROMISE");
-  app->add_option("--reduce-block", flags->reduce_block,
-                  "ordered: add blocks of so many consecutive coordinates first")
+  AddNumber(app, "--reduce-block", &flags->reduce_block,
+            "ordered: add blocks of so many consecutive coordinates first")
       ->type_name("K");
   app->add_option("--max-memory", flags->max_memory,
                   "source, target and workspace of a rank together take at most: 1.5GiB")
@@ -69,11 +103,11 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
                   "groups that exist: fsdp;ddp,fsdp (of the target's mesh 1:tp; none: -); "
                   "without it, those of one mesh dim")
       ->type_name("GROUPS");
-  app->add_option("--max-communicators", flags->max_communicators,
-                  "a rank needs at most so many for a plan, the root among them")
+  AddNumber(app, "--max-communicators", &flags->max_communicators,
+            "a rank needs at most so many for a plan, the root among them")
       ->type_name("N");
-  app->add_option("--expected-uses", flags->expected_uses,
-                  "a plan runs so often: each new group costs its set-up, divided by this")
+  AddNumber(app, "--expected-uses", &flags->expected_uses,
+            "a plan runs so often: each new group costs its set-up, divided by this")
       ->type_name("N");
   app->add_option("--planner", flags->planner, "best (default), per-dim")->type_name("PLANNER");
   app->add_option(
@@ -110,9 +144,8 @@ CLI::App* AddExplain(CLI::App* app, ExplainFlags* flags) {
       "explain", "The best plan, what else could be done, and what speaks against it");
   AddProblem(explain, &flags->problem);
   explain->add_option("--format", flags->format, "text (default), json")->type_name("FORMAT");
-  explain
-      ->add_option("--alternatives", flags->alternatives,
-                   "list at most so many that keep the promise (default 8)")
+  AddNumber(explain, "--alternatives", &flags->alternatives,
+            "list at most so many that keep the promise (default 8)")
       ->type_name("N");
   return explain;
 }
@@ -129,10 +162,10 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
   run->add_option("--reduction-order", flags->reduction_order,
                   "how the local engine sums: ranks (default), topology, adversarial")
       ->type_name("ORDER");
-  run->add_option("--repeat", flags->repeat,
-                  "run so many times in one process, and compare the bits")
+  AddNumber(run, "--repeat", &flags->repeat,
+            "run so many times in one process, and compare the bits")
       ->type_name("N");
-  run->add_option("--seed", flags->seed, "of the contributions (default 1)")->type_name("N");
+  AddNumber(run, "--seed", &flags->seed, "of the contributions (default 1)")->type_name("N");
   run->add_option("--load", flags->load,
                   "contributions from DIR/source.rank00000.npy and so on, one file per rank")
       ->type_name("DIR");
@@ -142,9 +175,9 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
   run->add_flag("--conformance", flags->conformance,
                 "run the redistributions that every engine must get right");
   run->add_flag("--cross", flags->cross, "with --conformance: from one mesh to another");
-  run->add_option("--cases", flags->cases, "of --conformance (default 2000)")->type_name("N");
-  run->add_option("--ranks", flags->ranks,
-                  "of --conformance on the local engine (default 8, with --cross 12)")
+  AddNumber(run, "--cases", &flags->cases, "of --conformance (default 2000)")->type_name("N");
+  AddNumber(run, "--ranks", &flags->ranks,
+            "of --conformance on the local engine (default 8, with --cross 12)")
       ->type_name("N");
   return run;
 }
@@ -189,10 +222,10 @@ CLI::App* AddCalibrate(CLI::App* app, CalibrateFlags* flags) {
           "--topology", flags->topology,
           "which ranks share a domain: nvlink=8; its numbers stand where none are measured")
       ->type_name("TOPOLOGY");
-  calibrate->add_option("--ranks", flags->ranks, "of the local engine (default 8)")->type_name("N");
+  AddNumber(calibrate, "--ranks", &flags->ranks, "of the local engine (default 8)")->type_name("N");
   calibrate->add_option("--max-bytes", flags->max_bytes, "of a rank's largest tensor (16MiB)")
       ->type_name("BYTES");
-  calibrate->add_option("--repeat", flags->repeat, "runs, of which the fastest counts (20)")
+  AddNumber(calibrate, "--repeat", &flags->repeat, "runs, of which the fastest counts (20)")
       ->type_name("N");
   calibrate->add_option("--format", flags->format, "text (default), json: only the topology")
       ->type_name("FORMAT");
@@ -235,6 +268,12 @@ int RunMeshift(std::vector<std::string> args, Io& io) {
   } catch (const CLI::Success& help) {
     app.exit(help, io.out, io.err);
     return kExitOk;
+  } catch (const CLI::ExtrasError&) {
+    // CLI11 has them backwards.
+    const std::vector<std::string> extra = app.remaining(/*recurse=*/true);
+    return Fail(io, InvalidArgument("The following argument{} not expected: {}; --help lists the "
+                                    "options",
+                                    extra.size() == 1 ? " was" : "s were", fmt::join(extra, " ")));
   } catch (const CLI::ParseError& error) {
     return Fail(io, InvalidArgument("{}; --help lists the options", FirstLine(error.what())));
   }
