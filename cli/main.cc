@@ -1,11 +1,38 @@
 // The meshift command; see cli/command_line.h.
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
 #include <ios>
 #include <iostream>
+#include <new>
+#include <system_error>
 
 #include "cli/command_line.h"
 #include "cli/io.h"
 
+namespace {
+
+// Where memory or a thread cannot be had, the standard library throws, in whichever thread that is.
+// Nothing catches it: the command ends with a message, as where an engine fails.
+[[noreturn]] void EndWithMessage() {
+  try {
+    if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    std::fputs("meshift: memory could not be had; mesh, tensor or file are too large for it\n",
+               stderr);
+    std::_Exit(meshift::cli::kExitCheckFailed);
+  } catch (const std::system_error& error) {
+    std::fprintf(stderr, "meshift: the system refuses: %s\n", error.what());
+    std::_Exit(meshift::cli::kExitCheckFailed);
+  } catch (...) {
+  }
+  std::abort();
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  std::set_terminate(EndWithMessage);
   std::ios::sync_with_stdio(false);
   std::cin.tie(nullptr);
   meshift::cli::Io io{std::cin, std::cout, std::cerr};

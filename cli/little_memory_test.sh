@@ -1,0 +1,33 @@
+#!/bin/bash
+# A command that runs out of memory, or of threads, ends with one line on stderr and exit code 1, whatever it was doing.
+#
+#   little_memory_test.sh MESHIFT
+set -u
+meshift=$1
+failed=0
+ended=0
+# What a command has of address space, in KiB: from what little does for help to what is too little for the last of these.
+for limit in 20000 40000 60000 100000 200000 400000; do
+  (ulimit -v "$limit" && "$meshift" --help > /dev/null 2>&1) || continue  # sanitizers want more
+  while read -r command; do
+    output=$(ulimit -v "$limit"; exec 2> "$TEST_TMPDIR/err"; $meshift $command)
+    code=$?
+    error=$(< "$TEST_TMPDIR/err")
+    if ((code == 0)) && [[ -z $error ]]; then continue; fi
+    if ((code == 1)) && [[ $error == 'meshift: '* && $error != *$'\n'* && -z $output ]]; then
+      ((++ended))
+      continue
+    fi
+    echo "ulimit -v $limit; meshift $command: exit code $code, stdout '${output:0:200}', stderr '${error:0:200}'"
+    failed=1
+  done << 'END'
+plan --mesh a=2,b=2 --tensor f32[8,6] --from P,R --to R,R
+run --mesh a=2,b=2 --tensor f32[8,6] --from P,R --to R,R
+run --mesh a=4 --tensor f32[100000,1000] --from S(0) --to R
+run --mesh a=40,b=5 --tensor f32[1000,1000] --from P,P --to R,R
+run --conformance --cases 20
+shards --mesh a=300000 --tensor f32[8] --placements R
+END
+done
+echo "$ended commands ran out of something"
+exit "$failed"
