@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "base/checked_math.h"
 #include "base/status.h"
@@ -120,8 +121,12 @@ absl::StatusOr<Model> ParseModel(std::string_view text) {
     }
     model.parameters.push_back(*std::move(parameter));
   }
+  absl::flat_hash_set<std::string_view> names;
   int64_t num_experts = 0;
   for (const Parameter& parameter : model.parameters) {
+    if (!names.insert(parameter.name).second) {
+      return InvalidArgument("two parameters are named '{}'", parameter.name);
+    }
     num_experts = std::max(num_experts, parameter.expert.value_or(-1) + 1);
   }
   for (Parameter& parameter : model.parameters) parameter.num_experts = num_experts;

@@ -44,6 +44,8 @@ TEST(Model, ErrorsNameTheParameterTheValueAndTheRule) {
             "parameters is {}; it must be a list");
   EXPECT_EQ(ErrorOf(WithParameter("")), "model 'm' has no parameters");
   EXPECT_EQ(ErrorOf(WithParameter("7")), "parameter 0: 7 is no object");
+  const std::string one = R"({"name": "w", "shape": [4], "tp_dim": null})";
+  EXPECT_EQ(ErrorOf(WithParameter(one + "," + one)), "two parameters are named 'w'");
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w"})")), "parameter 0: key 'shape' is missing");
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": 4})")),
             "parameter 0: shape of 'w' is 4; it must be a list");
