@@ -67,6 +67,21 @@ void SetReduction(const Sharding& before, int64_t reduce_block, Step* step) {
   }
 }
 
+// Whether the group of all mesh dims that are partial may not be made. What it would reduce by
+// itself then crosses as it is, and is added in order: that is as invariant, and a matter of
+// placements and groups too, not of size.
+bool LacksReducingGroup(const Sharding& from, const PlanGroups& groups) {
+  if (!groups.IsBounded()) return false;
+  DimMask partial = 0;
+  int bit = 0;
+  for (int d = 0; d < from.mesh().NumDims(); ++d) {
+    if (from.mesh().dim(d).size == 1) continue;
+    if (from.placement(d).IsPartial()) partial |= DimMask{1} << bit;
+    ++bit;
+  }
+  return partial != 0 && !groups.Allowed()[groups.NumberOf(0, partial)];
+}
+
 bool Reduces(const Path& path) {
   return std::any_of(path.moves.begin(), path.moves.end(),
                      [](const Move& move) { return IsReduction(move.op); });
@@ -78,7 +93,10 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
                                                const PlannerOptions& options,
                                                const PlanGroups& groups,
                                                const CrossLimits& limits) {
-  MESHIFT_ASSIGN_OR_RETURN(Problem problem, Problem::Create(from, to, reduce_dtype));
+  // What the source's half leaves partial, the crossing adds.
+  MESHIFT_ASSIGN_OR_RETURN(Problem problem,
+                           Problem::Create(from, to, reduce_dtype,
+                                           /*reduced_behind=*/side == Side::kSource));
   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
   CostOptions cost = CostOptionsOf(options, choice);
   cost.from_source = side == Side::kSource;
@@ -121,10 +139,16 @@ class CrossPlanner {
                const PlanGroups& groups, const CrossLimits& limits)
       : from_(from),
         to_(to),
+        asked_(options),
         options_(options),
         groups_(groups),
         limits_(limits),
-        meshes_(from.mesh(), to.mesh(), options.topology) {}
+        meshes_(from.mesh(), to.mesh(), options.topology) {
+    if (options.reproducibility == Reproducibility::kBatchInvariant &&
+        LacksReducingGroup(from, groups)) {
+      options_.reproducibility = Reproducibility::kOrdered;
+    }
+  }
 
   // RESOURCE_EXHAUSTED: no pair that was looked at keeps to the limits.
   absl::StatusOr<Plan> Run();
@@ -180,7 +204,8 @@ class CrossPlanner {
 
   const Sharding& from_;
   const Sharding& to_;
-  const PlannerOptions& options_;
+  const PlannerOptions& asked_;
+  PlannerOptions options_;  // the same, or with a stronger promise
   const PlanGroups& groups_;
   const CrossLimits limits_;
   const MeshPair meshes_;
@@ -373,7 +398,7 @@ absl::StatusOr<std::vector<Plan>> CrossPlanner::List(size_t most, LabelFn label)
 
 Plan CrossPlanner::Assemble(const Pair& pair, const Crossing& crossing,
                             const Traffic& traffic) const {
-  PlanAssembly plan({from_.mesh(), to_.mesh()}, from_, to_, options_, groups_);
+  PlanAssembly plan({from_.mesh(), to_.mesh()}, from_, to_, asked_, groups_);
   plan.AddPath(pair.first->problem, pair.first->model, *pair.first->path, pair.first->choice,
                /*mesh=*/0);
   const Sharding& before = pair.first->problem.to();
@@ -401,6 +426,9 @@ Plan CrossPlanner::Assemble(const Pair& pair, const Crossing& crossing,
   plan.AddStep(std::move(step), traffic.send_pack_bytes, traffic.receive_pack_bytes);
   plan.AddPath(pair.second->problem, pair.second->model, *pair.second->path, pair.second->choice,
                /*mesh=*/1);
+  if (options_.reproducibility != asked_.reproducibility && plain_->ordered) {
+    why += ": the group that would reduce them does not exist";
+  }
   return std::move(plan).Seal(Bound(), why);
 }
 

@@ -186,6 +186,45 @@ TEST(CrossMeshTest, WhichReductionIsNoMatterOfCost) {
   }
 }
 
+// Where no group may be made, contributions cross and are added in order, whatever the size.
+TEST(CrossMeshTest, BatchInvarianceNeedsNoGroupThatReduces) {
+  PlannerOptions options{.reproducibility = Reproducibility::kBatchInvariant};
+  const auto plan = [&](const char* tensor) {
+    return TryPlan(tensor, "a=2,b=3", "P,P", "c=4@6-9", "S(0)", options).value();
+  };
+  EXPECT_EQ(plan("f32[64,64]").steps()[0].reduce_order, ReduceOrder::kAny);
+  options.groups.allow_new_groups = false;
+  for (const char* tensor : {"f32[1]", "f32[5,3]", "f32[64,64]", "f32[8192,8192]"}) {
+    const Plan found = plan(tensor);
+    EXPECT_EQ(Steps(found), "exchange{onto mesh 1} -> S(0)") << tensor;
+    EXPECT_EQ(found.asked(), Reproducibility::kBatchInvariant);
+    EXPECT_EQ(found.kept(), Reproducibility::kBatchInvariant);
+    EXPECT_EQ(found.why(),
+              "contributions are combined in ascending order of coordinates: the group that would "
+              "reduce them does not exist");
+    EXPECT_TRUE(Verify(found).ok());
+  }
+  options.ordered_reductions = false;
+  EXPECT_EQ(TryPlan("f32[8]", "a=2,b=3", "P,P", "c=4@6-9", "S(0)", options).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+// A reduce dtype that rounds contributions is what was asked for, wherever they are added.
+TEST(CrossMeshTest, ContributionsCrossInANarrowerDType) {
+  PlannerOptions options{.reduce_dtype = DType::kBF16};
+  const Plan plan = TryPlan("f32[8]", "a=2", "P", "b=2@2-3", "R", options).value();
+  EXPECT_EQ(Steps(plan), "cast{bf16} -> P; exchange{onto mesh 1} -> R; cast{f32} -> R");
+  EXPECT_EQ(plan.steps()[1].wire_dtype, DType::kBF16);
+  EXPECT_EQ(plan.steps()[1].accumulate_dtype, DType::kF32);
+  EXPECT_TRUE(Verify(plan).ok());
+  // Also where no group may be made that adds them before.
+  options.reproducibility = Reproducibility::kOrdered;
+  options.groups.allow_new_groups = false;
+  const Plan ordered = TryPlan("f32[8]", "a=2,c=2", "P,P", "b=2@4-5", "R", options).value();
+  EXPECT_EQ(Steps(ordered), "cast{bf16} -> P,P; exchange{onto mesh 1} -> R; cast{f32} -> R");
+  EXPECT_TRUE(Verify(ordered).ok());
+}
+
 TEST(CrossMeshTest, RefusesByName) {
   EXPECT_EQ(TryPlan("f32[8]", "a=4", "S(0)", "b=2", "R", {.planner = PlannerKind::kPerDim})
                 .status()

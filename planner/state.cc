@@ -44,7 +44,7 @@ int CommonLength(const CutLists::List& a, const CutLists::List& b) {
 }
 
 absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to,
-                                        std::optional<DType> reduce_dtype) {
+                                        std::optional<DType> reduce_dtype, bool reduced_behind) {
   if (from.shape() != to.shape()) {
     return InvalidArgument("source {} and target {} differ in shape", from.tensor().ToString(),
                            to.tensor().ToString());
@@ -87,7 +87,7 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
   }
   problem.source_ = problem.Reduce(from, CutSizes::kSource);
   problem.target_ = problem.Reduce(to, CutSizes::kTarget);
-  MESHIFT_RETURN_IF_ERROR(problem.SetStages(reduce_dtype));
+  MESHIFT_RETURN_IF_ERROR(problem.SetStages(reduce_dtype, reduced_behind));
   for (int d = 0; d < problem.num_dims(); ++d) {
     if (!problem.source_.IsPartial(d)) continue;
     const ReduceOp op = problem.source_.op(d);
@@ -117,7 +117,7 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
   return problem;
 }
 
-absl::Status Problem::SetStages(std::optional<DType> reduce_dtype) {
+absl::Status Problem::SetStages(std::optional<DType> reduce_dtype, bool reduced_behind) {
   const DType source = from_.dtype();
   const DType target = to_.dtype();
   bool reduces = false;
@@ -142,7 +142,7 @@ absl::Status Problem::SetStages(std::optional<DType> reduce_dtype) {
   if (!reduces) reduce_stage_ = num_stages() - 1;
   target_ = target_.AtStage(num_stages() - 1);
   for (int i = 0; i + 1 < num_stages(); ++i) {
-    if (!stays_partial || IsExactCast(dtypes_[i], dtypes_[i + 1])) continue;
+    if (!stays_partial || reduced_behind || IsExactCast(dtypes_[i], dtypes_[i + 1])) continue;
     return InvalidArgument(
         "{} -> {}: contributions to a partial value that stays partial would be rounded one by one "
         "by the cast from {} to {}",

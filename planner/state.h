@@ -116,11 +116,14 @@ struct CutLists {
 class Problem {
  public:
   // `reduce_dtype`: of the reductions; none: DefaultReduceDType (placement/cast.h).
+  // `reduced_behind`: what is partial in `to` is reduced by a step behind it, in the dtype of `to`,
+  // so that casts of contributions may round.
   // INVALID_ARGUMENT where `to` cannot be reached from `from`; UNIMPLEMENTED for what the planner
   // does not know (two meshes, more than kMaxStateDims mesh dims of size > 1). The message names
   // the value and the rule.
   static absl::StatusOr<Problem> Create(const Sharding& from, const Sharding& to,
-                                        std::optional<DType> reduce_dtype = std::nullopt);
+                                        std::optional<DType> reduce_dtype = std::nullopt,
+                                        bool reduced_behind = false);
 
   int num_dims() const { return static_cast<int>(sizes_.size()); }
   int64_t size(int d) const { return sizes_[d]; }
@@ -207,7 +210,7 @@ class Problem {
   State Reduce(const Sharding& sharding, CutSizes ragged) const;
   void SetBegins(const Sharding& sharding, CutSizes ragged);
   // Sets dtypes, extents and the target's stage. REQUIRES: source and target are set.
-  absl::Status SetStages(std::optional<DType> reduce_dtype);
+  absl::Status SetStages(std::optional<DType> reduce_dtype, bool reduced_behind);
   CutLists MakeCuts(const State& state) const;
   int64_t CountMaxItems(const State& state) const;
 
