@@ -1,16 +1,13 @@
 // The NCCL engine under a redistributor, over the stand-in libraries: what later calls may do, what
-// is created, graphs, several groups at once.
+// is created, several groups at once. Graphs: graph_test.cc.
 #include "comm/engine.h"
 
-#include <cuda.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <numeric>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +17,7 @@
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "comm/control/bootstrap.h"
-#include "comm/cuda/driver.h"
+#include "comm/nccl/engine_fixture.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "comm/redistributor.h"
@@ -35,78 +32,6 @@ namespace meshift {
 namespace {
 
 using Bytes8 = std::vector<uint8_t>;
-
-struct Pair {
-  Sharding from;
-  Sharding to;
-};
-
-Pair PairOf(const std::string& tensor, const DeviceMesh& mesh, const std::string& from,
-            const std::string& to) {
-  Sharding source = Sharding::Parse(tensor, mesh, from).value();
-  Sharding target = source.WithPlacements(to).value();
-  return {std::move(source), std::move(target)};
-}
-
-int64_t LocalBytes(const Sharding& sharding, int64_t rank) {
-  return Bytes(sharding.dtype(), NumElements(sharding.LocalBox(rank).size));
-}
-
-// Any finite values: small numbers as bytes of the dtype would not be.
-Bytes8 SomeValues(const Sharding& sharding, int64_t rank, int seed) {
-  Bytes8 bytes(LocalBytes(sharding, rank));
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<uint8_t>((i * 37 + static_cast<size_t>(rank * 11 + seed * 5)) % 53);
-  }
-  return bytes;
-}
-
-// One rank's redistributor with buffers for one pair of shardings.
-struct Call {
-  Call(NcclEngine& engine, const Pair& pair)
-      : engine(engine),
-        pair(pair),
-        source(engine.Allocate(LocalBytes(pair.from, engine.rank())).value()),
-        target(engine.Allocate(LocalBytes(pair.to, engine.rank())).value()) {}
-
-  absl::StatusOr<RunHandle> operator()(Redistributor& redistribute, Stream* after = nullptr) const {
-    const auto view = [&](const Buffer& buffer, const Sharding& sharding) {
-      return TensorView::Contiguous(buffer.data(), sharding.dtype(),
-                                    sharding.LocalBox(engine.rank()).size);
-    };
-    return redistribute({.from = pair.from,
-                         .to = pair.to,
-                         .source = view(*source, pair.from),
-                         .target = view(*target, pair.to),
-                         .after = after});
-  }
-  void Put(const Bytes8& bytes, Stream& stream) const {
-    EXPECT_EQ(Message(engine.CopyIn(bytes.data(), source->data(), std::ssize(bytes), stream)), "");
-    EXPECT_EQ(Message(engine.Synchronize(stream)), "");
-  }
-  Bytes8 Take() const { return GetBytes(engine, target->data(), target->size_bytes()).value(); }
-
-  NcclEngine& engine;
-  const Pair pair;
-  const std::unique_ptr<Buffer> source;
-  const std::unique_ptr<Buffer> target;
-};
-
-class NcclEngineTest : public testing::Test {
- protected:
-  void Start(int64_t n, const NcclOptions& options = {}, uint64_t seed = 1) {
-    auto ranks = NcclThreads::Create(n, options, seed);
-    ASSERT_TRUE(ranks.ok()) << ranks.status();
-    ranks_ = *std::move(ranks);
-  }
-  void TearDown() override {
-    ranks_ = nullptr;
-    EXPECT_EQ(TheFake()->record_leaks(), 0);
-    EXPECT_EQ(Violations(), "");
-  }
-
-  std::unique_ptr<NcclThreads> ranks_;
-};
 
 // 40 redistributions between distinct shardings, 25 rounds of them.
 TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
@@ -129,13 +54,13 @@ TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
   int64_t splits = 0;
   int64_t allocations = 0;
   std::vector<std::unique_ptr<Redistributor>> redistributors(8);
-  std::vector<std::vector<std::unique_ptr<Call>>> calls(8);
+  std::vector<Calls> calls(8);
   ranks_->Run([&](NcclEngine& engine, int64_t rank) {
     redistributors[rank] =
         std::make_unique<Redistributor>(Redistributor::Create(mesh, &engine).value());
-    for (const Pair& pair : pairs) {
-      calls[rank].push_back(std::make_unique<Call>(engine, pair));
-      const absl::StatusOr<RunHandle> run = (*calls[rank].back())(*redistributors[rank]);
+    calls[rank] = CallsOf(engine, pairs);
+    for (const auto& call : calls[rank]) {
+      const absl::StatusOr<RunHandle> run = (*call)(*redistributors[rank]);
       ASSERT_TRUE(run.ok()) << run.status();
       ASSERT_EQ(Message(run->Wait()), "");
     }
@@ -171,183 +96,6 @@ TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
   });
 }
 
-// A call that was captured does, at each launch, what a call does: with the data of the launch.
-TEST_F(NcclEngineTest, CallsAreCapturedIntoAGraph) {
-  const char* kCalls[][3] = {
-      {"f32[8,6]", "P,S(0),R", "R,R,S(1)"},     {"bf16[40,33]", "P(avg),P(avg),P(avg)", "R,R,R"},
-      {"i16[9,7]", "P,P,S(0)", "S(1),R,R"},     {"f32[7,5]", "S(0),S(1),R", "R,S(0),S(1)"},
-      {"f64[4,4]", "P(max),R,P(max)", "R,R,R"},
-  };
-  for (const int max_ctas : {-1, 8}) {
-    NcclOptions options;
-    options.max_ctas = max_ctas;
-    Start(8, options, static_cast<uint64_t>(max_ctas + 5));
-    const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2,c=2").value();
-    std::vector<Pair> pairs;
-    for (const auto& call : kCalls) pairs.push_back(PairOf(call[0], mesh, call[1], call[2]));
-    ranks_->Run([&](NcclEngine& engine, int64_t rank) {
-      const auto driver = CudaDriver::Load().value();
-      Redistributor redistribute = Redistributor::Create(mesh, &engine).value();
-      const std::unique_ptr<Stream> stream = engine.CreateStream().value();
-      const auto handle = static_cast<CUstream>(engine.HandleOf(*stream).value());
-      std::vector<std::unique_ptr<Call>> calls;
-      // The first calls make groups and get memory.
-      std::vector<std::vector<Bytes8>> expected(3);
-      for (const Pair& pair : pairs) calls.push_back(std::make_unique<Call>(engine, pair));
-      for (int round = 0; round < 3; ++round) {
-        for (const auto& call : calls) {
-          call->Put(SomeValues(call->pair.from, rank, round), *stream);
-          const absl::StatusOr<RunHandle> run = (*call)(redistribute);
-          ASSERT_TRUE(run.ok()) << run.status();
-          ASSERT_EQ(Message(run->Wait()), "");
-          expected[round].push_back(call->Take());
-        }
-      }
-      CUgraph graph = nullptr;
-      CUgraphExec exec = nullptr;
-      TheFake()->hot_begin(0);
-      ASSERT_EQ(Message(driver->StreamBeginCapture(handle, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)),
-                "");
-      for (const auto& call : calls) {
-        const absl::StatusOr<RunHandle> run = (*call)(redistribute, stream.get());
-        ASSERT_TRUE(run.ok()) << run.status();
-        ASSERT_EQ(Message(run->Wait(*stream)), "");
-        // The host cannot wait for a part of a graph.
-        if (call == calls.front()) {
-          EXPECT_EQ(engine.Synchronize(*stream).code(), absl::StatusCode::kFailedPrecondition);
-          EXPECT_EQ(run->Wait().code(), absl::StatusCode::kFailedPrecondition);
-        }
-      }
-      ASSERT_EQ(Message(driver->StreamEndCapture(handle, &graph)), "");
-      TheFake()->hot_end(0);
-      ASSERT_EQ(Message(driver->GraphInstantiate(&exec, graph, 0ULL)), "");
-      for (int round = 2; round >= 0; --round) {
-        for (const auto& call : calls) {
-          call->Put(SomeValues(call->pair.from, rank, round), *stream);
-        }
-        TheFake()->hot_begin(0);
-        ASSERT_EQ(Message(driver->GraphLaunch(exec, handle)), "");
-        TheFake()->hot_end(0);
-        ASSERT_EQ(Message(engine.Synchronize(*stream)), "");
-        for (size_t i = 0; i < calls.size(); ++i) {
-          EXPECT_EQ(calls[i]->Take(), expected[round][i]) << kCalls[i][1] << " round " << round;
-        }
-      }
-      // Calls go on beside the graph, once it is done.
-      for (size_t i = 0; i < calls.size(); ++i) {
-        const absl::StatusOr<RunHandle> run = (*calls[i])(redistribute);
-        ASSERT_TRUE(run.ok()) << run.status();
-        ASSERT_EQ(Message(run->Wait()), "");
-        EXPECT_EQ(calls[i]->Take(), expected[0][i]);
-      }
-      ASSERT_EQ(Message(driver->GraphExecDestroy(exec)), "");
-      ASSERT_EQ(Message(driver->GraphDestroy(graph)), "");
-    });
-    TearDown();
-  }
-  Start(1);
-}
-
-// What a graph uses stays, although later calls need more of it.
-TEST_F(NcclEngineTest, AGraphKeepsItsMemory) {
-  Start(4);
-  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
-  const char* kTensors[] = {"bf16[8,12]", "bf16[64,96]", "bf16[256,96]"};
-  ranks_->Run([&](NcclEngine& engine, int64_t rank) {
-    const auto driver = CudaDriver::Load().value();
-    Redistributor redistribute = Redistributor::Create(mesh, &engine).value();
-    const std::unique_ptr<Stream> stream = engine.CreateStream().value();
-    const auto handle = static_cast<CUstream>(engine.HandleOf(*stream).value());
-    std::vector<std::unique_ptr<Call>> calls;
-    for (const char* tensor : kTensors) {
-      // Packed workspace, and scratch memory of the communicator.
-      calls.push_back(
-          std::make_unique<Call>(engine, PairOf(tensor, mesh, "S(0),P(max)", "S(1),R")));
-    }
-    const Call& small = *calls[0];
-    small.Put(SomeValues(small.pair.from, rank, 1), *stream);
-    ASSERT_EQ(Message(small(redistribute)->Wait()), "");
-    const Bytes8 expected = small.Take();
-    CUgraph graph = nullptr;
-    CUgraphExec exec = nullptr;
-    ASSERT_EQ(Message(driver->StreamBeginCapture(handle, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)), "");
-    ASSERT_EQ(Message(small(redistribute, stream.get())->Wait(*stream)), "");
-    ASSERT_EQ(Message(driver->StreamEndCapture(handle, &graph)), "");
-    ASSERT_EQ(Message(driver->GraphInstantiate(&exec, graph, 0ULL)), "");
-    for (const auto& call : calls) {
-      call->Put(SomeValues(call->pair.from, rank, 2), *stream);
-      ASSERT_EQ(Message((*call)(redistribute)->Wait()), "");
-      // Memory that nobody uses is freed now.
-      ASSERT_TRUE(engine.Allocate(8).ok());
-    }
-    small.Put(SomeValues(small.pair.from, rank, 1), *stream);
-    ASSERT_EQ(Message(driver->GraphLaunch(exec, handle)), "");
-    ASSERT_EQ(Message(engine.Synchronize(*stream)), "");
-    EXPECT_EQ(small.Take(), expected);
-    ASSERT_EQ(Message(driver->GraphExecDestroy(exec)), "");
-    ASSERT_EQ(Message(driver->GraphDestroy(graph)), "");
-  });
-}
-
-// A framework that captures in CUDA's default mode, which forbids unsafe calls to all threads, is
-// not disturbed by a thread that waits.
-TEST_F(NcclEngineTest, WaitingDisturbsNobodysCapture) {
-  Start(2);
-  const auto meet = [&](int64_t rank) { EXPECT_TRUE(ranks_->bootstrap(rank).Exchange("").ok()); };
-  ranks_->Run([&](NcclEngine& engine, int64_t rank) {
-    const auto driver = CudaDriver::Load().value();
-    const std::unique_ptr<Stream> stream = engine.CreateStream().value();
-    const std::unique_ptr<Stream> other = engine.CreateStream().value();
-    const std::unique_ptr<Buffer> data = engine.Allocate(64).value();
-    const auto handle = static_cast<CUstream>(engine.HandleOf(*stream).value());
-    CUgraph graph = nullptr;
-    meet(rank);  // none allocates any more
-    if (rank == 0) {
-      ASSERT_EQ(Message(driver->StreamBeginCapture(handle, CU_STREAM_CAPTURE_MODE_GLOBAL)), "");
-    }
-    meet(rank);
-    EXPECT_EQ(Message(engine.FillZero(data->data(), 64, *other)), "");
-    EXPECT_EQ(Message(engine.Synchronize(*other)), "");
-    EXPECT_EQ(Message(engine.Wait(engine.Record(*other).value())), "");
-    meet(rank);
-    if (rank != 0) return;
-    EXPECT_EQ(Message(driver->StreamEndCapture(handle, &graph)), "");
-    EXPECT_EQ(Message(driver->GraphDestroy(graph)), "");
-  });
-}
-
-TEST_F(NcclEngineTest, ACaptureCannotGetScratchMemory) {
-  Start(2);
-  ranks_->Run([&](NcclEngine& engine, int64_t) {
-    const auto driver = CudaDriver::Load().value();
-    const std::unique_ptr<Stream> stream = engine.CreateStream().value();
-    const auto handle = static_cast<CUstream>(engine.HandleOf(*stream).value());
-    const std::unique_ptr<Buffer> data = engine.Allocate(64).value();
-    ASSERT_EQ(Message(engine.FillZero(data->data(), 64, *stream)), "");
-    ASSERT_EQ(Message(engine.Synchronize(*stream)), "");
-    const auto max = [&] {
-      return engine.world()->AllReduce(data->data(), data->data(), 16, DType::kF32,
-                                       {ReduceOp::kMax, 1}, *stream);
-    };
-    CUgraph graph = nullptr;
-    ASSERT_EQ(Message(driver->StreamBeginCapture(handle, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)), "");
-    EXPECT_EQ(max().ToString(),
-              "FAILED_PRECONDITION: group {0,1} needs 128 bytes of scratch memory and has 0: while "
-              "a graph is captured none can be had; make the call once, or prepare its plan, "
-              "before");
-    ASSERT_EQ(Message(driver->StreamEndCapture(handle, &graph)), "");
-    ASSERT_EQ(Message(driver->GraphDestroy(graph)), "");
-    // Reserved, it works.
-    ASSERT_EQ(Message(engine.world()->Reserve(Communicator::ReduceCall::kAllReduce, 16, DType::kF32,
-                                              {ReduceOp::kMax, 1})),
-              "");
-    ASSERT_EQ(Message(driver->StreamBeginCapture(handle, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)), "");
-    EXPECT_EQ(Message(max()), "");
-    ASSERT_EQ(Message(driver->StreamEndCapture(handle, &graph)), "");
-    ASSERT_EQ(Message(driver->GraphDestroy(graph)), "");
-  });
-}
-
 // Many runs over different groups before anyone waits; results as of runs one by one.
 TEST_F(NcclEngineTest, SeveralGroupsInFlight) {
   for (const int max_ctas : {-1, 4, 16, 33}) {
@@ -365,14 +113,10 @@ TEST_F(NcclEngineTest, SeveralGroupsInFlight) {
     }
     ranks_->Run([&](NcclEngine& engine, int64_t rank) {
       Redistributor redistribute = Redistributor::Create(mesh, &engine).value();
-      const std::unique_ptr<Stream> stream = engine.CreateStream().value();
-      std::vector<std::unique_ptr<Call>> calls;
+      const Calls calls = CallsOf(engine, pairs);
       std::vector<Bytes8> expected;
-      for (const Pair& pair : pairs) {
-        calls.push_back(std::make_unique<Call>(engine, pair));
-        calls.back()->Put(SomeValues(pair.from, rank, 7), *stream);
-        ASSERT_EQ(Message((*calls.back())(redistribute)->Wait()), "");
-        expected.push_back(calls.back()->Take());
+      for (const auto& call : calls) {
+        expected.push_back(call->Result(redistribute, SomeValues(call->pair.from, rank, 7)));
       }
       for (int round = 0; round < 10; ++round) {
         std::vector<RunHandle> runs;
@@ -399,13 +143,10 @@ TEST_F(NcclEngineTest, ListsOfTensorsAndStrides) {
   ranks_->Run([&](NcclEngine& engine, int64_t rank) {
     Redistributor redistribute = Redistributor::Create(mesh, &engine).value();
     const std::unique_ptr<Stream> stream = engine.CreateStream().value();
-    std::vector<std::unique_ptr<Call>> calls;
+    const Calls calls = CallsOf(engine, pairs);
     std::vector<Bytes8> expected;
-    for (const Pair& pair : pairs) {
-      calls.push_back(std::make_unique<Call>(engine, pair));
-      calls.back()->Put(SomeValues(pair.from, rank, 3), *stream);
-      ASSERT_EQ(Message((*calls.back())(redistribute)->Wait()), "");
-      expected.push_back(calls.back()->Take());
+    for (const auto& call : calls) {
+      expected.push_back(call->Result(redistribute, SomeValues(call->pair.from, rank, 3)));
     }
     for (const bool transposed : {false, true}) {
       std::vector<std::unique_ptr<Buffer>> sources;
@@ -522,11 +263,7 @@ TEST_F(NcclEngineTest, MeshOfSomeRanks) {
                 "");
       return;
     }
-    const std::unique_ptr<Stream> stream = engine.CreateStream().value();
-    const Call call(engine, pair);
-    call.Put(Bytes8(16, 1), *stream);
-    ASSERT_EQ(Message(call(redistribute)->Wait()), "");
-    EXPECT_EQ(call.Take(), Bytes8(16, 4));
+    EXPECT_EQ(Call(engine, pair).Result(redistribute, Bytes8(16, 1)), Bytes8(16, 4));
   });
 }
 

@@ -2,7 +2,6 @@
 // shape, a rank that never calls, a device that stops; also with several groups and graphs. Over
 // the stand-in libraries, ranks are threads. MESHIFT_TEST_FAULTS: how often each (default 10; 100
 // for the whole).
-#include <cuda.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/cuda/driver.h"
 #include "comm/engine.h"
+#include "comm/nccl/captured_graph.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "comm/redistributor.h"
@@ -257,23 +256,14 @@ TEST_F(NcclFaultTest, AGraphHoldsNoErrorUp) {
   for (int i = 0; i < Times() && !HasFailure(); ++i) {
     const int64_t missing = i % kRanks;
     const std::vector<End> ends = Run(i, AgreementOf(i), [&](int64_t r, Rank& rank) {
-      const auto driver = CudaDriver::Load().value();
-      const std::unique_ptr<Stream> stream = rank.engine().CreateStream().value();
-      const auto handle = static_cast<CUstream>(rank.engine().HandleOf(*stream).value());
-      CUgraph graph = nullptr;
-      CUgraphExec exec = nullptr;
-      EXPECT_TRUE(driver->StreamBeginCapture(handle, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).ok());
+      CapturedGraph graph(rank.engine());
+      graph.Begin();
       const absl::StatusOr<RunHandle> captured =
-          rank.Start("f32[8]", "P,P", "R,R", 1, stream.get());
-      EXPECT_TRUE(captured.ok() && captured->Wait(*stream).ok()) << captured.status();
-      EXPECT_TRUE(driver->StreamEndCapture(handle, &graph).ok());
-      EXPECT_TRUE(driver->GraphInstantiate(&exec, graph, 0ULL).ok());
+          rank.Start("f32[8]", "P,P", "R,R", 1, &graph.stream());
+      EXPECT_TRUE(captured.ok() && captured->Wait(graph.stream()).ok()) << captured.status();
+      graph.End();
       rank.Begin();
-      const absl::Status status =
-          r == missing ? absl::OkStatus() : rank.Run("f32[8]", "P,P", "R,R");
-      EXPECT_TRUE(driver->GraphExecDestroy(exec).ok());
-      EXPECT_TRUE(driver->GraphDestroy(graph).ok());
-      return status;
+      return r == missing ? absl::OkStatus() : rank.Run("f32[8]", "P,P", "R,R");
     });
     ExpectInTime(ends);
     for (int64_t r = 0; r < kRanks; ++r) {
