@@ -84,7 +84,7 @@ absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
   cost_options.max_workspace = limit;
   cost_options.all_ranks = limit.has_value();
   const CostModel model(problem, options.topology, cost_options);
-  const MeshPaths paths(problem, model, options, choice.rules, groups);
+  const MeshPaths paths(problem, model, options, choice.rules, groups, memory);
   MESHIFT_ASSIGN_OR_RETURN(const Path path, path_source(problem, [&] { return paths.Cheapest(); }));
   return Assemble(problem, model, path, options, choice, groups);
 }
@@ -115,8 +115,8 @@ absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
     MESHIFT_RETURN_IF_ERROR(groups.Check(groups.UsedBy(plan.steps())));
     workspace = WorkspaceOf(problem, model, path);
   } else {
-    const MeshPaths paths(problem, model, options, choice.rules, groups);
-    MESHIFT_ASSIGN_OR_RETURN(const LeastPath least, paths.LeastWorkspace());
+    const MeshPaths paths(problem, model, options, choice.rules, groups, memory);
+    MESHIFT_ASSIGN_OR_RETURN(const Least<Path> least, paths.LeastWorkspace());
     workspace = least.workspace;
   }
   return SaturatingAdd(memory.together, workspace);
