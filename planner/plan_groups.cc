@@ -58,17 +58,17 @@ absl::StatusOr<PlanGroups> PlanGroups::Create(absl::Span<const DeviceMesh> meshe
   MESHIFT_RETURN_IF_ERROR(CheckGroupBudget(budget));
   if (!budget.IsSet()) return PlanGroups();
   PlanGroups groups(budget);
-  MESHIFT_RETURN_IF_ERROR(groups.Number(meshes));
-  groups.FindExisting();
+  Numbers by_key;
+  MESHIFT_RETURN_IF_ERROR(groups.Number(meshes, &by_key));
+  groups.FindExisting(std::move(by_key));
   if (budget.expected_uses) groups.each_setup_ns_ = CeilDiv(group_setup_ns, *budget.expected_uses);
   return groups;
 }
 
-absl::Status PlanGroups::Number(absl::Span<const DeviceMesh> meshes) {
-  absl::flat_hash_map<std::string, int> by_key;
+absl::Status PlanGroups::Number(absl::Span<const DeviceMesh> meshes, Numbers* by_key) {
   int next = 1;
   const auto number_of = [&](std::string key) {
-    const auto [at, is_new] = by_key.try_emplace(std::move(key), next);
+    const auto [at, is_new] = by_key->try_emplace(std::move(key), next);
     if (is_new) ++next;
     return at->second;
   };
@@ -103,34 +103,22 @@ absl::Status PlanGroups::Number(absl::Span<const DeviceMesh> meshes) {
   return absl::OkStatus();
 }
 
-std::vector<int> PlanGroups::NumbersOf(const MeshGroups& groups) const {
-  std::vector<int> numbers;
-  std::string key;  // of `groups`, where it is needed
-  for (const Mesh& mesh : meshes_) {
-    if (groups.mesh == mesh.mesh) {
-      const DimMask mask = MaskOf(mesh.dims, groups.mesh_dims);
-      if (mask != 0) numbers.push_back(mesh.numbers[mask]);
-      continue;
+void PlanGroups::FindExisting(Numbers by_key) {
+  const auto add = [&](const MeshGroups& groups) {
+    for (const Mesh& mesh : meshes_) {
+      const DimMask mask = groups.mesh == mesh.mesh ? MaskOf(mesh.dims, groups.mesh_dims) : 0;
+      if (mask == 0) continue;
+      existing_[mesh.numbers[mask]] = true;
+      return;
     }
-    if (key.empty()) key = PartitionKey(groups.mesh, groups.mesh_dims);
-    for (DimMask mask = 1; mask >> mesh.dims.size() == 0; ++mask) {
-      if (PartitionKey(mesh.mesh, DimsOf(mesh, mask)) == key) {
-        numbers.push_back(mesh.numbers[mask]);
+    if (by_key.empty()) {
+      const Mesh& only = meshes_[0];
+      for (DimMask mask = 1; mask >> only.dims.size() == 0; ++mask) {
+        by_key.emplace(PartitionKey(only.mesh, DimsOf(only, mask)), only.numbers[mask]);
       }
     }
-  }
-  if (meshes_.size() > 1) {
-    const absl::StatusOr<DeviceMesh> all = UnionMesh(meshes_[0].mesh, meshes_[1].mesh);
-    if (all.ok() && WholeKey(*all) == PartitionKey(groups.mesh, groups.mesh_dims)) {
-      numbers.push_back(crossing_);
-    }
-  }
-  return numbers;
-}
-
-void PlanGroups::FindExisting() {
-  const auto add = [&](const MeshGroups& groups) {
-    for (const int number : NumbersOf(groups)) existing_[number] = true;
+    const auto found = by_key.find(PartitionKey(groups.mesh, groups.mesh_dims));
+    if (found != by_key.end()) existing_[found->second] = true;
   };
   if (budget_.root) {
     DimSet all;

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -84,12 +85,12 @@ class PlanGroups {
     std::array<int, 1 << kMaxStateDims> numbers{};  // by mask of them
   };
   explicit PlanGroups(GroupBudget budget) : budget_(std::move(budget)) {}
-  absl::Status Number(absl::Span<const DeviceMesh> meshes);
-  void FindExisting();
+  using Numbers = absl::flat_hash_map<std::string, int>;  // by PartitionKey
+  // Says in `by_key` what is known to be the same groups: of one mesh nothing.
+  absl::Status Number(absl::Span<const DeviceMesh> meshes, Numbers* by_key);
+  void FindExisting(Numbers by_key);
   // Those that do not exist.
   GroupSet Missing(const GroupSet& used) const;
-  // The numbers of the groups of `groups`, none where they are not of the plan's meshes.
-  std::vector<int> NumbersOf(const MeshGroups& groups) const;
   DimSet DimsOf(const Mesh& mesh, DimMask mask) const;
 
   GroupBudget budget_;
