@@ -4,8 +4,7 @@
 //   Judge(c);              // "": the verifier accepts it
 //   Judge(MakeFields(c));  // likewise, of a plan that may have been changed
 //
-//   Case onto = {"a=2", "f32[4]", "S(0)", "S(0)", {{kExchange, "->", "S(0)", 8, 8, 8, kExact}}, 0};
-//   onto.to_mesh = "b=2@2-3";   // "->": the step that leads there
+//   Judge(Cross("a=2", "b=2@2-3", "f32[4]", "S(0)", "S(0)", {Exchange("S(0)", 8, 8, 8)}));
 #ifndef MESHIFT_PLANNER_VERIFIER_CASES_H_
 #define MESHIFT_PLANNER_VERIFIER_CASES_H_
 
@@ -22,7 +21,7 @@ namespace meshift {
 // A step of a table; what is not written here follows from the shardings.
 struct Row {
   StepOp op;
-  std::string dims;  // "a,b"; "->": none, it leads to the other mesh
+  std::string dims;  // "a,b"; kOnto: none, it leads to the other mesh
   std::string after;
   int64_t bytes_in;
   int64_t bytes_out;
@@ -31,7 +30,7 @@ struct Row {
   ReduceOp reduce_op = ReduceOp::kSum;
   int64_t divisor = 0;                        // 0: null
   std::optional<DType> dtype = std::nullopt;  // after a cast
-  bool adds = false;                          // "->": contributions, in ascending order
+  bool adds = false;                          // kOnto: contributions, in ascending order
 };
 // A cast to `dtype`.
 inline Row Cast(DType dtype, std::string placements, int64_t bytes_in, int64_t bytes_out) {
@@ -64,6 +63,31 @@ inline constexpr auto kMask = StepOp::kMask;
 inline constexpr auto kRelabel = StepOp::kRelabel;
 inline constexpr auto kPadded = StepSizes::kPadded;
 inline constexpr auto kExact = StepSizes::kExact;
+inline constexpr const char* kOnto = "->";
+
+// A plan from one mesh to another.
+struct Cross : Case {
+  Cross(std::string mesh, std::string to_mesh, std::string tensor, std::string from, std::string to,
+        std::vector<Row> rows, int64_t workspace = 0, std::string topology = "flat")
+      : Case{std::move(mesh),
+             std::move(tensor),
+             std::move(from),
+             std::move(to),
+             std::move(rows),
+             workspace,
+             {},
+             {},
+             std::move(to_mesh),
+             std::move(topology)} {}
+};
+
+// The step that leads there.
+inline Row Exchange(std::string after, int64_t in, int64_t out, int64_t sent) {
+  return {kExchange, kOnto, std::move(after), in, out, sent, kExact};
+}
+inline Row Relabel(std::string after, int64_t bytes) {
+  return {kRelabel, kOnto, std::move(after), bytes, bytes, 0};
+}
 
 // The plan of `c`, with group, tensor dims, dtypes and totals filled in.
 PlanFields MakeFields(const Case& c);

@@ -14,15 +14,6 @@
 namespace meshift {
 namespace {
 
-// From the value on `mesh` to that on `to_mesh`, in one step or more.
-Case Cross(std::string mesh, std::string to_mesh, std::string tensor, std::string from,
-           std::string to, std::vector<Row> rows, int64_t workspace) {
-  Case c = {std::move(mesh), std::move(tensor), std::move(from),
-            std::move(to),   std::move(rows),   workspace};
-  c.to_mesh = std::move(to_mesh);
-  return c;
-}
-
 // The step that leads there and adds.
 Row Add(std::string after, int64_t in, int64_t out, int64_t sent, ReduceOp op = ReduceOp::kSum,
         int64_t divisor = 0) {

@@ -1,0 +1,373 @@
+// Plans that are right but for one thing that was changed: which rule finds it.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "mesh/device_mesh.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+#include "planner/verifier/cases.h"
+
+namespace meshift {
+namespace {
+
+using Damage = std::function<void(PlanFields*)>;
+struct Damaged {
+  std::string expected;  // what the verdict starts with
+  Damage damage;
+};
+
+void ExpectFound(const PlanFields& right, const std::vector<Damaged>& cases) {
+  ASSERT_EQ(Judge(right), "");
+  for (const auto& [expected, damage] : cases) {
+    PlanFields plan = right;
+    damage(&plan);
+    const std::string verdict = Judge(plan);
+    EXPECT_EQ(verdict.substr(0, expected.size()), expected) << verdict;
+  }
+}
+
+// As if it had been asked for.
+Damage Option(std::string name, std::string value) {
+  return [=](PlanFields* p) { p->inputs.options.emplace_back(name, value); };
+}
+
+TEST(VerifierDamageTest, FieldsOfAPlan) {
+  const Case right = {
+      "a=2,b=3,c=2",
+      "bf16[7,6]",
+      "P(avg),P,R",
+      "R,R,R",
+      {{kSlice, "c", "P(avg),P,S(1)", 84, 42, 0},
+       {kAllReduce, "a,b", "R,R,S(1)", 42, 42, 70, StepSizes::kEven, ReduceOp::kAvg, 2},
+       {kAllGather, "c", "R,R,R", 42, 84, 42}},
+      144};
+  const auto with = [](const Sharding& s, std::string_view placements) {
+    return s.WithPlacements(placements).value();
+  };
+  const std::vector<Damaged> cases = {
+      {"- mesh: mesh 1 is out of range", [](PlanFields* p) { p->to_mesh = 1; }},
+      {"- mesh: mesh a=2,b=3,c=2 is listed twice",
+       [](PlanFields* p) { p->meshes.push_back(p->meshes[0]), p->to_mesh = 1; }},
+      {"- mesh: 'from' is on mesh 0, 'to' on mesh 0; of 2 they are 0 and 1",
+       [](PlanFields* p) { p->meshes.push_back(p->meshes[0]); }},
+      {"- mesh: 'from' or 'to' is not on mesh 0",
+       [](PlanFields* p) { p->meshes[0] = DeviceMesh::Parse("a=2,b=3,d=2").value(); }},
+      {"- target: 'from' is of bf16[7,6], 'to' of bf16[6,7]",
+       [](PlanFields* p) { p->to = Sharding::Parse("bf16[6,7]", p->meshes[0], "R,R,R").value(); }},
+      {"- target: the last step leaves bf16; the target is of f32",
+       [](PlanFields* p) { p->to = Sharding::Parse("f32[7,6]", p->meshes[0], "R,R,R").value(); }},
+      {"1 mesh: the step is on mesh 1", [](PlanFields* p) { p->steps[1].mesh = 1; }},
+      {"1 after: 'bf16[7,7] on",
+       [](PlanFields* p) {
+         p->steps[1].after = Sharding::Parse("bf16[7,7]", p->meshes[0], "R,R,S(1)").value();
+       }},
+      {"1 dtype: all_reduce leaves dtype bf16, not f32",
+       [](PlanFields* p) {
+         p->steps[1].after = Sharding::Parse("f32[7,6]", p->meshes[0], "R,R,S(1)").value();
+       }},
+      {"1 op: op 10 is not known", [](PlanFields* p) { p->steps[1].op = StepOp{10}; }},
+      {"1 mesh_dims: mesh dim 3 is out of range",
+       [](PlanFields* p) {
+         p->steps[1].mesh_dims = {0, 3};
+       }},
+      {"1 mesh_dims: mesh dim -1 is out of range",
+       [](PlanFields* p) { p->steps[1].mesh_dims = {-1}; }},
+      {"1 mesh_dims: mesh dim 0 is",
+       [](PlanFields* p) {
+         p->steps[1].mesh_dims = {1, 0};
+       }},
+      {"1 after: mesh dim b changes from P to R, and the step's mesh_dims a lack it",
+       [](PlanFields* p) { p->steps[1].mesh_dims = {0}; }},
+      {"0 mesh_dims: mesh dim c changes from R to S(1), and the step's mesh_dims",
+       [&](PlanFields* p) {
+         p->steps[0].mesh_dims = {1};
+         p->steps[0].after = with(p->from, "P(avg),S(0),S(1)");
+       }},
+      {"1 after: all_reduce leaves R on mesh dim b, not P",
+       [&](PlanFields* p) { p->steps[1].after = with(p->from, "R,P,S(1)"); }},
+      {"1 group: group_size is 2; it should be 6",
+       [](PlanFields* p) { p->steps[1].group_size = 2; }},
+      {"1 group: group_size is null", [](PlanFields* p) { p->steps[1].group_size.reset(); }},
+      {"0 group: group_size is 2; it should be null",
+       [](PlanFields* p) { p->steps[0].group_size = 2; }},
+      {"2 group: groups is 5; it should be 6", [](PlanFields* p) { p->steps[2].groups = 5; }},
+      {"0 group: groups is 6", [](PlanFields* p) { p->steps[0].groups = 6; }},
+      {"0 tensor_dims: tensor_dims are [0]; the tensor dims whose cuts change are [1]",
+       [](PlanFields* p) { p->steps[0].tensor_dims = {0}; }},
+      {"1 tensor_dims", [](PlanFields* p) { p->steps[1].tensor_dims = {1}; }},
+      {"1 reduce_op: reduce_op is sum; it should be avg",
+       [](PlanFields* p) { p->steps[1].reduce_op = ReduceOp::kSum; }},
+      {"1 reduce_op: reduce_op is null", [](PlanFields* p) { p->steps[1].reduce_op.reset(); }},
+      {"2 reduce_op: reduce_op is sum; it should be null",
+       [](PlanFields* p) { p->steps[2].reduce_op = ReduceOp::kSum; }},
+      {"1 reduce_order: reduce_order is null",
+       [](PlanFields* p) { p->steps[1].reduce_order.reset(); }},
+      {"1 bytes: bytes_sent is 70; it should be",
+       [](PlanFields* p) { p->steps[1].reduce_order = ReduceOrder::kAscending; }},
+      {"0 reduce_order: reduce_order is any; slice reduces nothing",
+       [](PlanFields* p) { p->steps[0].reduce_order = ReduceOrder::kAny; }},
+      {"1 divisor: divisor is 6; it should be 2", [](PlanFields* p) { p->steps[1].divisor = 6; }},
+      {"1 divisor: divisor is null", [](PlanFields* p) { p->steps[1].divisor.reset(); }},
+      {"2 divisor: divisor is 2; it should be null",
+       [](PlanFields* p) { p->steps[2].divisor = 2; }},
+      {"2 sizes: sizes is padded; it should be even",
+       [](PlanFields* p) { p->steps[2].sizes = kPadded; }},
+      {"0 sizes: sizes is even; it should be null",
+       [](PlanFields* p) { p->steps[0].sizes = StepSizes::kEven; }},
+      {"1 dtype: wire_dtype is f32; it should be bf16",
+       [](PlanFields* p) { p->steps[1].wire_dtype = DType::kF32; }},
+      {"0 dtype: wire_dtype is bf16; it should be null",
+       [](PlanFields* p) { p->steps[0].wire_dtype = DType::kBF16; }},
+      {"1 dtype: accumulate_dtype is bf16; it should be f32",
+       [](PlanFields* p) { p->steps[1].accumulate_dtype = DType::kBF16; }},
+      {"2 dtype: accumulate_dtype is f32; it should be null",
+       [](PlanFields* p) { p->steps[2].accumulate_dtype = DType::kF32; }},
+      {"- target: the last step leaves R,R,R; the target is S(0),R,R",
+       [&](PlanFields* p) { p->to = with(p->from, "S(0),R,R"); }},
+      {"- target: the last step leaves R,R,S(1); the target is R,R,R",
+       [](PlanFields* p) { p->steps.pop_back(); }},
+      {"0 after: mesh dim c changes from R to S(1)",
+       [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},
+      {"1 promise: nothing in the plan shows that its avg of bf16 is ordered",
+       [](PlanFields* p) { p->kept = Reproducibility::kOrdered; }},
+      {"0 bytes: bytes_in is 83; it should be 84", [](PlanFields* p) { p->steps[0].bytes_in--; }},
+      {"1 bytes: bytes_out is 43; it should be 42", [](PlanFields* p) { p->steps[1].bytes_out++; }},
+      {"1 bytes: bytes_sent is 0; it should be 70",
+       [](PlanFields* p) { p->steps[1].bytes_sent = 0; }},
+      {"0 bytes: bytes_sent is 1; it should be 0",
+       [](PlanFields* p) { p->steps[0].bytes_sent = 1; }},
+      {"2 est_ns: est_ns is -1, below 0", [](PlanFields* p) { p->steps[2].est_ns = -1; }},
+      {"- total: total collectives is 3; it should be 2",
+       [](PlanFields* p) { p->total.collectives = 3; }},
+      {"- total: total bytes_sent is 111; it should be 112",
+       [](PlanFields* p) { p->total.bytes_sent--; }},
+      {"- total: total est_ns is 3001; it should be 3000",
+       [](PlanFields* p) { p->total.est_ns++; }},
+      {"- total: total workspace_bytes is 128; it should be 144",
+       [](PlanFields* p) { p->total.workspace_bytes = 128; }},
+      {"- total: total peak_bytes is 0; it should be 312",
+       [](PlanFields* p) { p->total.peak_bytes = 0; }},
+      {"- lower_bound: lower bound bytes_sent is 113; the plan's total is 112",
+       [](PlanFields* p) { p->lower_bound.bytes_sent = 113; }},
+      {"- lower_bound: lower bound est_ns is 3001",
+       [](PlanFields* p) { p->lower_bound.est_ns = 3001; }},
+      {"- lower_bound: lower bound est_ns is -1",
+       [](PlanFields* p) { p->lower_bound.est_ns = -1; }},
+  };
+  ExpectFound(MakeFields(right), cases);
+}
+
+TEST(VerifierDamageTest, FieldsOfAPlanWithCasts) {
+  const Case right = {"a=2,b=2",
+                      "bf16[4,2]",
+                      "P,S(0)",
+                      "R,R",
+                      {Cast(DType::kF32, "P,S(0)", 8, 16),
+                       {kAllReduce, "a", "R,S(0)", 16, 16, 16},
+                       Cast(DType::kF16, "R,S(0)", 16, 8),
+                       {kAllGather, "b", "R,R", 8, 16, 8}},
+                      32,
+                      DType::kF16};
+  const std::vector<Damaged> cases = {
+      {"2 dtype: wire_dtype is f32; it should be null",
+       [](PlanFields* p) { p->steps[2].wire_dtype = DType::kF32; }},
+      {"3 dtype: wire_dtype is f32; it should be f16",
+       [](PlanFields* p) { p->steps[3].wire_dtype = DType::kF32; }},
+      {"1 dtype: wire_dtype is bf16; it should be f32",
+       [](PlanFields* p) { p->steps[1].wire_dtype = DType::kBF16; }},
+      {"2 dtype: accumulate_dtype is f32; it should be null",
+       [](PlanFields* p) { p->steps[2].accumulate_dtype = DType::kF32; }},
+      {"0 group: group_size is 2; it should be null",
+       [](PlanFields* p) { p->steps[0].group_size = 2; }},
+      {"0 sizes: sizes is even; it should be null",
+       [](PlanFields* p) { p->steps[0].sizes = StepSizes::kEven; }},
+      {"0 tensor_dims: tensor_dims are [0]; the tensor dims whose cuts change are []",
+       [](PlanFields* p) { p->steps[0].tensor_dims = {0}; }},
+      {"2 reduce_op: reduce_op is sum; it should be null",
+       [](PlanFields* p) { p->steps[2].reduce_op = ReduceOp::kSum; }},
+      {"0 bytes: bytes_out is 8; it should be 16",
+       [](PlanFields* p) { p->steps[0].bytes_out = 8; }},
+      {"2 bytes: bytes_in is 8; it should be 16", [](PlanFields* p) { p->steps[2].bytes_in = 8; }},
+      {"2 bytes: bytes_sent is 8; it should be 0",
+       [](PlanFields* p) { p->steps[2].bytes_sent = 8; }},
+      {"3 bytes: bytes_sent is 16; it should be 8",
+       [](PlanFields* p) { p->steps[3].bytes_sent = 16; }},
+      {"- total: total workspace_bytes is 16; it should be 32",
+       [](PlanFields* p) { p->total.workspace_bytes = 16; }},
+      {"- total: total peak_bytes is 48; it should be 56",
+       [](PlanFields* p) { p->total.peak_bytes = 48; }},
+      {"- max_memory: peak_bytes is 56; asked for was at most 55", Option("max_memory", "55")},
+      {"- max_memory: option max_memory is '1 KiB', no number of bytes",
+       Option("max_memory", "1 KiB")},
+      {"- total: option buffers names none of two, consumed, one", Option("buffers", "three")},
+      {"- total: total peak_bytes is 56; it should be 48", Option("buffers", "one")},
+      {"1 new_groups: all_reduce{a} is over a group that does not exist",
+       [](PlanFields* p) {
+         p->inputs.options.emplace_back("new_groups", "off");
+         p->inputs.options.emplace_back("existing_groups", "b;a,b");
+       }},
+      {"1 new_groups: all_reduce{a} is over a group that does not exist",
+       [](PlanFields* p) {
+         p->inputs.options.emplace_back("new_groups", "off");
+         p->inputs.options.emplace_back("existing_groups", "-");
+       }},
+      {"- new_groups: option new_groups is 'no', not off", Option("new_groups", "no")},
+      {"- existing_groups: there is no option existing_groups beside new_groups",
+       Option("new_groups", "off")},
+      {"- existing_groups: option existing_groups has 'c', no group of the plan",
+       Option("existing_groups", "a;c")},
+      {"- existing_groups: option existing_groups has '', no group of the plan",
+       Option("existing_groups", "a;")},
+      {"- existing_groups: option existing_groups has '1:a', no group of the plan",
+       Option("existing_groups", "1:a")},
+      {"- existing_groups: option existing_groups has '*', no group of the plan",
+       Option("existing_groups", "*")},
+      {"- max_communicators: a rank needs 2 communicators; asked for were at most 1",
+       Option("max_communicators", "1")},
+      {"- max_communicators: option max_communicators is '-1', no number from 0 on",
+       Option("max_communicators", "-1")},
+      {"- expected_uses: option expected_uses is '0', no number from 1 on",
+       Option("expected_uses", "0")},
+      {"- total: total setup_ns is 0; it should be 50000000",
+       [](PlanFields* p) {
+         p->inputs.options.emplace_back("expected_uses", "2");
+         p->inputs.options.emplace_back("existing_groups", "a;a,b");
+       }},
+      {"- total: total setup_ns is 1; it should be 0",
+       [](PlanFields* p) { p->total.setup_ns = 1; }},
+      // Left out, moved, doubled.
+      {"0 dtype: all_reduce leaves dtype bf16, not f32",
+       [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},
+      {"2 dtype: all_gather leaves dtype f32, not f16",
+       [](PlanFields* p) { p->steps.erase(p->steps.begin() + 2); }},
+      {"1 dtype: the cast leaves dtype f32 as it is",
+       [](PlanFields* p) { p->steps.insert(p->steps.begin(), Step(p->steps[0])); }},
+      {"0 after: mesh dim a changes from P to R",
+       [](PlanFields* p) { std::swap(p->steps[0], p->steps[2]); }},
+      {"- cast: ", Option("reduce_dtype", "")},
+      {"1 cast: it reduces in f32; the reduce dtype is bf16", Option("reduce_dtype", "bf16")},
+  };
+  ExpectFound(MakeFields(right), cases);
+}
+
+TEST(VerifierDamageTest, FieldsOfAPlanOntoAnotherMesh) {
+  const Cross right = {"a=2,c=2",
+                       "b=3@3-5",
+                       "bf16[7,6]",
+                       "P,S(1)",
+                       "P",
+                       {{kAllReduce, "a", "R,S(1)", 42, 42, 42},
+                        Exchange("S(0)", 42, 36, 24),
+                        {kAllGather, "b", "R", 36, 84, 72, kPadded},
+                        {kMask, "b", "P", 84, 84, 0}},
+                       0};
+  PlanFields fields = MakeFields(right);
+  // The workspace is what the verifier says that it is: that is judged above.
+  const std::string verdict = Judge(fields);
+  ASSERT_EQ(verdict.substr(0, 43), "- total: total workspace_bytes is 0; it sho") << verdict;
+  fields.total.workspace_bytes = std::stoll(verdict.substr(verdict.rfind(' ')));
+  fields.total.peak_bytes += fields.total.workspace_bytes;
+  const DeviceMesh b = fields.meshes[1];
+  const std::vector<Damaged> cases = {
+      {"- mesh: mesh 2 is out of range for a plan of 2 mesh(es)",
+       [](PlanFields* p) { p->to_mesh = 2; }},
+      {"- mesh: 'from' is on mesh 1, 'to' on mesh 0; of 2 they are 0 and 1",
+       [](PlanFields* p) { p->from_mesh = 1, p->to_mesh = 0; }},
+      {"- mesh: 'from' is on mesh 0, 'to' on mesh 0; of 2 they are 0 and 1",
+       [](PlanFields* p) { p->to_mesh = 0; }},
+      {"- mesh: 3 meshes are listed, at most two are used",
+       [&](PlanFields* p) { p->meshes.push_back(b); }},
+      {"- mesh: 'from' or 'to' is not on mesh 1",
+       [](PlanFields* p) { p->meshes[1] = DeviceMesh::Parse("b=3@6-8").value(); }},
+      {"- mesh: 'from' or 'to' is not on mesh 0",
+       [](PlanFields* p) { p->meshes[0] = DeviceMesh::Parse("a=4").value(); }},
+      {"- target: 'from' is of bf16[7,6], 'to' of bf16[6,7]",
+       [&](PlanFields* p) { p->to = Sharding::Parse("bf16[6,7]", b, "P").value(); }},
+      {"0 mesh: the step is on mesh 1, the value still on mesh 0",
+       [](PlanFields* p) { p->steps[0].mesh = 1; }},
+      {"1 after: 'bf16[7,6] on b=3@3-5 as S(0)' is not a sharding of bf16[7,6] on a=2,c=2",
+       [](PlanFields* p) { p->steps[1].mesh = 0; }},
+      {"1 mesh: the step is on mesh 2, the value on mesh 0",
+       [](PlanFields* p) { p->steps[1].mesh = 2; }},
+      {"1 mesh: the step is on mesh -1, the value on mesh 0",
+       [](PlanFields* p) { p->steps[1].mesh = -1; }},
+      {"2 mesh: the step is on mesh 0, the value on mesh 1",
+       [](PlanFields* p) { p->steps[2].mesh = 0; }},
+      {"1 op: op 10 is not known", [](PlanFields* p) { p->steps[1].op = StepOp{10}; }},
+      {"1 mesh: the step is on mesh 1, the value still on mesh 0",
+       [](PlanFields* p) { p->steps[1].op = kPermute; }},
+      {"1 mesh_dims: exchange to another mesh names no mesh dim, this one 1",
+       [](PlanFields* p) { p->steps[1].mesh_dims = {0}; }},
+      {"1 tensor_dims: tensor_dims are [0]; of a step to another mesh they are []",
+       [](PlanFields* p) { p->steps[1].tensor_dims = {0}; }},
+      {"1 after: 'bf16[7,6] on a=2,c=2 as R,R' is not a sharding of",
+       [](PlanFields* p) { p->steps[1].after = p->from.WithPlacements("R,R").value(); }},
+      {"1 after: 'bf16[6,7] on b=3@3-5 as S(0)' is not a sharding of",
+       [&](PlanFields* p) { p->steps[1].after = Sharding::Parse("bf16[6,7]", b, "S(0)").value(); }},
+      {"1 dtype: exchange leaves dtype bf16, not f32",
+       [](PlanFields* p) { p->steps[1].after = p->steps[1].after.WithDType(DType::kF32).value(); }},
+      {"1 after: exchange to another mesh leaves R or a shard on mesh dim b, not P",
+       [](PlanFields* p) { p->steps[1].after = p->to; }},
+      {"1 group: group_size is 7; it should be 6",
+       [](PlanFields* p) { p->steps[1].group_size = 7; }},
+      {"1 group: group_size is null", [](PlanFields* p) { p->steps[1].group_size.reset(); }},
+      {"1 group: groups is 2; it should be 1", [](PlanFields* p) { p->steps[1].groups = 2; }},
+      {"1 group: groups is null", [](PlanFields* p) { p->steps[1].groups.reset(); }},
+      {"1 group: group_size is 6; it should be null",
+       [](PlanFields* p) { p->steps[1].op = kRelabel; }},
+      {"1 sizes: sizes is even; it should be exact",
+       [](PlanFields* p) { p->steps[1].sizes = StepSizes::kEven; }},
+      {"1 sizes: sizes is null", [](PlanFields* p) { p->steps[1].sizes.reset(); }},
+      {"1 dtype: wire_dtype is f32; it should be bf16",
+       [](PlanFields* p) { p->steps[1].wire_dtype = DType::kF32; }},
+      {"1 dtype: wire_dtype is null", [](PlanFields* p) { p->steps[1].wire_dtype.reset(); }},
+      {"1 dtype: accumulate_dtype is f32; it should be null",
+       [](PlanFields* p) { p->steps[1].accumulate_dtype = DType::kF32; }},
+      {"1 reduce_op: reduce_op is sum; it should be null",
+       [](PlanFields* p) { p->steps[1].reduce_op = ReduceOp::kSum; }},
+      {"1 reduce_order: reduce_order is any; exchange reduces nothing",
+       [](PlanFields* p) { p->steps[1].reduce_order = ReduceOrder::kAny; }},
+      {"1 reduce_block: reduce_block is 2; exchange is not in ascending order",
+       [](PlanFields* p) { p->steps[1].reduce_block = 2; }},
+      {"1 divisor: divisor is 2; it should be null",
+       [](PlanFields* p) { p->steps[1].divisor = 2; }},
+      {"1 bytes: bytes_in is 84; it should be 42",
+       [](PlanFields* p) { p->steps[1].bytes_in = 84; }},
+      {"1 bytes: bytes_out is 42; it should be 36",
+       [](PlanFields* p) { p->steps[1].bytes_out = 42; }},
+      {"1 bytes: bytes_sent is 0; it should be 24",
+       [](PlanFields* p) { p->steps[1].bytes_sent = 0; }},
+      {"1 est_ns: est_ns is -1, below 0", [](PlanFields* p) { p->steps[1].est_ns = -1; }},
+      {"0 data: mesh dim a is P before the step: contributions would be lost",
+       [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},
+      {"1 mesh: the step is on mesh 1, the value still on mesh 0",
+       [](PlanFields* p) { p->steps.erase(p->steps.begin() + 1); }},
+      {"0 after: 'bf16[7,6] on b=3@3-5 as S(0)' is not a sharding of",
+       [](PlanFields* p) {
+         std::swap(p->steps[0], p->steps[1]);
+         p->steps[0].mesh = 0;
+       }},
+      {"1 mesh: the step is on mesh 0, the value on mesh 1",
+       [](PlanFields* p) { std::swap(p->steps[0], p->steps[1]); }},
+      {"- target: the last step leaves mesh dim b as R; the target has P",
+       [](PlanFields* p) { p->steps.pop_back(); }},
+      {"- topology: ", [](PlanFields* p) { p->inputs.topology = "no such"; }},
+      {"- total: total collectives is 2; it should be 3",
+       [](PlanFields* p) { p->total.collectives = 2; }},
+      {"- total: total bytes_sent is 137; it should be 138",
+       [](PlanFields* p) { p->total.bytes_sent--; }},
+      {"- total: total peak_bytes is 0; it should be",
+       [](PlanFields* p) { p->total.peak_bytes = 0; }},
+      {"- lower_bound: lower bound bytes_sent is 139",
+       [](PlanFields* p) { p->lower_bound.bytes_sent = 139; }},
+  };
+  ExpectFound(fields, cases);
+}
+
+}  // namespace
+}  // namespace meshift
