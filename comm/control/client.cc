@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
@@ -44,6 +45,26 @@ absl::Status Went(int64_t rank, bool left) {
                                      : fmt::format("rank {} is gone: its process has ended or its "
                                                    "connection is lost",
                                                    rank));
+}
+
+// What a peer says that it failed with, and who it is. One that failed because another did passes
+// on what that one had: the first reason alone stays, and who had it.
+absl::Status FailureOf(int64_t rank, const absl::Status& error) {
+  const std::string text = Message(error);
+  constexpr std::string_view kRank = "rank ";
+  for (size_t at = text.find(kRank); at != std::string::npos; at = text.find(kRank, at + 1)) {
+    if (at != 0 && !absl::EndsWith(text.substr(0, at), ": ")) continue;
+    const size_t end = text.find_first_not_of("0123456789", at + kRank.size());
+    for (const std::string_view verb : {" has failed: ", " is gone: "}) {
+      if (text.compare(std::min(end, text.size()), verb.size(), verb) == 0) {
+        return absl::Status(error.code(), text.substr(at));
+      }
+    }
+  }
+  const std::string own = fmt::format("rank {}: ", rank);
+  return absl::Status(error.code(),
+                      fmt::format("rank {} has failed: {}", rank,
+                                  absl::StartsWith(text, own) ? text.substr(own.size()) : text));
 }
 
 // Of the text of a kBye.
@@ -144,9 +165,7 @@ void Client::Handle(Frame frame) {
         return Send(frame);
       }
       const absl::Status failure =
-          frame.kind == Kind::kFail
-              ? Annotate(status, fmt::format("rank {} has failed", frame.rank))
-              : status;
+          frame.kind == Kind::kFail ? FailureOf(frame.rank, status) : status;
       if (root == nullptr) {
         const MutexLock lock(mutex_);
         if (!failure.ok()) early_.emplace(frame.root, failure);

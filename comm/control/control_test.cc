@@ -241,6 +241,29 @@ TEST_P(ControlTest, AFailureReachesTheRootsOfPeersOnce) {
   EXPECT_EQ(roots_[1]->Health(), absl::OkStatus());
 }
 
+// Who fails because another has failed says so; what it was is said once.
+TEST_P(ControlTest, AFailureThatIsPassedOnStaysWithWhoHadIt) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"rank 2 has failed: cable", "rank 2 has failed: cable"},
+      {"pool 7: rank 12 has failed: cable; rank 0 has not made call 3",
+       "rank 12 has failed: cable; rank 0 has not made call 3"},
+      {"rank 2 is gone: its process has ended", "rank 2 is gone: its process has ended"},
+      // Only what it knows besides.
+      {"late; rank 2 is gone: it has ended",
+       "rank 1 has failed: late; rank 2 is gone: it has ended"},
+      {"rank 1: call 3 has failed: late", "rank 1 has failed: call 3 has failed: late"},
+      {"rank 2", "rank 1 has failed: rank 2"},
+  };
+  for (const auto& [said, told] : cases) {
+    const Ranks ranks = Connected(3, GetParam());
+    Failures failures;
+    const auto zero = *ranks[0]->control()->Join({0, 1}, failures.Listener());
+    const auto one = *ranks[1]->control()->Join({0, 1}, nullptr);
+    one->Fail(absl::InternalError(said));
+    EXPECT_EQ(failures.Await()[0], absl::InternalError(told));
+  }
+}
+
 TEST_P(ControlTest, AFailureConcernsItsRootOnly) {
   const Ranks ranks = Connected(3, GetParam());
   Failures told;

@@ -118,6 +118,11 @@ class NcclFaultTest : public testing::Test {
       // None leaves before its peers have asked it.
       EXPECT_TRUE((*ranks)->bootstrap(r).Exchange("").ok());
     });
+    for (const End& end : ends) {
+      // The first reason, and who had it, are said once.
+      const std::string text = end.status.ToString();
+      EXPECT_EQ(text.find(" has failed: rank "), std::string::npos) << text;
+    }
     return ends;
   }
 
