@@ -30,15 +30,6 @@ Program LowerCase(const Case& c, int64_t rank) {
   return Lower(Plan::Seal(MakeFields(c)), rank).value();
 }
 
-const Case kThreeSteps = {"dp=2,tp=2",
-                          "f32[4,2]",
-                          "P,R",
-                          "R,R",
-                          {{kSlice, "tp", "P,S(0)", 32, 16, 0},
-                           {kAllReduce, "dp", "R,S(0)", 16, 16, 16},
-                           {kAllGather, "tp", "R,R", 16, 32, 16}},
-                          32};
-
 class ExecutorTest : public testing::Test {
  protected:
   absl::Status Run(const Program& program, const ExecutorOptions& options = {}) {
@@ -60,7 +51,7 @@ class ExecutorTest : public testing::Test {
 };
 
 TEST_F(ExecutorTest, MakesTheProgramsCallsAndCountsTheirBytes) {
-  ASSERT_TRUE(Run(LowerCase(kThreeSteps, 3)).ok());
+  ASSERT_TRUE(Run(LowerCase(ThreeSteps(), 3)).ok());
   EXPECT_EQ(engine_.log(), Lines{"copy 1 f32"});
   EXPECT_EQ(communicator_log_.lines, (Lines{"all_reduce 4 f32 sum", "all_gather 4 f32"}));
   EXPECT_EQ(record_.bytes_sent, (std::vector<int64_t>{0, 16, 16}));
@@ -92,7 +83,7 @@ TEST_F(ExecutorTest, CastsBetweenDTypes) {
 }
 
 TEST_F(ExecutorTest, TimesSteps) {
-  ASSERT_TRUE(Run(LowerCase(kThreeSteps, 3), {.time_steps = true}).ok());
+  ASSERT_TRUE(Run(LowerCase(ThreeSteps(), 3), {.time_steps = true}).ok());
   ASSERT_EQ(record_.events.size(), 4);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(record_.StepNs(i), 1);
   EXPECT_EQ(record_.StepNs(3), -1);
@@ -104,13 +95,13 @@ TEST_F(ExecutorTest, TimesSteps) {
 
 TEST_F(ExecutorTest, StopsAtTheFirstError) {
   communicator_log_.failures["all_reduce"] = absl::InternalError("cable");
-  EXPECT_EQ(Run(LowerCase(kThreeSteps, 3)).ToString(), "INTERNAL: cable");
+  EXPECT_EQ(Run(LowerCase(ThreeSteps(), 3)).ToString(), "INTERNAL: cable");
   EXPECT_EQ(communicator_log_.lines.size(), 1);
 }
 
 TEST_F(ExecutorTest, WantsACommunicatorPerGroup) {
   const std::unique_ptr<Stream> stream = engine_.CreateStream().value();
-  EXPECT_EQ(executor_.Enqueue(LowerCase(kThreeSteps, 3), {}, {}, {}, *stream, &record_).ToString(),
+  EXPECT_EQ(executor_.Enqueue(LowerCase(ThreeSteps(), 3), {}, {}, {}, *stream, &record_).ToString(),
             "INVALID_ARGUMENT: 0 communicators for the 2 groups of a program");
 }
 

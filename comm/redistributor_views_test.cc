@@ -243,14 +243,7 @@ TEST(RedistributorViewsTest, OneBufferMayBeSourceAndTarget) {
 
 TEST(RedistributorViewsTest, ConsumedSourcesStandInForWorkspace) {
   World world("dp=2,tp=2");
-  const Plan plan = Plan::Seal(MakeFields({"dp=2,tp=2",
-                                           "f32[4,2]",
-                                           "P,R",
-                                           "R,R",
-                                           {{kSlice, "tp", "P,S(0)", 32, 16, 0},
-                                            {kAllReduce, "dp", "R,S(0)", 16, 16, 16},
-                                            {kAllGather, "tp", "R,R", 16, 32, 16}},
-                                           32}));
+  const Plan plan = Plan::Seal(MakeFields(ThreeSteps()));
   alignas(16) float in[4][12];
   alignas(16) float out[4][8];
   std::vector<TensorView> sources;

@@ -83,15 +83,7 @@ TEST(LoweringTest, AverageCarriesItsDivisor) {
 }
 
 TEST(LoweringTest, SliceReduceGather) {
-  EXPECT_EQ(Text({"dp=2,tp=2",
-                  "f32[4,2]",
-                  "P,R",
-                  "R,R",
-                  {{kSlice, "tp", "P,S(0)", 32, 16, 0},
-                   {kAllReduce, "dp", "R,S(0)", 16, 16, 16},
-                   {kAllGather, "tp", "R,R", 16, 32, 16}},
-                  32},
-                 3),
+  EXPECT_EQ(Text(ThreeSteps(), 3),
             "rank 3: source f32[4,2], target f32[4,2], workspace 32\n"
             "group 0 over 0: number 1 of {1,3}\n"
             "group 1 over 1: number 1 of {2,3}\n"

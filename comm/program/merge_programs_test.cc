@@ -147,16 +147,7 @@ TEST(CoalesceTest, WhatSendsMuchOrPromisesMuchStaysAlone) {
 }
 
 TEST(ProgramPartsTest, LocalWorkGoesWithItsCall) {
-  // A case of a slice, a sum over dp and a gather over tp.
-  const Case three_steps = {"dp=2,tp=2",
-                            "f32[4,2]",
-                            "P,R",
-                            "R,R",
-                            {{kSlice, "tp", "P,S(0)", 32, 16, 0},
-                             {kAllReduce, "dp", "R,S(0)", 16, 16, 16},
-                             {kAllGather, "tp", "R,R", 16, 32, 16}},
-                            32};
-  const Program program = Lower(Plan::Seal(MakeFields(three_steps)), 3).value();
+  const Program program = Lower(Plan::Seal(MakeFields(ThreeSteps())), 3).value();
   EXPECT_EQ(SegmentsOf(program),
             (std::vector<ProgramSegment>{{.group = 0, .first = 0, .size = 2},
                                          {.group = 1, .first = 2, .size = 1}}));

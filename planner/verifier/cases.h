@@ -65,6 +65,18 @@ inline constexpr auto kPadded = StepSizes::kPadded;
 inline constexpr auto kExact = StepSizes::kExact;
 inline constexpr const char* kOnto = "->";
 
+// A slice over tp, a sum over dp, and a gather over tp.
+inline Case ThreeSteps() {
+  return {"dp=2,tp=2",
+          "f32[4,2]",
+          "P,R",
+          "R,R",
+          {{kSlice, "tp", "P,S(0)", 32, 16, 0},
+           {kAllReduce, "dp", "R,S(0)", 16, 16, 16},
+           {kAllGather, "tp", "R,R", 16, 32, 16}},
+          32};
+}
+
 // A plan from one mesh to another.
 struct Cross : Case {
   Cross(std::string mesh, std::string to_mesh, std::string tensor, std::string from, std::string to,
