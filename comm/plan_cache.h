@@ -24,7 +24,6 @@
 #include "comm/communicator.h"
 #include "comm/executor.h"
 #include "comm/lanes.h"
-#include "comm/lru_cache.h"
 #include "comm/program/coalesce.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
@@ -33,7 +32,7 @@
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
-#include "planner/byte_lru.h"
+#include "planner/lru_cache.h"
 #include "planner/plan.h"
 #include "planner/plan_key.h"
 #include "planner/planner_cache.h"
@@ -151,8 +150,8 @@ class PlanCache {
   const std::function<absl::Status(const DeviceMesh&)> check_mesh_;
   const bool verify_;
   // Values keep what keys point to.
-  ByteLru<PlanKey, std::shared_ptr<PreparedPlan>> made_;
-  ByteLru<FingerprintKey, std::shared_ptr<PreparedPlan>> brought_;
+  LruCache<PlanKey, std::shared_ptr<PreparedPlan>> made_;
+  LruCache<FingerprintKey, std::shared_ptr<PreparedPlan>> brought_;
   uint64_t next_id_ = 0;
   Ids ids_;  // of the call that is being looked up
   LruCache<Ids, std::shared_ptr<MergedCall>> merged_{kMaxMerged};

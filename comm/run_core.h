@@ -23,7 +23,6 @@
 #include "comm/executor.h"
 #include "comm/group_cache.h"
 #include "comm/lanes.h"
-#include "comm/lru_cache.h"
 #include "comm/plan_cache.h"
 #include "comm/redistribution.h"
 #include "comm/redistributor.h"
@@ -35,6 +34,7 @@
 #include "comm/ticket_line.h"
 #include "comm/view_check.h"
 #include "mesh/device_mesh.h"
+#include "planner/lru_cache.h"
 #include "planner/plan.h"
 
 namespace meshift::run_internal {

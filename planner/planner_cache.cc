@@ -139,7 +139,7 @@ PlannerCacheStats PlannerCache::stats() const {
     sum.evicted += part.plans.evicted() + part.paths.evicted();
     sum.plans += static_cast<int64_t>(part.plans.size());
     sum.paths += static_cast<int64_t>(part.paths.size());
-    sum.bytes += part.plans.bytes() + part.paths.bytes();
+    sum.bytes += part.plans.weight() + part.paths.weight();
   }
   return sum;
 }

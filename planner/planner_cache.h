@@ -25,7 +25,7 @@
 #include "base/mutex.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
-#include "planner/byte_lru.h"
+#include "planner/lru_cache.h"
 #include "planner/plan.h"
 #include "planner/plan_key.h"
 #include "planner/planner.h"
@@ -68,8 +68,8 @@ class PlannerCache {
   struct alignas(64) Part {
     explicit Part(int64_t max_bytes) : plans(max_bytes), paths(max_bytes) {}
     Mutex mutex;
-    ByteLru<PlanKey, Plan> plans MESHIFT_GUARDED_BY(mutex);
-    ByteLru<std::string, Path> paths MESHIFT_GUARDED_BY(mutex);
+    LruCache<PlanKey, Plan> plans MESHIFT_GUARDED_BY(mutex);
+    LruCache<std::string, Path> paths MESHIFT_GUARDED_BY(mutex);
     PlannerCacheStats stats MESHIFT_GUARDED_BY(mutex);
   };
   const PlannerOptions options_;

@@ -10,7 +10,7 @@
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/sharding.h"
-#include "planner/byte_lru.h"
+#include "planner/lru_cache.h"
 #include "planner/plan.h"
 #include "planner/planner.h"
 #include "testing/small_world.h"
@@ -160,8 +160,8 @@ TEST(PlannerCacheTest, ThreadsFindTheSamePlans) {
             static_cast<int64_t>(wrong.size() * 5 * pairs.size()));
 }
 
-TEST(ByteLruTest, ForgetsWhatWasNotUsedForTheLongestTime) {
-  ByteLru<int, std::string> lru(10);
+TEST(LruCacheTest, ForgetsWhatWasNotUsedForTheLongestTime) {
+  LruCache<int, std::string> lru(10);
   lru.Insert(1, "one", 4);
   lru.Insert(2, "two", 4);
   ASSERT_NE(lru.Find(1), nullptr);
@@ -169,15 +169,14 @@ TEST(ByteLruTest, ForgetsWhatWasNotUsedForTheLongestTime) {
   EXPECT_EQ(lru.Find(2), nullptr);
   ASSERT_NE(lru.Find(1), nullptr);
   EXPECT_EQ(*lru.Find(3), "three");
-  EXPECT_EQ(lru.bytes(), 8);
+  EXPECT_EQ(lru.weight(), 8);
   EXPECT_EQ(lru.evicted(), 1);
-  lru.Insert(4, "four", 11);  // too large
+  EXPECT_EQ(lru.Insert(4, "four", 11), nullptr);  // too heavy
   EXPECT_EQ(lru.size(), 2u);
   lru.Insert(5, "five", 10);
   EXPECT_EQ(lru.size(), 1u);
-  EXPECT_EQ(lru.bytes(), 10);
-  lru.Insert(5, "cinq", 10);  // it is there
-  EXPECT_EQ(*lru.Find(5), "five");
+  EXPECT_EQ(lru.weight(), 10);
+  EXPECT_EQ(*lru.Insert(5, "cinq", 10), "five");  // it is there
 }
 
 }  // namespace

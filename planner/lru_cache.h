@@ -1,13 +1,13 @@
-// A map bounded by bytes, which forgets what was not used for the longest time.
+// A map bounded by what its entries weigh, which forgets what was not used for the longest time.
 //
-//   ByteLru<int, std::string> lru(1000);
-//   lru.Insert(1, "one", /*bytes=*/300);
-//   std::string* found = lru.Find(1);     // null: not there
+//   LruCache<int, std::string> cache(1000);
+//   cache.Insert(1, "one", /*weight=*/300);   // bytes, say; or 1 each, to bound their number
+//   std::string* found = cache.Find(1);       // null: not there
 //
 // Values keep their addresses until they are forgotten; a key may point into its value. For one
 // thread at a time.
-#ifndef MESHIFT_PLANNER_BYTE_LRU_H_
-#define MESHIFT_PLANNER_BYTE_LRU_H_
+#ifndef MESHIFT_PLANNER_LRU_CACHE_H_
+#define MESHIFT_PLANNER_LRU_CACHE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +19,9 @@
 namespace meshift {
 
 template <typename Key, typename Value>
-class ByteLru {
+class LruCache {
  public:
-  explicit ByteLru(int64_t max_bytes) : max_bytes_(max_bytes) {}
+  explicit LruCache(int64_t max_weight) : max_weight_(max_weight) {}
 
   // Null where there is none; else it counts as used.
   Value* Find(const Key& key) {
@@ -31,20 +31,22 @@ class ByteLru {
     return &it->second->value;
   }
 
-  // Puts in an entry of so many bytes, unless there is one with an equal key, or it is too large
-  // for the map by itself. Others make room. REQUIRES: bytes > 0.
-  void Insert(Key key, Value value, int64_t bytes) {
-    if (bytes > max_bytes_ || by_key_.contains(key)) return;
-    while (bytes_ > max_bytes_ - bytes) {
+  // Puts in an entry, unless there is one with an equal key; others make room. Returns the value of
+  // that key; null where it is too heavy for the map by itself. REQUIRES: weight > 0.
+  Value* Insert(Key key, Value value, int64_t weight = 1) {
+    if (weight > max_weight_) return nullptr;
+    if (Value* found = Find(key)) return found;
+    while (weight_ > max_weight_ - weight) {
       Entry& last = entries_.back();
-      bytes_ -= last.bytes;
+      weight_ -= last.weight;
       ++evicted_;
       by_key_.erase(last.key);
       entries_.pop_back();
     }
-    bytes_ += bytes;
-    entries_.push_front({std::move(key), std::move(value), bytes});
+    weight_ += weight;
+    entries_.push_front({std::move(key), std::move(value), weight});
     by_key_.emplace(entries_.front().key, entries_.begin());
+    return &entries_.front().value;
   }
 
   // Forgets an entry, if there is one.
@@ -53,22 +55,22 @@ class ByteLru {
     if (it == by_key_.end()) return;
     const auto entry = it->second;
     by_key_.erase(it);  // the key may point into the value
-    bytes_ -= entry->bytes;
+    weight_ -= entry->weight;
     entries_.erase(entry);
   }
 
   size_t size() const { return entries_.size(); }
-  int64_t bytes() const { return bytes_; }
+  int64_t weight() const { return weight_; }    // of all
   int64_t evicted() const { return evicted_; }  // since it was made
 
  private:
   struct Entry {
     Key key;
     Value value;
-    int64_t bytes;
+    int64_t weight;
   };
-  const int64_t max_bytes_;
-  int64_t bytes_ = 0;
+  const int64_t max_weight_;
+  int64_t weight_ = 0;
   int64_t evicted_ = 0;
   std::list<Entry> entries_;  // the last used first
   absl::flat_hash_map<Key, typename std::list<Entry>::iterator> by_key_;
@@ -76,4 +78,4 @@ class ByteLru {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_BYTE_LRU_H_
+#endif  // MESHIFT_PLANNER_LRU_CACHE_H_
