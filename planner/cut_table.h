@@ -91,8 +91,6 @@ class CutTable {
 
   // Items that the target has, per sample, along tensor dim k.
   const Samples& Target(int k) const { return target_[k]; }
-  // The list that the target has along tensor dim k.
-  List target_list(int k) const { return target_lists_[k]; }
 
  private:
   static constexpr size_t kBlock = 16;  // pieces, and lists' pointers, that are allocated at once

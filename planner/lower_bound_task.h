@@ -25,7 +25,6 @@ class Task {
 
   explicit Task(const Problem& problem);
 
-  bool masks() const { return masks_; }
   bool is_even() const { return even_; }  // nor is anything empty, or ragged
   int64_t contributions() const { return contributions_; }
   // Items that are sent, by all ranks together.

@@ -44,8 +44,6 @@ class NcclThreads {
   void Run(const std::function<void(NcclEngine& engine, int64_t rank)>& work);
   // Ends the engine of one rank.
   void End(int64_t rank) { engines_[rank] = nullptr; }
-  // And its part in the control channel, as if its process were gone.
-  void EndBootstrap(int64_t rank) { bootstraps_[rank] = nullptr; }
 
  private:
   std::vector<std::unique_ptr<Bootstrap>> bootstraps_;
