@@ -10,8 +10,11 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
+#include "base/status_macros.h"
 #include "comm/program/program.h"
 #include "comm/strides.h"
+#include "mesh/device_mesh.h"
+#include "placement/sharding.h"
 
 namespace meshift {
 namespace {
@@ -38,6 +41,21 @@ int64_t BytesOf(DType dtype, int64_t elements) {
 bool IsPlain(const TensorView& view, const PlainTensor& plain) {
   return plain.bytes > 0 && view.data != nullptr && view.dtype == plain.dtype &&
          view.shape == plain.shape && view.strides == plain.strides;
+}
+
+std::string DeviceText(const Device& device) {
+  return fmt::format("{}:{}", device.kind == Device::Kind::kHost ? "host" : "cuda", device.index);
+}
+
+// `view`, or, where the rank is not in the tensor's mesh, one of shape {0}.
+absl::StatusOr<TensorView> OwnView(std::string_view name, const TensorView& view, bool has,
+                                   const Sharding& sharding, const Device& device, int64_t rank) {
+  if (has) return view;
+  if (view.data != nullptr && NumElements(view.shape) > 0) {
+    return InvalidArgument("the {} is {}; rank {} holds nothing of it, since it is not in mesh {}",
+                           name, view.ToString(), rank, sharding.mesh().ToString());
+  }
+  return TensorView::Contiguous(nullptr, sharding.dtype(), {0}, device);
 }
 
 }  // namespace
@@ -136,6 +154,31 @@ absl::Status CheckDisjoint(std::string_view name, const MemoryRange& tensor,
                            const MemoryRange& workspace) {
   if (!tensor.Overlaps(workspace)) return absl::OkStatus();
   return InvalidArgument("the {} and the workspace overlap", name);
+}
+
+absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank,
+                                           const LocalShapes& shapes, const TensorView& source,
+                                           const TensorView& target, bool consume_source) {
+  if (!shapes.has_source || !shapes.has_target) [[unlikely]] {
+    MESHIFT_ASSIGN_OR_RETURN(
+        const TensorView own_source,
+        OwnView("source", source, shapes.has_source, plan.from(), target.device, rank));
+    MESHIFT_ASSIGN_OR_RETURN(
+        const TensorView own_target,
+        OwnView("target", target, shapes.has_target, plan.to(), own_source.device, rank));
+    return CheckViews(
+        plan, rank,
+        {.source = shapes.source, .target = shapes.target, .has_source = true, .has_target = true},
+        own_source, own_target, consume_source);
+  }
+  MESHIFT_RETURN_IF_ERROR(CheckView("source", source, plan.from().dtype(), shapes.source, rank));
+  MESHIFT_RETURN_IF_ERROR(CheckView("target", target, plan.to().dtype(), shapes.target, rank));
+  MESHIFT_RETURN_IF_ERROR(CheckTarget(target));
+  if (!(source.device == target.device)) {
+    return InvalidArgument("the source is on device {}, the target on device {}",
+                           DeviceText(source.device), DeviceText(target.device));
+  }
+  return LayoutsOf(source, target, consume_source);
 }
 
 }  // namespace meshift

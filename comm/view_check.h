@@ -3,6 +3,7 @@
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckView("source", view, DType::kBF16, {4, 2}, /*rank=*/3));
 //   MESHIFT_ASSIGN_OR_RETURN(LoweringOptions layouts, LayoutsOf(source, target, false));
+//   MESHIFT_ASSIGN_OR_RETURN(layouts, CheckViews(plan, rank, shapes, source, target, false));
 #ifndef MESHIFT_COMM_VIEW_CHECK_H_
 #define MESHIFT_COMM_VIEW_CHECK_H_
 
@@ -15,6 +16,7 @@
 #include "comm/tensor_view.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
+#include "planner/plan.h"
 
 namespace meshift {
 
@@ -62,6 +64,21 @@ absl::Status CheckDisjoint(std::string_view name, const MemoryRange& tensor,
 // INVALID_ARGUMENT where they overlap and do not begin at one address. REQUIRES: both are checked.
 absl::StatusOr<LoweringOptions> LayoutsOf(const TensorView& source, const TensorView& target,
                                           bool consume_source);
+
+// What a rank holds of a plan's tensors. Nothing of one whose mesh it is not in: shape {0}.
+struct LocalShapes {
+  const Shape& source;
+  const Shape& target;
+  bool has_source;
+  bool has_target;
+};
+
+// What views of a plan's local tensors on `rank` mean to the lowering, once all of the above is
+// checked. INVALID_ARGUMENT also where they are on different devices, or where a view has elements
+// of a tensor of which the rank holds nothing.
+absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank,
+                                           const LocalShapes& shapes, const TensorView& source,
+                                           const TensorView& target, bool consume_source);
 
 }  // namespace meshift
 
