@@ -1,11 +1,7 @@
 #include "comm/run_core.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <chrono>
-#include <string_view>
 #include <tuple>
 #include <utility>
 

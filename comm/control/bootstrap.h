@@ -5,7 +5,7 @@
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> ids, bootstrap->Exchange(my_id));
 //
 // A hub in rank 0's process passes messages on; the other ranks are connected to it by TCP, ranks
-// of one process directly. comm/mpi/mpi_bootstrap.h starts one from MPI.
+// of one process directly. comm/mpi/mpi_session.h starts one from MPI.
 #ifndef MESHIFT_COMM_CONTROL_BOOTSTRAP_H_
 #define MESHIFT_COMM_CONTROL_BOOTSTRAP_H_
 

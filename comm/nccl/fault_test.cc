@@ -278,7 +278,7 @@ TEST_F(NcclFaultTest, AGraphHoldsNoErrorUp) {
 }
 
 // As seen from its peers, a process that was killed: its device does nothing more. Once: what was
-// left on it stays there. Processes are killed by worker_test.sh.
+// left on it stays there. Processes are killed by kill_test.sh.
 TEST_F(NcclFaultTest, ADeviceThatStops) {
   constexpr int64_t kDead = 2;
   const std::vector<End> ends = Run(0, Agreement::kOff, [&](int64_t r, Rank& rank) {
