@@ -24,8 +24,8 @@
 #include "comm/cuda/driver.h"
 #include "comm/engine.h"
 #include "comm/nccl/device.h"
-#include "comm/nccl/environment.h"
 #include "comm/nccl/job.h"
+#include "comm/nccl/meeting.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/nccl_library.h"
 #include "comm/nccl/streams.h"
@@ -402,70 +402,6 @@ absl::Status NcclEngineImpl::CopyOut(const void* data, void* host, int64_t bytes
   });
 }
 
-// What a rank tells the others before the root is made: that it is ready, with the id that rank 0
-// has made and what in its environment breaks batch invariance; or what it lacks.
-constexpr char kReady = '+';
-constexpr char kMissing = '-';
-
-// What all ranks know of each other once they have met.
-struct Meeting {
-  ncclUniqueId id = {};
-  EngineCapabilities capabilities = EngineCapabilities::Nccl();
-};
-
-// NCCL's all-reduce treats elements alike (one tree, on a communicator of one channel) where the
-// environment of every rank says so: one rank's alone decides nothing.
-EngineCapabilities Agree(const std::vector<std::string>& broken) {
-  EngineCapabilities capabilities = EngineCapabilities::Nccl();
-  for (size_t rank = 0; rank < broken.size(); ++rank) {
-    if (broken[rank].empty()) continue;
-    capabilities.native_why = fmt::format("rank {}: {}", rank, broken[rank]);
-    return capabilities;
-  }
-  capabilities.native_invariance = NativeInvariance::kAllReduce;
-  capabilities.native_why = "by tree, as the environment of every rank says, on one channel";
-  return capabilities;
-}
-
-absl::StatusOr<Meeting> Meet(Bootstrap* bootstrap, const absl::Status& here, const Parts& parts,
-                             const Environment* environment) {
-  const JobRank& job = bootstrap->job();
-  Meeting meeting;
-  char* const id = meeting.id.internal;
-  constexpr size_t kIdBytes = sizeof(meeting.id.internal);
-  absl::Status status = here;
-  if (status.ok() && job.rank == 0) {
-    const Device::Scope scope(*parts.device);
-    status = parts.nccl->Check(parts.nccl->GetUniqueId(&meeting.id), "ncclGetUniqueId");
-  }
-  std::string mine(1, status.ok() ? kReady : kMissing);
-  if (!status.ok()) {
-    mine += Message(status);
-  } else {
-    if (job.rank == 0) mine.append(id, kIdBytes);
-    mine += WhatBreaks(CheckNcclEnvironment(
-        NcclProfile::kBatchInvariant, NcclVersion::FromCode(parts.nccl->version()),
-        environment != nullptr ? *environment : Environment::Process()));
-  }
-  absl::StatusOr<std::vector<std::string>> all = bootstrap->Exchange(mine);
-  if (!status.ok()) return status;
-  if (!all.ok()) return all.status();
-  for (size_t rank = 0; rank < all->size(); ++rank) {
-    std::string& told = (*all)[rank];
-    const bool ready = !told.empty() && told[0] == kReady;
-    told.erase(0, 1);
-    if (!ready) return FailedPrecondition("rank {} has no NCCL engine: {}", rank, told);
-  }
-  std::string& first = (*all)[0];
-  if (first.size() < kIdBytes) {
-    return Internal("rank 0 sent {} bytes instead of an id", first.size());
-  }
-  std::memcpy(id, first.data(), kIdBytes);
-  first.erase(0, kIdBytes);
-  meeting.capabilities = Agree(*all);
-  return meeting;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootstrap,
@@ -473,9 +409,9 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootst
   const JobRank& job = bootstrap->job();
   absl::StatusOr<Parts> parts =
       LoadParts(options, options.device >= 0 ? options.device : static_cast<int>(job.local_rank));
-  MESHIFT_ASSIGN_OR_RETURN(
-      Meeting meeting,
-      Meet(bootstrap, parts.status(), parts.ok() ? *parts : Parts(), options.environment));
+  MESHIFT_ASSIGN_OR_RETURN(NcclMeeting meeting,
+                           Meet(bootstrap, parts.status(), parts.ok() ? parts->nccl.get() : nullptr,
+                                parts.ok() ? parts->device.get() : nullptr, options.environment));
   const std::shared_ptr<NcclJob> shared = MakeJob(*parts, job.rank, options);
   const std::vector<int64_t> ranks = Iota(job.world_size);
   MESHIFT_RETURN_IF_ERROR(shared->Join(bootstrap->control(), ranks));

@@ -1,0 +1,83 @@
+#include "comm/nccl/meeting.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "comm/control/bootstrap.h"
+#include "comm/nccl/device.h"
+#include "comm/nccl/environment.h"
+#include "comm/nccl/nccl_library.h"
+#include "planner/capabilities.h"
+
+namespace meshift {
+namespace {
+
+// What a rank tells the others before the root is made: that it is ready, with the id that rank 0
+// has made and what in its environment breaks batch invariance; or what it lacks.
+constexpr char kReady = '+';
+constexpr char kMissing = '-';
+
+// NCCL's all-reduce treats elements alike (one tree, on a communicator of one channel) where the
+// environment of every rank says so: one rank's alone decides nothing.
+EngineCapabilities Agree(const std::vector<std::string>& broken) {
+  EngineCapabilities capabilities = EngineCapabilities::Nccl();
+  for (size_t rank = 0; rank < broken.size(); ++rank) {
+    if (broken[rank].empty()) continue;
+    capabilities.native_why = fmt::format("rank {}: {}", rank, broken[rank]);
+    return capabilities;
+  }
+  capabilities.native_invariance = NativeInvariance::kAllReduce;
+  capabilities.native_why = "by tree, as the environment of every rank says, on one channel";
+  return capabilities;
+}
+
+}  // namespace
+
+absl::StatusOr<NcclMeeting> Meet(Bootstrap* bootstrap, const absl::Status& here,
+                                 const NcclLibrary* nccl, Device* device,
+                                 const Environment* environment) {
+  const JobRank& job = bootstrap->job();
+  NcclMeeting meeting;
+  char* const id = meeting.id.internal;
+  constexpr size_t kIdBytes = sizeof(meeting.id.internal);
+  absl::Status status = here;
+  if (status.ok() && job.rank == 0) {
+    const Device::Scope scope(*device);
+    status = nccl->Check(nccl->GetUniqueId(&meeting.id), "ncclGetUniqueId");
+  }
+  std::string mine(1, status.ok() ? kReady : kMissing);
+  if (!status.ok()) {
+    mine += Message(status);
+  } else {
+    if (job.rank == 0) mine.append(id, kIdBytes);
+    mine += WhatBreaks(
+        CheckNcclEnvironment(NcclProfile::kBatchInvariant, NcclVersion::FromCode(nccl->version()),
+                             environment != nullptr ? *environment : Environment::Process()));
+  }
+  absl::StatusOr<std::vector<std::string>> all = bootstrap->Exchange(mine);
+  if (!status.ok()) return status;
+  if (!all.ok()) return all.status();
+  for (size_t rank = 0; rank < all->size(); ++rank) {
+    std::string& told = (*all)[rank];
+    const bool ready = !told.empty() && told[0] == kReady;
+    told.erase(0, 1);
+    if (!ready) return FailedPrecondition("rank {} has no NCCL engine: {}", rank, told);
+  }
+  std::string& first = (*all)[0];
+  if (first.size() < kIdBytes) {
+    return Internal("rank 0 sent {} bytes instead of an id", first.size());
+  }
+  std::memcpy(id, first.data(), kIdBytes);
+  first.erase(0, kIdBytes);
+  meeting.capabilities = Agree(*all);
+  return meeting;
+}
+
+}  // namespace meshift
