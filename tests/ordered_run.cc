@@ -1,5 +1,7 @@
 #include "tests/ordered_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -34,7 +36,8 @@ struct Locals {
 
 }  // namespace
 
-std::string FindOtherBits(const OrderedCase& c, const Plan& plan, ReductionOrder order) {
+std::string FindOtherBits(const OrderedCase& c, const Plan& plan, ReductionOrder order,
+                          int64_t domain) {
   Locals sources(plan.from());
   Locals targets(plan.to());
   for (size_t p = 0; p < sources.memory.size(); ++p) {
@@ -44,11 +47,17 @@ std::string FindOtherBits(const OrderedCase& c, const Plan& plan, ReductionOrder
   const std::vector<int64_t> ranks = mesh.Ranks();
   const int64_t last = *std::max_element(ranks.begin(), ranks.end());
   const auto world = LocalWorld::Create({.num_ranks = last + 1}).value();
-  world->SetReductionOrder(order, 3);
+  world->SetReductionOrder(order, domain);
   const auto runner = LocalRunner::Create(world.get(), mesh, {.verify_plans = false});
   if (!runner.ok()) return runner.status().ToString();
   const auto run = (*runner)->Run(plan, sources.addresses, targets.addresses);
   if (!run.ok()) return run.status().ToString();
+  for (size_t i = 0; i < plan.steps().size(); ++i) {
+    const int64_t sent = run->steps[i].bytes_sent;
+    if (sent != plan.steps()[i].bytes_sent) {
+      return fmt::format("{} has sent {} bytes", plan.steps()[i].ToString(), sent);
+    }
+  }
   for (size_t p = 0; p < targets.memory.size(); ++p) {
     std::string wrong = c.FindWrong(plan.to(), static_cast<int64_t>(p), targets.memory[p]);
     if (!wrong.empty()) return wrong;
