@@ -26,6 +26,7 @@
 #include "placement/sharding.h"
 #include "testing/definition.h"
 #include "testing/naive_engine.h"
+#include "testing/oracle_buffers.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
 
@@ -38,16 +39,6 @@ std::vector<absl::Span<const std::byte>> Views(const Buffers& buffers) {
 
 CheckResult Check(const Sharding& from, const Sharding& to, const Buffers& in, const Buffers& out) {
   return CheckGiven(from, to, Views(in), Views(out)).value();
-}
-
-Buffers SourcesOf(const Oracle& oracle, const Fill& fill) {
-  Buffers buffers(oracle.source().mesh().NumRanks());
-  for (size_t p = 0; p < buffers.size(); ++p) {
-    const auto position = static_cast<int64_t>(p);
-    buffers[p].resize(oracle.SourceBytes(position));
-    EXPECT_TRUE(oracle.FillSource(fill, position, absl::MakeSpan(buffers[p])).ok());
-  }
-  return buffers;
 }
 
 std::string TextOf(const Sharding& from, const Sharding& to) {
