@@ -55,8 +55,9 @@ class Search {
   int TakeTo(int from, StepOp op, const State& to, const Lists& lists);
   // Where a slice leads from a state that takes `ns` to the target: no path takes more.
   void BoundBySlice(const State& state, int64_t ns);
-  // A closer bound on what follows a state that `op` led to.
-  Rest RestBehind(StepOp op, const View& view);
+  // A closer bound on what follows a state that `op` led to, if a path takes `reached_ns` at least
+  // to get there.
+  Rest RestBehind(StepOp op, const View& view, int64_t reached_ns);
   Rest RestBeyondFinish(bool sliced, const View& view);
   bool Advance(OpenEntry entry);
   // Finds the best path within the bound. False: given up, since more than `many` steps came to
@@ -71,7 +72,8 @@ class Search {
     int64_t rest_ns = 0;
     int64_t Ns() const { return SaturatingAdd(step_ns, rest_ns); }
   };
-  void LookForFinishes(const View& view);
+  // Those that may pay behind a path that takes `reached_ns`.
+  void LookForFinishes(const View& view, int64_t reached_ns);
   DimMask ReducibleOf(const State& state) const {
     DimMask reducible = 0;
     for (int d = 0; d < problem_.num_dims(); ++d) {
@@ -100,7 +102,8 @@ class Search {
   std::vector<View> near_in_partials_;
   bool found_near_ = false;
   absl::InlinedVector<FinishStep, 8> finishes_;  // of LookForFinishes()
-  std::optional<State> finishes_of_;             // and of what state they are
+  std::optional<State> finishes_of_;             // and of what state they are,
+  int64_t finishes_left_ns_ = 0;                 // with so much time left
   int64_t bound_ns_;
   std::optional<PathCost> best_;  // of a path to the target that is known
   SearchNodes nodes_;
@@ -211,10 +214,10 @@ Rest Search::RestBeyondFinish(bool sliced, const View& view) {
          Rest{std::max(local, both.ns - first.ns), std::max(local, both.close_ns - first.close_ns)};
 }
 
-Rest Search::RestBehind(StepOp op, const View& view) {
+Rest Search::RestBehind(StepOp op, const View& view, int64_t reached_ns) {
   if (view.state == problem_.target()) return {};
   Rest least = RestBeyondFinish(op == StepOp::kSlice, view);
-  LookForFinishes(view);
+  LookForFinishes(view, reached_ns);
   for (const FinishStep& finish : finishes_) {
     least = {std::min(least.ns, finish.Ns()), std::min(least.close_ns, finish.Ns())};
   }
@@ -222,14 +225,21 @@ Rest Search::RestBehind(StepOp op, const View& view) {
 }
 
 // Collectives that lead to states that local steps finish.
-void Search::LookForFinishes(const View& view) {
-  if (finishes_of_ == view.state) return;
+void Search::LookForFinishes(const View& view, int64_t reached_ns) {
+  const int64_t left_ns = bound_ns_ - reached_ns;
+  if (finishes_of_ == view.state && left_ns <= finishes_left_ns_) return;
   finishes_of_ = view.state;
+  finishes_left_ns_ = left_ns;
   finishes_.clear();
+  // A move to any state but the target brings no fewer items, and a local step comes behind it.
+  const bool only_target = view.reducible == 0 && !space_.masks_target() &&
+                           SaturatingAdd(space_.LeastRest(view.state, view.lists, 0).ns,
+                                         space_.least_finish_ns()) > left_ns;
   StepBounds& bounds = space_.bounds();
   bounds.Start(view.lists);
   for (const View& last : space_.finished()) {
     if (last.state.stage() != view.state.stage() || last.state == view.state) continue;
+    if (only_target && last.state != problem_.target()) continue;
     const StepBounds::Product& product = bounds.Compare(last.lists);
     const std::optional<StepOp> op = space_.Classify(view, last, product.from, product.to);
     if (!op) continue;
@@ -252,7 +262,7 @@ void Search::LookForFinishes(const View& view) {
 void Search::Finish(int from, const View& view) {
   if (nodes_[from].finishes_known) return;
   nodes_[from].finishes_known = true;
-  LookForFinishes(view);
+  LookForFinishes(view, nodes_[from].cost.ns);
   const auto end = finishes_.end();
   auto best = end;
   for (auto it = finishes_.begin(); it != end; ++it) {
@@ -478,7 +488,7 @@ bool Search::Advance(OpenEntry entry) {
     const int64_t reached = SaturatingAdd(entry.cost_ns, entry.least_ns);
     if (known >= 0 && nodes_[known].cost.ns < reached) return true;
     if (entry.kind == Kind::kStep) {
-      const Rest rest = RestBehind(entry.op, space_.Look(entry.state));
+      const Rest rest = RestBehind(entry.op, space_.Look(entry.state), reached);
       if (SaturatingAdd(reached, rest.close_ns) > bound_ns_) return true;
       if (rest.ns > entry.rest_ns) {
         entry.estimate.ns = SaturatingAdd(entry.estimate.ns, rest.ns - entry.rest_ns);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
 
 #include "base/checked_math.h"
 #include "planner/geometry.h"
@@ -255,6 +256,96 @@ std::optional<StepOp> SearchSpace::Classify(const View& before, const View& afte
   if (to == 0) return StepOp::kAllReduce;
   if (to == reduced && rules_.scatters) return StepOp::kReduceScatter;
   return std::nullopt;
+}
+
+// One copy for all callers, whose branches are then met often enough to be foreseen.
+void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits& limits,
+                                   ExtensionFn leaf) {
+  struct Recursion {
+    SearchSpace& space;
+    const Lists& base;
+    const Limits& limits;
+    ExtensionFn leaf;
+    Lists lists;
+    std::array<StepBounds::Product, kMaxTensorRank + 1> products;  // of the tensor dims before
+
+    // Leaves what is written before it is read as it is.
+    Recursion(SearchSpace& s, const Lists& b, const Limits& l, ExtensionFn f)
+        : space(s), base(b), limits(l), leaf(f), lists(b) {
+      products[0] = space.bounds_.empty();
+    }
+    // Whether lists that go on with this one are within the limit of what is missing. The first
+    // sample lacks least: it comes last.
+    bool MayHold(int i, List list) const {
+      if (limits.missing == INT64_MAX) return true;
+      const Samples& target = space.bounds_.target();
+      const Samples& rest = space.bounds_.TargetFrom(i + 1);
+      const Samples& before = products[i].wanted;
+      const Samples& wanted = space.Along(list, i).wanted;
+      for (int s = space.table_.num_samples(); s-- > 0;) {
+        if (target[s] - before[s] * wanted[s] * rest[s] > limits.missing) return false;
+      }
+      return true;
+    }
+    bool MayPay(int i, DimMask pool) const {
+      const Samples& target = space.bounds_.target();
+      const Samples& wanted = space.bounds_.TargetFrom(i + 1);
+      const Samples& before = space.bounds_.BeforeFrom(i + 1);
+      const Least& least = space.LeastItems(i + 1, pool);
+      const StepBounds::Product& product = products[i + 1];
+      for (int s = space.table_.num_samples(); s-- > 0;) {
+        const int64_t missing = target[s] - product.wanted[s] * wanted[s];
+        const int64_t after = product.after[s] * (s == 0 ? least.first : least.any);
+        const int64_t moved = after - product.kept[s] * before[s];
+        if (moved > limits.moved) return false;
+        if (missing + std::max<int64_t>(moved, 0) > limits.together) return false;
+      }
+      return true;
+    }
+    bool MayHop(int i) const {
+      const StepBounds::Product& product = products[i + 1];
+      const DimMask rest = product.across | (limits.also & ~product.to);
+      return space.bounds_.Hops(product.from | product.to) + space.bounds_.Hops(rest) <=
+             limits.hops;
+    }
+    void Next(int i, DimMask pool) {
+      const StepBounds::Product& product = products[i + 1];
+      if (limits.moves && !space.MayBeOver(product.from | product.to)) return;
+      if (limits.hops != INT_MAX && !MayHop(i)) return;
+      if (i + 1 == space.num_lists_) {
+        leaf(lists, pool, product);
+      } else if (!limits.places_all || limits.moved == INT64_MAX || MayPay(i, pool)) {
+        Go(i + 1, base[i + 1], pool);
+      }
+    }
+    void Go(int i, List list, DimMask pool) {
+      lists[i] = list;
+      List model = CutTable::kNoCuts;  // where the cut that comes next is like that list's last
+      bool ends = !limits.places_all || i + 1 < space.num_lists_ || pool == 0;
+      if (limits.alike != nullptr) {
+        model = (*limits.alike)[i];
+        const int size = space.table_.size(list);
+        ends = space.table_.size(model) == size;
+        while (space.table_.size(model) > size + 1) model = space.table_.Parent(model);
+      }
+      if (ends) {
+        if (!MayHold(i, list)) return;
+        space.bounds_.Multiply(products[i], i, space.bounds_.Of(i, list), &products[i + 1]);
+        Next(i, pool);
+        if (limits.alike != nullptr) return;
+      }
+      for (DimMask left = pool & space.may_cut_[i]; left != 0; left &= left - 1) {
+        const int d = __builtin_ctz(left);
+        space.ForEachSizes(list, d, i, [&](CutSizes sizes) {
+          if (model != CutTable::kNoCuts && !space.IsAlike(model, d, sizes)) return;
+          Go(i, space.table_.Append(list, d, sizes), pool & ~(DimMask{1} << d));
+          lists[i] = list;
+        });
+      }
+    }
+  };
+  if (num_lists_ == 0) return;
+  Recursion(*this, base, limits, leaf).Go(0, base[0], pool);
 }
 
 }  // namespace meshift

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "planner/cost.h"
@@ -162,8 +163,9 @@ class SearchSpace {
   // Calls leaf(lists, left, product) with all lists within the limits that extend `base` by mesh
   // dims out of `pool`, of which `left` are over; the product is of the step from the state of
   // bounds().Start().
-  template <typename Leaf>
-  void ForEachExtension(const Lists& base, DimMask pool, const Limits& limits, const Leaf& leaf);
+  using ExtensionFn =
+      absl::FunctionRef<void(const Lists& lists, DimMask left, const StepBounds::Product& product)>;
+  void ForEachExtension(const Lists& base, DimMask pool, const Limits& limits, ExtensionFn leaf);
   // Calls leaf(kept) with the lists that are left when innermost cuts are taken off, or none.
   template <typename Leaf>
   void ForEachPrefix(const Lists& lists, const Leaf& leaf);
@@ -234,93 +236,6 @@ class SearchSpace {
   absl::InlinedVector<View, 6> finished_;
   FinishedStates finished_states_;  // sorted
 };
-
-template <typename Leaf>
-void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits& limits,
-                                   const Leaf& leaf) {
-  struct Recursion {
-    SearchSpace& space;
-    const Lists& base;
-    const Limits& limits;
-    const Leaf& leaf;
-    Lists lists;
-    std::array<StepBounds::Product, kMaxTensorRank + 1> products;  // of the tensor dims before
-
-    // Leaves what is written before it is read as it is.
-    Recursion(SearchSpace& s, const Lists& b, const Limits& l, const Leaf& f)
-        : space(s), base(b), limits(l), leaf(f), lists(b) {
-      products[0] = space.bounds_.empty();
-    }
-    // Whether lists that begin like this are within the limit of what is missing.
-    bool MayHold(int i) const {
-      const Samples& target = space.bounds_.target();
-      const Samples& rest = space.bounds_.TargetFrom(i + 1);
-      for (int s = 0; s < space.table_.num_samples(); ++s) {
-        if (target[s] - products[i + 1].wanted[s] * rest[s] > limits.missing) return false;
-      }
-      return true;
-    }
-    bool MayPay(int i, DimMask pool) const {
-      const Samples& target = space.bounds_.target();
-      const Samples& wanted = space.bounds_.TargetFrom(i + 1);
-      const Samples& before = space.bounds_.BeforeFrom(i + 1);
-      const Least& least = space.LeastItems(i + 1, pool);
-      for (int s = 0; s < space.table_.num_samples(); ++s) {
-        const StepBounds::Product& product = products[i + 1];
-        const int64_t missing = target[s] - product.wanted[s] * wanted[s];
-        const int64_t after = product.after[s] * (s == 0 ? least.first : least.any);
-        const int64_t moved = after - product.kept[s] * before[s];
-        if (moved > limits.moved) return false;
-        if (missing + std::max<int64_t>(moved, 0) > limits.together) return false;
-      }
-      return true;
-    }
-    bool MayHop(int i) const {
-      const StepBounds::Product& product = products[i + 1];
-      const DimMask rest = product.across | (limits.also & ~product.to);
-      return space.bounds_.Hops(product.from | product.to) + space.bounds_.Hops(rest) <=
-             limits.hops;
-    }
-    void Next(int i, DimMask pool) {
-      const StepBounds::Product& product = products[i + 1];
-      if (limits.moves && !space.MayBeOver(product.from | product.to)) return;
-      if (limits.hops != INT_MAX && !MayHop(i)) return;
-      if (i + 1 == space.num_lists_) {
-        leaf(lists, pool, product);
-      } else if (!limits.places_all || limits.moved == INT64_MAX || MayPay(i, pool)) {
-        Go(i + 1, base[i + 1], pool);
-      }
-    }
-    void Go(int i, List list, DimMask pool) {
-      const bool is_last = i + 1 == space.num_lists_;
-      const bool ends = !(limits.places_all && is_last && pool != 0);
-      lists[i] = list;
-      if (ends) {
-        space.bounds_.Multiply(products[i], i, space.bounds_.Of(i, list), &products[i + 1]);
-        if (limits.missing != INT64_MAX && !MayHold(i)) return;
-      }
-      List model = CutTable::kNoCuts;  // where the cut that comes next is like that list's last
-      if (limits.alike != nullptr) {
-        model = (*limits.alike)[i];
-        const int size = space.table_.size(list);
-        if (space.table_.size(model) == size) return Next(i, pool);
-        while (space.table_.size(model) > size + 1) model = space.table_.Parent(model);
-      } else if (ends) {
-        Next(i, pool);
-      }
-      for (DimMask left = pool & space.may_cut_[i]; left != 0; left &= left - 1) {
-        const int d = __builtin_ctz(left);
-        space.ForEachSizes(list, d, i, [&](CutSizes sizes) {
-          if (model != CutTable::kNoCuts && !space.IsAlike(model, d, sizes)) return;
-          Go(i, space.table_.Append(list, d, sizes), pool & ~(DimMask{1} << d));
-          lists[i] = list;
-        });
-      }
-    }
-  };
-  if (num_lists_ == 0) return;
-  Recursion(*this, base, limits, leaf).Go(0, base[0], pool);
-}
 
 template <typename Leaf>
 void SearchSpace::ForEachPrefix(const Lists& lists, const Leaf& leaf) {
