@@ -130,6 +130,12 @@ class CostModel {
     return MulDivCeil(bytes, 1000, topology_.level(0).bandwidth_bytes_per_us);
   }
   int64_t MaxTransferBytes(int64_t ns) const;
+  // Of so many parts of the least time that bytes of a worst rank take, those that their copy takes
+  // at least; all of them where a copy takes longer.
+  int64_t CopyParts(int64_t parts) const {
+    const int64_t copy = topology_.constants().copy_bandwidth_bytes_per_us;
+    return std::min(parts, MulDivCeil(parts, topology_.level(0).bandwidth_bytes_per_us, copy) - 1);
+  }
   // What a collective over `dims` takes before any byte, and one message more.
   int64_t StartNs(DimMask dims) const {
     return topology_.constants().collective_latency_ns + Shape(dims).latency_ns;

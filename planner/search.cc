@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "base/checked_math.h"
@@ -60,9 +61,9 @@ class Search {
   Rest RestBehind(StepOp op, const View& view, int64_t reached_ns);
   Rest RestBeyondFinish(bool sliced, const View& view);
   bool Advance(OpenEntry entry);
-  // Finds the best path within the bound. False: given up, since more than `many` steps came to
-  // wait.
-  bool RunWithin(size_t many);
+  void Start();
+  // Finds the best path within the bound. False: more than `many` steps came to wait.
+  bool Continue(size_t many);
   // A collective that leads to a state that local steps finish, and what these take at least.
   struct FinishStep {
     StepOp op = StepOp::kSlice;
@@ -202,16 +203,23 @@ Rest Search::RestBeyondFinish(bool sliced, const View& view) {
   const int64_t local = space_.LeastLocalNs(view);
   const bool may_be_local =
       space_.has_casts() || space_.changes_partials() || (view.replicated != 0 && !sliced);
-  Rest one = space_.LeastRest(view.state, view.lists, view.reducible);
-  if (may_be_local) {
-    const int64_t least = std::max(local, model_.CopyNs(0));
-    return one + Rest{least, least};
+  if (view.reducible != 0) {
+    return space_.LeastReductionRest(space_.Wanted(view.lists), space_.Across(view.lists),
+                                     view.reducible, local, std::max(local, model_.CopyNs(0)));
   }
+  const Rest one = space_.LeastRest(view.state, view.lists, view.reducible);
   const DimMask across = space_.Across(view);
   const Rest first = space_.Starts(1, across);
   const Rest both = space_.Starts(2, across);
-  return one +
-         Rest{std::max(local, both.ns - first.ns), std::max(local, both.close_ns - first.close_ns)};
+  const int64_t second = SaturatingAdd(both.close_ns - first.close_ns, space_.LeastCopiedNs());
+  if (may_be_local) {
+    const int64_t least = std::max(local, model_.CopyNs(0));
+    // Nothing is masked any more where the target is not.
+    const bool may_slice = view.replicated != 0 && !sliced;
+    const bool is_local = space_.has_casts() || space_.masks_target() || may_slice;
+    return one + Rest{least, is_local ? least : std::max(least, second)};
+  }
+  return one + Rest{std::max(local, both.ns - first.ns), std::max(local, second)};
 }
 
 Rest Search::RestBehind(StepOp op, const View& view, int64_t reached_ns) {
@@ -279,6 +287,7 @@ void Search::Finish(int from, const View& view) {
 }
 
 void Search::Expand(int from, const View& view) {
+  if (problem_.num_dims() > 2) space_.LookCloser();  // of two, there are few states
   space_.bounds().Start(view.lists);
   Local(from, view);
   if (!model_.HasRoomBeside(view.state)) return;  // Finish() has what is left
@@ -304,16 +313,15 @@ void Search::Local(int from, const View& view) {
     limit = std::max<int64_t>(MissingLimit(nodes_[from].cost, least + start), 0);
   }
   const int64_t item_bytes = problem_.item_bytes(view.state.stage());
-  space_.ForEachExtension(view.lists, view.replicated, {.missing = limit, .moves = false},
-                          [&](const Lists&, DimMask left, const StepBounds::Product& product) {
-                            if (left == view.replicated) return;
-                            const State next = State::FromCode(view.partial_code | product.code,
-                                                               view.state.stage());
-                            Offer(from, StepOp::kSlice, next, product.longest,
-                                  model_.CopyNs(SaturatingMul(product.longest, item_bytes)),
-                                  space_.LeastRest(next, space_.bounds().MissingOfTarget(product),
-                                                   product.across, view.reducible));
-                          });
+  space_.ForEachExtension(
+      view.lists, view.replicated, {.missing = limit, .moves = false},
+      [&](const Lists&, DimMask left, const StepBounds::Product& product) {
+        if (left == view.replicated) return;
+        const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
+        Offer(from, StepOp::kSlice, next, product.longest,
+              model_.CopyNs(SaturatingMul(product.longest, item_bytes)),
+              space_.LeastRest(next, product.wanted, product.across, view.reducible));
+      });
 }
 
 void Search::Reduce(int from, const View& view) {
@@ -354,8 +362,7 @@ void Search::Reduce(int from, const View& view) {
         const State next = State::FromCode(without(dims) | product.code, view.state.stage());
         Offer(from, StepOp::kReduceScatter, next, product.longest,
               space_.bounds().LeastScatterNs(view.state.stage(), product),
-              space_.LeastRest(next, space_.bounds().MissingOfTarget(product), product.across,
-                               view.reducible & ~dims));
+              space_.LeastRest(next, product.wanted, product.across, view.reducible & ~dims));
       });
 }
 
@@ -369,8 +376,8 @@ void Search::Move(int from, const View& view) {
   limits.moved =
       model_.MaxTransferBytes(Left(cost) - starts - space_.LeastReductionNs(view.reducible)) /
       problem_.item_bytes(view.state.stage());
-  if (view.reducible == 0 && !space_.masks_target()) {
-    limits.missing = MissingLimit(cost, starts);
+  if (space_.counts_missing(view.reducible)) {
+    limits.missing = MissingLimit(cost, starts) - space_.Added(view.reducible);
     limits.together = limits.missing;
   }
   limits.hops = HopsLeft(cost);
@@ -379,11 +386,11 @@ void Search::Move(int from, const View& view) {
   const bool meets_target = MeetsTarget(view) && view.cut == space_.target().cut;
   const auto offer = [&](StepOp op, const Lists& lists, const StepBounds::Product& product) {
     if ((product.from | product.to) == 0) return;
-    const int64_t missing = bounds.MissingOfTarget(product);
+    const int64_t missing = space_.Missing(product.wanted, view.reducible);
     const int64_t moved = bounds.Moved(product);
     if (moved > limits.moved || SaturatingAdd(missing, moved) > limits.together) return;
     const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
-    const Rest rest = space_.LeastRest(next, missing, product.across, view.reducible);
+    const Rest rest = space_.LeastRest(next, product.wanted, product.across, view.reducible);
     const int64_t start = model_.StartNs(product.from | product.to);
     if (SaturatingAdd(SaturatingAdd(cost.ns, start), rest.close_ns) > bound_ns_) return;
     const int64_t least = bounds.LeastMoveNs(op, view.state.stage(), product);
@@ -519,10 +526,7 @@ bool Search::Advance(OpenEntry entry) {
   return true;
 }
 
-bool Search::RunWithin(size_t many) {
-  nodes_.Clear();
-  open_.Clear();
-  best_.reset();
+void Search::Start() {
   bool is_new = false;
   const int source = nodes_.FindOrAdd(problem_.source(), &is_new);
   open_.push({.estimate = {},
@@ -531,6 +535,9 @@ bool Search::RunWithin(size_t many) {
               .kind = OpenEntry::Kind::kReached});
   BoundBySlice(problem_.source(), 0);
   if (space_.Look(problem_.source()).reducible != 0 && !space_.masks_target()) Dive(source);
+}
+
+bool Search::Continue(size_t many) {
   while (!open_.empty()) {
     const OpenEntry entry = open_.top();
     if ((best_ && *best_ < entry.estimate) || entry.estimate.ns > bound_ns_) break;
@@ -543,14 +550,24 @@ bool Search::RunWithin(size_t many) {
 }
 
 std::optional<Path> Search::Run() {
-  if (!RunWithin(kMany)) {
+  Start();
+  if (!Continue(kMany)) {
     // Most of these steps may pay only because the best path so far is far from the best of all.
-    // One over cuts that the target has is as a rule near it. What is found in the end is the same:
-    // no step of a path within a bound is left out.
+    // One over cuts that the target has is as a rule near it: it is looked for apart, and bounds
+    // what waits here.
+    SearchNodes nodes = std::move(nodes_);
+    OpenQueue open = std::move(open_);
+    nodes_ = SearchNodes();
+    open_ = OpenQueue();
+    std::optional<PathCost> best = std::exchange(best_, std::nullopt);
     space_.SetTowardsTarget(true);
-    RunWithin(SIZE_MAX);
+    Start();
+    Continue(SIZE_MAX);
     space_.SetTowardsTarget(false);
-    RunWithin(SIZE_MAX);
+    nodes_ = std::move(nodes);
+    open_ = std::move(open);
+    best_ = best;
+    Continue(SIZE_MAX);
   }
   if (!best_) return std::nullopt;
   Path path;

@@ -35,10 +35,6 @@ class SearchNodes {
  public:
   SearchNodes() : slots_(kFirst, -1) {}
 
-  void Clear() {
-    slots_.assign(kFirst, -1);
-    nodes_.clear();
-  }
   SearchNode& operator[](int index) { return nodes_[index]; }
   // -1: not met.
   int Find(const State& state) const { return slots_[SlotOf(state)]; }

@@ -49,11 +49,6 @@ class OpenQueue {
  public:
   bool empty() const { return heap_.empty(); }
   size_t size() const { return heap_.size(); }
-  void Clear() {
-    heap_.clear();
-    entries_.clear();
-    free_.clear();
-  }
   const OpenEntry& top() const { return entries_[heap_.front().entry]; }
   void push(const OpenEntry& entry) {
     uint32_t number = 0;

@@ -136,17 +136,13 @@ int64_t SearchSpace::MaxItems(const Lists& lists) {
   return items;
 }
 
-int64_t SearchSpace::MissingOfTarget(const Lists& lists) {
-  Samples held = bounds_.empty().wanted;
+CutTable::Samples SearchSpace::Wanted(const Lists& lists) {
+  Samples all = bounds_.empty().wanted;
   for (int i = 0; i < num_lists_; ++i) {
     const Samples& wanted = Along(lists[i], i).wanted;
-    for (int s = 0; s < table_.num_samples(); ++s) held[s] *= wanted[s];
+    for (int s = 0; s < table_.num_samples(); ++s) all[s] *= wanted[s];
   }
-  int64_t missing = 0;
-  for (int s = 0; s < table_.num_samples(); ++s) {
-    missing = std::max(missing, bounds_.target()[s] - held[s]);
-  }
-  return missing;
+  return all;
 }
 
 // The first of n pieces of E items has E/n at least, and so has its product over tensor dims. Any
@@ -190,21 +186,138 @@ int64_t SearchSpace::LeastReductionNs(DimMask reducible) {
   return least;
 }
 
-Rest SearchSpace::LeastRest(const State& state, int64_t missing, DimMask across,
-                            DimMask reducible) {
-  int64_t bytes_ns = 0;
-  if (reducible != 0) {
-    bytes_ns = LeastReductionNs(reducible);
-  } else {
-    // Masks make of a part what is partial: of it nothing need be there.
-    if ((missing == 0 || masks_target_) && IsFinished(state)) {
-      const int64_t ns = state == problem_.target() ? 0 : least_finish_ns_;
-      return {ns, ns};
+// Let x be the largest box behind the last reduction, share_ at least. Before a reduction of g
+// contributions each, the largest box has as many x as contributions are left, and a rank gets what
+// (g-1)/g of them hold: (n-1) x in all reductions of n. Nobody keeps more than x, nor more of what
+// the target gives it than it had and got by other steps, so it lacks the rest; the sum does not
+// fall with x. A mask, which may give a box more room, adds a factor to n, which is more.
+Rest SearchSpace::LeastReductionRest(const Samples& wanted, DimMask across, DimMask reducible,
+                                     int64_t local_ns, int64_t other_ns) {
+  if (masks_target_) across = 0;
+  across |= reducible;
+  const int64_t bytes_ns = LeastReductionNs(reducible);
+  const Rest first = Starts(1, across) + Rest{bytes_ns, bytes_ns};
+  Rest rest = first + Rest{other_ns, other_ns};
+  if (!counts_shares_) return rest;
+  // What a rank lacks comes by another collective than a reduction, or is masked.
+  int64_t more_ns = local_ns;
+  if (!bounds_.HasTarget(wanted)) {
+    more_ns += Starts(2, across).close_ns - Starts(1, across).close_ns;
+    if (!rules_.at_once) {
+      const int64_t shares = Shares(bounds_.GroupSize(reducible) - 1);
+      const int64_t mask_ns = SaturatingAdd(2 * model_.CopyNs(0), TransferNs(shares));
+      more_ns = std::min(more_ns, std::max(mask_ns, local_ns));
     }
-    // A masked value may come from any member: no bound on what is moved.
-    if (!masks_target_) bytes_ns = TransferNs(missing);
   }
-  return Starts(1, (masks_target_ ? 0 : across) | reducible) + Rest{bytes_ns, bytes_ns};
+  const int64_t items = SaturatingAdd(Missing(wanted, reducible), Added(reducible));
+  const int64_t close_ns = SaturatingAdd(Starts(1, across).close_ns, TransferNs(items));
+  rest.close_ns = std::max(rest.close_ns, SaturatingAdd(close_ns, std::max(more_ns, other_ns)));
+  return rest;
+}
+
+Rest SearchSpace::LeastRest(const State& state, const Samples& wanted, DimMask across,
+                            DimMask reducible) {
+  if (reducible != 0) return LeastReductionRest(wanted, across, reducible);
+  // Masks make of a part what is partial: of it nothing need be there, and a masked value may come
+  // from any member: no bound on what is moved.
+  const int64_t missing = masks_target_ ? 0 : bounds_.MissingOfTarget(wanted, INT64_MAX);
+  if (missing == 0 && IsFinished(state)) {
+    const int64_t ns = state == problem_.target() ? 0 : least_finish_ns_;
+    return {ns, ns};
+  }
+  const int64_t bytes_ns = TransferNs(missing);
+  const bool copies = copied_parts_ > 0 && missing > 0;
+  return Starts(1, masks_target_ ? 0 : across) +
+         Rest{bytes_ns, copies ? TransferNs(Missing(wanted, 0)) : bytes_ns};
+}
+
+// Let a rank lack some of what the target gives it, and have w of it. The collective that brings
+// the last of it copies w too, or is a permutation, which brings all, or gathers pieces that lie
+// one behind the other: those of the outermost tensor dim that is longer than 1, cut evenly. What
+// such a gather brings is known from the box that it makes, in which the target's is. Steps before
+// bring what they add to w, which takes no less than to copy it.
+void SearchSpace::LookCloser() {
+  if (looks_closer_) return;
+  looks_closer_ = true;
+  if (problem_.HasRagged() || masks_target_) return;
+  counts_shares_ = true;
+  least_added_.assign(size_t{1} << problem_.num_dims(), -1);
+  share_ = SaturatingAdd(Shares(1), 1);
+  int k = 0;
+  while (k < problem_.tensor_rank() && problem_.extent(k) == 1) ++k;
+  if (k == problem_.tensor_rank()) return;
+  const int64_t extent = problem_.extent(k);
+  const auto all = (DimMask{1} << problem_.num_dims()) - 1;
+  // Pieces may be of length 1, or are cut evenly by any mesh dims.
+  if (extent <= bounds_.GroupSize(all) || extent % bounds_.GroupSize(all) == 0) return;
+  outer_extent_ = extent;
+  copied_parts_ = model_.CopyParts(kCopyParts);
+  least_gather_.fill(INT64_MAX);
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    const int64_t n = problem_.size(d);
+    if (extent % n != 0) continue;
+    for (DimMask cut = 0; cut <= all; ++cut) {
+      if (Has(cut, d)) continue;
+      const int64_t longest = CeilDiv(extent, bounds_.GroupSize(cut));
+      if (longest % n != 0) continue;
+      for (int s = 0; s < table_.num_samples(); ++s) {
+        const int64_t length = table_.Target(k)[s];
+        if (length == 0 || longest < length) continue;
+        const int64_t items = SaturatingMul(bounds_.target()[s] / length, longest - longest / n);
+        least_gather_[s] = std::min(least_gather_[s], items);
+      }
+    }
+  }
+  BoundCopies();
+  for (int64_t& items : least_gather_) items = std::max(items, share_ - 1);
+}
+
+// Where no gather copies nothing (LookCloser), of a box behind a collective what was there is
+// copied, and the rest is brought: by one that is not the last, all of it is copied at least. What
+// is not moved by the last one is copied there, or lies beside a box that is: it is half as large
+// at least. The last of n pieces of E items has E/n - (n-1)^2/n, those cut out of it less twice
+// that at most, and boxes a part of it less.
+void SearchSpace::BoundCopies() {
+  int64_t most = 1;
+  int64_t ranks = 1;
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    most = std::max(most, problem_.size(d));
+    ranks *= problem_.size(d);
+    if (outer_extent_ % problem_.size(d) == 0) return;
+  }
+  int64_t shortest = INT64_MAX;
+  for (int i = 0; i < num_lists_; ++i) {
+    shortest = std::min(shortest, problem_.extent(tensor_dims_[i]));
+  }
+  const int64_t lost = MulDivCeil(2 * (most - 1) * (most - 1), ranks, most);
+  if (lost > shortest / 3 || copied_parts_ > kCopyParts / 2) return;
+  const int64_t box = std::max<int64_t>(MulDivCeil(share_ - 1, shortest - lost, shortest) - 1, 0);
+  least_copied_ns_ = std::max<int64_t>(TransferNs(box / kCopyParts * copied_parts_) - 1, 0);
+}
+
+// As many shares as a rank gets (LeastReductionRest). A reduce_scatter copies the value too, unless
+// it cuts along the outermost tensor dim that is longer than 1, and evenly; an all_reduce brings
+// almost twice as much, and the last one may leave a rank more shares of what the target gives it.
+int64_t SearchSpace::AddedAnew(DimMask reducible) {
+  int64_t& least = least_added_[reducible];
+  least = INT64_MAX;
+  const int64_t wanted =
+      *std::max_element(bounds_.target().begin(), bounds_.target().begin() + table_.num_samples());
+  for (DimMask dims = reducible; dims != 0; dims = (dims - 1) & reducible) {
+    const DimMask left = reducible & ~dims;
+    const int64_t n = bounds_.GroupSize(dims);
+    const int64_t gotten = Shares((n - 1) * bounds_.GroupSize(left));
+    const int64_t before = Shares(bounds_.GroupSize(reducible));
+    const int64_t left_over =
+        left == 0 ? std::min(wanted, before + 1) - std::min(wanted, Shares(1)) : 0;
+    int64_t items = gotten;
+    if (outer_extent_ % n != 0 && !model_.ordered()) {
+      items = std::min(gotten + before / kCopyParts * copied_parts_,
+                       std::max(2 * gotten - left_over, gotten));
+    }
+    least = std::min(least, SaturatingAdd(items, left == 0 ? 0 : Added(left)));
+  }
+  return least;
 }
 
 int64_t SearchSpace::LeastLocalNs(const View& view) {

@@ -3,7 +3,7 @@
 //
 //   SearchSpace space(problem, model, rules);
 //   View view = space.Look(problem.source());
-//   space.MissingOfTarget(view.lists);                       // items that some rank lacks
+//   space.Missing(space.Wanted(view.lists), 0);              // items that some rank lacks
 //   space.LeastRest(view.state, view.lists, 0).close_ns;     // no path to the target is faster
 //   space.bounds().Start(view.lists);
 //   space.ForEachExtension(view.lists, view.replicated, limits, [](const Lists& lists, DimMask
@@ -63,6 +63,8 @@ struct Rest {
 
 class SearchSpace {
  public:
+  using Samples = CutTable::Samples;
+
   SearchSpace(const Problem& problem, const CostModel& model, const TransitionRules& rules);
 
   // --- The problem ---
@@ -96,8 +98,8 @@ class SearchSpace {
   }
   // Of the largest box.
   int64_t MaxItems(const Lists& lists);
-  // Items that some rank lacks of what the target gives it, of what the lists leave it.
-  int64_t MissingOfTarget(const Lists& lists);
+  // Items that the lists leave each sample of what the target gives it.
+  Samples Wanted(const Lists& lists);
   bool IsPermutation(const Lists& before, const Lists& after) const;
   // The collective that leads from one state to another of the same stage, if one does
   // (CollectiveBetween of transitions.h). `from`, `to`: the cuts that move, before and after.
@@ -111,6 +113,8 @@ class SearchSpace {
   }
 
   // --- Least times ---
+  // Bounds are closer from now on, which pays where states are gone on from.
+  void LookCloser();
   int64_t least_collective_ns() const { return least_collective_ns_; }
   // Of so many collectives at least, before any byte, that go across these mesh dims together: no
   // group, and no groups one after the other, are smaller; nor do fewer groups have them all.
@@ -128,11 +132,42 @@ class SearchSpace {
   int64_t least_finish_ns() const { return least_finish_ns_; }  // local steps that make the target
   // Of the bytes that adding `reducible` sends, if there are any.
   int64_t LeastReductionNs(DimMask reducible);
-  // Of every path to the target from a state that has `reducible` to add. `missing`:
-  // MissingOfTarget; `across`: mesh dims that must be gone across besides (Across).
-  Rest LeastRest(const State& state, int64_t missing, DimMask across, DimMask reducible);
+  // From a state that has `reducible` to add, in items: what some rank must get by other steps than
+  // reductions, or copy, which counts as much as takes that time to bring; and what it gets by
+  // reductions. `wanted`: of the samples, as in a Product.
+  bool counts_missing(DimMask reducible) const {
+    return reducible == 0 ? !masks_target_ : counts_shares_;
+  }
+  int64_t Missing(const Samples& wanted, DimMask reducible) const {
+    if (!counts_missing(reducible)) return 0;
+    if (reducible != 0) return bounds_.MissingOfTarget(wanted, share_);
+    int64_t missing = 0;
+    for (int s = 0; s < table_.num_samples(); ++s) {
+      int64_t lacks = bounds_.target()[s] - wanted[s];
+      if (lacks > 0) {
+        const int64_t copied = wanted[s] / kCopyParts * copied_parts_;
+        lacks = std::max(lacks, std::min(SaturatingAdd(lacks, copied), least_gather_[s]));
+      }
+      missing = std::max(missing, lacks);
+    }
+    return missing;
+  }
+  int64_t Added(DimMask reducible) {
+    if (reducible == 0 || !counts_shares_) return 0;
+    const int64_t least = least_added_[reducible];
+    return least >= 0 ? least : AddedAnew(reducible);
+  }
+  // Of what a collective but the last copies.
+  int64_t LeastCopiedNs() const { return least_copied_ns_; }
+  // Of every path to the target from such a state. `across`: mesh dims that must be gone across
+  // besides (Across).
+  Rest LeastRest(const State& state, const Samples& wanted, DimMask across, DimMask reducible);
+  // Likewise, where there is something to add. `local_ns`: of local steps that are needed in any
+  // case; `other_ns`: of all that is needed besides one reduction.
+  Rest LeastReductionRest(const Samples& wanted, DimMask across, DimMask reducible,
+                          int64_t local_ns = 0, int64_t other_ns = 0);
   Rest LeastRest(const State& state, const Lists& lists, DimMask reducible) {
-    return LeastRest(state, MissingOfTarget(lists), Across(lists), reducible);
+    return LeastRest(state, Wanted(lists), Across(lists), reducible);
   }
   // Of the local step without which the replicated dims of such a state keep it from being reduced.
   int64_t LeastLocalNs(const View& view);
@@ -172,9 +207,18 @@ class SearchSpace {
 
  private:
   using List = CutTable::List;
-  using Samples = CutTable::Samples;
 
   void CountGroups();
+  void BoundCopies();
+  int64_t AddedAnew(DimMask reducible);
+  // Items of so many boxes, on average, of a value that all ranks hold parts of.
+  int64_t Shares(int64_t number) const {
+    int64_t items = 0;
+    const int64_t ranks = problem_.mesh().NumRanks();
+    if (CheckedMul(total_elements_, number * classes_, &items)) return items / ranks;
+    const __int128 many = static_cast<__int128>(total_elements_) * number * classes_ / ranks;
+    return static_cast<int64_t>(std::min<__int128>(many, INT64_MAX / 8));
+  }
   const CutTable::Pieces& Along(List list, int i) { return table_.Along(list, tensor_dims_[i]); }
   int64_t TransferNs(int64_t items) const {
     return model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes()));
@@ -215,6 +259,7 @@ class SearchSpace {
   int64_t uncut_ = 1;  // items along the tensor dims that nothing ever cuts
   absl::InlinedVector<Least, 32> least_items_;          // by list and pool
   absl::InlinedVector<int64_t, 8> least_reduction_ns_;  // by mesh dims; -1: not known yet
+  absl::InlinedVector<int64_t, 8> least_added_;         // likewise
   // How many groups that the model allows have all of these mesh dims, at least. Empty: it allows
   // all groups.
   std::vector<int> groups_;
@@ -232,6 +277,14 @@ class SearchSpace {
   int64_t total_elements_ = 1;
   int64_t wanting_ = 1;  // ranks that hold an element in the target, for each of the
   int64_t classes_ = 1;  // coordinates of dims that stay partial
+  bool looks_closer_ = false;
+  bool counts_shares_ = false;  // what is lacking behind reductions is bounded (Missing)
+  int64_t share_ = 0;           // the largest box of a value without replicas is no smaller
+  static constexpr int64_t kCopyParts = 1024;
+  int64_t outer_extent_ = 0;     // of LookCloser(); 0: nothing is known
+  int64_t copied_parts_ = 0;     // of the time that it takes to bring an item, of that to copy one
+  int64_t least_copied_ns_ = 0;  // of a collective before the last, copies
+  Samples least_gather_ = {};    // items that a gather brings that copies nothing
   View target_;
   absl::InlinedVector<View, 6> finished_;
   FinishedStates finished_states_;  // sorted

@@ -3,7 +3,7 @@
 //   StepBounds bounds(problem, model, table);
 //   bounds.Start(view.lists);                                  // of steps out of this state
 //   const StepBounds::Product& product = bounds.Compare(next_lists);
-//   bounds.MissingOfTarget(product);                           // items that some rank then lacks
+//   bounds.MissingOfTarget(product.wanted, INT64_MAX);         // items that some rank then lacks
 //   bounds.LeastMoveNs(StepOp::kAllToAll, stage, product);     // no such step is faster
 //
 // A box is a product over tensor dims, and so is what it has in common with another, and with the
@@ -129,14 +129,21 @@ class StepBounds {
     return products_[num_lists_];
   }
 
-  // The samples' items in the target, and those that some rank lacks of them.
+  // The samples' items in the target, and those that some rank lacks of them if it keeps no more
+  // than `most` of those that it has.
   const Samples& target() const { return target_; }
-  int64_t MissingOfTarget(const Product& product) const {
+  int64_t MissingOfTarget(const Samples& wanted, int64_t most) const {
     int64_t missing = 0;
     for (int s = 0; s < num_samples_; ++s) {
-      missing = std::max(missing, target_[s] - product.wanted[s]);
+      missing = std::max(missing, target_[s] - std::min(wanted[s], most));
     }
     return missing;
+  }
+  bool HasTarget(const Samples& wanted) const {
+    for (int s = 0; s < num_samples_; ++s) {
+      if (wanted[s] < target_[s]) return false;
+    }
+    return true;
   }
   // Items that some rank gets by the step.
   int64_t Moved(const Product& product) const {
