@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+// All of it here: there is nothing to link.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <array>
 #include <charconv>
 
@@ -96,14 +100,8 @@ std::string Step::ToString() const {
 }
 
 Fingerprint Fingerprint::Of(std::string_view text) {
-  unsigned __int128 hash =
-      (static_cast<unsigned __int128>(0x6c62272e07bb0142) << 64) | 0x62b821756295c58d;
-  constexpr unsigned __int128 kPrime = (static_cast<unsigned __int128>(1) << 88) | 0x13b;
-  for (const char c : text) {
-    hash ^= static_cast<unsigned char>(c);
-    hash *= kPrime;
-  }
-  return {.high = static_cast<uint64_t>(hash >> 64), .low = static_cast<uint64_t>(hash)};
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  return {.high = hash.high64, .low = hash.low64};
 }
 
 absl::StatusOr<Fingerprint> Fingerprint::Parse(std::string_view hex) {

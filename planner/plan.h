@@ -126,7 +126,7 @@ struct PlanInputs {
   friend bool operator==(const PlanInputs&, const PlanInputs&) = default;
 };
 
-// FNV-1a, 128 bits (Fowler, Noll, Vo), of a plan's canonical text.
+// XXH3, 128 bits (xxHash by Y. Collet, seed 0), of a plan's canonical text.
 struct Fingerprint {
   uint64_t high = 0;
   uint64_t low = 0;

@@ -90,7 +90,7 @@ TEST(PlanText, AWholePlan) {
 total: 2 collectives, sent 12.5 KiB, est 33.043 us, peak 30 KiB, workspace 10 KiB
 lower bound: sent 7.5 KiB, est 20 us
 promise replicas: kept (each half is reduced by one group; the rest is copied)
-fingerprint 772e8ad651a6dd2b42002919ffc5880d
+fingerprint a8ce9a6f46dc75b283a3085978a0a8c4
 )"[1]);
   ExpectReadsBack(plan);
 }
