@@ -23,8 +23,7 @@ Edges::Edges(const Problem& problem, const CostModel& model, const TransitionRul
       model_(model),
       rules_(rules),
       max_items_(std::max(problem.MaxItems(problem.source()), problem.MaxItems(problem.target()))),
-      max_bytes_(std::max({problem.MaxBytes(problem.source()), problem.MaxBytes(problem.target()),
-                           problem.MaxBytes(problem.source().AtStage(problem.reduce_stage()))})) {
+      max_bytes_(problem.MaxValueBytes()) {
   const FinishedStates finished = LocallyFinished(problem);
   finished_ = {finished.begin(), finished.end()};
   absl::flat_hash_set<State> seen;

@@ -326,6 +326,9 @@ TEST(PlannerTest, CastsBeforeMovesThatWiden) {
             "cast{f32} -> P,S(1); reduce_scatter{fsdp} -> S(0),S(1)");
   EXPECT_EQ(CastSteps("bf16[4096,4096]", "f32[4096,4096]", "S(0),S(1)", "R,S(1)"),
             "all_gather{fsdp} -> R,S(1); cast{f32} -> R,S(1)");
+  // No value is larger than source and target, also where it costs no time.
+  EXPECT_EQ(CastSteps("i8[2]", "c128[2]", "R,R", "S(0),R"),
+            "slice{fsdp} -> S(0),R; cast{c128} -> S(0),R");
   EXPECT_EQ(CastSteps("i8[65536]", "f64[65536]", "R,R", "S(0),R"),
             "slice{fsdp} -> S(0),R; cast{f64} -> S(0),R");
 }

@@ -26,8 +26,7 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
   const State& source = problem.source();
   const State& target = problem.target();
   max_items_ = std::max(problem.MaxItems(source), problem.MaxItems(target));
-  max_bytes_ = std::max({problem.MaxBytes(source), problem.MaxBytes(target),
-                         problem.MaxBytes(source.AtStage(problem.reduce_stage()))});
+  max_bytes_ = problem.MaxValueBytes();
   for (int d = 0; d < problem.num_dims(); ++d) {
     masks_target_ |= target.IsPartial(d) && !source.IsPartial(d);
     changes_partials_ |= target.IsPartial(d) != source.IsPartial(d);

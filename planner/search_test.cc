@@ -42,8 +42,7 @@ std::optional<Cost> LeastCost(const Problem& problem, const CostModel& model,
                               const TransitionRules& rules) {
   const State& source = problem.source();
   const int64_t max_items = std::max(problem.MaxItems(source), problem.MaxItems(problem.target()));
-  const int64_t max_bytes = std::max({problem.MaxBytes(source), problem.MaxBytes(problem.target()),
-                                      problem.MaxBytes(source.AtStage(problem.reduce_stage()))});
+  const int64_t max_bytes = problem.MaxValueBytes();
   std::vector<State> near = NearTarget(problem, /*towards_target=*/false);
   for (const State& state : LocallyFinished(problem)) near.push_back(state);
   std::map<State, Cost> costs = {{source, {}}};

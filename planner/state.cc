@@ -164,6 +164,15 @@ bool Problem::MayCast(const State& state) const {
   return true;
 }
 
+int64_t Problem::MaxValueBytes() const {
+  int64_t most = std::max(MaxBytes(source_), MaxBytes(target_));
+  for (int d = 0; d < num_dims(); ++d) {
+    if (!source_.IsPartial(d) || StaysPartial(d)) continue;
+    most = std::max(most, MaxBytes(source_.AtStage(reduce_stage_)));
+  }
+  return most;
+}
+
 bool Problem::IsAligned(const State& state) const {
   if (from_.dtype() != DType::kF4E2M1) return true;
   const int last = tensor_rank() - 1;

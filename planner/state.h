@@ -204,6 +204,9 @@ class Problem {
   int64_t MaxBytes(const State& state) const {
     return SaturatingMul(MaxItems(state), item_bytes(state.stage()));
   }
+  // No value on the way has more: the larger of source and target, or the source in the dtype of
+  // the reductions, where there are any.
+  int64_t MaxValueBytes() const;
 
  private:
   Problem(Sharding from, Sharding to) : from_(std::move(from)), to_(std::move(to)) {}
