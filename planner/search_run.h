@@ -1,0 +1,126 @@
+// One run of the search (search.h): what it has found, and what waits. Internal to it.
+//
+//   std::optional<Path> path = SearchRun(problem, model, rules, bound_ns).Run();
+//
+// search.cc takes what waits in order, bounds and prices it; search_steps.cc has the steps that a
+// state is gone on by. The problem, the model and the rules must outlive the run. Not safe for
+// concurrent use.
+#ifndef MESHIFT_PLANNER_SEARCH_RUN_H_
+#define MESHIFT_PLANNER_SEARCH_RUN_H_
+
+#include <algorithm>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "planner/cost.h"
+#include "planner/path_cost.h"
+#include "planner/plan.h"
+#include "planner/search.h"
+#include "planner/search_nodes.h"
+#include "planner/search_queue.h"
+#include "planner/search_space.h"
+#include "planner/state.h"
+#include "planner/transitions.h"
+
+namespace meshift {
+
+class SearchRun {
+ public:
+  SearchRun(const Problem& problem, const CostModel& model, const TransitionRules& rules,
+            int64_t bound_ns)
+      : problem_(problem),
+        model_(model),
+        rules_(rules),
+        space_(problem, model, rules),
+        bound_ns_(bound_ns) {}
+  std::optional<Path> Run();
+
+ private:
+  // What a step and the rest may take at most, behind `cost`.
+  int64_t Left(const PathCost& cost) const { return bound_ns_ - cost.ns; }
+  // Hops that two collectives may have together; no limit where it is not known what must go
+  // across.
+  int HopsLeft(const PathCost& cost) const {
+    if (space_.masks_target() || space_.hop_ns() == 0) return INT_MAX;
+    const int64_t left = Left(cost) - 2 * model_.LeastCollectiveNs();
+    return static_cast<int>(std::min<int64_t>(left / space_.hop_ns(), INT_MAX - 1));
+  }
+  // Of what may be lacking where steps take `ns` before any byte.
+  int64_t MissingLimit(const PathCost& cost, int64_t ns) const {
+    return model_.MaxTransferBytes(Left(cost) - ns) / problem_.least_item_bytes();
+  }
+  // Whether a path with the step from node `from` to `to` may be the best. `items`: of the largest
+  // box of `to`; `least_ns`: of the step; `rest_ns`: of what follows.
+  bool MayPay(int from, StepOp op, const State& to, int64_t items, int64_t least_ns,
+              int64_t rest_ns);
+  // Has such a step wait its turn.
+  void Offer(int from, StepOp op, const State& to, int64_t items, int64_t least_ns,
+             const Rest& rest, OpenEntry::Kind kind = OpenEntry::Kind::kStep);
+  void OfferTo(int from, StepOp op, const State& to, const Lists& lists, int64_t least_ns);
+  // Prices such a step; the node of `to`, or -1 where no path with it can be the best.
+  int Take(int from, StepOp op, const State& to, int64_t rest_ns);
+  int TakeTo(int from, StepOp op, const State& to, const Lists& lists);
+  // Where a slice leads from a state that takes `ns` to the target: no path takes more.
+  void BoundBySlice(const State& state, int64_t ns);
+  // A closer bound on what follows a state that `op` led to, if a path takes `reached_ns` at least
+  // to get there.
+  Rest RestBehind(StepOp op, const View& view, int64_t reached_ns);
+  Rest RestBeyondFinish(bool sliced, const View& view);
+  bool Advance(OpenEntry entry);
+  void Start();
+  // Finds the best path within the bound. False: more than `many` steps came to wait.
+  bool Continue(size_t many);
+  // A collective that leads to a state that local steps finish, and what these take at least.
+  struct FinishStep {
+    StepOp op = StepOp::kSlice;
+    const View* last = nullptr;
+    int64_t items = 0;  // of its largest box
+    int64_t step_ns = 0;
+    int64_t rest_ns = 0;
+    int64_t Ns() const { return SaturatingAdd(step_ns, rest_ns); }
+  };
+  // Those that may pay behind a path that takes `reached_ns`.
+  void LookForFinishes(const View& view, int64_t reached_ns);
+  DimMask ReducibleOf(const State& state) const {
+    DimMask reducible = 0;
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (problem_.IsReducible(state, d)) reducible |= DimMask{1} << d;
+    }
+    return reducible;
+  }
+  void Finish(int from, const View& view);
+  void Expand(int from, const View& view);
+  void Local(int from, const View& view);
+  void Reduce(int from, const View& view);
+  void Move(int from, const View& view);
+  template <typename Fn>
+  void Exchange(const View& view, const SearchSpace::Limits& limits, const Fn& offer);
+  // Whether the view is partial where the target is.
+  bool MeetsTarget(const View& view) const {
+    return view.partial_code == space_.target().partial_code;
+  }
+  void Dive(int from);
+
+  const Problem& problem_;
+  const CostModel& model_;
+  const TransitionRules& rules_;
+  SearchSpace space_;
+  // What exchanges lead to besides: partial otherwise than the target.
+  std::vector<View> near_in_partials_;
+  bool found_near_ = false;
+  absl::InlinedVector<FinishStep, 8> finishes_;  // of LookForFinishes()
+  std::optional<State> finishes_of_;             // and of what state they are,
+  int64_t finishes_left_ns_ = 0;                 // with so much time left
+  int64_t bound_ns_;
+  std::optional<PathCost> best_;  // of a path to the target that is known
+  SearchNodes nodes_;
+  OpenQueue open_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_SEARCH_RUN_H_
