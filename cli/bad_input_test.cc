@@ -147,7 +147,8 @@ TEST(BadInput, OtherOptions) {
        "batch-invariant, ordered"},
       {{"--reduce-block", "4"},
        "a reduce_block of 4 needs reproducibility 'ordered'; it is 'replicas'"},
-      {{"--reduce-block", "0"}, "--reduce-block: a block of 0 is below 1"},
+      {{"--reduce-block", "0"},
+       "--reduce-block: '0' is not a number in 1..9223372036854775807; --help lists the options"},
       {{"--max-memory", "1 KB"},
        "--max-memory: '1 KB' is no number of bytes below 2^63, as 4096 or 1.5 GiB"},
       {{"--buffers", "heap"},
@@ -160,17 +161,20 @@ TEST(BadInput, OtherOptions) {
       {{"--existing-groups", "a,a"}, "--existing-groups: group 'a,a' has mesh dim a twice"},
       {{"--existing-groups", "1:a"},
        "--existing-groups: group '1:a' is of mesh 1; the plan has 1 mesh(es)"},
-      {{"--max-communicators", "-1"}, "--max-communicators: -1 is below 0"},
-      {{"--expected-uses", "0"}, "--expected-uses: 0 is below 1"},
+      {{"--max-communicators", "-1"},
+       "--max-communicators: '-1' is not a number in 0..9223372036854775807; --help lists the "
+       "options"},
+      {{"--expected-uses", "0"},
+       "--expected-uses: '0' is not a number in 1..9223372036854775807; --help lists the options"},
       {{"--max-communicators", ""},
-       "--max-communicators: '' is not a number in -9223372036854775808..9223372036854775807; "
+       "--max-communicators: '' is not a number in 0..9223372036854775807; "
        "--help lists the options"},
       {{"--reduce-block", "0x10"},
-       "--reduce-block: '0x10' is not a number in -9223372036854775808..9223372036854775807; "
+       "--reduce-block: '0x10' is not a number in 1..9223372036854775807; "
        "--help lists the options"},
       {{"--expected-uses", "9223372036854775808"},
        "--expected-uses: '9223372036854775808' is not a number in "
-       "-9223372036854775808..9223372036854775807; --help lists the options"},
+       "1..9223372036854775807; --help lists the options"},
       {{"--planner", "magic"}, "--planner: 'magic' is no planner; known are best, per-dim"},
       {{"--format", "yaml"}, "--format: \"yaml\" is no format (text json)"},
       {{"--filter", "*"}, "--filter needs --model"},
@@ -216,8 +220,16 @@ TEST(BadInput, OptionsOfRun) {
       {{"--cross"}, "--cross needs --conformance"},
       {{"--reduction-order", "random"},
        "--reduction-order: \"random\" is no order (ranks topology adversarial)"},
-      {{"--repeat", "0"}, "--repeat: 0 is below 1"},
-      {{"--repeat", "-1"}, "--repeat: -1 is below 1"},
+      {{"--repeat", "0"},
+       "--repeat: '0' is not a number in 1..1000000000; --help lists the options"},
+      {{"--repeat", "9223372036854775807"},
+       "--repeat: '9223372036854775807' is not a number in 1..1000000000; --help lists the "
+       "options"},
+      {{"--seed", "-1"},
+       "--seed: '-1' is not a number in 0..18446744073709551615; --help lists the options"},
+      {{"--load", ""}, "--load: the path is empty; --help lists the options"},
+      {{"--save", ""}, "--save: the path is empty; --help lists the options"},
+      {{"--plan", ""}, "--plan: the path is empty; --help lists the options"},
       {{"--plan", "plan.json"}, "--mesh and --plan exclude each other"},
   };
   for (const auto& [more, message] : cases) {
@@ -228,6 +240,42 @@ TEST(BadInput, OptionsOfRun) {
   }
   ExpectError({"run", "--plan", "plan.json", "--topology", "flat"}, 2,
               "--topology and --plan exclude each other");
+}
+
+TEST(BadInput, NumbersOfConformance) {
+  const auto expect = [](const char* option, const char* value, const char* range) {
+    ExpectError({"run", "--conformance", option, value}, 2,
+                std::string(option) + ": '" + value + "' is not a number in " + range +
+                    "; --help lists the options");
+  };
+  expect("--cases", "0", "1..1000000");
+  expect("--cases", "9223372036854775807", "1..1000000");
+  expect("--ranks", "1", "2..64");
+  expect("--ranks", "65", "2..64");
+}
+
+TEST(BadInput, BytesThatAreNotUtf8AreEscaped) {
+  ExpectError(PlanArgs("a=2", "f32[8\xfe]", "R", "R"), 2,
+              R"(--tensor 'f32[8\xfe]': expected "]" at "\xfe]")");
+  ExpectError({"check", "/no\xff/file"}, 3,
+              R"(/no\xff/file: cannot be read: No such file or directory)");
+  const std::string path = WriteFile("bytes.jsonl", "{\"id\": \"\xff\"}\n");
+  const Outcome plan = Meshift({"plan", "--batch", path});
+  EXPECT_EQ(plan.out,
+            R"({"id":null,"error":{"code":"INVALID_ARGUMENT","message":"not one JSON value, )"
+            R"(or truncated: {\"id\": \"\\xff\"}"}})"
+            "\n");
+  const Outcome check = Meshift({"check", "--batch", path});
+  EXPECT_NE(check.out.find(R"(truncated: {\"id\": \"\\xff\"}")"), std::string::npos) << check;
+}
+
+TEST(BadInput, AnEmptyPathIsNoFile) {
+  const auto expect = [](const Args& args, const char* option) {
+    ExpectError(args, 2, std::string(option) + ": the path is empty; --help lists the options");
+  };
+  for (const char* option : {"--batch", "--model", "--rules"}) expect({"plan", option, ""}, option);
+  expect({"check", "--batch", ""}, "--batch");
+  expect({"check", "a.json", ""}, "files");
 }
 
 TEST(BadInput, FilesThatCannotBeRead) {

@@ -17,6 +17,7 @@
 #include "cli/io.h"
 #include "cli/json.h"
 #include "cli/problem.h"
+#include "cli/text.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/relabel_ranks.h"
@@ -193,7 +194,7 @@ std::string PlanLine(std::string_view text, const PlannerOptions& defaults,
     return "{\"id\":" + id + "," + PlanToJson(*plan, /*indent=*/-1).substr(1);
   }
   const Json error = {{"code", absl::StatusCodeToString(plan.status().code())},
-                      {"message", Message(plan.status())}};
+                      {"message", Printable(Message(plan.status()))}};
   return "{\"id\":" + id + ",\"error\":" + JsonText(error) + "}";
 }
 
@@ -213,7 +214,7 @@ std::string CheckLine(std::string_view text, bool* ok) {
   if (fault) {
     if (fault->step) answer["step"] = *fault->step;
     answer["rule"] = fault->rule;
-    answer["message"] = fault->message;
+    answer["message"] = Printable(fault->message);
   }
   return JsonText(answer);
 }

@@ -45,7 +45,6 @@ absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags, Io& io) {
   if (flags.format != "text" && flags.format != "json") {
     return InvalidArgument("--format: \"{}\" is no format (text json)", flags.format);
   }
-  if (flags.repeat < 1) return InvalidArgument("--repeat: {} is below 1", flags.repeat);
   if (flags.ranks && flags.engine != "local") {
     return InvalidArgument("--ranks is the local engine's; mpirun -n says it");
   }

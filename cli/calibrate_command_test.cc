@@ -30,7 +30,7 @@ TEST(Calibrate, PrintsATopologyThatPlansTake) {
 }
 
 TEST(Calibrate, ShowsEveryProbe) {
-  const Outcome outcome = Meshift({"calibrate", "--ranks", "4", "--max-bytes", "64KiB"});
+  const Outcome outcome = Meshift({"calibrate", "--ranks", "4", "--max-bytes", "256KiB"});
   ASSERT_EQ(outcome.code, 0) << outcome;
   EXPECT_EQ(outcome.out.substr(0, outcome.out.find('\n')),
             "# meshift calibrate: engine local, 4 ranks, the fastest of 20 runs");
@@ -48,11 +48,16 @@ TEST(Calibrate, BadInputIsNamed) {
     EXPECT_EQ(outcome.out, "");
     return outcome.err;
   };
-  EXPECT_EQ(error({"--ranks", "1"}), "meshift: 1 ranks: links are between two or more\n");
+  for (const char* const ranks : {"1", "-8", "1048577", "99999999999", "9223372036854775808"}) {
+    EXPECT_EQ(error({"--ranks", ranks}), std::string("meshift: --ranks: '") + ranks +
+                                             "' is not a number in 2..1048576; --help lists the "
+                                             "options\n");
+  }
   EXPECT_EQ(error({"--max-bytes", "1KiB"}),
-            "meshift: 1024 bytes tell nothing about bandwidth: at least 65536 do\n");
+            "meshift: 1024 bytes tell nothing about bandwidth among 8 ranks: at least 524288 do\n");
   EXPECT_NE(error({"--max-bytes", "many"}).find("--max-bytes: "), std::string::npos);
-  EXPECT_EQ(error({"--repeat", "0"}), "meshift: --repeat: 0 is below 1\n");
+  EXPECT_EQ(error({"--repeat", "0"}),
+            "meshift: --repeat: '0' is not a number in 1..1000000000; --help lists the options\n");
   EXPECT_EQ(error({"--format", "xml"}), "meshift: --format: \"xml\" is no format (text json)\n");
   EXPECT_NE(error({"--engine", "smoke"}).find("smoke"), std::string::npos);
   EXPECT_NE(error({"--topology", "nvlink=x"}).find("--topology: "), std::string::npos);

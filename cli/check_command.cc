@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "cli/batch.h"
 #include "cli/io.h"
+#include "cli/text.h"
 #include "planner/plan.h"
 #include "planner/plan_io.h"
 #include "planner/plan_text.h"
@@ -26,7 +27,7 @@ absl::StatusOr<int> CheckFile(const std::string& path, bool name_file, Io& io) {
   PlanFault unread;
   const absl::StatusOr<Plan> plan = ReadPlan(text, &unread);
   if (!plan.ok() && unread.rule == "format") return BadFile(path, plan.status());
-  const std::string prefix = name_file ? path + ": " : "";
+  const std::string prefix = name_file ? Printable(path) + ": " : "";
   const auto fault = plan.ok() ? Verify(*plan).fault : unread;
   if (fault) {
     io.out << prefix << "wrong: " << FaultText(*fault) << "\n";

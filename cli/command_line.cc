@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <ostream>
@@ -30,6 +31,13 @@
 namespace meshift::cli {
 namespace {
 
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxRuns = 1'000'000'000;
+constexpr int64_t kMaxCases = 1'000'000;
+constexpr int64_t kMaxThreads = 64;  // of --conformance, one per rank
+constexpr int64_t kMaxAlternatives = 1000;
+constexpr int64_t kMaxRanks = int64_t{1} << 20;  // of the local engine
+
 constexpr const char* kFooter =
     "A mesh is name=size,... (ranks in another order: a=2,b=2@4,5,0-1); a placement R, S(k), P or\n"
     "P(op) per mesh dim. Exit codes: 0 fine; 1 the check failed; 2 bad usage; 3 bad input file.";
@@ -43,19 +51,19 @@ struct ValueOf<std::optional<T>> {
   using type = T;
 };
 
-// An option that takes a number. Its text is read here: CLI11 takes none for 0, 010 for 8, and what
-// is too large for the largest.
+// An option that takes a number from `least` to `most`. Its text is read here: CLI11 takes none for
+// 0, 010 for 8, and what is too large for the largest.
 template <typename T>
 CLI::Option* AddNumber(CLI::App* app, const std::string& name, T* number,
+                       typename ValueOf<T>::type least, typename ValueOf<T>::type most,
                        const std::string& description) {
   using Number = typename ValueOf<T>::type;
-  const auto is_number = [](const std::string& text) -> std::string {
+  const auto is_number = [least, most](const std::string& text) -> std::string {
     Number value = 0;
     const char* const end = text.data() + text.size();
     const auto [stop, error] = std::from_chars(text.data(), end, value);
-    if (error == std::errc() && stop == end) return "";
-    return fmt::format("'{}' is not a number in {}..{}", text, std::numeric_limits<Number>::min(),
-                       std::numeric_limits<Number>::max());
+    if (error == std::errc() && stop == end && value >= least && value <= most) return "";
+    return fmt::format("'{}' is not a number in {}..{}", text, least, most);
   };
   const auto set = [number](const std::string& text) {
     Number value = 0;
@@ -63,6 +71,16 @@ CLI::Option* AddNumber(CLI::App* app, const std::string& name, T* number,
     *number = value;
   };
   return app->add_option_function<std::string>(name, set, description)->check(is_number);
+}
+
+// An option that takes the path of a file or of a folder.
+template <typename T>
+CLI::Option* AddPath(CLI::App* app, const std::string& name, T* path,
+                     const std::string& description) {
+  const auto is_path = [](const std::string& text) -> std::string {
+    return text.empty() ? "the path is empty" : "";
+  };
+  return app->add_option(name, *path, description)->check(is_path);
 }
 
 void AddProblem(CLI::App* app, ProblemFlags* flags) {
@@ -87,7 +105,7 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--reproducibility,--promise", flags->reproducibility,
                   "the promise about bits: none, replicas (default), batch-invariant, ordered")
       ->type_name("PROMISE");
-  AddNumber(app, "--reduce-block", &flags->reduce_block,
+  AddNumber(app, "--reduce-block", &flags->reduce_block, 1, kNoLimit,
             "ordered: add blocks of so many consecutive coordinates first")
       ->type_name("K");
   app->add_option("--max-memory", flags->max_memory,
@@ -103,10 +121,10 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
                   "groups that exist: fsdp;ddp,fsdp (of the target's mesh 1:tp; none: -); "
                   "without it, those of one mesh dim")
       ->type_name("GROUPS");
-  AddNumber(app, "--max-communicators", &flags->max_communicators,
+  AddNumber(app, "--max-communicators", &flags->max_communicators, 0, kNoLimit,
             "a rank needs at most so many for a plan, the root among them")
       ->type_name("N");
-  AddNumber(app, "--expected-uses", &flags->expected_uses,
+  AddNumber(app, "--expected-uses", &flags->expected_uses, 1, kNoLimit,
             "a plan runs so often: each new group costs its set-up, divided by this")
       ->type_name("N");
   app->add_option("--planner", flags->planner, "best (default), per-dim")->type_name("PLANNER");
@@ -114,15 +132,15 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
          "--ragged-sizes", flags->ragged_sizes,
          "gathers and scatters of ragged shards: max (padded), sum (exact), cost (default)")
       ->type_name("SIZES");
-  app->add_option("--model", flags->model,
-                  "all parameters of a model file; in a placement list TP stands for S(tp_dim), "
-                  "cut first, EP "
-                  "for where the parameter's expert is")
+  AddPath(app, "--model", &flags->model,
+          "all parameters of a model file; in a placement list TP stands for S(tp_dim), "
+          "cut first, EP "
+          "for where the parameter's expert is")
       ->type_name("FILE");
   app->add_option("--dtype", flags->dtype, "the source's dtype for all of them")
       ->type_name("DTYPE");
-  app->add_option("--rules", flags->rules,
-                  "of a model: what goes from where to where, by the parameters' names")
+  AddPath(app, "--rules", &flags->rules,
+          "of a model: what goes from where to where, by the parameters' names")
       ->type_name("FILE");
   app->add_option("--filter", flags->filter, "only parameters whose names match")
       ->type_name("GLOB");
@@ -133,8 +151,8 @@ CLI::App* AddPlan(CLI::App* app, PlanFlags* flags) {
   AddProblem(plan, &flags->problem);
   plan->add_option("--format", flags->format, "text (default), json")->type_name("FORMAT");
   plan->add_flag("--messages", flags->messages, "also list who sends what to whom");
-  plan->add_option("--batch", flags->batch,
-                   "one JSON object per line in, one per line out; - is stdin")
+  AddPath(plan, "--batch", &flags->batch,
+          "one JSON object per line in, one per line out; - is stdin")
       ->type_name("FILE");
   return plan;
 }
@@ -144,7 +162,7 @@ CLI::App* AddExplain(CLI::App* app, ExplainFlags* flags) {
       "explain", "The best plan, what else could be done, and what speaks against it");
   AddProblem(explain, &flags->problem);
   explain->add_option("--format", flags->format, "text (default), json")->type_name("FORMAT");
-  AddNumber(explain, "--alternatives", &flags->alternatives,
+  AddNumber(explain, "--alternatives", &flags->alternatives, 0, kMaxAlternatives,
             "list at most so many that keep the promise (default 8)")
       ->type_name("N");
   return explain;
@@ -154,7 +172,7 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
   CLI::App* run =
       app->add_subcommand("run", "Plan, execute, and check every element of every rank");
   AddProblem(run, &flags->problem);
-  run->add_option("--plan", flags->plan, "run this plan; - is stdin")->type_name("FILE");
+  AddPath(run, "--plan", &flags->plan, "run this plan; - is stdin")->type_name("FILE");
   run->add_option(
          "--engine", flags->problem.engine,
          "local (default); mpi, nccl: each process that mpirun or torchrun starts is a rank")
@@ -162,21 +180,24 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
   run->add_option("--reduction-order", flags->reduction_order,
                   "how the local engine sums: ranks (default), topology, adversarial")
       ->type_name("ORDER");
-  AddNumber(run, "--repeat", &flags->repeat,
+  AddNumber(run, "--repeat", &flags->repeat, 1, kMaxRuns,
             "run so many times in one process, and compare the bits")
       ->type_name("N");
-  AddNumber(run, "--seed", &flags->seed, "of the contributions (default 1)")->type_name("N");
-  run->add_option("--load", flags->load,
-                  "contributions from DIR/source.rank00000.npy and so on, one file per rank")
+  AddNumber(run, "--seed", &flags->seed, 0, std::numeric_limits<uint64_t>::max(),
+            "of the contributions (default 1)")
+      ->type_name("N");
+  AddPath(run, "--load", &flags->load,
+          "contributions from DIR/source.rank00000.npy and so on, one file per rank")
       ->type_name("DIR");
-  run->add_option("--save", flags->save,
-                  "write DIR/source.rank00000.npy, DIR/target.rank00000.npy and so on")
+  AddPath(run, "--save", &flags->save,
+          "write DIR/source.rank00000.npy, DIR/target.rank00000.npy and so on")
       ->type_name("DIR");
   run->add_flag("--conformance", flags->conformance,
                 "run the redistributions that every engine must get right");
   run->add_flag("--cross", flags->cross, "with --conformance: from one mesh to another");
-  AddNumber(run, "--cases", &flags->cases, "of --conformance (default 2000)")->type_name("N");
-  AddNumber(run, "--ranks", &flags->ranks,
+  AddNumber(run, "--cases", &flags->cases, 1, kMaxCases, "of --conformance (default 2000)")
+      ->type_name("N");
+  AddNumber(run, "--ranks", &flags->ranks, 2, kMaxThreads,
             "of --conformance on the local engine (default 8, with --cross 12)")
       ->type_name("N");
   return run;
@@ -184,8 +205,8 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
 
 CLI::App* AddCheck(CLI::App* app, CheckFlags* flags) {
   CLI::App* check = app->add_subcommand("check", "Prove that plans do what they say");
-  check->add_option("files", flags->files, "plan files; - is stdin")->type_name("FILE");
-  check->add_option("--batch", flags->batch, "one plan per line in, one verdict per line out")
+  AddPath(check, "files", &flags->files, "plan files; - is stdin")->type_name("FILE");
+  AddPath(check, "--batch", &flags->batch, "one plan per line in, one verdict per line out")
       ->type_name("FILE");
   return check;
 }
@@ -197,6 +218,9 @@ CLI::App* AddShards(CLI::App* app, ShardsFlags* flags) {
       ->type_name("TENSOR");
   shards->add_option("--placements,--from", flags->placements, "one per mesh dim: S(0),R")
       ->type_name("PLACEMENTS");
+  AddNumber(shards, "--skip", &flags->skip, 0, kNoLimit, "leave so many ranks out first")
+      ->type_name("N");
+  AddNumber(shards, "--count", &flags->count, 1, kNoLimit, "then list so many")->type_name("N");
   return shards;
 }
 
@@ -222,10 +246,12 @@ CLI::App* AddCalibrate(CLI::App* app, CalibrateFlags* flags) {
           "--topology", flags->topology,
           "which ranks share a domain: nvlink=8; its numbers stand where none are measured")
       ->type_name("TOPOLOGY");
-  AddNumber(calibrate, "--ranks", &flags->ranks, "of the local engine (default 8)")->type_name("N");
+  AddNumber(calibrate, "--ranks", &flags->ranks, 2, kMaxRanks, "of the local engine (default 8)")
+      ->type_name("N");
   calibrate->add_option("--max-bytes", flags->max_bytes, "of a rank's largest tensor (16MiB)")
       ->type_name("BYTES");
-  AddNumber(calibrate, "--repeat", &flags->repeat, "runs, of which the fastest counts (20)")
+  AddNumber(calibrate, "--repeat", &flags->repeat, 1, kMaxRuns,
+            "runs, of which the fastest counts (20)")
       ->type_name("N");
   calibrate->add_option("--format", flags->format, "text (default), json: only the topology")
       ->type_name("FORMAT");

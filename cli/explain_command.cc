@@ -19,8 +19,6 @@
 namespace meshift::cli {
 namespace {
 
-constexpr int64_t kMaxAlternatives = 1000;
-
 std::string RenderAlternatives(const std::vector<Alternative>& all) {
   const Plan& best = all[0].plan;
   std::string text = PlanPreamble(best, "explain");
@@ -54,10 +52,6 @@ std::string AlternativesToJson(const std::vector<Alternative>& all) {
 absl::Status Run(const ExplainFlags& flags, Io& io) {
   if (flags.format != "text" && flags.format != "json") {
     return InvalidArgument("--format: \"{}\" is no format (text json)", flags.format);
-  }
-  if (flags.alternatives < 0 || flags.alternatives > kMaxAlternatives) {
-    return InvalidArgument("--alternatives: {} is not in 0 .. {}", flags.alternatives,
-                           kMaxAlternatives);
   }
   const ProblemFlags& problem_flags = flags.problem;
   MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.model, "--model", "explain"));

@@ -16,25 +16,10 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "cli/text.h"
 
 namespace meshift::cli {
 namespace {
-
-// `text` on one line: control characters, which come from bad input, are shown as escapes.
-std::string OneLine(const std::string& text) {
-  std::string line;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '\n') {
-      line += "\\n";
-    } else if (byte < 0x20 || byte == 0x7f) {
-      line += fmt::format("\\x{:02x}", byte);
-    } else {
-      line += c;
-    }
-  }
-  return line;
-}
 
 std::string NameOf(const std::string& path) { return path == "-" ? "stdin" : path; }
 
@@ -63,7 +48,7 @@ int ExitCodeOf(const absl::Status& status) {
 }
 
 int Fail(Io& io, const absl::Status& status) {
-  io.err << "meshift: " << OneLine(Message(status)) << "\n";
+  io.err << "meshift: " << Printable(Message(status)) << "\n";
   return ExitCodeOf(status);
 }
 

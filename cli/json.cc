@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "cli/text.h"
 
 namespace meshift::cli {
 namespace {
@@ -47,8 +48,7 @@ absl::StatusOr<Json> ParseJson(std::string_view text) {
   if (IsTooDeep(text)) return InvalidArgument("JSON is nested deeper than {}", kMaxDepth);
   Json json = Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) {
-    return InvalidArgument("not one JSON value, or truncated: {}{}", text.substr(0, 40),
-                           text.size() > 40 ? "..." : "");
+    return InvalidArgument("not one JSON value, or truncated: {}", Clipped(text, 40));
   }
   return json;
 }
@@ -58,9 +58,8 @@ std::string JsonText(const Json& json) {
 }
 
 std::string JsonQuote(const Json& json) {
-  std::string text = JsonText(json);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
+  const std::string text = JsonText(json);
+  return text.size() > 60 ? Clipped(text, 57) : text;
 }
 
 absl::StatusOr<int64_t> JsonInt(const Json& json, std::string_view what) {

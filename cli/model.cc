@@ -48,6 +48,13 @@ absl::StatusOr<Parameter> ReadParameter(const Json& json, DType dtype) {
         JsonInt(size, fmt::format("a size in the shape of '{}'", parameter.name)));
     shape.push_back(value);
   }
+  if (const auto own = json.find("dtype"); own != json.end() && !own->is_null()) {
+    MESHIFT_ASSIGN_OR_RETURN(const std::string text,
+                             JsonString(*own, fmt::format("dtype of '{}'", parameter.name)));
+    const absl::StatusOr<DType> parsed = ParseDType(text);
+    if (!parsed.ok()) return Annotate(parsed.status(), fmt::format("'{}'", parameter.name));
+    dtype = *parsed;
+  }
   absl::StatusOr<TensorType> type = TensorType::Create(dtype, std::move(shape));
   if (!type.ok()) return Annotate(type.status(), fmt::format("'{}'", parameter.name));
   parameter.type = *std::move(type);

@@ -256,10 +256,10 @@ std::string RenderModelPreamble(const ModelPlan& model, const ProblemFlags& flag
                                 const std::string& verb) {
   const Plan& first = model.rows[0].plan;
   const std::string what =
-      flags.rules ? fmt::format("by {}", *flags.rules)
+      flags.rules ? fmt::format("by {}", Printable(*flags.rules))
                   : fmt::format("{} -> {}", flags.from.value_or(""), flags.to.value_or(""));
   std::string text = fmt::format("# meshift {}: {} parameters of {}, {}\n", verb,
-                                 model.NumParameters(), model.name, what);
+                                 model.NumParameters(), Printable(model.name), what);
   for (const DeviceMesh& mesh : first.meshes()) {
     text += fmt::format("# mesh {} ({})\n", mesh.ToString(), CountText(mesh.NumRanks(), "rank"));
   }
@@ -309,7 +309,8 @@ std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {
                    {"first parameter", kLeft}});
   for (const ShownRow& row : ShownRows(model)) {
     table.AddRow({fmt::format("{}", row.count), row.cells[0], row.cells[1], row.cells[2],
-                  row.cells[3], BytesText(row.bytes_sent), TimeText(row.est_ns), *row.first});
+                  row.cells[3], BytesText(row.bytes_sent), TimeText(row.est_ns),
+                  Printable(*row.first)});
   }
   const PlanTotals total = model.Total();
   const LowerBound bound = model.Bound();
@@ -329,7 +330,8 @@ std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {
 std::string RenderModelPromise(const ModelPlan& model) {
   for (const ModelRow& row : model.rows) {
     if (row.plan.kept() >= row.plan.asked()) continue;
-    return RenderPromise(row.plan.asked(), false, fmt::format("{}: {}", row.first, row.plan.why()));
+    return RenderPromise(row.plan.asked(), false,
+                         fmt::format("{}: {}", Printable(row.first), row.plan.why()));
   }
   const int64_t count = model.NumParameters();
   return RenderPromise(model.rows[0].plan.asked(), true,

@@ -53,10 +53,28 @@ TEST(Model, ErrorsNameTheParameterTheValueAndTheRule) {
             "parameter 0: a size in the shape of 'w' is 1.5; it must be an integer below 2^63");
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [-4], "tp_dim": 0})")),
             "parameter 0: 'w': bf16[-4]: size -4 is negative");
+  EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [4], "dtype": 8, "tp_dim": null})")),
+            "parameter 0: dtype of 'w' is 8; it must be a string");
+  EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [4], "dtype": "f5", "tp_dim": null})"))
+                .substr(0, 35),
+            "parameter 0: 'w': \"f5\" is no dtype ");
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [4]})")),
             "parameter 0: key 'tp_dim' is missing");
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w", "shape": [4], "tp_dim": 1})")),
             "parameter 0: tp_dim 1 of 'w' is out of range for a rank-1 tensor");
+}
+
+TEST(Model, AParameterMaySayItsOwnDtype) {
+  const absl::StatusOr<Model> model = ParseModel(WithParameter(
+      R"({"name": "w", "shape": [4], "dtype": "f8e4m3", "tp_dim": 0},
+         {"name": "w_scale", "shape": [1], "dtype": "f32", "tp_dim": null},
+         {"name": "b", "shape": [4], "dtype": null, "tp_dim": null},
+         {"name": "n", "shape": [4], "tp_dim": null})"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->parameters[0].type.ToString(), "f8e4m3[4]");
+  EXPECT_EQ(model->parameters[1].type.ToString(), "f32[1]");
+  EXPECT_EQ(model->parameters[2].type.ToString(), "bf16[4]");
+  EXPECT_EQ(model->parameters[3].type.ToString(), "bf16[4]");
 }
 
 TEST(Model, FilterMatchesWholeNames) {

@@ -64,12 +64,7 @@ absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io
     if (!sizes.ok()) return Annotate(sizes.status(), "--ragged-sizes");
     options.ragged_sizes = *sizes;
   }
-  if (flags.reduce_block) {
-    if (*flags.reduce_block < 1) {
-      return InvalidArgument("--reduce-block: a block of {} is below 1", *flags.reduce_block);
-    }
-    options.reduce_block = *flags.reduce_block;
-  }
+  if (flags.reduce_block) options.reduce_block = *flags.reduce_block;
   if (flags.max_memory) {
     const absl::StatusOr<int64_t> bytes = ParseBytes(*flags.max_memory);
     if (!bytes.ok()) return Annotate(bytes.status(), "--max-memory");
@@ -81,13 +76,7 @@ absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io
     options.buffers = *buffers;
   }
   options.groups.allow_new_groups = !flags.no_new_groups;
-  if (flags.max_communicators.value_or(0) < 0) {
-    return InvalidArgument("--max-communicators: {} is below 0", *flags.max_communicators);
-  }
   options.groups.max_communicators = flags.max_communicators;
-  if (flags.expected_uses.value_or(1) < 1) {
-    return InvalidArgument("--expected-uses: {} is below 1", *flags.expected_uses);
-  }
   options.groups.expected_uses = flags.expected_uses;
   if (flags.reduce_dtype) {
     const absl::StatusOr<DType> dtype = ParseDType(*flags.reduce_dtype);

@@ -47,7 +47,8 @@ std::string OptionsText(const Plan& plan, const ExecuteOptions& options,
       options.engine == "local" ? "reduction order " + OrderText(plan, options.reduction_order)
                                 : fmt::format("engine {}, a job of {}", options.engine,
                                               CountText(options.job_ranks, "rank")),
-      options.repeat, loaded ? "sources of " + *loaded : fmt::format("seed {}", options.seed));
+      options.repeat,
+      loaded ? "sources of " + Printable(*loaded) : fmt::format("seed {}", options.seed));
 }
 
 // What all steps sent together, and how long they took.
@@ -207,7 +208,7 @@ std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>&
                   StepsText(row.plan), fmt::format("{}", row.plan.total().bytes_sent),
                   fmt::format("{}", total.bytes_sent), TimeText(total.time_ns),
                   fmt::format("{}", report.wrong), fmt::format("{}", report.replicas_differ),
-                  row.first});
+                  Printable(row.first)});
     for (int64_t parameter = 0; parameter < row.count; ++parameter) {
       sum.bytes_sent = SaturatingAdd(sum.bytes_sent, total.bytes_sent);
       sum.time_ns = SaturatingAdd(sum.time_ns, total.time_ns);

@@ -67,7 +67,7 @@ std::string PartialText(const Sharding& sharding) {
   return fmt::format("# partial: {}; each rank holds a contribution, not the value\n", dims);
 }
 
-std::string RanksTable(const Sharding& sharding) {
+std::string RanksTable(const Sharding& sharding, int64_t first, int64_t count) {
   constexpr auto kLeft = TextTable::Align::kLeft;
   constexpr auto kRight = TextTable::Align::kRight;
   TextTable table({{"rank", kLeft},
@@ -76,7 +76,7 @@ std::string RanksTable(const Sharding& sharding) {
                    {"local shape", kLeft},
                    {"bytes", kRight}});
   const DeviceMesh& mesh = sharding.mesh();
-  for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
+  for (int64_t position = first; position < first + count; ++position) {
     const Coordinate coordinate = mesh.CoordinateAt(position);
     const Box box = sharding.BoxAt(coordinate);
     std::string coordinate_text;
@@ -92,14 +92,14 @@ std::string RanksTable(const Sharding& sharding) {
 
 }  // namespace
 
-std::string RenderGrid(const Sharding& sharding, int max_width) {
+std::string RenderGrid(const Sharding& sharding, int64_t first, int64_t count, int max_width) {
   if (sharding.shape().empty() || sharding.shape().size() > 2) return "";
   const DeviceMesh& mesh = sharding.mesh();
   std::map<std::pair<Interval, Interval>, std::vector<int64_t>> cells;
   std::map<Interval, size_t> columns;  // to the width of each
   std::map<Interval, bool> rows;
   std::vector<int64_t> empty;
-  for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
+  for (int64_t position = first; position < first + count; ++position) {
     const Box box = sharding.BoxAt(mesh.CoordinateAt(position));
     if (box.IsEmpty()) {
       empty.push_back(mesh.RankAt(position));
@@ -144,14 +144,17 @@ std::string RenderGrid(const Sharding& sharding, int max_width) {
   return grid + EmptyText(std::move(empty));
 }
 
-std::string RenderShards(const Sharding& sharding) {
+std::string RenderShards(const Sharding& sharding, int64_t first, int64_t count) {
+  const int64_t ranks = sharding.mesh().NumRanks();
   std::string text =
       fmt::format("# meshift shards: {} on {} ({}) as {}\n", sharding.tensor().ToString(),
-                  sharding.mesh().ToString(), CountText(sharding.mesh().NumRanks(), "rank"),
-                  sharding.PlacementsText());
+                  sharding.mesh().ToString(), CountText(ranks, "rank"), sharding.PlacementsText());
   text += PartialText(sharding);
-  text += RenderGrid(sharding, kMaxGridWidth);
-  return text + RanksTable(sharding);
+  if (count < ranks) {
+    text += fmt::format("# listed: {} from position {} on\n", CountText(count, "rank"), first);
+  }
+  text += RenderGrid(sharding, first, count, kMaxGridWidth);
+  return text + RanksTable(sharding, first, count);
 }
 
 }  // namespace meshift::cli

@@ -1,6 +1,6 @@
 // Who holds what of a tensor: a grid for one and two dims, and a table of all ranks.
 //
-//   io.out << RenderShards(sharding);
+//   io.out << RenderShards(sharding, /*first=*/0, sharding.mesh().NumRanks());
 //
 //   # meshift shards: f32[5,4] on a=2,b=2 (4 ranks) as S(0),S(1)
 //                [0:2]  [2:4]
@@ -10,19 +10,21 @@
 #ifndef MESHIFT_CLI_RENDER_SHARDS_H_
 #define MESHIFT_CLI_RENDER_SHARDS_H_
 
+#include <cstdint>
 #include <string>
 
 #include "placement/sharding.h"
 
 namespace meshift::cli {
 
-// Preamble, grid (where there is one), table.
-std::string RenderShards(const Sharding& sharding);
+// Preamble, grid (where there is one), table, of the ranks at `count` positions of the mesh from
+// `first` on. REQUIRES: 0 <= first, 1 <= count, and there are so many.
+std::string RenderShards(const Sharding& sharding, int64_t first, int64_t count);
 
 // The grid alone: rows and columns are the intervals into which the tensor dims are cut, a cell
-// lists the ranks that hold it. Empty for tensors of other ranks, and where it would be wider than
-// `max_width` characters.
-std::string RenderGrid(const Sharding& sharding, int max_width);
+// lists the ranks that hold it, of those at `count` positions from `first` on. Empty for tensors of
+// other ranks, and where it would be wider than `max_width` characters.
+std::string RenderGrid(const Sharding& sharding, int64_t first, int64_t count, int max_width);
 
 }  // namespace meshift::cli
 

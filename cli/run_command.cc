@@ -43,7 +43,6 @@ absl::StatusOr<ReductionOrder> ParseOrder(const std::string& text) {
 
 absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
   MESHIFT_RETURN_IF_ERROR(CheckEngine(flags.problem.engine));
-  if (flags.repeat < 1) return InvalidArgument("--repeat: {} is below 1", flags.repeat);
   if (flags.load && flags.seed) return InvalidArgument("--seed and --load exclude each other");
   ExecuteOptions options{.repeat = flags.repeat, .seed = flags.seed.value_or(1)};
   options.engine = flags.problem.engine;
@@ -70,11 +69,6 @@ absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.load, "--load", "--conformance"));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.save, "--save", "--conformance"));
   if (flags.seed) return InvalidArgument("--seed and --conformance exclude each other");
-  if (flags.cases.value_or(1) < 1) return InvalidArgument("--cases: {} is below 1", *flags.cases);
-  constexpr int64_t kMaxThreads = 64;
-  if (const int64_t ranks = flags.ranks.value_or(8); ranks < 2 || ranks > kMaxThreads) {
-    return InvalidArgument("--ranks: {} is not between 2 and {}", ranks, kMaxThreads);
-  }
   return options;
 }
 

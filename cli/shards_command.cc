@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <ostream>
 #include <string>
 
@@ -11,12 +13,16 @@
 #include "cli/io.h"
 #include "cli/problem.h"
 #include "cli/render_shards.h"
+#include "cli/text.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
 
 namespace meshift::cli {
 namespace {
+
+// What a table of is made in a few seconds.
+constexpr int64_t kMaxListedRanks = int64_t{1} << 20;
 
 absl::StatusOr<Sharding> ParseSharding(const ShardsFlags& flags) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string mesh_text, Require(flags.mesh, "--mesh"));
@@ -38,7 +44,17 @@ absl::StatusOr<Sharding> ParseSharding(const ShardsFlags& flags) {
 int ShardsCommand(const ShardsFlags& flags, Io& io) {
   const absl::StatusOr<Sharding> sharding = ParseSharding(flags);
   if (!sharding.ok()) return Fail(io, sharding.status());
-  io.out << RenderShards(*sharding);
+  const int64_t ranks = sharding->mesh().NumRanks();
+  if (flags.skip >= ranks) {
+    return Fail(
+        io, InvalidArgument("--skip: {} leaves none of {}", flags.skip, CountText(ranks, "rank")));
+  }
+  const int64_t count = std::min(flags.count.value_or(ranks), ranks - flags.skip);
+  if (count > kMaxListedRanks) {
+    return Fail(io, InvalidArgument("{} would be listed; at most {} are: --skip and --count choose",
+                                    CountText(count, "rank"), kMaxListedRanks));
+  }
+  io.out << RenderShards(*sharding, flags.skip, count);
   return kExitOk;
 }
 

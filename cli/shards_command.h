@@ -1,9 +1,11 @@
 // `meshift shards`: who holds what of a tensor.
 //
 //   meshift shards --mesh a=2,b=2 --tensor 'f32[5,4]' --placements 'S(0),S(1)'
+//   meshift shards --mesh a=4000,b=8000 ... --skip 8000 --count 8   # the first eight of a=1
 #ifndef MESHIFT_CLI_SHARDS_COMMAND_H_
 #define MESHIFT_CLI_SHARDS_COMMAND_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -15,6 +17,8 @@ struct ShardsFlags {
   std::optional<std::string> mesh;
   std::optional<std::string> tensor;
   std::optional<std::string> placements;
+  int64_t skip = 0;              // so many ranks, in the order of the mesh
+  std::optional<int64_t> count;  // then list so many; all the rest where not given
 };
 
 int ShardsCommand(const ShardsFlags& flags, Io& io);

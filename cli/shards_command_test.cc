@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "cli/test_util.h"
 
@@ -115,6 +117,61 @@ TEST(Shards, ManyRanksOfACellAreCutShort) {
 TEST(Shards, AGridThatIsTooWideIsLeftOut) {
   const std::string out = Shards("a=64", "f32[64]", "S(0)").out;
   EXPECT_EQ(out.find("+---"), std::string::npos) << out;
+}
+
+TEST(Shards, SomeRanksOfManyAreListed) {
+  const std::vector<std::string> args = {"shards", "--mesh",       "a=2000000000", "--tensor",
+                                         "f32[8]", "--placements", "S(0)"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = args;
+    all.insert(all.end(), more.begin(), more.end());
+    return Meshift(all);
+  };
+  EXPECT_EQ(with({"--skip", "6", "--count", "3"}), (Outcome{0, &R"(
+# meshift shards: f32[8] on a=2000000000 (2000000000 ranks) as S(0)
+# listed: 3 ranks from position 6 on
+  [6:7]   [7:8]
++-------+-------+
+| 6     | 7     |
++-------+-------+
+# hold nothing: ranks 8
+# rank  coordinate  box    local shape  bytes
+6       a=6         [6:7]  [1]              4
+7       a=7         [7:8]  [1]              4
+8       a=8         [8:8]  [0]              0
+)"[1],
+                                                            ""}));
+  const auto rows = [](const Outcome& outcome) {
+    return std::count(outcome.out.begin(), outcome.out.end(), '\n');
+  };
+  EXPECT_EQ(rows(with({"--skip", "1999999998"})), 6);                  // two of them
+  EXPECT_EQ(rows(with({"--skip", "1999999999", "--count", "7"})), 5);  // there is one more
+}
+
+TEST(Shards, MoreRanksThanCanBeListedAreRefused) {
+  const auto error = [](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"shards", "--mesh",       "a=100000000", "--tensor",
+                                     "f32[8]", "--placements", "S(0)"};
+    args.insert(args.end(), more.begin(), more.end());
+    const Outcome outcome = Meshift(args);
+    EXPECT_EQ(outcome.code, 2) << outcome;
+    EXPECT_EQ(outcome.out, "");
+    return outcome.err;
+  };
+  EXPECT_EQ(error({}),
+            "meshift: 100000000 ranks would be listed; at most 1048576 are: --skip and --count "
+            "choose\n");
+  EXPECT_EQ(error({"--count", "1048577"}),
+            "meshift: 1048577 ranks would be listed; at most 1048576 are: --skip and --count "
+            "choose\n");
+  EXPECT_EQ(error({"--skip", "100000000"}),
+            "meshift: --skip: 100000000 leaves none of 100000000 ranks\n");
+  EXPECT_EQ(error({"--skip", "-1"}),
+            "meshift: --skip: '-1' is not a number in 0..9223372036854775807; --help lists the "
+            "options\n");
+  EXPECT_EQ(error({"--count", "0"}),
+            "meshift: --count: '0' is not a number in 1..9223372036854775807; --help lists the "
+            "options\n");
 }
 
 TEST(Shards, FromIsAnotherNameForPlacements) {

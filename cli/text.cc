@@ -6,12 +6,32 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
 
 namespace meshift::cli {
+namespace {
+
+// Bytes of the character that `text` begins with; 0 where they are not UTF-8 (RFC 3629).
+size_t CharacterSize(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < size) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if (byte(i) < 0x80 || byte(i) > 0xbf) return 0;
+  }
+  // Too long for their value, halves of UTF-16, beyond the last character.
+  const unsigned char least = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+  const unsigned char most = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+  return byte(1) >= least && byte(1) <= most ? size : 0;
+}
+
+}  // namespace
 
 std::string BytesText(int64_t bytes) {
   constexpr std::array<const char*, 6> kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -52,6 +72,29 @@ std::string RanksText(absl::Span<const int64_t> ranks) {
     i = end;
   }
   return text;
+}
+
+std::string Printable(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const size_t size = CharacterSize(text);
+    const auto byte = static_cast<unsigned char>(text[0]);
+    if (byte == '\n') {
+      shown += "\\n";
+    } else if (size == 0 || byte < 0x20 || byte == 0x7f) {
+      shown += fmt::format("\\x{:02x}", byte);
+    } else {
+      shown += text.substr(0, size);
+    }
+    text.remove_prefix(size == 0 ? 1 : size);
+  }
+  return shown;
+}
+
+std::string Clipped(std::string_view text, size_t size) {
+  if (text.size() <= size) return std::string(text);
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
+  return std::string(text.substr(0, size)) + "...";
 }
 
 }  // namespace meshift::cli

@@ -1,13 +1,16 @@
-// Numbers as a person reads them.
+// Numbers as a person reads them, and other people's text as it can be shown.
 //
 //   BytesText(8178893);        // "7.8 MiB"
 //   TimeText(12345);           // "12.3 us"
 //   RanksText({0, 1, 2, 7});   // "0-2,7"
+//   Printable("a\xff\n");      // "a\\xff\\n"
 #ifndef MESHIFT_CLI_TEXT_H_
 #define MESHIFT_CLI_TEXT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -21,6 +24,12 @@ std::string TimeText(int64_t ns);
 std::string CountText(int64_t count, const std::string& noun);
 // Runs of two or more as ranges; REQUIRES: ascending.
 std::string RanksText(absl::Span<const int64_t> ranks);
+
+// `text` on one line of UTF-8: a line's end is shown as \n, other control characters and bytes that
+// are not UTF-8 as \xHH.
+std::string Printable(std::string_view text);
+// At most `size` bytes of `text`, cut between characters and followed by "..." where it is longer.
+std::string Clipped(std::string_view text, size_t size);
 
 }  // namespace meshift::cli
 

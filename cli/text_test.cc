@@ -39,5 +39,26 @@ TEST(Text, RanksAreShownAsRuns) {
   EXPECT_EQ(RanksText(std::vector<int64_t>{0, 1, 2, 7, 9, 10}), "0-2,7,9-10");
 }
 
+TEST(Text, WhatIsShownIsOneLineOfUtf8) {
+  EXPECT_EQ(Printable("plain, \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"),
+            "plain, \xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80");
+  EXPECT_EQ(Printable("a\nb\tc\x7f"), R"(a\nb\x09c\x7f)");
+  EXPECT_EQ(Printable("\xff"), R"(\xff)");
+  EXPECT_EQ(Printable("a\xc3"), R"(a\xc3)");          // cut short
+  EXPECT_EQ(Printable("\xc3(\x80"), R"(\xc3(\x80)");  // not continued, not begun
+  EXPECT_EQ(Printable("\xc0\x80"), R"(\xc0\x80)");    // too long for their value
+  EXPECT_EQ(Printable("\xe0\x9f\xbf"), R"(\xe0\x9f\xbf)");
+  EXPECT_EQ(Printable("\xed\xa0\x80"), R"(\xed\xa0\x80)");          // half of a pair
+  EXPECT_EQ(Printable("\xf4\x90\x80\x80"), R"(\xf4\x90\x80\x80)");  // beyond the last
+  EXPECT_EQ(Printable("\xf4\x8f\xbf\xbf"), "\xf4\x8f\xbf\xbf");
+}
+
+TEST(Text, ACutIsBetweenCharacters) {
+  EXPECT_EQ(Clipped("abc", 3), "abc");
+  EXPECT_EQ(Clipped("abcd", 3), "abc...");
+  EXPECT_EQ(Clipped("ab\xc3\xa9", 3), "ab...");
+  EXPECT_EQ(Clipped("ab\xc3\xa9", 4), "ab\xc3\xa9");
+}
+
 }  // namespace
 }  // namespace meshift::cli

@@ -22,12 +22,12 @@ namespace {
 
 using Kind = Probe::Kind;
 
-constexpr int64_t kItem = 4;          // bytes of an f32
-constexpr int64_t kSmallest = 256;    // bytes of the smallest tensor, or a member's item
-constexpr int64_t kSizeStep = 16;     // from one size to the next
-constexpr int64_t kSmall = 32 << 10;  // up to so many bytes, latencies are most of a time
-constexpr int64_t kUnit = 1'000'000;  // by which a constant is moved to see what it does
-constexpr int64_t kLeastMax = 64 << 10;
+constexpr int64_t kItem = 4;              // bytes of an f32
+constexpr int64_t kSmallest = 256;        // bytes of the smallest tensor, or a member's item
+constexpr int64_t kSizeStep = 16;         // from one size to the next
+constexpr int64_t kSmall = 32 << 10;      // up to so many bytes, latencies are most of a time
+constexpr int64_t kUnit = 1'000'000;      // by which a constant is moved to see what it does
+constexpr int64_t kMaxRanks = INT32_MAX;  // of a mesh
 
 // A probe over the middle dim of out x members x in; `ranks` empty: 0 .. n-1.
 absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>& sizes,
@@ -59,6 +59,16 @@ absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>
                         : messages          ? (n - 1) * std::max<int64_t>(block / n, 1)
                                             : (n - 1) * block;
   return Probe{kind, op, level, moved * kItem, std::move(source), std::move(target)};
+}
+
+// Bytes of the smallest tensor of a probe among n members that tells what is to be known by it.
+int64_t LeastBytes(Kind kind, int64_t n) {
+  if (kind != Kind::kCopy && kind != Kind::kGather) return kSmallest * n;
+  // A bandwidth: see Measured::Bandwidth.
+  const int64_t blocks = kind == Kind::kCopy ? 1 : n - 1;
+  int64_t block = kSmallest * kSizeStep;
+  while (blocks * block <= kSmall) block *= kSizeStep;
+  return n * block;
 }
 
 // The middle of the values, the lower of two.
@@ -181,18 +191,22 @@ absl::StatusOr<std::vector<Probe>> CalibrationProbes(const Topology& structure, 
   if (num_ranks < 2) {
     return InvalidArgument("{} ranks: links are between two or more", num_ranks);
   }
-  if (max_bytes < kLeastMax) {
-    return InvalidArgument("{} bytes tell nothing about bandwidth: at least {} do", max_bytes,
-                           kLeastMax);
+  if (num_ranks > kMaxRanks) {
+    return InvalidArgument("{} ranks: a mesh has at most {}", num_ranks, kMaxRanks);
   }
   std::vector<Probe> probes;
   const auto add = [&](Kind kind, int level, const std::vector<int64_t>& sizes,
                        const std::vector<int64_t>& ranks) -> absl::Status {
-    for (int64_t bytes = kSmallest * sizes[1]; bytes <= max_bytes; bytes *= kSizeStep) {
+    const int64_t least = LeastBytes(kind, sizes[1]);
+    if (max_bytes < least) {
+      return InvalidArgument("{} bytes tell nothing about bandwidth among {} ranks: at least {} do",
+                             max_bytes, sizes[1], least);
+    }
+    for (int64_t bytes = kSmallest * sizes[1];; bytes *= kSizeStep) {
       MESHIFT_ASSIGN_OR_RETURN(Probe probe, MakeProbe(kind, level, sizes, ranks, bytes));
       probes.push_back(std::move(probe));
+      if (bytes > max_bytes / kSizeStep) return absl::OkStatus();
     }
-    return absl::OkStatus();
   };
   int64_t inside = 1;  // ranks of a domain of the level below
   for (int level = 0; level < structure.NumLevels(); ++level) {

@@ -38,7 +38,8 @@ struct Probe {
 };
 
 // Probes of ranks 0 .. num_ranks-1 with tensors of up to `max_bytes` per rank, for each level of
-// `structure` that two or more of them share. INVALID_ARGUMENT: num_ranks < 2, max_bytes < 64 KiB.
+// `structure` that two or more of them share. INVALID_ARGUMENT: num_ranks < 2, or more than a mesh
+// has; max_bytes too small to tell a bandwidth (64 KiB for each member of a group always do).
 absl::StatusOr<std::vector<Probe>> CalibrationProbes(const Topology& structure, int64_t num_ranks,
                                                      int64_t max_bytes);
 

@@ -146,12 +146,40 @@ TEST(Calibration, ProbesArePlannedAsOneStep) {
   }
 }
 
+// The least size that is asked for does what it is asked for.
+TEST(Calibration, TheLeastSizeTellsEveryBandwidth) {
+  for (const int64_t ranks : {2, 3, 9, 10, 16}) {
+    const Topology truth = Truth({ranks, 0}, 3);
+    const int64_t least = ranks << 16;
+    EXPECT_FALSE(CalibrationProbes(Structure(truth), ranks, least - 1).ok()) << ranks;
+    const std::vector<Probe> probes = *CalibrationProbes(Structure(truth), ranks, least);
+    std::vector<int64_t> ns;
+    for (const Probe& probe : probes) ns.push_back(*ProbeNs(probe, truth));
+    const Topology found = *FitTopology(Structure(truth), probes, ns);
+    EXPECT_NE(found.level(0).bandwidth_bytes_per_us,
+              Structure(truth).level(0).bandwidth_bytes_per_us);
+    EXPECT_NE(found.constants().copy_bandwidth_bytes_per_us,
+              Structure(truth).constants().copy_bandwidth_bytes_per_us);
+  }
+}
+
+// No size overflows on the way to the largest number.
+TEST(Calibration, SizesStopAtTheLargestNumber) {
+  const auto probes = CalibrationProbes(Topology::Flat(), 2, INT64_MAX);
+  ASSERT_TRUE(probes.ok()) << probes.status();
+  EXPECT_LT(probes->size(), 100);
+}
+
 TEST(Calibration, BadInputIsNamed) {
   const Topology flat = Topology::Flat();
   EXPECT_EQ(Message(CalibrationProbes(flat, 1, kMaxBytes).status()),
             "1 ranks: links are between two or more");
   EXPECT_EQ(Message(CalibrationProbes(flat, 2, 100).status()),
-            "100 bytes tell nothing about bandwidth: at least 65536 do");
+            "100 bytes tell nothing about bandwidth among 2 ranks: at least 131072 do");
+  EXPECT_EQ(Message(CalibrationProbes(flat, 1000, 1 << 20).status()),
+            "1048576 bytes tell nothing about bandwidth among 1000 ranks: at least 4096000 do");
+  EXPECT_EQ(Message(CalibrationProbes(flat, 99'999'999'999, kMaxBytes).status()),
+            "99999999999 ranks: a mesh has at most 2147483647");
   const std::vector<Probe> probes = *CalibrationProbes(flat, 2, kMaxBytes);
   EXPECT_EQ(Message(FitTopology(flat, probes, {1}).status()),
             fmt::format("1 times of {} probes", probes.size()));
