@@ -111,6 +111,10 @@ class Judge {
                     int64_t repeat) {
     measured_ = false;
     group_uses_ = 0;
+    uses_root_ = false;
+    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
+                             UnionMesh(plan_.from().mesh(), plan_.to().mesh()));
+    num_ranks_ = mesh.NumRanks();
     MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<SiteRunner> runner,
                              site_.NewRunner(plan_, order));
     for (const Contents* each : contents) {
@@ -137,7 +141,9 @@ class Judge {
       StepRun& step = report_.steps[i];
       step.bytes_sent = std::max(step.bytes_sent, run.steps[i].bytes_sent);
       step.time_ns = measured_ ? std::min(step.time_ns, run.steps[i].ns) : run.steps[i].ns;
-      if (run.steps[i].calls > 0) ++group_uses_;
+      if (run.steps[i].calls == 0) continue;
+      ++group_uses_;
+      uses_root_ = uses_root_ || plan_.steps()[i].group_size == num_ranks_;
     }
     measured_ = true;
   }
@@ -173,13 +179,8 @@ class Judge {
   // Of the rank that is in the most groups. The root, which a group of all ranks uses, is there
   // before any plan: its first use counts as its creation.
   absl::Status CountGroups(SiteRunner& runner) {
-    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
-                             UnionMesh(plan_.from().mesh(), plan_.to().mesh()));
-    const bool uses_root =
-        std::any_of(plan_.steps().begin(), plan_.steps().end(),
-                    [&](const Step& step) { return step.group_size == mesh.NumRanks(); });
     MESHIFT_ASSIGN_OR_RETURN(const int64_t created, runner.GroupsCreated());
-    report_.groups_created = created + (uses_root ? 1 : 0);
+    report_.groups_created = created + (uses_root_ ? 1 : 0);
     report_.groups_reused = group_uses_ - report_.groups_created;
     return absl::OkStatus();
   }
@@ -191,7 +192,10 @@ class Judge {
   const RunTensors& tensors_;
   RunReport report_;
   bool measured_ = false;
-  int64_t group_uses_ = 0;  // steps that called a communicator, over the runs of a pass
+  // Of a pass:
+  int64_t group_uses_ = 0;  // steps that called a communicator, over the runs
+  bool uses_root_ = false;  // one of them that of all ranks
+  int64_t num_ranks_ = 0;
 };
 
 }  // namespace

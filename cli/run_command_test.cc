@@ -287,6 +287,16 @@ TEST(Run, WhatIsHandedOverIsACopyOfWhatIsKept) {
   }
 }
 
+// Nothing is sent, so that no group is used, that of all ranks neither.
+TEST(Run, ATensorWithoutElementsUsesNoGroup) {
+  for (const char* mesh : {"a=4", "a=4,b=2"}) {
+    const std::string more = std::string(mesh) == "a=4" ? "" : ",R";
+    const Outcome outcome = Meshift(Problem(mesh, "f32[0,8]", "S(0)" + more, "S(1)" + more));
+    EXPECT_EQ(outcome.code, 0) << outcome;
+    EXPECT_EQ(Line(outcome.out, "groups"), "groups created 0, reused 0 (per rank)");
+  }
+}
+
 TEST(Run, WhatDoesNotFitIsRefused) {
   const Outcome big = Meshift(Problem("a=1000000", "f32[1000000,1000000]", "S(0)", "R"));
   EXPECT_EQ(big.code, 1) << big;
