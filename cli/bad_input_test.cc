@@ -242,6 +242,30 @@ TEST(BadInput, OptionsOfRun) {
               "--topology and --plan exclude each other");
 }
 
+// What the fixed set does not take is not taken and left alone.
+TEST(BadInput, OptionsThatConformanceDoesNotTake) {
+  for (const Args& more : std::vector<Args>{{"--mesh", "a=2"},
+                                            {"--model", "m.json"},
+                                            {"--topology", "flat"},
+                                            {"--reproducibility", "ordered"},
+                                            {"--reduce-block", "2"},
+                                            {"--max-memory", "1KiB"},
+                                            {"--buffers", "one"},
+                                            {"--no-new-groups"},
+                                            {"--existing-groups", "a"},
+                                            {"--max-communicators", "2"},
+                                            {"--expected-uses", "2"},
+                                            {"--planner", "per-dim"},
+                                            {"--ragged-sizes", "max"},
+                                            {"--load", "x"},
+                                            {"--repeat", "2"},
+                                            {"--reduction-order", "topology"}}) {
+    Args args = {"run", "--conformance"};
+    args.insert(args.end(), more.begin(), more.end());
+    ExpectError(args, 2, more[0] + " and --conformance exclude each other");
+  }
+}
+
 TEST(BadInput, NumbersOfConformance) {
   const auto expect = [](const char* option, const char* value, const char* range) {
     ExpectError({"run", "--conformance", option, value}, 2,

@@ -84,6 +84,13 @@ absl::StatusOr<std::optional<std::string>> ReadOptional(const Json& object, std:
   return std::optional<std::string>(std::move(text));
 }
 
+// The error of what was read at `key` names it.
+template <typename T>
+absl::StatusOr<T> At(std::string_view key, absl::StatusOr<T> read) {
+  if (!read.ok()) return Annotate(read.status(), std::string(key));
+  return read;
+}
+
 absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
   MESHIFT_ASSIGN_OR_RETURN(const auto promise, ReadOptional(line, "reproducibility"));
   if (promise) {
@@ -95,7 +102,7 @@ absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
   }
   MESHIFT_ASSIGN_OR_RETURN(const auto reduce_dtype, ReadOptional(line, "reduce_dtype"));
   if (reduce_dtype) {
-    MESHIFT_ASSIGN_OR_RETURN(options->reduce_dtype, ParseDType(*reduce_dtype));
+    MESHIFT_ASSIGN_OR_RETURN(options->reduce_dtype, At("reduce_dtype", ParseDType(*reduce_dtype)));
   }
   MESHIFT_ASSIGN_OR_RETURN(const auto ragged_sizes, ReadOptional(line, "ragged_sizes"));
   if (ragged_sizes) {
@@ -107,7 +114,8 @@ absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
   }
   const auto memory = line.find("max_memory");
   if (memory != line.end() && memory->is_string()) {
-    MESHIFT_ASSIGN_OR_RETURN(options->max_memory, ParseBytes(memory->get<std::string>()));
+    MESHIFT_ASSIGN_OR_RETURN(options->max_memory,
+                             At("max_memory", ParseBytes(memory->get<std::string>())));
   } else if (memory != line.end() && !memory->is_null()) {
     MESHIFT_ASSIGN_OR_RETURN(options->max_memory, JsonInt(*memory, "max_memory"));
   }
@@ -153,14 +161,15 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& line, PlannerOptions opt
   MESHIFT_RETURN_IF_ERROR(ReadOptions(*line, &options));
   const absl::StatusOr<TensorType> type = TensorType::Parse(tensor);
   if (!type.ok()) return Annotate(type.status(), fmt::format("tensor '{}'", tensor));
-  MESHIFT_ASSIGN_OR_RETURN(const Sharding from, Sharding::Parse(*type, mesh, from_text));
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding from,
+                           At("from", Sharding::Parse(*type, mesh, from_text)));
   MESHIFT_ASSIGN_OR_RETURN(const auto to_dtype, ReadOptional(*line, "to_dtype"));
   TensorType to_type = *type;
   if (to_dtype) {
-    MESHIFT_ASSIGN_OR_RETURN(const DType dtype, ParseDType(*to_dtype));
+    MESHIFT_ASSIGN_OR_RETURN(const DType dtype, At("to_dtype", ParseDType(*to_dtype)));
     MESHIFT_ASSIGN_OR_RETURN(to_type, TensorType::Create(dtype, type->shape));
   }
-  MESHIFT_ASSIGN_OR_RETURN(Sharding to, Sharding::Parse(to_type, to_mesh, to_text));
+  MESHIFT_ASSIGN_OR_RETURN(Sharding to, At("to", Sharding::Parse(to_type, to_mesh, to_text)));
   if (const auto relabel = line->find("relabel_ranks"); relabel != line->end()) {
     if (!relabel->is_boolean()) {
       return InvalidArgument("relabel_ranks: {} is neither true nor false", JsonQuote(*relabel));

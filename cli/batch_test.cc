@@ -152,7 +152,13 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
   ExpectError(Line(R"("tensor": "f32[8", "from": "R,R", "to": "R,R")"), code,
               R"(tensor 'f32[8': expected \"]\" at \"\")");
   ExpectError(Line(R"("tensor": "f32[8]", "from": "S(1),R", "to": "R,R")"), code,
-              "Shard(1) is out of range for a rank-1 tensor");
+              "from: Shard(1) is out of range for a rank-1 tensor");
+  ExpectError(Line(R"("tensor": "f32[8]", "from": "R,R", "to": "S(1),R")"), code,
+              "to: Shard(1) is out of range for a rank-1 tensor");
+  ExpectError(Line(std::string(kGather) + R"(, "max_memory": "much")"), code,
+              "max_memory: 'much' is no number of bytes below 2^63, as 4096 or 1.5 GiB");
+  ExpectError(Line(std::string(kGather) + R"(, "max_memory": 1, "max_memory": 2)"), code,
+              "key 'max_memory' stands twice in one object");
   ExpectError(Line(std::string(kGather) + R"(, "planner": "fast")"), code,
               "'fast' is no planner; known are best, per-dim");
   ExpectError(Line(std::string(kGather) + R"(, "topology": {"levels": []})"), code,

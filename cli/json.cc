@@ -1,6 +1,5 @@
 #include "cli/json.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -8,45 +7,18 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "base/parse_json.h"
 #include "base/status.h"
+#include "base/status_macros.h"
 #include "cli/text.h"
 
 namespace meshift::cli {
-namespace {
-
-constexpr int kMaxDepth = 100;
-
-// Whether brackets outside strings nest deeper than kMaxDepth. Writing and freeing a value recurse.
-bool IsTooDeep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') {
-        ++i;
-      } else if (c == '"') {
-        in_string = false;
-      }
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
-
-}  // namespace
 
 absl::StatusOr<Json> ParseJson(std::string_view text) {
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     return InvalidArgument("the text is empty; one JSON object is expected");
   }
-  if (IsTooDeep(text)) return InvalidArgument("JSON is nested deeper than {}", kMaxDepth);
-  Json json = Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  MESHIFT_ASSIGN_OR_RETURN(Json json, ParseJsonText(text));
   if (json.is_discarded()) {
     return InvalidArgument("not one JSON value, or truncated: {}", Clipped(text, 40));
   }

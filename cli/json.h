@@ -17,7 +17,8 @@ namespace meshift::cli {
 
 using Json = nlohmann::ordered_json;
 
-// INVALID_ARGUMENT where `text` is not one JSON value, or is nested deeper than 100.
+// INVALID_ARGUMENT where `text` is not one JSON value, is nested deeper than 100, or has a key
+// twice.
 absl::StatusOr<Json> ParseJson(std::string_view text);
 
 // One line; bytes that are not UTF-8 are replaced.

@@ -9,7 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/checked_math.h"
+#include "base/status.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/box.h"
@@ -104,6 +107,19 @@ std::vector<RankMessage> CrossingMessages(const Plan& plan, const Sharding& befo
   return messages;
 }
 
+const Sharding& Before(const Plan& plan, int number) {
+  return number == 0 ? plan.from() : plan.steps()[number - 1].after;
+}
+
+// Receivers take from members that differ from them only in dims of the group that are cuts.
+std::vector<int> SourceDims(const Step& step, const Sharding& before) {
+  std::vector<int> dims;
+  for (const int d : step.mesh_dims) {
+    if (before.placement(d).IsShard()) dims.push_back(d);
+  }
+  return dims;
+}
+
 }  // namespace
 
 std::string RankMessage::ContributionText() const {
@@ -117,16 +133,12 @@ std::string RankMessage::ContributionText() const {
 std::vector<RankMessage> MessagesOf(const Plan& plan, int number) {
   const Step& step = plan.steps()[number];
   if (!IsCollective(step.op) || IsReduction(step.op)) return {};
-  const Sharding& before = number == 0 ? plan.from() : plan.steps()[number - 1].after;
+  const Sharding& before = Before(plan, number);
   const Sharding& after = step.after;
   if (IsCrossing(step)) return CrossingMessages(plan, before, after);
   const DeviceMesh& mesh = after.mesh();
 
-  // Receivers take from members that differ from them only in dims of the group that are cuts.
-  std::vector<int> source_dims;
-  for (const int d : step.mesh_dims) {
-    if (before.placement(d).IsShard()) source_dims.push_back(d);
-  }
+  const std::vector<int> source_dims = SourceDims(step, before);
   const bool is_permute = step.op == StepOp::kPermute;
   const MovingCuts moving = is_permute ? MovingCutsOf(before, after) : MovingCuts();
 
@@ -148,6 +160,28 @@ std::vector<RankMessage> MessagesOf(const Plan& plan, int number) {
     }
   }
   return messages;
+}
+
+absl::Status CheckMessages(const Plan& plan) {
+  constexpr int64_t kMaxPairs = int64_t{1} << 24;
+  for (int i = 0; i < static_cast<int>(plan.steps().size()); ++i) {
+    const Step& step = plan.steps()[i];
+    // A crossing has been looked through already, to plan it.
+    if (!IsCollective(step.op) || IsReduction(step.op) || IsCrossing(step)) continue;
+    const DeviceMesh& mesh = step.after.mesh();
+    int64_t pairs = mesh.NumRanks();
+    if (step.op != StepOp::kPermute) {
+      for (const int d : SourceDims(step, Before(plan, i))) {
+        pairs = SaturatingMul(pairs, mesh.dim(d).size);
+      }
+    }
+    if (pairs <= kMaxPairs) continue;
+    return InvalidArgument(
+        "step {}, {}, has {} pairs of a sender and a receiver; messages are "
+        "listed of at most {}",
+        i, step.Label(), pairs, kMaxPairs);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace meshift::cli

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "placement/box.h"
 #include "planner/plan.h"
 
@@ -32,6 +33,10 @@ struct RankMessage {
 // another mesh by the target's rank. None for local steps and for reductions, whose traffic is the
 // engine's own. O(ranks * group size * dims).
 std::vector<RankMessage> MessagesOf(const Plan& plan, int step);
+
+// INVALID_ARGUMENT where a step has more pairs of a sender and a receiver than can be looked
+// through in seconds: 2^24.
+absl::Status CheckMessages(const Plan& plan);
 
 }  // namespace meshift::cli
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/sharding.h"
@@ -42,6 +43,18 @@ TEST(Messages, AllGatherTakesEachShardFromItsHolder) {
             "0->1 [0:2] -\n"
             "0->2 [0:2] -\n"
             "1->2 [2:4] -\n");
+}
+
+TEST(Messages, TooManyToLookThroughAreRefused) {
+  EXPECT_TRUE(
+      CheckMessages(OneStep(StepOp::kAllGather, "a=4096", "f32[4]", "S(0)", "R", {0})).ok());
+  EXPECT_EQ(
+      Message(
+          CheckMessages(OneStep(StepOp::kAllGather, "a=100000000", "f32[4]", "S(0)", "R", {0}))),
+      "step 0, all_gather{a}, has 10000000000000000 pairs of a sender and a receiver; messages "
+      "are listed of at most 16777216");
+  EXPECT_TRUE(
+      CheckMessages(OneStep(StepOp::kSlice, "a=100000000", "f32[4]", "R", "S(0)", {0})).ok());
 }
 
 TEST(Messages, AllToAllSendsIntersections) {

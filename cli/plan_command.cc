@@ -45,6 +45,9 @@ absl::Status RunOne(const PlanFlags& flags, Io& io) {
   if (flags.problem.filter) return InvalidArgument("--filter needs --model");
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.problem, io));
   MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakePlan(problem.from, problem.to, problem.options));
+  if (flags.messages) {
+    if (absl::Status many = CheckMessages(plan); !many.ok()) return Annotate(many, "--messages");
+  }
   if (flags.format == "json") {
     io.out << (flags.messages ? PlanWithMessagesToJson(plan) : PlanToJson(plan)) << "\n";
     return absl::OkStatus();

@@ -158,17 +158,23 @@ absl::Status Exclude(const std::optional<std::string>& value, const char* option
   return InvalidArgument("{} and {} exclude each other", option, other);
 }
 
-absl::Status ExcludeGroups(const ProblemFlags& flags, const char* other) {
+absl::Status ExcludeOptions(const ProblemFlags& flags, const char* other) {
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.topology, "--topology", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.reproducibility, "--reproducibility", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.max_memory, "--max-memory", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.buffers, "--buffers", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.planner, "--planner", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.ragged_sizes, "--ragged-sizes", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.existing_groups, "--existing-groups", other));
   if (flags.no_new_groups) {
     return InvalidArgument("--no-new-groups and {} exclude each other", other);
   }
-  if (flags.max_communicators) {
-    return InvalidArgument("--max-communicators and {} exclude each other", other);
+  for (const auto& [number, option] : {std::pair(flags.reduce_block, "--reduce-block"),
+                                       std::pair(flags.max_communicators, "--max-communicators"),
+                                       std::pair(flags.expected_uses, "--expected-uses")}) {
+    if (number) return InvalidArgument("{} and {} exclude each other", option, other);
   }
-  if (flags.expected_uses) {
-    return InvalidArgument("--expected-uses and {} exclude each other", other);
-  }
-  return Exclude(flags.existing_groups, "--existing-groups", other);
+  return absl::OkStatus();
 }
 
 absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other) {

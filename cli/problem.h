@@ -79,9 +79,9 @@ absl::StatusOr<std::string> Require(const std::optional<std::string>& value, con
 // INVALID_ARGUMENT where `value` was given although `other` excludes it.
 absl::Status Exclude(const std::optional<std::string>& value, const char* option,
                      const char* other);
-// Excludes the options that say which groups a plan may use.
-absl::Status ExcludeGroups(const ProblemFlags& flags, const char* other);
-// Excludes the options that state a problem: meshes, tensor, from, to, dtypes, model, filter.
+// Excludes the options that say how to plan: promise, topology, memory, groups, planner.
+absl::Status ExcludeOptions(const ProblemFlags& flags, const char* other);
+// Excludes those that state a problem: meshes, tensor, from, to, dtypes, model, filter.
 absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other);
 
 }  // namespace meshift::cli

@@ -7,6 +7,7 @@
 
 #include "base/text_table.h"
 #include "cli/messages.h"
+#include "placement/dtype.h"
 #include "planner/plan.h"
 
 namespace meshift::cli {
@@ -29,11 +30,12 @@ std::string RenderMessages(const Plan& plan) {
                    {"contribution", kLeft},
                    {"bytes", kRight}});
   for (int i = 0; i < static_cast<int>(plan.steps().size()); ++i) {
+    const DType dtype = plan.steps()[i].after.dtype();  // which moving does not change
     for (const RankMessage& message : MessagesOf(plan, i)) {
       table.AddRow({fmt::format("{}", i), fmt::format("{}", message.source),
                     fmt::format("{}", message.target), message.box.ToString(),
                     message.ContributionText(),
-                    fmt::format("{}", Bytes(plan.from().dtype(), message.box.NumElements()))});
+                    fmt::format("{}", Bytes(dtype, message.box.NumElements()))});
     }
   }
   return table.ToString();

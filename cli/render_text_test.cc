@@ -33,5 +33,16 @@ TEST(RenderText, MessagesAreATable) {
             "0            0       1  [0:32, 0:40]   -              5120\n");
 }
 
+TEST(RenderText, BytesOfMessagesAreThoseOfTheDtypeThatTravels) {
+  const DeviceMesh mesh = DeviceMesh::Parse("tp=2").value();
+  const Sharding from = Sharding::Parse("f32[8]", mesh, "S(0)").value();
+  const Plan plan = MakePlan(from, Sharding::Parse("bf16[8]", mesh, "R").value()).value();
+  ASSERT_EQ(plan.steps()[1].bytes_sent, 8);
+  EXPECT_EQ(RenderMessages(plan),
+            "# step  source  target  box    contribution  bytes\n"
+            "1            1       0  [4:8]  -                 8\n"
+            "1            0       1  [0:4]  -                 8\n");
+}
+
 }  // namespace
 }  // namespace meshift::cli

@@ -64,11 +64,15 @@ absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
     return options;
   }
   MESHIFT_RETURN_IF_ERROR(ExcludeProblem(flags.problem, "--conformance"));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.problem.model, "--model", "--conformance"));
+  MESHIFT_RETURN_IF_ERROR(ExcludeOptions(flags.problem, "--conformance"));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.plan, "--plan", "--conformance"));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.load, "--load", "--conformance"));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.save, "--save", "--conformance"));
   if (flags.seed) return InvalidArgument("--seed and --conformance exclude each other");
+  if (flags.repeat != 1) return InvalidArgument("--repeat and --conformance exclude each other");
+  if (options.reduction_order != ReductionOrder::kRanks) {
+    return InvalidArgument("--reduction-order and --conformance exclude each other");
+  }
   return options;
 }
 
@@ -81,14 +85,7 @@ struct Candidate {
 absl::StatusOr<Candidate> ReadCandidate(const RunFlags& flags, Io& io) {
   const ProblemFlags& problem = flags.problem;
   MESHIFT_RETURN_IF_ERROR(ExcludeProblem(problem, "--plan"));
-  MESHIFT_RETURN_IF_ERROR(Exclude(problem.topology, "--topology", "--plan"));
-  MESHIFT_RETURN_IF_ERROR(Exclude(problem.reproducibility, "--reproducibility", "--plan"));
-  if (problem.reduce_block) return InvalidArgument("--reduce-block and --plan exclude each other");
-  MESHIFT_RETURN_IF_ERROR(Exclude(problem.max_memory, "--max-memory", "--plan"));
-  MESHIFT_RETURN_IF_ERROR(Exclude(problem.buffers, "--buffers", "--plan"));
-  MESHIFT_RETURN_IF_ERROR(ExcludeGroups(problem, "--plan"));
-  MESHIFT_RETURN_IF_ERROR(Exclude(problem.planner, "--planner", "--plan"));
-  MESHIFT_RETURN_IF_ERROR(Exclude(problem.ragged_sizes, "--ragged-sizes", "--plan"));
+  MESHIFT_RETURN_IF_ERROR(ExcludeOptions(problem, "--plan"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(*flags.plan, io));
   PlanFault unread;
   absl::StatusOr<Plan> plan = ReadPlan(text, &unread);

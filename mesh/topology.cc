@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/parse_json.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "fmt/format.h"
@@ -322,7 +323,7 @@ absl::StatusOr<Topology> Topology::Parse(std::string_view text) {
 
 absl::StatusOr<Topology> Topology::FromJson(std::string_view text) {
   const auto parse = [text]() -> absl::StatusOr<Topology> {
-    const Json json = Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
+    MESHIFT_ASSIGN_OR_RETURN(const Json json, ParseJsonText(text));
     if (json.is_discarded()) return InvalidArgument("the text is not one JSON value");
     ObjectReader reader(json, "the JSON value");
     MESHIFT_RETURN_IF_ERROR(reader.CheckIsObject());

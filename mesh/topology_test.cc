@@ -191,6 +191,10 @@ TEST(TopologyTest, JsonRefuses) {
   EXPECT_EQ(json("{} x"), "topology: the text is not one JSON value");
   EXPECT_EQ(json("{\"\xff\": 1}"), "topology: the text is not one JSON value");
   EXPECT_EQ(Refusal(Topology::Parse("{")), "topology: the text is not one JSON value");
+  EXPECT_EQ(json("{\"levels\":" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}"),
+            "topology: JSON is nested deeper than 100");
+  EXPECT_EQ(json(R"({"levels":[],"levels":[]})"),
+            "topology: key 'levels' stands twice in one object");
   EXPECT_EQ(json("[1]"), "topology: the JSON value is [1]; it must be an object");
   EXPECT_EQ(json("{}"), "topology: the JSON value has no 'levels'");
   EXPECT_EQ(json(R"({"levels":8})"), "topology: 'levels' is 8; it must be an array");

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/parse_json.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 
@@ -301,7 +302,9 @@ absl::StatusOr<PlanInputs> Reader::ReadInputs(const Json& json) {
 }
 
 absl::StatusOr<Plan> Reader::Read(std::string_view text) {
-  const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const absl::StatusOr<Json> parsed = ParseJsonText(text);
+  if (!parsed.ok()) return Fault("format", Message(parsed.status()));
+  const Json& root = *parsed;
   if (root.is_discarded()) return Fault("format", "the text is not JSON, or is cut short");
   if (!root.is_object()) return Fault("format", "the text is not one JSON object");
   MESHIFT_ASSIGN_OR_RETURN(const std::string format, String(root, "format"));

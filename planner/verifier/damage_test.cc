@@ -201,6 +201,8 @@ TEST(VerifierDamageTest, FieldsOfAPlanWithCasts) {
        [](PlanFields* p) { p->total.workspace_bytes = 16; }},
       {"- total: total peak_bytes is 48; it should be 56",
        [](PlanFields* p) { p->total.peak_bytes = 48; }},
+      {"- promise: option reproducibility is 'ordered'; asked is 'replicas'",
+       Option("reproducibility", "ordered")},
       {"- max_memory: peak_bytes is 56; asked for was at most 55", Option("max_memory", "55")},
       {"- max_memory: option max_memory is '1 KiB', no number of bytes",
        Option("max_memory", "1 KiB")},

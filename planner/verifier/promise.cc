@@ -35,6 +35,7 @@ class PromiseRules {
   }
 
   Result Run() const {
+    if (Result fault = CheckAsked()) return fault;
     if (Result fault = CheckBlocks()) return fault;
     if (plan_.kept == Reproducibility::kNone) return std::nullopt;
     for (const size_t i : rounding_) {
@@ -52,6 +53,18 @@ class PromiseRules {
 
  private:
   bool IsOrdered(size_t i) const { return views_[i].step.reduce_order == ReduceOrder::kAscending; }
+
+  // The option says what was asked for a second time.
+  Result CheckAsked() const {
+    for (const auto& [name, value] : plan_.inputs.options) {
+      if (name != "reproducibility" || value == Name(plan_.asked)) continue;
+      return PlanFault{
+          {},
+          "promise",
+          fmt::format("option reproducibility is '{}'; asked is '{}'", value, Name(plan_.asked))};
+    }
+    return std::nullopt;
+  }
 
   // All reductions in order have the block that was asked for, whatever was promised.
   Result CheckBlocks() const {
