@@ -208,6 +208,7 @@ absl::Status Reader::ReadInputs() {
     const size_t space = option.find(' ');
     if (space == std::string_view::npos) return Unexpected("an option's value");
     MESHIFT_ASSIGN_OR_RETURN(const std::string name, Unescaped(option.substr(0, space)));
+    if (inputs["options"].contains(name)) return Unexpected("an option of another name");
     MESHIFT_ASSIGN_OR_RETURN(inputs["options"][name], Unescaped(option.substr(space + 1)));
   }
   plan_["inputs"] = std::move(inputs);
