@@ -187,7 +187,11 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
               const PlanGroups& groups) {
   PlanAssembly plan({problem.mesh()}, problem.from(), problem.to(), options, groups);
   plan.AddPath(problem, model, path, choice, /*mesh=*/0);
-  return std::move(plan).Seal(LeastCost(problem, model), choice.why);
+  const bool adds = std::any_of(path.moves.begin(), path.moves.end(),
+                                [](const Move& move) { return IsReduction(move.op); });
+  const bool adds_identities = adds && !choice.reduces;
+  return std::move(plan).Seal(LeastCost(problem, model),
+                              adds_identities ? choice.why_masked : choice.why);
 }
 
 absl::StatusOr<PlanGroups> GroupsOf(absl::Span<const DeviceMesh> meshes,

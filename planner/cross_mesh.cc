@@ -98,6 +98,7 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
                            Problem::Create(from, to, reduce_dtype,
                                            /*reduced_behind=*/side == Side::kSource));
   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
+  choice.rules.masks_cuts = false;  // behind the crossing nothing is added
   CostOptions cost = CostOptionsOf(options, choice);
   cost.from_source = side == Side::kSource;
   cost.to_target = side == Side::kTarget;

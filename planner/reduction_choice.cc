@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "placement/op_table.h"
 #include "placement/placement.h"
 
 namespace meshift {
@@ -17,6 +19,8 @@ namespace {
 
 // Beyond this many ranks groups are not looked at one by one: a closed form must do.
 constexpr int64_t kMaxListedRanks = 4096;
+
+constexpr std::string_view kExact = "the reduction is exact in any order";
 
 bool IsReduced(const Problem& problem, int d) {
   return problem.source().IsPartial(d) && !problem.StaysPartial(d);
@@ -137,15 +141,16 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
   ReductionChoice choice;
   choice.exact = true;
   const DType dtype = problem.dtype(problem.reduce_stage());
+  const auto is_exact = [&](ReduceOp op) {
+    const bool always = op != ReduceOp::kMin && op != ReduceOp::kMax;
+    return IsExact(op, dtype) && (always || IsInteger(dtype) || options.engine.min_max_exact);
+  };
   std::vector<ReduceOp> ops;
   int averaged = 0;
   for (int d = 0; d < problem.num_dims(); ++d) {
     if (!IsReduced(problem, d)) continue;
     const ReduceOp op = problem.source().op(d);
-    choice.exact &= IsExact(op, dtype);
-    if (op == ReduceOp::kMin || op == ReduceOp::kMax) {
-      choice.exact &= IsInteger(dtype) || options.engine.min_max_exact;
-    }
+    choice.exact &= is_exact(op);
     averaged += op == ReduceOp::kAvg ? 1 : 0;
     ops.push_back(op);
   }
@@ -161,8 +166,17 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
                   .exact = choice.exact};
   if (!choice.reduces) {
     choice.why = "nothing is reduced";
+    // But identities may be added to what becomes partial.
+    const ReduceOp op = problem.cut_mask_op();
+    const bool one_dtype =
+        problem.num_stages() == 1 && options.reduce_dtype.value_or(dtype) == dtype;
+    choice.rules.masks_cuts = problem.MasksTarget() && one_dtype && !per_dim &&
+                              options.reproducibility <= Reproducibility::kReplicas &&
+                              CheckReduce(op, dtype).ok() && options.engine.CanReduce(op, dtype);
+    if (choice.rules.masks_cuts) choice.exact = choice.rules.exact = is_exact(op);
+    if (choice.exact) choice.why_masked = kExact;
   } else if (choice.exact) {
-    choice.why = "the reduction is exact in any order";
+    choice.why = kExact;
   } else if (options.reproducibility > Reproducibility::kReplicas && !per_dim) {
     choice.rules.at_once = true;
     std::string because;

@@ -29,6 +29,8 @@ struct ReductionChoice {
   bool ordered = false;  // reduce_order is ascending
   TransitionRules rules;
   std::string why;  // of promises above kReplicas
+  // Where nothing is reduced, of plans that add identities to what they mask; as `why`.
+  std::string why_masked;
 };
 
 // INVALID_ARGUMENT where blocks are asked for without kOrdered, or of a negative size;

@@ -138,6 +138,7 @@ void CompareOn(const std::vector<std::string>& meshes, int max_rank, int count) 
     TransitionRules rules{.single_sourced = random.Below(8) > 0, .exact = random.Below(4) == 0};
     rules.at_once = !rules.exact && random.Below(4) == 0;
     rules.scatters = random.Below(4) > 0;
+    rules.masks_cuts = problem->MasksTarget() && random.Below(4) > 0;
     const std::optional<Cost> least = LeastCost(*problem, model, rules);
     EXPECT_EQ(CostOf(*problem, model, FindCheapest(*problem, model, rules)), least)
         << from->ToString() << " -> " << to->ToString() << " on " << topology.ToString();

@@ -15,6 +15,9 @@ namespace {
 // combinations.
 constexpr int64_t kMaxRaggedChoices = int64_t{1} << 20;
 
+// Of more mesh dims the search has too many states to look at every tensor dim.
+constexpr int kMaxWideDims = 4;
+
 int64_t RaggedChoices(const Sharding& sharding) {
   int64_t choices = 1;
   for (const Placement& p : sharding.placements()) {
@@ -88,33 +91,49 @@ absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to
   problem.source_ = problem.Reduce(from, CutSizes::kSource);
   problem.target_ = problem.Reduce(to, CutSizes::kTarget);
   MESHIFT_RETURN_IF_ERROR(problem.SetStages(reduce_dtype, reduced_behind));
+  const auto summed = [](ReduceOp op) { return op == ReduceOp::kAvg ? ReduceOp::kSum : op; };
   for (int d = 0; d < problem.num_dims(); ++d) {
-    if (!problem.source_.IsPartial(d)) continue;
-    const ReduceOp op = problem.source_.op(d);
-    problem.mask_op_ = op == ReduceOp::kAvg ? ReduceOp::kSum : op;
+    const State& source = problem.source_;
+    const State& target = problem.target_;
+    if (source.IsPartial(d)) {
+      problem.mask_op_ = summed(source.op(d));
+    } else if (target.IsPartial(d)) {
+      problem.cut_mask_op_ = summed(target.op(d));
+    }
   }
 
   problem.ends_[0] = {problem.MakeCuts(problem.source_), problem.CountMaxItems(problem.source_)};
   problem.ends_[1] = {problem.MakeCuts(problem.target_), problem.CountMaxItems(problem.target_)};
-  int largest = -1;    // of the others
-  int outermost = -1;  // of those that are longer than 1
-  for (int k = 0; k < problem.tensor_rank(); ++k) {
-    if (problem.source_cuts().of[k].size + problem.target_cuts().of[k].size > 0) {
-      problem.candidate_dims_.push_back(k);
+  problem.ChooseCandidates();
+  return problem;
+}
+
+void Problem::ChooseCandidates() {
+  int64_t ranks = 1;
+  for (const int64_t size : sizes_) ranks *= size;
+  int largest = -1;  // of those that neither end cuts
+  // Cuts along a tensor dim that all ranks divide are no worse than along one behind it.
+  bool all_divide = num_dims() > kMaxWideDims;
+  bool outermost = true;
+  for (int k = 0; k < tensor_rank(); ++k) {
+    if (source_cuts().of[k].size + target_cuts().of[k].size > 0) {
+      candidate_dims_.push_back(k);
       continue;
     }
-    if (largest < 0 || problem.extent(k) > problem.extent(largest)) largest = k;
-    if (outermost < 0 && problem.extent(k) > 1) outermost = k;
+    if (largest < 0 || extent(k) > extent(largest)) largest = k;
+    if (extent(k) <= 1) continue;
+    if (outermost || !all_divide) candidate_dims_.push_back(k);
+    outermost = false;
+    all_divide |= extent(k) % ranks == 0;
   }
-  if (largest >= 0) problem.candidate_dims_.push_back(largest);
-  if (outermost >= 0 && outermost != largest) problem.candidate_dims_.push_back(outermost);
-  std::sort(problem.candidate_dims_.begin(), problem.candidate_dims_.end());
-  for (int k : problem.candidate_dims_) {
-    if (problem.largest_dim_ < 0 || problem.extent(k) > problem.extent(problem.largest_dim_)) {
-      problem.largest_dim_ = k;
-    }
+  const auto end = candidate_dims_.end();
+  if (largest >= 0 && std::find(candidate_dims_.begin(), end, largest) == end) {
+    candidate_dims_.push_back(largest);
+    std::sort(candidate_dims_.begin(), candidate_dims_.end());
   }
-  return problem;
+  for (const int k : candidate_dims_) {
+    if (largest_dim_ < 0 || extent(k) > extent(largest_dim_)) largest_dim_ = k;
+  }
 }
 
 absl::Status Problem::SetStages(std::optional<DType> reduce_dtype, bool reduced_behind) {

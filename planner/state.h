@@ -167,7 +167,8 @@ class Problem {
   bool CutAlike(int d, CutSizes sizes, int e, CutSizes other) const;
 
   // Tensor dims that cuts may be added to: those that source or target cut, and of the others the
-  // largest, and the outermost that is longer than 1, along which pieces need no packing.
+  // largest, the outermost that is longer than 1, along which pieces need no packing, and on meshes
+  // of up to four dims each that has no dim before it that all ranks divide.
   const absl::InlinedVector<int, 6>& candidate_dims() const { return candidate_dims_; }
   int largest_dim() const { return largest_dim_; }  // of them; -1 for a rank-0 tensor
   // Partial in the source and in the target: never touched.
@@ -182,6 +183,10 @@ class Problem {
   }
   // The op that a replicated dim may be masked to, so that it joins a reduction.
   ReduceOp mask_op() const { return mask_op_; }
+  // Whether a mesh dim is partial in the target alone; then the op that a cut may be masked to, so
+  // that a reduction makes it whole, where there is nothing else to reduce.
+  bool MasksTarget() const { return cut_mask_op_.has_value(); }
+  ReduceOp cut_mask_op() const { return cut_mask_op_.value_or(mask_op_); }
 
   CutLists Cuts(const State& state) const {
     if (state.code() == source_.code()) return source_cuts();
@@ -214,6 +219,7 @@ class Problem {
   void SetBegins(const Sharding& sharding, CutSizes ragged);
   // Sets dtypes, extents and the target's stage. REQUIRES: source and target are set.
   absl::Status SetStages(std::optional<DType> reduce_dtype, bool reduced_behind);
+  void ChooseCandidates();
   CutLists MakeCuts(const State& state) const;
   int64_t CountMaxItems(const State& state) const;
 
@@ -239,6 +245,7 @@ class Problem {
   };
   std::array<End, 2> ends_;
   ReduceOp mask_op_ = ReduceOp::kSum;
+  std::optional<ReduceOp> cut_mask_op_;
 };
 
 }  // namespace meshift

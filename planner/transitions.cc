@@ -256,23 +256,29 @@ class Enumerator {
     }
     // To join a reduction: from R, where several groups must not compute it; from R or from
     // innermost cuts, where one collective is cheaper than a reduction and a gather. What a mask
-    // can make for the target at once does not join.
-    if (rules_.at_once || reducible_ == 0 || state_.stage() != problem_.reduce_stage()) return;
+    // can make for the target at once does not join, but may be made along with it.
+    if (rules_.at_once || state_.stage() != problem_.reduce_stage()) return;
+    if (reducible_ == 0 && !rules_.masks_cuts) return;
     DimMask stays = 0;
     for (int d = 0; d < problem_.num_dims(); ++d) {
       if (Has(wanted, d) && !MixesOps(Masked(state_, DimMask{1} << d))) stays |= DimMask{1} << d;
     }
-    const DimMask joining = replicated_ & ~stays;
+    const ReduceOp op = reducible_ != 0 ? problem_.mask_op() : problem_.cut_mask_op();
     const auto join = [&](const CutLists& kept, DimMask dims) {
-      State next = problem_.WithCuts(state_, kept);
+      if ((dims & ~stays) == 0) return;  // a mask towards the target
+      State next = Masked(problem_.WithCuts(state_, kept), dims & stays);
       for (int d = 0; d < problem_.num_dims(); ++d) {
-        if (Has(dims, d)) next.SetPartial(d, problem_.mask_op());
+        if (Has(dims & ~stays, d)) next.SetPartial(d, op);
       }
+      if (MixesOps(next)) return;
       Emit(StepOp::kMask, dims, next);
     };
-    ForEachSubset(joining, [&](DimMask dims) { join(cuts_, dims); });
+    // Where nothing else is reduced, what is replicated has no reason to be but that of groups.
+    const DimMask joining = reducible_ != 0 || !rules_.exact ? replicated_ : replicated_ & stays;
+    if (reducible_ != 0) ForEachSubset(joining, [&](DimMask dims) { join(cuts_, dims); });
     ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
-      if ((dims & stays) != 0) return;
+      if ((dims & stays) != 0 && AveragesAny(dims & stays)) return;
+      if (reducible_ == 0 && (dims & ~stays) == 0) return;
       join(kept, dims);
       ForEachSubset(joining, [&](DimMask more) { join(kept, dims | more); });
     });

@@ -28,6 +28,9 @@ struct TransitionRules {
   bool at_once = false;
   // reduce_scatter is among the reductions.
   bool scatters = true;
+  // Where the target is partial and the source is not: a mask towards it may also make cuts
+  // partial, which a reduction then makes whole, though nothing else is reduced.
+  bool masks_cuts = false;
   // Cuts are added only where the target has them: a fraction of the edges, for a first upper
   // bound.
   bool towards_target = false;

@@ -1,0 +1,67 @@
+// Detours that are cheaper than what a search over fewer steps would find: the triangle inequality,
+// cost(A, C) <= cost(A, B) + cost(B, C), of single triples. triangle_test has random ones.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "placement/sharding.h"
+#include "planner/plan.h"
+#include "planner/plan_text.h"
+#include "planner/planner.h"
+#include "planner/verifier/verifier.h"
+
+namespace meshift {
+namespace {
+
+struct Triple {
+  std::string mesh;
+  std::string tensor;
+  std::string from;
+  std::string stop;
+  std::string to;
+  std::string topology = "flat";
+};
+
+void PrintTo(const Triple& t, std::ostream* out) {
+  *out << t.tensor << " on " << t.mesh << ", " << t.from << " -> " << t.stop << " -> " << t.to
+       << " on " << t.topology;
+}
+
+class DetourTest : public testing::TestWithParam<Triple> {};
+
+TEST_P(DetourTest, IsNoCheaper) {
+  const Triple& t = GetParam();
+  const DeviceMesh mesh = DeviceMesh::Parse(t.mesh).value();
+  const Sharding from = Sharding::Parse(t.tensor, mesh, t.from).value();
+  const Sharding stop = Sharding::Parse(t.tensor, mesh, t.stop).value();
+  const Sharding to = Sharding::Parse(t.tensor, mesh, t.to).value();
+  const PlannerOptions options{.topology = Topology::Parse(t.topology).value()};
+  ASSERT_LE(stop.MaxLocalElements(), std::max(from.MaxLocalElements(), to.MaxLocalElements()));
+  const Plan direct = MakePlan(from, to, options).value();
+  const Plan first = MakePlan(from, stop, options).value();
+  const Plan second = MakePlan(stop, to, options).value();
+  EXPECT_LE(direct.total().est_ns, first.total().est_ns + second.total().est_ns)
+      << PlanToText(direct) << PlanToText(first) << PlanToText(second);
+  EXPECT_LE(direct.lower_bound().est_ns, direct.total().est_ns);
+  EXPECT_TRUE(Verify(direct).ok()) << PlanToText(direct);
+}
+
+// The mask towards the target also makes a cut partial, whose reduction costs less than a gather
+// and what that packs.
+INSTANTIATE_TEST_SUITE_P(
+    Masks, DetourTest,
+    testing::Values(Triple{"a=3,b=2", "f32[1]", "S(0),R", "P,P", "R,P"},
+                    Triple{"a=4,b=4", "f32[1,8192]", "S(1),S(0)", "P,P", "P,R"},
+                    Triple{"a=4,b=3", "f32[1,128,128,1]", "S(0),S(3)", "P,P", "S(1),P"},
+                    Triple{"a=4,b=2", "f32[1,4]", "S(0),S(1)", "P,P", "R,P", "h100"},
+                    Triple{"a=2,b=3@0-1,5,3-4,2", "f32[1,10,5]", "S(2)[1],S(2)[0]", "P(max),P(max)",
+                           "P(max),S(0)", "h100"},
+                    Triple{"a=6,b=3,c=2", "bf16[1,384,143]", "S(0),S(2),P", "P,P,P",
+                           "S(0)[1],P,S(0)[0]"}));
+
+}  // namespace
+}  // namespace meshift
