@@ -1,21 +1,22 @@
 // Ranks that disagree, that are late, that die: all others end with an error within the time-out
 // plus one second. Each rank is a process.
 //
-//   fault_test disagree     # another target, shape, dtype or mesh, one rank late; some rounds of
-//   each fault_test kill N       # rank N mod 4 kills itself, in the second four of eight rounds
-//   within a
-//                           # large call; the others say so and leave (fault_test.sh)
+//   fault_test disagree     # another target, shape, dtype or mesh, one rank late; some rounds each
+//   fault_test kill N       # rank N mod 4 kills itself; in the second four of eight rounds within
+//                           # a large call. The others say so and leave (fault_test.sh)
 //
-// MESHIFT_FAULT_ROUNDS: how many rounds of each.
+// MESHIFT_FAULT_ROUNDS: how many rounds of each; of Bazel's shards each makes its part.
 #include <fmt/format.h>
 #include <mpi.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,25 +39,27 @@ namespace meshift {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kTimeout(1000);
-constexpr std::chrono::milliseconds kMost = kTimeout + std::chrono::seconds(1);
+using std::chrono::milliseconds;
 
 enum class Fault { kNone, kTarget, kShape, kDtype, kMesh, kLate, kKilled, kKilledInside };
 
-int64_t Rounds() {
-  const char* text = std::getenv("MESHIFT_FAULT_ROUNDS");
-  return text == nullptr ? 6 : std::atoll(text);
+// Only where a rank is late it passes.
+milliseconds TimeoutOf(Fault fault) { return milliseconds(fault == Fault::kLate ? 500 : 1000); }
+
+int64_t NumberOf(const char* variable, int64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::atoll(text);
 }
 
 // A job of its own: what fails in one round is of no use in the next.
 struct Rank {
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<Engine> engine;
-  static absl::StatusOr<Rank> Create() {
+  static absl::StatusOr<Rank> Create(milliseconds timeout) {
     Rank rank;
     MESHIFT_ASSIGN_OR_RETURN(rank.bootstrap, MpiBootstrap());
     MESHIFT_ASSIGN_OR_RETURN(
-        rank.engine, CreateMpiEngine({.timeout = kTimeout, .control = rank.bootstrap->control()}));
+        rank.engine, CreateMpiEngine({.timeout = timeout, .control = rank.bootstrap->control()}));
     return rank;
   }
 };
@@ -80,7 +83,7 @@ absl::Status Work(Redistributor& redistribute, const DeviceMesh& mesh, int64_t r
   const bool two_dims = mesh.NumDims() == 2;
   for (int64_t call = 0; call < calls; ++call) {
     const bool faulty = rank == culprit && call >= at;
-    if (faulty && fault == Fault::kLate) std::this_thread::sleep_for(kMost);
+    if (faulty && fault == Fault::kLate) std::this_thread::sleep_for(2 * TimeoutOf(fault));
     if (faulty && fault == Fault::kKilled) kill(getpid(), SIGKILL);
     const bool other_shape = faulty && fault == Fault::kShape;
     const DType dtype = faulty && fault == Fault::kDtype ? DType::kBF16 : DType::kF32;
@@ -104,14 +107,15 @@ absl::Status Work(Redistributor& redistribute, const DeviceMesh& mesh, int64_t r
   return absl::OkStatus();
 }
 
+int64_t Ms(Clock::duration duration) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+}
+
 // What a rank that did nothing wrong must have got.
 absl::Status Judge(const absl::Status& got, Clock::duration took, Fault fault) {
   if (got.ok()) return Internal("no error");
-  if (took > kMost) {
-    return Internal("an error only after {} ms: {}",
-                    std::chrono::duration_cast<std::chrono::milliseconds>(took).count(),
-                    got.ToString());
-  }
+  if (took > TimeoutOf(fault) + milliseconds(1000))
+    return Internal("an error only after {} ms: {}", Ms(took), got.ToString());
   const bool disagreement = fault == Fault::kTarget || fault == Fault::kShape ||
                             fault == Fault::kDtype || fault == Fault::kMesh;
   if (disagreement && got.code() != absl::StatusCode::kFailedPrecondition) {
@@ -123,9 +127,15 @@ absl::Status Judge(const absl::Status& got, Clock::duration took, Fault fault) {
   return absl::OkStatus();
 }
 
-absl::Status Round(Fault fault, int64_t round, std::string* example) {
+// What was last said, and what took longest, on a rank that did nothing wrong.
+struct Seen {
+  std::string example;
+  Clock::duration longest{};
+};
+
+absl::Status Round(Fault fault, int64_t round, Seen* seen) {
   MPI_Barrier(MPI_COMM_WORLD);
-  MESHIFT_ASSIGN_OR_RETURN(Rank rank, Rank::Create());
+  MESHIFT_ASSIGN_OR_RETURN(Rank rank, Rank::Create(TimeoutOf(fault)));
   const int64_t n = rank.engine->world_size();
   const int64_t culprit = round % n;
   const bool other_mesh = fault == Fault::kMesh && rank.engine->rank() == culprit;
@@ -137,9 +147,9 @@ absl::Status Round(Fault fault, int64_t round, std::string* example) {
   const bool agrees = round % 2 == 0 || fault == Fault::kMesh;
   MESHIFT_ASSIGN_OR_RETURN(
       Redistributor redistribute,
-      Redistributor::Create(
-          mesh, rank.engine.get(),
-          {.agreement = agrees ? Agreement::kFirstCalls : Agreement::kOff, .timeout = kTimeout}));
+      Redistributor::Create(mesh, rank.engine.get(),
+                            {.agreement = agrees ? Agreement::kFirstCalls : Agreement::kOff,
+                             .timeout = TimeoutOf(fault)}));
   const int64_t at = fault == Fault::kMesh ? 0 : round % 3;
   absl::Status status = Work(redistribute, mesh, rank.engine->rank(), Fault::kNone, culprit, 0, at);
   if (!status.ok()) return Annotate(status, "before the fault");
@@ -150,8 +160,11 @@ absl::Status Round(Fault fault, int64_t round, std::string* example) {
                 fault == Fault::kKilledInside ? 10000 : 1);
   const auto took = Clock::now() - begin;
   const bool killed = fault == Fault::kKilled || fault == Fault::kKilledInside;
-  if (killed || rank.engine->rank() != culprit) *example = Message(status);
-  if (rank.engine->rank() != culprit) MESHIFT_RETURN_IF_ERROR(Judge(status, took, fault));
+  if (rank.engine->rank() != culprit) {
+    seen->example = Message(status);
+    seen->longest = std::max(seen->longest, took);
+    MESHIFT_RETURN_IF_ERROR(Judge(status, took, fault));
+  }
   // Every later call says the same at once.
   if (!status.ok() &&
       redistribute
@@ -166,17 +179,31 @@ absl::Status Round(Fault fault, int64_t round, std::string* example) {
 
 absl::Status Disagree() {
   int rank = 0;
+  int size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const int64_t rounds = NumberOf("MESHIFT_FAULT_ROUNDS", 100);
+  const int64_t first = NumberOf("TEST_SHARD_INDEX", 0);
+  const int64_t shards = NumberOf("TEST_TOTAL_SHARDS", 1);
+  // Says that the shards are not all alike.
+  const char* const shard_file = std::getenv("TEST_SHARD_STATUS_FILE");
+  if (shard_file != nullptr && rank == 0) std::ofstream(shard_file, std::ios::app);
+  if (first >= rounds) return InvalidArgument("{} rounds are fewer than shards", rounds);
   for (const auto& [fault, name] :
        {std::pair(Fault::kTarget, "another target"), std::pair(Fault::kShape, "another shape"),
         std::pair(Fault::kDtype, "another dtype"), std::pair(Fault::kMesh, "another mesh"),
         std::pair(Fault::kLate, "one rank late")}) {
-    std::string example;
-    for (int64_t round = 0; round < Rounds(); ++round) {
+    Seen seen;
+    int64_t made = 0;
+    for (int64_t round = first; round < rounds; round += shards, ++made) {
       MESHIFT_RETURN_IF_ERROR(
-          Annotate(Round(fault, round, &example), fmt::format("{}, round {}", name, round)));
+          Annotate(Round(fault, round, &seen), fmt::format("{}, round {}", name, round)));
     }
-    if (rank == 1) fmt::print("{}: {} rounds, the last: {}\n", name, Rounds(), example);
+    int64_t longest = Ms(seen.longest);
+    MPI_Allreduce(MPI_IN_PLACE, &longest, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
+    if (rank == (first + 1) % size) {
+      fmt::print("{}: {} rounds, {} ms at most; the last: {}\n", name, made, longest, seen.example);
+    }
   }
   return absl::OkStatus();
 }
@@ -188,12 +215,14 @@ int main(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "";
   auto session = meshift::MpiSession::Start();
   absl::Status status = session.status();
-  std::string example;
+  meshift::Seen seen;
   if (status.ok() && what == "kill") {
     const int64_t round = argc > 2 ? std::atoll(argv[2]) : 0;
     status = meshift::Round(round % 8 < 4 ? meshift::Fault::kKilled : meshift::Fault::kKilledInside,
-                            round, &example);
-    if (status.ok()) fmt::print("survivor: {}\n", example);
+                            round, &seen);
+    if (status.ok()) {
+      fmt::print("survivor: {} ms: {}\n", meshift::Ms(seen.longest), seen.example);
+    }
   } else if (status.ok()) {
     status = meshift::Disagree();
   }

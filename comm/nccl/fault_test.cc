@@ -1,13 +1,12 @@
 // What goes wrong on one rank ends all others with an error, in time: another target, another
 // shape, a rank that never calls, a device that stops; also with several groups and graphs. Over
-// the stand-in libraries, ranks are threads. MESHIFT_TEST_FAULTS: how often each (default 10; 100
-// for the whole).
+// the stand-in libraries, ranks are threads. Each a hundred times, in ten parts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,10 +36,8 @@ constexpr int64_t kRanks = 4;
 constexpr milliseconds kTimeout(800);
 constexpr milliseconds kGrace(1000);
 
-int Times() {
-  const char* text = std::getenv("MESHIFT_TEST_FAULTS");
-  return text == nullptr ? 10 : std::atoi(text);
-}
+constexpr int kParts = 10;
+constexpr int kRoundsOfPart = 10;
 
 struct End {
   absl::Status status;
@@ -94,8 +91,12 @@ class Rank {
   Clock::time_point begin_;
 };
 
-class NcclFaultTest : public testing::Test {
+// The parameter: the part.
+class NcclFaultTest : public testing::TestWithParam<int> {
  protected:
+  static int FirstRound() { return GetParam() * kRoundsOfPart; }
+  static int EndRound() { return FirstRound() + kRoundsOfPart; }
+
   // After a call that all ranks make, runs `call` on each.
   static std::vector<End> Run(int i, Agreement agreement,
                               const std::function<absl::Status(int64_t, Rank&)>& call,
@@ -130,17 +131,16 @@ class NcclFaultTest : public testing::Test {
     constexpr Agreement kAll[] = {Agreement::kOff, Agreement::kFirstCalls, Agreement::kAlways};
     return kAll[i % 3];
   }
-  // A busy machine may be late now and then: TearDown judges how often.
   void ExpectInTime(const std::vector<End>& ends) {
-    ++rounds_;
     const auto last = std::max_element(ends.begin(), ends.end(),
                                        [](const End& a, const End& b) { return a.took < b.took; });
-    EXPECT_LT(last->took, 10 * kTimeout) << last->status;
-    if (last->took < kTimeout + kGrace) return;
-    ++late_;
-    late_ones_ += last->status.ToString() + "\n";
+    EXPECT_LT(last->took, kTimeout + kGrace) << last->status;
+    longest_ = std::max(longest_, last->took);
   }
-  void TearDown() override { EXPECT_LE(late_, 1 + rounds_ / 20) << late_ones_; }
+  void TearDown() override {
+    std::printf("%lld ms at most\n",
+                static_cast<long long>(std::chrono::duration_cast<milliseconds>(longest_).count()));
+  }
   static std::string All(const std::vector<End>& ends) {
     std::string text;
     for (const End& end : ends) text += end.status.ToString() + "\n";
@@ -159,14 +159,12 @@ class NcclFaultTest : public testing::Test {
   }
 
  private:
-  int rounds_ = 0;
-  int late_ = 0;
-  std::string late_ones_;
+  Clock::duration longest_{};
 };
 
-TEST_F(NcclFaultTest, AnotherTarget) {
+TEST_P(NcclFaultTest, AnotherTarget) {
   const std::string others[] = {"R,S(0)", "S(0),R", "P,S(0)"};
-  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+  for (int i = FirstRound(); i < EndRound() && !HasFailure(); ++i) {
     const Agreement agreement = AgreementOf(i);
     const int odd = i / 9 % kRanks;
     // Whoever does not compare finds out from calls that do not match; "P,S(0)" has none.
@@ -187,8 +185,8 @@ TEST_F(NcclFaultTest, AnotherTarget) {
   }
 }
 
-TEST_F(NcclFaultTest, AnotherShape) {
-  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+TEST_P(NcclFaultTest, AnotherShape) {
+  for (int i = FirstRound(); i < EndRound() && !HasFailure(); ++i) {
     const std::vector<End> ends = Run(i, AgreementOf(i), [&](int64_t r, Rank& rank) {
       return rank.Run(r == i % kRanks ? "f32[12]" : "f32[8]", "P,P", "R,R");
     });
@@ -200,8 +198,8 @@ TEST_F(NcclFaultTest, AnotherShape) {
   }
 }
 
-TEST_F(NcclFaultTest, ARankThatNeverCalls) {
-  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+TEST_P(NcclFaultTest, ARankThatNeverCalls) {
+  for (int i = FirstRound(); i < EndRound() && !HasFailure(); ++i) {
     const int64_t missing = i % kRanks;
     const std::vector<End> ends = Run(i, AgreementOf(i), [&](int64_t r, Rank& rank) {
       return r == missing ? absl::OkStatus() : rank.Run("f32[8]", "P,P", "R,R");
@@ -217,8 +215,8 @@ TEST_F(NcclFaultTest, ARankThatNeverCalls) {
   }
 }
 
-TEST_F(NcclFaultTest, ALateRankIsWaitedFor) {
-  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+TEST_P(NcclFaultTest, ALateRankIsWaitedFor) {
+  for (int i = FirstRound(); i < EndRound() && !HasFailure(); ++i) {
     const std::vector<End> ends = Run(i, AgreementOf(i), [&](int64_t r, Rank& rank) {
       if (r == i % kRanks) std::this_thread::sleep_for(kTimeout / 10);
       return rank.Run("f32[8]", "P,R", "R,R");
@@ -228,9 +226,9 @@ TEST_F(NcclFaultTest, ALateRankIsWaitedFor) {
 }
 
 // Calls of several groups hang at once: the groups end together, so that none waits for another.
-TEST_F(NcclFaultTest, GroupsThatHangEndTogether) {
+TEST_P(NcclFaultTest, GroupsThatHangEndTogether) {
   const std::string calls[][2] = {{"P,S(0)", "R,S(0)"}, {"S(0),P", "S(0),R"}, {"P,P", "R,R"}};
-  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+  for (int i = FirstRound(); i < EndRound() && !HasFailure(); ++i) {
     const int64_t missing = i % kRanks;
     const std::vector<End> ends = Run(i, AgreementOf(i), [&](int64_t r, Rank& rank) {
       for (const auto& [from, to] : calls) {
@@ -257,8 +255,8 @@ TEST_F(NcclFaultTest, GroupsThatHangEndTogether) {
 }
 
 // NCCL keeps a communicator while a graph has its operations: nobody waits for that.
-TEST_F(NcclFaultTest, AGraphHoldsNoErrorUp) {
-  for (int i = 0; i < Times() && !HasFailure(); ++i) {
+TEST_P(NcclFaultTest, AGraphHoldsNoErrorUp) {
+  for (int i = FirstRound(); i < EndRound() && !HasFailure(); ++i) {
     const int64_t missing = i % kRanks;
     const std::vector<End> ends = Run(i, AgreementOf(i), [&](int64_t r, Rank& rank) {
       CapturedGraph graph(rank.engine());
@@ -279,7 +277,8 @@ TEST_F(NcclFaultTest, AGraphHoldsNoErrorUp) {
 
 // As seen from its peers, a process that was killed: its device does nothing more. Once: what was
 // left on it stays there. Processes are killed by kill_test.sh.
-TEST_F(NcclFaultTest, ADeviceThatStops) {
+TEST_P(NcclFaultTest, ADeviceThatStops) {
+  if (GetParam() > 0) GTEST_SKIP() << "made once";
   constexpr int64_t kDead = 2;
   const std::vector<End> ends = Run(0, Agreement::kOff, [&](int64_t r, Rank& rank) {
     if (r == kDead) TheFake()->kill_device(static_cast<int>(r));
@@ -289,6 +288,8 @@ TEST_F(NcclFaultTest, ADeviceThatStops) {
   ExpectInTime(ends);
   for (const End& end : ends) EXPECT_FALSE(end.status.ok()) << All(ends);
 }
+
+INSTANTIATE_TEST_SUITE_P(Parts, NcclFaultTest, testing::Range(0, kParts));
 
 }  // namespace
 }  // namespace meshift
