@@ -135,7 +135,11 @@ int CalibrateCommand(const CalibrateFlags& flags, Io& io) {
     const auto body = [&](RankJob*, Site* site, Io& own) {
       return Calibrate(flags, *options, site->num_ranks(), site, own);
     };
-    return RunAsRank(flags.engine, body, io);
+    const std::string asked =
+        fmt::format("calibrate{} --max-bytes {} --repeat {}",
+                    flags.topology ? " --topology " + *flags.topology : std::string(),
+                    flags.max_bytes, flags.repeat);
+    return RunAsRank(flags.engine, asked, body, io);
   }
   const std::unique_ptr<Site> site = MakeLocalSite();
   const absl::StatusOr<int> code =

@@ -273,16 +273,28 @@ class RankSite final : public Site {
   RankJob& job_;
 };
 
+// All ranks find the same.
+absl::Status CheckAsked(Bootstrap& bootstrap, const std::string& asked) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                           Meet(bootstrap, absl::OkStatus(), asked));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    return InvalidArgument("rank 0 was asked to {}, and rank {} to {}", all[0], rank, all[rank]);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-int RunAsRank(const std::string& engine, const RankBody& body, Io& io) {
+int RunAsRank(const std::string& engine, const std::string& asked, const RankBody& body, Io& io) {
   absl::StatusOr<RankJob> job = StartRankJob(engine);
   if (!job.ok()) return Fail(io, job.status());
   const std::unique_ptr<Site> site = MakeRankSite(&*job);
   std::ostream nowhere(nullptr);
   Io quiet{io.in, nowhere, nowhere};
   Io& own = site->leads() ? io : quiet;
-  const absl::StatusOr<int> code = body(&*job, site.get(), own);
+  const absl::Status alike = CheckAsked(*job->bootstrap, asked);
+  const absl::StatusOr<int> code = alike.ok() ? body(&*job, site.get(), own) : alike;
   // mpirun ends all ranks as soon as one has left with an error.
   io.out.flush();
   if (code.ok()) return *code;

@@ -173,6 +173,17 @@ absl::StatusOr<int> Run(const RunFlags& flags, const ExecuteOptions& options, Si
                              : RunOne(flags, options, site, io);
 }
 
+// What RunAsRank compares.
+std::string Asked(const RunFlags& flags) {
+  if (flags.conformance) {
+    return fmt::format("run --conformance{}{}", flags.cross ? " --cross" : "",
+                       flags.cases ? fmt::format(" --cases {}", *flags.cases) : "");
+  }
+  return fmt::format("run --repeat {}{}{}{}", flags.repeat,
+                     flags.seed ? fmt::format(" --seed {}", *flags.seed) : "",
+                     flags.load ? " --load" : "", flags.save ? " --save" : "");
+}
+
 int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
   const auto body = [&](RankJob* job, Site* site, Io& own) -> absl::StatusOr<int> {
     if (flags.conformance) return RunConformance(flags, job, own);
@@ -182,7 +193,7 @@ int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
     all.problem.capabilities = job->engine->Capabilities();
     return Run(all, here, site, own);
   };
-  return RunAsRank(flags.problem.engine, body, io);
+  return RunAsRank(flags.problem.engine, Asked(flags), body, io);
 }
 
 }  // namespace

@@ -82,8 +82,10 @@ std::unique_ptr<Site> MakeRankSite(RankJob* job);
 // What a verb does as one rank of a job; prints to `io`, which goes nowhere but on the leader.
 using RankBody = std::function<absl::StatusOr<int>(RankJob* job, Site* site, Io& io)>;
 // Starts this process's rank, and runs `body`; the exit code. Where only this rank has failed it
-// says so, and ends the process at once. REQUIRES: as StartRankJob.
-int RunAsRank(const std::string& engine, const RankBody& body, Io& io);
+// says so, and ends the process at once. `asked`: of the command line what all ranks must have been
+// given alike, since it says how often they meet; where they were not, all say so. REQUIRES: as
+// StartRankJob.
+int RunAsRank(const std::string& engine, const std::string& asked, const RankBody& body, Io& io);
 
 }  // namespace meshift::cli
 
