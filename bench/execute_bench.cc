@@ -2,7 +2,7 @@
 // are of one run, raw and ours in turns.
 //
 //   bazel run //bench:execute_bench            # mpirun -n 2 and -n 4 of this program
-//   bazel run //bench:execute_bench 1048576    # this size only
+//   bazel run //bench:execute_bench 1048576 all_gather    # this size and this operation only
 //
 // Bytes are those of the larger of a rank's two buffers, as nccl-tests counts. Columns, in us: the
 // blocking and the non-blocking MPI call; the engine's call; the redistribution; what that adds to
@@ -115,7 +115,9 @@ struct Submission {
 
 class Bench {
  public:
-  Bench(Engine* engine, int ranks) : engine_(*engine), ranks_(ranks), sweep_(kSweepBytes) {}
+  // `only`: names of operations; none: all.
+  Bench(Engine* engine, int ranks, std::vector<std::string> only)
+      : engine_(*engine), ranks_(ranks), only_(std::move(only)), sweep_(kSweepBytes) {}
 
   // `bytes`: of the larger of a rank's two buffers.
   absl::Status Run(int64_t bytes, int rounds, int calls);
@@ -138,6 +140,7 @@ class Bench {
 
   Engine& engine_;
   const int ranks_;
+  const std::vector<std::string> only_;
   std::vector<float> in_;
   std::vector<float> out_;
   std::vector<float> packed_;
@@ -222,6 +225,9 @@ absl::Status Bench::Run(int64_t bytes, int rounds, int calls) {
   };
   if (part < ranks_ * kColumns) subjects.resize(1);
   for (const Subject& subject : subjects) {
+    if (!only_.empty() && std::find(only_.begin(), only_.end(), subject.name) == only_.end()) {
+      continue;
+    }
     MESHIFT_RETURN_IF_ERROR(RunOne(subject, bytes, rounds, calls));
   }
   return absl::OkStatus();
@@ -396,15 +402,15 @@ absl::Status Bench::RunOne(const Subject& subject, int64_t bytes, int rounds, in
   return absl::OkStatus();
 }
 
-// `only`: these sizes; none: all.
-absl::Status RunAll(const std::vector<int64_t>& only) {
+// `sizes`, `operations`: only these; none: all.
+absl::Status RunAll(const std::vector<int64_t>& sizes, std::vector<std::string> operations) {
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, CreateMpiEngine());
   const int ranks = static_cast<int>(engine->world_size());
   if (engine->rank() == 0) {
     fmt::print(kRow, "ranks", "op", "bytes", "MPI, us", "MPI_I, us", "engine", "total", "added",
                "engine", "total", "half of it", "bare", "idle", "MPI", "busy", "cold");
   }
-  Bench bench(engine.get(), ranks);
+  Bench bench(engine.get(), ranks, std::move(operations));
   struct Size {
     int64_t bytes;
     int rounds;
@@ -412,7 +418,7 @@ absl::Status RunAll(const std::vector<int64_t>& only) {
   };
   for (const auto& [bytes, rounds, calls] :
        {Size{8, 200, 100}, Size{64 << 10, 200, 20}, Size{1 << 20, 200, 8}, Size{64 << 20, 80, 1}}) {
-    if (!only.empty() && std::find(only.begin(), only.end(), bytes) == only.end()) continue;
+    if (!sizes.empty() && std::find(sizes.begin(), sizes.end(), bytes) == sizes.end()) continue;
     MESHIFT_RETURN_IF_ERROR(bench.Run(bytes, rounds, calls));
   }
   return absl::OkStatus();
@@ -422,10 +428,19 @@ absl::Status RunAll(const std::vector<int64_t>& only) {
 }  // namespace meshift
 
 int main(int argc, char** argv) {
-  std::vector<int64_t> only;
-  for (int i = 1; i < argc; ++i) only.push_back(std::strtoll(argv[i], nullptr, 10));
+  std::vector<int64_t> sizes;
+  std::vector<std::string> operations;
+  for (int i = 1; i < argc; ++i) {
+    const int64_t size = std::strtoll(argv[i], nullptr, 10);
+    if (size > 0) {
+      sizes.push_back(size);
+    } else {
+      operations.emplace_back(argv[i]);
+    }
+  }
   auto session = meshift::MpiSession::Start();
-  const absl::Status status = session.ok() ? meshift::RunAll(only) : session.status();
+  const absl::Status status =
+      session.ok() ? meshift::RunAll(sizes, std::move(operations)) : session.status();
   if (status.ok()) return 0;
   fmt::print(stderr, "execute_bench: {}\n", meshift::Message(status));
   meshift::MpiSession::Leave(1);
