@@ -114,24 +114,8 @@ absl::Status Operation::Begin() {
     case Kind::kReduceScatter:
       return BeginReduction(call_.begins.empty() ? call_.count * n : call_.count);
     case Kind::kAllGather:
-    case Kind::kAllToAll: {
-      const bool same = call_.kind == Kind::kAllGather;
-      for (int d = 1; d < n; ++d) {
-        const int peer = Peer(d, /*sends=*/true);
-        const Range block = BlockBytes(same ? me : peer);
-        if (block.count == 0 && !call_.begins.empty()) continue;
-        MESHIFT_RETURN_IF_ERROR(requests_.Send(call_.send + (same ? 0 : block.first), block.count,
-                                               group_->rank_of(peer), tag));
-      }
-      for (int d = 1; d < n; ++d) {
-        const int peer = Peer(d, /*sends=*/false);
-        const Range block = BlockBytes(peer);
-        if (block.count == 0 && !call_.begins.empty()) continue;
-        MESHIFT_RETURN_IF_ERROR(
-            requests_.Receive(call_.recv + block.first, block.count, group_->rank_of(peer), tag));
-      }
-      return absl::OkStatus();
-    }
+    case Kind::kAllToAll:
+      return CopiesOwnFirst() ? absl::OkStatus() : PostBlocks();
     case Kind::kSendRecv:
       for (const PeerMessage& message : call_.sends) {
         MESHIFT_RETURN_IF_ERROR(requests_.Send(message.data, Bytes(call_.dtype, message.count),
@@ -152,6 +136,34 @@ absl::Status Operation::Begin() {
       return absl::OkStatus();
   }
   return Internal("call kind {} is unknown", static_cast<int>(call_.kind));
+}
+
+// A large own block is copied past the caches first, and peers read the copy: what this member has
+// just read lies in its caches, and where the peers' cores share none with it, they get it from
+// there more slowly than from memory.
+bool Operation::CopiesOwnFirst() const {
+  return call_.kind == Kind::kAllGather && BlockBytes(group_->member()).count >= kStreamBytes;
+}
+
+// Sends come first here too.
+absl::Status Operation::PostBlocks() {
+  const int n = group_->size();
+  const int me = group_->member();
+  const bool same = call_.kind == Kind::kAllGather;
+  const char* const own = CopiesOwnFirst() ? call_.recv + BlockBytes(me).first : call_.send;
+  for (int d = 1; d < n; ++d) {
+    const int peer = Peer(d, /*sends=*/true);
+    const Range block = BlockBytes(same ? me : peer);
+    MESHIFT_RETURN_IF_ERROR(requests_.Send(own + (same ? 0 : block.first), block.count,
+                                           group_->rank_of(peer), group_->tag()));
+  }
+  for (int d = 1; d < n; ++d) {
+    const int peer = Peer(d, /*sends=*/false);
+    const Range block = BlockBytes(peer);
+    MESHIFT_RETURN_IF_ERROR(requests_.Receive(call_.recv + block.first, block.count,
+                                              group_->rank_of(peer), group_->tag()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Operation::BeginReduction(int64_t total) {
@@ -243,6 +255,7 @@ absl::Status Operation::GoBlocks(int64_t max_work, bool* done) {
     CopyBytes(call_.send + (call_.kind == Kind::kAllGather ? 0 : own.first), call_.recv + own.first,
               own.count);
     copied_own_ = true;
+    if (CopiesOwnFirst()) MESHIFT_RETURN_IF_ERROR(PostBlocks());
   }
   MESHIFT_RETURN_IF_ERROR(requests_.Test(done));
   *done = *done && copied_own_;

@@ -103,6 +103,8 @@ class Operation {
   absl::Status Begin();
   absl::Status Go(int64_t max_work, bool* done);
   absl::Status BeginReduction(int64_t total);
+  bool CopiesOwnFirst() const;  // before anything is posted
+  absl::Status PostBlocks();
   absl::Status GoAllAtOnce(bool* done);
   absl::Status GoBlocks(int64_t max_work, bool* done);
   absl::Status GoSegments(int64_t max_work, bool* done);
