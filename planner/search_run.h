@@ -12,6 +12,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "planner/path_cost.h"
 #include "planner/plan.h"
 #include "planner/search.h"
+#include "planner/search_ahead.h"
 #include "planner/search_nodes.h"
 #include "planner/search_queue.h"
 #include "planner/search_space.h"
@@ -66,6 +68,14 @@ class SearchRun {
   int TakeTo(int from, StepOp op, const State& to, const Lists& lists);
   // Where a slice leads from a state that takes `ns` to the target: no path takes more.
   void BoundBySlice(const State& state, int64_t ns);
+  // Before a state is gone on from: many searches end before.
+  void LookAhead();
+  // Where one more collective and a gather lead from a state that takes `ns` to the target.
+  void BoundAhead(const State& state, int64_t ns);
+  // Likewise, where what is replicated is sliced before, and all is reduced at once.
+  void BoundFirst(const View& view, int64_t ns);
+  // Of what is left from a state, at least.
+  int64_t LeastAhead(const State& state) { return ahead_ ? ahead_->Of(state).least_ns : 0; }
   // A closer bound on what follows a state that `op` led to, if a path takes `reached_ns` at least
   // to get there.
   Rest RestBehind(StepOp op, const View& view, int64_t reached_ns);
@@ -97,6 +107,12 @@ class SearchRun {
   void Local(int from, const View& view);
   void Reduce(int from, const View& view);
   void Move(int from, const View& view);
+  // Whether all states that moves from there lead to are listed.
+  bool LooksAhead(const View& view) {
+    return ahead_ && view.reducible == 0 && MeetsTarget(view) && !space_.towards_target() &&
+           !ahead_->spots().empty();
+  }
+  void MoveAhead(int from, const View& view);
   template <typename Fn>
   void Exchange(const View& view, const SearchSpace::Limits& limits, const Fn& offer);
   // Whether the view is partial where the target is.
@@ -109,6 +125,8 @@ class SearchRun {
   const CostModel& model_;
   const TransitionRules& rules_;
   SearchSpace space_;
+  bool looked_ahead_ = false;
+  std::unique_ptr<SearchAhead> ahead_;  // null: does not pay, or nothing is gone on from yet
   // What exchanges lead to besides: partial otherwise than the target.
   std::vector<View> near_in_partials_;
   bool found_near_ = false;

@@ -44,6 +44,7 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
 }
 
 void SearchSpace::SetTowardsTarget(bool towards_target) {
+  towards_target_ = towards_target;
   for (int i = 0; i < num_lists_; ++i) {
     const bool any = !towards_target || i == 0 || tensor_dims_[i] == problem_.largest_dim();
     may_cut_[i] = table_.dims(target_.lists[i]) | (any ? ~(towards_target ? target_.cut : 0) : 0);

@@ -89,6 +89,7 @@ class SearchSpace {
 
   // --- Lists of cuts ---
   int num_lists() const { return num_lists_; }
+  CutTable& table() { return table_; }
   StepBounds& bounds() { return bounds_; }
   View Look(const State& state);
   State WithLists(uint64_t partial_code, const Lists& lists, int stage) const {
@@ -176,11 +177,17 @@ class SearchSpace {
   // the largest tensor dim.
   // REQUIRES: num_lists() > 0.
   Lists CutTowardsTarget(Lists lists, DimMask dims);
+  // Likewise; all along the outermost tensor dim.
+  Lists CutOutermost(Lists lists, DimMask dims) {
+    for (; dims != 0; dims &= dims - 1) lists[0] = table_.Append(lists[0], __builtin_ctz(dims));
+    return lists;
+  }
 
   // --- States near others. None is a function of anything but the problem, nor is their order ---
   // Whether only cuts are added that the target has, in any order, and of other mesh dims along the
   // outermost and the largest tensor dim.
   void SetTowardsTarget(bool towards_target);
+  bool towards_target() const { return towards_target_; }
   struct Limits {
     // Items of the target that a rank may lack behind the step.
     int64_t missing = INT64_MAX;
@@ -277,6 +284,7 @@ class SearchSpace {
   int64_t total_elements_ = 1;
   int64_t wanting_ = 1;  // ranks that hold an element in the target, for each of the
   int64_t classes_ = 1;  // coordinates of dims that stay partial
+  bool towards_target_ = false;
   bool looks_closer_ = false;
   bool counts_shares_ = false;  // what is lacking behind reductions is bounded (Missing)
   int64_t share_ = 0;           // the largest box of a value without replicas is no smaller

@@ -84,6 +84,39 @@ void SearchRun::Reduce(int from, const View& view) {
       });
 }
 
+// As Move(), over the states that there are.
+void SearchRun::MoveAhead(int from, const View& view) {
+  const int64_t cost_ns = nodes_[from].cost.ns;
+  const int64_t reached_ns = SaturatingAdd(cost_ns, space_.least_collective_ns());
+  const View& target = space_.target();
+  StepBounds& bounds = space_.bounds();
+  const bool has_cuts = view.cut == target.cut;
+  for (SearchAhead::Spot& spot : ahead_->spots()) {
+    const int64_t rest_ns = std::max(spot.rest_ns, spot.least_ns);
+    if (SaturatingAdd(reached_ns, rest_ns) > bound_ns_ || spot.state == view.state) continue;
+    const StepBounds::Product& product = bounds.Compare(spot.lists);
+    const auto offer = [&](StepOp op) {
+      const int64_t least = bounds.LeastMoveNs(op, view.state.stage(), product);
+      const int64_t next_ns = SaturatingAdd(cost_ns, least);
+      if (SaturatingAdd(next_ns, std::max(rest_ns, spot.least_ns)) > bound_ns_) return;
+      const Rest rest = space_.LeastRest(spot.state, product.wanted, product.across, 0);
+      if (SaturatingAdd(next_ns, rest.close_ns) > bound_ns_) return;
+      if (spot.least_ns < 0) spot.least_ns = ahead_->Of(spot.state).least_ns;
+      if (SaturatingAdd(next_ns, spot.least_ns) > bound_ns_) return;
+      Offer(from, op, spot.state, spot.items, least, rest);
+    };
+    const bool is_permutation = space_.IsPermutation(view.lists, spot.lists);
+    const bool is_near = spot.is_near || (!has_cuts && spot.cut == target.cut);
+    const bool trades = spot.cut == view.cut && (!is_permutation || has_cuts);
+    if ((is_near && (product.from != product.to || is_permutation)) || (trades && is_permutation)) {
+      offer(StepOp::kExchange);
+    }
+    if (product.to == 0) offer(StepOp::kAllGather);
+    if (trades && !is_permutation) offer(StepOp::kAllToAll);
+    if (is_permutation) offer(StepOp::kPermute);
+  }
+}
+
 // all_gather, all_to_all, permute and exchange.
 void SearchRun::Move(int from, const View& view) {
   const PathCost cost = nodes_[from].cost;
@@ -100,6 +133,7 @@ void SearchRun::Move(int from, const View& view) {
   }
   limits.hops = HopsLeft(cost);
   limits.also = view.reducible;
+  if (LooksAhead(view)) return MoveAhead(from, view);
   // Whether all that an all_to_all leads to may be before a step to the target.
   const bool meets_target = MeetsTarget(view) && view.cut == space_.target().cut;
   const auto offer = [&](StepOp op, const Lists& lists, const StepBounds::Product& product) {

@@ -102,6 +102,13 @@ class RandomProblems {
     return Sharding::Create(mesh, tensor, std::move(placements), std::move(cuts));
   }
 
+  // Of extents that all mesh dims together divide, 2^20 ranks at most; two dims or three.
+  TensorType HugeTensor() {
+    Shape shape(2 + Below(8) / 7);
+    for (int64_t& extent : shape) extent = int64_t{1} << (20 + Below(3));
+    return {Below(2) == 0 ? DType::kBF16 : DType::kF32, shape};
+  }
+
   TensorType Tensor(int max_rank) {
     constexpr DType kTypes[] = {DType::kBF16, DType::kF32, DType::kI32, DType::kF4E2M1};
     const int64_t kind = Below(3);  // powers of two, small, any
@@ -116,6 +123,7 @@ class RandomProblems {
   std::mt19937_64 random_;
 };
 
+// `max_rank` 0: huge tensors.
 void CompareOn(const std::vector<std::string>& meshes, int max_rank, int count) {
   RandomProblems random(17);
   constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax};
@@ -123,7 +131,7 @@ void CompareOn(const std::vector<std::string>& meshes, int max_rank, int count) 
   int compared = 0;
   while (compared < count) {
     const DeviceMesh mesh = *DeviceMesh::Parse(meshes[random.Below(meshes.size())]);
-    const TensorType tensor = random.Tensor(max_rank);
+    const TensorType tensor = max_rank == 0 ? random.HugeTensor() : random.Tensor(max_rank);
     TensorType cast = tensor;
     if (random.Below(4) == 0) cast.dtype = DType::kBF16;
     const ReduceOp op = kOps[random.Below(4)];
@@ -152,6 +160,15 @@ TEST(SearchTest, IsExactOnTwoDims) {
 
 TEST(SearchTest, IsExactOnThreeDims) {
   CompareOn({"a=2,b=2,c=2", "a=3,b=2,c=2", "a=2,b=2,c=2@3,1,0,2,4-7", "a=2,b=2,c=3"}, 3, 1000);
+}
+
+// Where messages to all of a group take longer than a collective to start, more is known.
+TEST(SearchTest, IsExactOnLargeDims) {
+  CompareOn({"a=32,b=4", "a=4,b=48", "a=2,b=64,c=3", "a=32,b=2,c=4"}, 3, 300);
+}
+
+TEST(SearchTest, IsExactOnManyRanks) {
+  CompareOn({"a=64,b=128,c=128", "a=32,b=32", "a=2,b=64,c=8", "a=1024,b=4,c=32"}, 0, 200);
 }
 
 TEST(SearchTest, IsExactOnFourDims) { CompareOn({"a=2,b=2,c=2,d=2", "a=3,b=2,c=2,d=2"}, 2, 60); }
