@@ -9,8 +9,9 @@
 namespace meshift {
 namespace {
 
-// So many steps wait for their turn before a path is looked for that bounds them; the part of the
-// bound that is too little to matter.
+// So many steps wait for their turn before a path is put together that bounds them, and before one
+// is looked for; the part of the bound that is too little to matter.
+constexpr size_t kSome = 192;
 constexpr size_t kMany = 256;
 constexpr int64_t kClose = 64;
 
@@ -184,20 +185,24 @@ Rest SearchRun::RestBeyondFinish(bool sliced, const View& view) {
 Rest SearchRun::RestBehind(StepOp op, const View& view, int64_t reached_ns) {
   if (view.state == problem_.target()) return {};
   Rest least = RestBeyondFinish(op == StepOp::kSlice, view);
-  LookForFinishes(view, reached_ns);
-  for (const FinishStep& finish : finishes_) {
+  for (const FinishStep& finish : LookForFinishes(view, reached_ns)) {
     least = {std::min(least.ns, finish.Ns()), std::min(least.close_ns, finish.Ns())};
   }
   return least;
 }
 
 // Collectives that lead to states that local steps finish.
-void SearchRun::LookForFinishes(const View& view, int64_t reached_ns) {
+const SearchRun::FinishSteps& SearchRun::LookForFinishes(const View& view, int64_t reached_ns) {
   const int64_t left_ns = bound_ns_ - reached_ns;
-  if (finishes_of_ == view.state && left_ns <= finishes_left_ns_) return;
-  finishes_of_ = view.state;
-  finishes_left_ns_ = left_ns;
-  finishes_.clear();
+  for (const Finishes& known : finishes_) {
+    if (known.of == view.state && left_ns <= known.left_ns) return known.steps;
+  }
+  Finishes& found = finishes_[next_finishes_];
+  next_finishes_ = (next_finishes_ + 1) % kRemembered;
+  found.of = view.state;
+  found.left_ns = left_ns;
+  FinishSteps& finishes = found.steps;
+  finishes.clear();
   // A move to any state but the target brings no fewer items, and a local step comes behind it.
   const bool only_target = view.reducible == 0 && !space_.masks_target() &&
                            SaturatingAdd(space_.LeastRest(view.state, view.lists, 0).ns,
@@ -212,33 +217,34 @@ void SearchRun::LookForFinishes(const View& view, int64_t reached_ns) {
     if (!op) continue;
     const int64_t rest = last.state == problem_.target() ? 0 : space_.least_finish_ns();
     if (IsReduction(*op)) {
-      finishes_.push_back({*op, &last, product.longest, space_.least_collective_ns(), rest});
+      finishes.push_back({*op, &last, product.longest, space_.least_collective_ns(), rest});
       continue;
     }
     const auto add = [&](StepOp step) {
-      finishes_.push_back({step, &last, product.longest,
-                           bounds.LeastMoveNs(step, view.state.stage(), product), rest});
+      finishes.push_back({step, &last, product.longest,
+                          bounds.LeastMoveNs(step, view.state.stage(), product), rest});
     };
     add(*op);
     // Where nothing is packed, or nothing padded, an exchange may be cheaper.
     if (*op == StepOp::kAllGather || *op == StepOp::kPermute) add(StepOp::kExchange);
   }
+  return finishes;
 }
 
 // Prices the one that may be the cheapest, which bounds all others.
 void SearchRun::Finish(int from, const View& view) {
   if (nodes_[from].finishes_known) return;
   nodes_[from].finishes_known = true;
-  LookForFinishes(view, nodes_[from].cost.ns);
-  const auto end = finishes_.end();
+  const FinishSteps& finishes = LookForFinishes(view, nodes_[from].cost.ns);
+  const auto end = finishes.end();
   auto best = end;
-  for (auto it = finishes_.begin(); it != end; ++it) {
+  for (auto it = finishes.begin(); it != end; ++it) {
     if (best != end && best->Ns() <= it->Ns()) continue;
     if (MayPay(from, it->op, it->last->state, it->items, 0, it->Ns())) best = it;
   }
   if (best == end) return;
   Take(from, best->op, best->last->state, best->rest_ns);
-  for (auto it = finishes_.begin(); it != finishes_.end(); ++it) {
+  for (auto it = finishes.begin(); it != end; ++it) {
     if (it == best) continue;
     Offer(from, it->op, it->last->state, it->items, it->step_ns, {it->rest_ns, it->rest_ns},
           OpenEntry::Kind::kBoundedStep);
@@ -340,6 +346,7 @@ bool SearchRun::Continue(size_t many) {
 
 std::optional<Path> SearchRun::Run() {
   Start();
+  if (!Continue(kSome)) BoundByDive();
   if (!Continue(kMany)) {
     // Most of these steps may pay only because the best path so far is far from the best of all.
     // One over cuts that the target has is as a rule near it: it is looked for apart, and bounds

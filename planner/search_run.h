@@ -9,6 +9,7 @@
 #define MESHIFT_PLANNER_SEARCH_RUN_H_
 
 #include <algorithm>
+#include <array>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
@@ -93,8 +94,10 @@ class SearchRun {
     int64_t rest_ns = 0;
     int64_t Ns() const { return SaturatingAdd(step_ns, rest_ns); }
   };
-  // Those that may pay behind a path that takes `reached_ns`.
-  void LookForFinishes(const View& view, int64_t reached_ns);
+  using FinishSteps = absl::InlinedVector<FinishStep, 8>;
+  // Those that may pay behind a path that takes `reached_ns`. They stay until others are asked for
+  // kRemembered times.
+  const FinishSteps& LookForFinishes(const View& view, int64_t reached_ns);
   DimMask ReducibleOf(const State& state) const {
     DimMask reducible = 0;
     for (int d = 0; d < problem_.num_dims(); ++d) {
@@ -120,6 +123,18 @@ class SearchRun {
     return view.partial_code == space_.target().partial_code;
   }
   void Dive(int from);
+  // Bounds the rest by a path that is near the best as a rule (search_dive.cc).
+  void BoundByDive();
+  struct Reached {
+    View view;
+    int64_t ns = 0;  // of the path there
+  };
+  // Behind one step more; nullopt where it is none that may be taken, or takes too long.
+  std::optional<Reached> Behind(const Reached& before, StepOp op, uint64_t partial_code,
+                                const Lists& lists);
+  std::optional<Reached> BehindScatter(const Reached& before);
+  std::optional<Reached> BehindMove(const Reached& before, const Lists& lists);
+  void BoundByGather(const Reached& before);
 
   const Problem& problem_;
   const CostModel& model_;
@@ -130,9 +145,16 @@ class SearchRun {
   // What exchanges lead to besides: partial otherwise than the target.
   std::vector<View> near_in_partials_;
   bool found_near_ = false;
-  absl::InlinedVector<FinishStep, 8> finishes_;  // of LookForFinishes()
-  std::optional<State> finishes_of_;             // and of what state they are,
-  int64_t finishes_left_ns_ = 0;                 // with so much time left
+  // What LookForFinishes() found of the last states: as a rule of one that was bounded before its
+  // turn, and is gone on from now.
+  static constexpr int kRemembered = 8;
+  struct Finishes {
+    std::optional<State> of;
+    int64_t left_ns = 0;  // there was at least so much time left
+    FinishSteps steps;
+  };
+  std::array<Finishes, kRemembered> finishes_;
+  int next_finishes_ = 0;
   int64_t bound_ns_;
   std::optional<PathCost> best_;  // of a path to the target that is known
   SearchNodes nodes_;

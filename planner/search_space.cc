@@ -20,7 +20,11 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
       least_reduction_ns_(size_t{1} << problem.num_dims(), -1),
       hop_ns_(model.LeastHopNs()) {
   if (model.groups()) CountGroups();
-  for (int k : problem.candidate_dims()) tensor_dims_[num_lists_++] = k;
+  for (int k : problem.candidate_dims()) {
+    if (k == problem.largest_dim()) largest_ = num_lists_;
+    tensor_dims_[num_lists_++] = k;
+  }
+  while (outermost_ + 1 < num_lists_ && problem.extent(tensor_dims_[outermost_]) == 1) ++outermost_;
   for (int k = 0; k < problem.tensor_rank(); ++k) total_elements_ *= problem.extent(k);
   uncut_ = bounds_.empty().longest;
   const State& source = problem.source();
@@ -51,10 +55,8 @@ void SearchSpace::SetTowardsTarget(bool towards_target) {
   }
 }
 
-Lists SearchSpace::CutTowardsTarget(Lists lists, DimMask dims) {
-  int spare = 0;
+Lists SearchSpace::CutTowardsTarget(Lists lists, DimMask dims, int spare) {
   for (int i = 0; i < num_lists_; ++i) {
-    if (tensor_dims_[i] == problem_.largest_dim()) spare = i;
     const List wanted = target_.lists[i];
     while (true) {
       List next = wanted;
@@ -236,6 +238,13 @@ Rest SearchSpace::LeastRest(const State& state, const Samples& wanted, DimMask a
 // one behind the other: those of the outermost tensor dim that is longer than 1, cut evenly. What
 // such a gather brings is known from the box that it makes, in which the target's is. Steps before
 // bring what they add to w, which takes no less than to copy it.
+//
+// Where there are such gathers alone, what they bring is bounded too. Pieces that one joined are
+// joined again, or cut again, which leaves no more than there was before: so all n that ever come
+// together are alike, and n divides the tensor dim. They are a box of which the rank has had one
+// n-th, and the target's box is no longer along the tensor dims that are not gathered: it lacks no
+// more than the rest of the largest value that may be. Who lacks more gets some of it by another
+// collective, and the last such copies w, or brings it.
 void SearchSpace::LookCloser() {
   if (looks_closer_) return;
   looks_closer_ = true;
@@ -253,9 +262,11 @@ void SearchSpace::LookCloser() {
   outer_extent_ = extent;
   copied_parts_ = model_.CopyParts(kCopyParts);
   least_gather_.fill(INT64_MAX);
+  DimMask even = 0;
   for (int d = 0; d < problem_.num_dims(); ++d) {
     const int64_t n = problem_.size(d);
     if (extent % n != 0) continue;
+    even |= DimMask{1} << d;
     for (DimMask cut = 0; cut <= all; ++cut) {
       if (Has(cut, d)) continue;
       const int64_t longest = CeilDiv(extent, bounds_.GroupSize(cut));
@@ -268,6 +279,12 @@ void SearchSpace::LookCloser() {
       }
     }
   }
+  int64_t most_joined = 1;  // pieces, by one such gather after another
+  for (DimMask dims = even; dims != 0; dims = (dims - 1) & even) {
+    const int64_t n = bounds_.GroupSize(dims);
+    if (n > most_joined && extent % n == 0) most_joined = n;
+  }
+  most_gathered_ = max_items_ - CeilDiv(max_items_, most_joined);
   BoundCopies();
   for (int64_t& items : least_gather_) items = std::max(items, share_ - 1);
 }

@@ -147,7 +147,8 @@ class SearchSpace {
       int64_t lacks = bounds_.target()[s] - wanted[s];
       if (lacks > 0) {
         const int64_t copied = wanted[s] / kCopyParts * copied_parts_;
-        lacks = std::max(lacks, std::min(SaturatingAdd(lacks, copied), least_gather_[s]));
+        const int64_t gathered = lacks > most_gathered_ ? INT64_MAX : least_gather_[s];
+        lacks = std::max(lacks, std::min(SaturatingAdd(lacks, copied), gathered));
       }
       missing = std::max(missing, lacks);
     }
@@ -174,14 +175,22 @@ class SearchSpace {
   int64_t LeastLocalNs(const View& view);
 
   // `lists` cut by all of these mesh dims: as the target is, as far as that goes; by the rest along
-  // the largest tensor dim.
+  // the tensor dim of list `spare`.
   // REQUIRES: num_lists() > 0.
-  Lists CutTowardsTarget(Lists lists, DimMask dims);
+  Lists CutTowardsTarget(Lists lists, DimMask dims, int spare);
+  // Along the largest one.
+  Lists CutTowardsTarget(const Lists& lists, DimMask dims) {
+    return CutTowardsTarget(lists, dims, largest_);
+  }
   // Likewise; all along the outermost tensor dim.
   Lists CutOutermost(Lists lists, DimMask dims) {
     for (; dims != 0; dims &= dims - 1) lists[0] = table_.Append(lists[0], __builtin_ctz(dims));
     return lists;
   }
+  // The list of the outermost tensor dim that is longer than 1, if any is.
+  int outermost() const { return outermost_; }
+  // Of the pieces of list i's tensor dim.
+  int64_t Longest(const Lists& lists, int i) { return Along(lists[i], i).longest; }
 
   // --- States near others. None is a function of anything but the problem, nor is their order ---
   // Whether only cuts are added that the target has, in any order, and of other mesh dims along the
@@ -261,6 +270,8 @@ class SearchSpace {
   CutTable table_;
   StepBounds bounds_;
   int num_lists_ = 0;
+  int largest_ = 0;
+  int outermost_ = 0;
   std::array<int, kMaxTensorRank> tensor_dims_ = {};  // by list
   std::array<DimMask, kMaxTensorRank> may_cut_ = {};  // by list: SetTowardsTarget
   int64_t uncut_ = 1;  // items along the tensor dims that nothing ever cuts
@@ -293,6 +304,7 @@ class SearchSpace {
   int64_t copied_parts_ = 0;     // of the time that it takes to bring an item, of that to copy one
   int64_t least_copied_ns_ = 0;  // of a collective before the last, copies
   Samples least_gather_ = {};    // items that a gather brings that copies nothing
+  int64_t most_gathered_ = INT64_MAX;  // of what a rank lacks, by such alone
   View target_;
   absl::InlinedVector<View, 6> finished_;
   FinishedStates finished_states_;  // sorted
