@@ -98,58 +98,6 @@ void SearchRun::BoundBySlice(const State& state, int64_t ns) {
   bound_ns_ = std::min(bound_ns_, SaturatingAdd(ns, slice.est_ns));
 }
 
-void SearchRun::BoundAhead(const State& state, int64_t ns) {
-  const SearchAhead::Way way = ahead_->Of(state).way;
-  if (way.last == nullptr || SaturatingAdd(ns, way.ns) >= bound_ns_) return;
-  State before = state;
-  const auto add = [&](StepOp op, const State& after) {
-    if (!model_.Allows(op, before, after)) return false;
-    const Traffic traffic = model_.Measure(op, before, after);
-    ns = SaturatingAdd(ns, traffic.est_ns);
-    if (!model_.Fits(op, before, after, traffic)) return false;
-    before = after;
-    return true;
-  };
-  if (!add(way.op, (way.middle != nullptr ? way.middle : way.last)->state)) return;
-  if (way.middle != nullptr && !add(StepOp::kAllGather, way.last->state)) return;
-  if (!(before == problem_.target()) && !add(StepOp::kSlice, problem_.target())) return;
-  bound_ns_ = std::min(bound_ns_, ns);
-}
-
-void SearchRun::LookAhead() {
-  looked_ahead_ = true;
-  if (!SearchAhead::Pays(problem_, model_, space_)) return;
-  ahead_ = std::make_unique<SearchAhead>(problem_, model_, space_);
-  if (ahead_->all_even()) BoundFirst(space_.Look(problem_.source()), 0);
-}
-
-void SearchRun::BoundFirst(const View& view, int64_t ns) {
-  if (view.reducible == 0) BoundAhead(view.state, ns);
-  const bool slices =
-      view.replicated != 0 && (view.reducible == 0 ? view.state == problem_.source()
-                                                   : rules_.single_sourced && !rules_.exact);
-  if (!slices && view.reducible == 0) return;
-  const auto go_on = [&](StepOp op, uint64_t partial_code, const Lists& lists) {
-    const State next = space_.WithLists(partial_code, lists, view.state.stage());
-    if (!space_.Admits(next, space_.MaxItems(lists)) || !model_.Allows(op, view.state, next))
-      return;
-    const Traffic traffic = model_.Measure(op, view.state, next);
-    if (SaturatingAdd(ns, traffic.est_ns) >= bound_ns_) return;
-    if (!model_.Fits(op, view.state, next, traffic)) return;
-    BoundFirst(space_.Look(next), SaturatingAdd(ns, traffic.est_ns));
-  };
-  const uint64_t partial_code =
-      slices ? view.partial_code : space_.target().partial_code & view.partial_code;
-  const DimMask dims = slices ? view.replicated : view.reducible;
-  if (!slices) go_on(StepOp::kAllReduce, partial_code, view.lists);
-  if (!slices && !rules_.scatters) return;
-  const StepOp op = slices ? StepOp::kSlice : StepOp::kReduceScatter;
-  const Lists towards = space_.CutTowardsTarget(view.lists, dims);
-  const Lists outermost = space_.CutOutermost(view.lists, dims);
-  go_on(op, partial_code, towards);
-  if (outermost != towards) go_on(op, partial_code, outermost);
-}
-
 int SearchRun::TakeTo(int from, StepOp op, const State& to, const Lists& lists) {
   const Rest rest = space_.LeastRest(to, lists, ReducibleOf(to));
   const bool may_pay = MayPay(from, op, to, space_.MaxItems(lists), 0, rest.close_ns);

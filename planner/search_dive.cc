@@ -1,12 +1,16 @@
-// A first plan for a search in which many steps wait: found in no more time than it takes to go on
-// from a state or two, and as a rule within a few percent of the best, so that most of what waits
-// is given up. Nothing else is made of it: which of equal plans is found stays as it is.
+// Plans that bound a search: found in no more time than it takes to go on from a state or two, and
+// as a rule within a few percent of the best, so that most of what waits is given up. Nothing else
+// is made of them: which of equal plans is found stays as it is.
 //
-// What is replicated is sliced; what is partial is scattered, first where that needs no packing; a
-// move leads to the cuts of the target, with the mesh dims that it replicates behind them along the
-// outermost tensor dim, where pieces need no packing; a gather makes the target of that.
+// Where many steps wait (BoundByDive): what is replicated is sliced; what is partial is scattered,
+// first where that needs no packing; a move leads to the cuts of the target, with the mesh dims
+// that it replicates behind them along the outermost tensor dim, where pieces need no packing; a
+// gather makes the target of that. On large mesh dims (BoundFirst): the source is sliced and
+// reduced in two ways, and goes on by the step and the gather that look best from there
+// (search_ahead.h).
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "base/checked_math.h"
@@ -98,6 +102,53 @@ void SearchRun::BoundByDive() {
     at = *scattered;
   }
   BoundByGather(at);
+}
+
+void SearchRun::BoundAhead(const State& state, int64_t ns) {
+  const SearchAhead::Way way = ahead_->Of(state).way;
+  if (way.last == nullptr || SaturatingAdd(ns, way.ns) >= bound_ns_) return;
+  State before = state;
+  const auto add = [&](StepOp op, const State& after) {
+    if (!model_.Allows(op, before, after)) return false;
+    const Traffic traffic = model_.Measure(op, before, after);
+    ns = SaturatingAdd(ns, traffic.est_ns);
+    if (!model_.Fits(op, before, after, traffic)) return false;
+    before = after;
+    return true;
+  };
+  if (!add(way.op, (way.middle != nullptr ? way.middle : way.last)->state)) return;
+  if (way.middle != nullptr && !add(StepOp::kAllGather, way.last->state)) return;
+  if (!(before == problem_.target()) && !add(StepOp::kSlice, problem_.target())) return;
+  bound_ns_ = std::min(bound_ns_, ns);
+}
+
+void SearchRun::LookAhead() {
+  looked_ahead_ = true;
+  if (!SearchAhead::Pays(problem_, model_, space_)) return;
+  ahead_ = std::make_unique<SearchAhead>(problem_, model_, space_);
+  if (ahead_->all_even()) BoundFirst({space_.Look(problem_.source())});
+}
+
+void SearchRun::BoundFirst(const Reached& before) {
+  const View& view = before.view;
+  if (view.reducible == 0) BoundAhead(view.state, before.ns);
+  const bool slices =
+      view.replicated != 0 && (view.reducible == 0 ? view.state == problem_.source()
+                                                   : rules_.single_sourced && !rules_.exact);
+  if (!slices && view.reducible == 0) return;
+  const auto go_on = [&](StepOp op, uint64_t partial_code, const Lists& lists) {
+    if (const auto next = Behind(before, op, partial_code, lists)) BoundFirst(*next);
+  };
+  const uint64_t partial_code =
+      slices ? view.partial_code : space_.target().partial_code & view.partial_code;
+  const DimMask dims = slices ? view.replicated : view.reducible;
+  if (!slices) go_on(StepOp::kAllReduce, partial_code, view.lists);
+  if (!slices && !rules_.scatters) return;
+  const StepOp op = slices ? StepOp::kSlice : StepOp::kReduceScatter;
+  const Lists towards = space_.CutTowardsTarget(view.lists, dims);
+  const Lists outermost = space_.CutOutermost(view.lists, dims);
+  go_on(op, partial_code, towards);
+  if (outermost != towards) go_on(op, partial_code, outermost);
 }
 
 }  // namespace meshift

@@ -69,12 +69,6 @@ class SearchRun {
   int TakeTo(int from, StepOp op, const State& to, const Lists& lists);
   // Where a slice leads from a state that takes `ns` to the target: no path takes more.
   void BoundBySlice(const State& state, int64_t ns);
-  // Before a state is gone on from: many searches end before.
-  void LookAhead();
-  // Where one more collective and a gather lead from a state that takes `ns` to the target.
-  void BoundAhead(const State& state, int64_t ns);
-  // Likewise, where what is replicated is sliced before, and all is reduced at once.
-  void BoundFirst(const View& view, int64_t ns);
   // Of what is left from a state, at least.
   int64_t LeastAhead(const State& state) { return ahead_ ? ahead_->Of(state).least_ns : 0; }
   // A closer bound on what follows a state that `op` led to, if a path takes `reached_ns` at least
@@ -123,8 +117,7 @@ class SearchRun {
     return view.partial_code == space_.target().partial_code;
   }
   void Dive(int from);
-  // Bounds the rest by a path that is near the best as a rule (search_dive.cc).
-  void BoundByDive();
+  // search_dive.cc: paths that bound the rest, and that nothing else is made of.
   struct Reached {
     View view;
     int64_t ns = 0;  // of the path there
@@ -135,6 +128,14 @@ class SearchRun {
   std::optional<Reached> BehindScatter(const Reached& before);
   std::optional<Reached> BehindMove(const Reached& before, const Lists& lists);
   void BoundByGather(const Reached& before);
+  // Where many steps wait: a path that is near the best as a rule.
+  void BoundByDive();
+  // Before a state is gone on from: many searches end before.
+  void LookAhead();
+  // Where one more collective and a gather lead from a state that takes `ns` to the target.
+  void BoundAhead(const State& state, int64_t ns);
+  // Likewise, where what is replicated is sliced before, and all is reduced at once.
+  void BoundFirst(const Reached& before);
 
   const Problem& problem_;
   const CostModel& model_;
