@@ -5,7 +5,8 @@
 //   fault_test kill N       # rank N mod 4 kills itself; in the second four of eight rounds within
 //                           # a large call. The others say so and leave (fault_test.sh)
 //
-// MESHIFT_FAULT_ROUNDS: how many rounds of each; of Bazel's shards each makes its part.
+// MESHIFT_FAULT_ROUNDS: how many rounds of each; of testing/side_by_side.sh each part makes its
+// own.
 #include <fmt/format.h>
 #include <mpi.h>
 #include <signal.h>
@@ -16,7 +17,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,8 +43,8 @@ using std::chrono::milliseconds;
 
 enum class Fault { kNone, kTarget, kShape, kDtype, kMesh, kLate, kKilled, kKilledInside };
 
-// Only where a rank is late it passes.
-milliseconds TimeoutOf(Fault fault) { return milliseconds(fault == Fault::kLate ? 500 : 1000); }
+// Passes only where a rank is late.
+constexpr milliseconds kTimeout(1000);
 
 int64_t NumberOf(const char* variable, int64_t otherwise) {
   const char* text = std::getenv(variable);
@@ -83,7 +83,7 @@ absl::Status Work(Redistributor& redistribute, const DeviceMesh& mesh, int64_t r
   const bool two_dims = mesh.NumDims() == 2;
   for (int64_t call = 0; call < calls; ++call) {
     const bool faulty = rank == culprit && call >= at;
-    if (faulty && fault == Fault::kLate) std::this_thread::sleep_for(2 * TimeoutOf(fault));
+    if (faulty && fault == Fault::kLate) std::this_thread::sleep_for(2 * kTimeout);
     if (faulty && fault == Fault::kKilled) kill(getpid(), SIGKILL);
     const bool other_shape = faulty && fault == Fault::kShape;
     const DType dtype = faulty && fault == Fault::kDtype ? DType::kBF16 : DType::kF32;
@@ -114,7 +114,7 @@ int64_t Ms(Clock::duration duration) {
 // What a rank that did nothing wrong must have got.
 absl::Status Judge(const absl::Status& got, Clock::duration took, Fault fault) {
   if (got.ok()) return Internal("no error");
-  if (took > TimeoutOf(fault) + milliseconds(1000))
+  if (took > kTimeout + milliseconds(1000))
     return Internal("an error only after {} ms: {}", Ms(took), got.ToString());
   const bool disagreement = fault == Fault::kTarget || fault == Fault::kShape ||
                             fault == Fault::kDtype || fault == Fault::kMesh;
@@ -133,9 +133,20 @@ struct Seen {
   Clock::duration longest{};
 };
 
+// A barrier that leaves the cores to others while a rank is late: to other parts, whose time is
+// taken too.
+void Meet() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  for (int done = 0; done == 0;) {
+    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+    if (done == 0) std::this_thread::sleep_for(milliseconds(1));
+  }
+}
+
 absl::Status Round(Fault fault, int64_t round, Seen* seen) {
-  MPI_Barrier(MPI_COMM_WORLD);
-  MESHIFT_ASSIGN_OR_RETURN(Rank rank, Rank::Create(TimeoutOf(fault)));
+  Meet();
+  MESHIFT_ASSIGN_OR_RETURN(Rank rank, Rank::Create(kTimeout));
   const int64_t n = rank.engine->world_size();
   const int64_t culprit = round % n;
   const bool other_mesh = fault == Fault::kMesh && rank.engine->rank() == culprit;
@@ -147,9 +158,9 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen) {
   const bool agrees = round % 2 == 0 || fault == Fault::kMesh;
   MESHIFT_ASSIGN_OR_RETURN(
       Redistributor redistribute,
-      Redistributor::Create(mesh, rank.engine.get(),
-                            {.agreement = agrees ? Agreement::kFirstCalls : Agreement::kOff,
-                             .timeout = TimeoutOf(fault)}));
+      Redistributor::Create(
+          mesh, rank.engine.get(),
+          {.agreement = agrees ? Agreement::kFirstCalls : Agreement::kOff, .timeout = kTimeout}));
   const int64_t at = fault == Fault::kMesh ? 0 : round % 3;
   absl::Status status = Work(redistribute, mesh, rank.engine->rank(), Fault::kNone, culprit, 0, at);
   if (!status.ok()) return Annotate(status, "before the fault");
@@ -173,7 +184,7 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen) {
           .ok()) {
     return Internal("a call after an error is not refused");
   }
-  if (!killed) MPI_Barrier(MPI_COMM_WORLD);  // before the hub goes
+  if (!killed) Meet();  // before the hub goes
   return absl::OkStatus();
 }
 
@@ -185,9 +196,6 @@ absl::Status Disagree() {
   const int64_t rounds = NumberOf("MESHIFT_FAULT_ROUNDS", 100);
   const int64_t first = NumberOf("TEST_SHARD_INDEX", 0);
   const int64_t shards = NumberOf("TEST_TOTAL_SHARDS", 1);
-  // Says that the shards are not all alike.
-  const char* const shard_file = std::getenv("TEST_SHARD_STATUS_FILE");
-  if (shard_file != nullptr && rank == 0) std::ofstream(shard_file, std::ios::app);
   if (first >= rounds) return InvalidArgument("{} rounds are fewer than shards", rounds);
   for (const auto& [fault, name] :
        {std::pair(Fault::kTarget, "another target"), std::pair(Fault::kShape, "another shape"),

@@ -1,10 +1,9 @@
 #!/bin/bash
 # One of four ranks is killed, another one each time, before a call or within one: the three others end with an error in time. Runs under mpi_test.sh.
 #
-#   fault_test.sh MPIRUN FAULT_TEST       # MESHIFT_FAULT_ROUNDS: how often; of Bazel's shards each makes its part
+#   fault_test.sh MPIRUN FAULT_TEST       # MESHIFT_FAULT_ROUNDS: how often; of testing/side_by_side.sh each part makes its own
 set -u
 rounds=${MESHIFT_FAULT_ROUNDS:-100}
-if [[ -n ${TEST_SHARD_STATUS_FILE:-} ]]; then touch "$TEST_SHARD_STATUS_FILE"; fi
 made=0
 longest=0
 for ((round = ${TEST_SHARD_INDEX:-0}; round < rounds; round += ${TEST_TOTAL_SHARDS:-1})); do

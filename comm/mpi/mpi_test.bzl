@@ -12,7 +12,7 @@ than cores. Without MPI (@local_mpi) there are none.
 
 load("@local_mpi//:defs.bzl", "MPIRUN", "MPI_ENABLED")
 
-def mpi_test(name, binary, ranks, args = [], data = [], mpirun_args = [], tags = [], **kwargs):
+def mpi_test(name, binary, ranks, args = [], data = [], mpirun_args = [], parts = 1, tags = [], **kwargs):
     """One sh_test per number of ranks.
 
     Args:
@@ -22,17 +22,21 @@ def mpi_test(name, binary, ranks, args = [], data = [], mpirun_args = [], tags =
       args: of the binary.
       data: what the binary reads.
       mpirun_args: options of mpirun.
+      parts: of a test that mostly waits: how many run side by side, each its part of the rounds.
       tags: as of any test.
       **kwargs: likewise.
     """
     if not MPI_ENABLED:
         return
+    script = "//comm/mpi:mpi_test.sh"
+    side_by_side = parts > 1
     for n in ranks:
         native.sh_test(
             name = "%s_%d" % (name, n),
-            srcs = ["//comm/mpi:mpi_test.sh"],
-            args = [MPIRUN, "-n", str(n)] + mpirun_args + ["$(location %s)" % binary] + args,
-            data = [binary] + data,
+            srcs = ["//testing:side_by_side.sh" if side_by_side else script],
+            args = ([str(parts), "$(location %s)" % script] if side_by_side else []) +
+                   [MPIRUN, "-n", str(n)] + mpirun_args + ["$(location %s)" % binary] + args,
+            data = [binary] + data + ([script] if side_by_side else []),
             # Open MPI leaks by itself, and is not instrumented.
             tags = tags + ["noasan", "notsan"],
             **kwargs

@@ -1,5 +1,5 @@
 // One rank of a job with torchrun's variables. Makes calls; rank N kills itself in the middle of
-// them. The others must get an error within the time-out and a second, and say so.
+// them. The others must get an error within two seconds, long before the time-out, and say so.
 //
 //   kill_worker N
 #include <fmt/format.h>
@@ -29,7 +29,8 @@ namespace meshift {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kTimeout(1000);
+constexpr std::chrono::milliseconds kTimeout(10000);
+constexpr std::chrono::milliseconds kAtMost(2000);
 constexpr int kBefore = 5;  // calls
 
 // OK where this rank was told in time that another one is gone.
@@ -62,10 +63,10 @@ absl::Status Run(int64_t victim, std::string* told) {
   if (rank == victim) kill(getpid(), SIGKILL);
   const auto begin = Clock::now();
   absl::Status status;
-  while (status.ok() && Clock::now() - begin < 2 * kTimeout) status = call();
+  while (status.ok() && Clock::now() - begin < 2 * kAtMost) status = call();
   const auto took = Clock::now() - begin;
   if (status.ok()) return Internal("no error");
-  if (took > kTimeout + std::chrono::seconds(1)) return Internal("too late: {}", Message(status));
+  if (took > kAtMost) return Internal("too late: {}", Message(status));
   // Every later call says so too, at once.
   if (call().ok()) return Internal("a call after an error is not refused");
   *told = fmt::format("survivor {}: {} ms: {}", rank,
