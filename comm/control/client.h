@@ -5,7 +5,6 @@
 #ifndef MESHIFT_COMM_CONTROL_CLIENT_H_
 #define MESHIFT_COMM_CONTROL_CLIENT_H_
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -24,50 +23,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
+#include "comm/control/client_root.h"
 #include "comm/control/control.h"
 #include "comm/control/frame.h"
 #include "comm/control/job_rank.h"
 #include "comm/control/socket.h"
 
 namespace meshift {
-
-class Client;
-
-// What a rank knows of one root.
-class ClientRoot final : public ControlRoot {
- public:
-  ClientRoot(Client* client, std::string key, std::vector<int64_t> ranks,
-             std::function<void(const absl::Status&)> on_failure);
-  ~ClientRoot() override;
-
-  void Post(const CallPost& post, bool announce) override;
-  absl::Status Await(int64_t call, std::chrono::nanoseconds timeout) override;
-  absl::Status Explain(int64_t call, const absl::Status& error) override;
-  void Fail(const absl::Status& error) override;
-  absl::Status Health() const override;
-
-  // For the client's thread.
-  bool Has(int64_t rank) const;
-  void Settle(int64_t call, const absl::Status& status);
-  void PeerFailed(const absl::Status& status);
-  // Fills in what this rank says about the call that `question` names.
-  void Answer(Frame* question) const;
-
- private:
-  Client* const client_;
-  const std::string key_;
-  const std::vector<int64_t> ranks_;
-  const std::function<void(const absl::Status&)> on_failure_;
-
-  mutable Mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<CallPost> posts_ MESHIFT_GUARDED_BY(mutex_);  // call k at k % kRememberedPosts
-  int64_t calls_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  std::map<int64_t, absl::Status> settled_ MESHIFT_GUARDED_BY(mutex_);
-  absl::Status told_ MESHIFT_GUARDED_BY(mutex_);  // the peers, of a failure here
-  absl::Status failure_ MESHIFT_GUARDED_BY(mutex_);
-  std::atomic<bool> failed_ = false;  // !failure_.ok()
-};
 
 class Client final : public ControlChannel {
  public:
