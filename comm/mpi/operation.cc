@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/kernels/copy_rows.h"
@@ -15,17 +14,6 @@ namespace meshift {
 namespace {
 
 using Kind = MpiCall::Kind;
-
-// What arrives at a member of a small all-reduce, at most: beyond it blocks are cheaper. Measured
-// with Open MPI 4.1.4 over shared memory, where messages of up to 4 KiB go without a handshake.
-constexpr int64_t kAtOnceBytes = 4 << 10;
-// A segment of a peer's contribution. Of 32 KiB to 2 MiB 512 KiB was the fastest for an all-reduce
-// of 1 MiB on 2 ranks (93 us; 114 with 256 KiB, 143 with 64 KiB: each segment is a handshake and a
-// system call more), and among the fastest for 64 MiB; all segments on the way together stay below
-// kMaxScratch.
-constexpr int64_t kSegmentBytes = 512 << 10;
-constexpr int64_t kMinSegmentBytes = 16 << 10;
-constexpr int64_t kMaxScratch = 8 << 20;
 
 void CopyBytes(const char* from, char* to, int64_t bytes) {
   if (from != to) CopyRun(from, to, bytes, bytes >= kStreamBytes);
@@ -45,19 +33,6 @@ std::string MpiCall::ToString() const {
 int Operation::Peer(int distance, bool sends) const {
   const int n = group_->size();
   return (group_->member() + (sends ? distance : n - distance)) % n;
-}
-
-int64_t Operation::BlockBegin(int member) const {
-  if (call_.kind == Kind::kReduceScatter && !call_.begins.empty()) return call_.begins[member];
-  // Blocks of a plain reduce-scatter are equal; those of an all-reduce as equal as may be.
-  const int64_t n = group_->size();
-  return total_ / n * member + std::min<int64_t>(member, total_ % n);
-}
-
-Operation::Range Operation::RangeOf(int member, int64_t segment) const {
-  const int64_t end = BlockBegin(member + 1);
-  const int64_t first = std::min(BlockBegin(member) + segment * segment_, end);
-  return {first, std::min(segment_, end - first)};
 }
 
 Operation::Range Operation::BlockBytes(int member) const {
@@ -166,51 +141,6 @@ absl::Status Operation::PostBlocks() {
   return absl::OkStatus();
 }
 
-absl::Status Operation::BeginReduction(int64_t total) {
-  const int n = group_->size();
-  total_ = total;
-  spec_.dtype = call_.dtype;
-  spec_.reduction = call_.reduction;
-  inputs_.resize(n);
-  if (total == 0) return absl::OkStatus();
-  const int64_t bytes = Bytes(call_.dtype, total);
-  at_once_ = call_.kind == Kind::kAllReduce && (n == 1 || bytes <= kAtOnceBytes / (n - 1));
-  int64_t slot_bytes = 0;
-  if (at_once_) {
-    scratch_ = pool_->Take(bytes * n);
-  } else {
-    const int64_t limit = std::clamp(kMaxScratch / n / kSlots, kMinSegmentBytes, kSegmentBytes);
-    int64_t block = CeilDiv(total, n);
-    for (int i = 0; i < n; ++i) block = std::max(block, BlockBegin(i + 1) - BlockBegin(i));
-    segment_ = std::min(limit / element_, block);
-    num_segments_ = CeilDiv(block, segment_);
-    slot_bytes = Bytes(call_.dtype, segment_) * n;
-    scratch_ = pool_->Take(slot_bytes * std::min<int64_t>(kSlots, num_segments_));
-  }
-  if (scratch_.data() == nullptr) {
-    return absl::ResourceExhaustedError(
-        fmt::format("no memory for the contributions to {}", call_.ToString()));
-  }
-  if (!at_once_) {
-    for (int s = 0; s < kSlots; ++s) {
-      slots_[s].scratch = scratch_.data() + s * slot_bytes;
-      slots_[s].in.set_comm(group_->comm());
-      slots_[s].out.set_comm(group_->comm());
-    }
-    return absl::OkStatus();
-  }
-  for (int d = 1; d < n; ++d) {
-    MESHIFT_RETURN_IF_ERROR(
-        requests_.Send(call_.send, bytes, group_->rank_of(Peer(d, /*sends=*/true)), group_->tag()));
-  }
-  for (int d = 1; d < n; ++d) {
-    const int peer = Peer(d, /*sends=*/false);
-    MESHIFT_RETURN_IF_ERROR(requests_.Receive(scratch_.data() + peer * bytes, bytes,
-                                              group_->rank_of(peer), group_->tag()));
-  }
-  return absl::OkStatus();
-}
-
 Operation::State Operation::Step(int64_t max_work) {
   bool done = false;
   if (status_.ok()) status_ = Go(max_work, &done);
@@ -259,95 +189,6 @@ absl::Status Operation::GoBlocks(int64_t max_work, bool* done) {
   }
   MESHIFT_RETURN_IF_ERROR(requests_.Test(done));
   *done = *done && copied_own_;
-  return absl::OkStatus();
-}
-
-absl::Status Operation::GoAllAtOnce(bool* done) {
-  MESHIFT_RETURN_IF_ERROR(requests_.Test(done));
-  if (!*done) return absl::OkStatus();
-  const int64_t bytes = Bytes(call_.dtype, total_);
-  for (int i = 0; i < group_->size(); ++i) inputs_[i] = scratch_.data() + i * bytes;
-  inputs_[group_->member()] = call_.send;
-  Reduce(spec_, inputs_, 0, total_, call_.recv);
-  return absl::OkStatus();
-}
-
-absl::Status Operation::PostContributions(int64_t segment) {
-  Slot& slot = slots_[segment % kSlots];
-  const int n = group_->size();
-  const Range own = RangeOf(group_->member(), segment);
-  const int64_t own_bytes = own.count * element_;
-  for (int d = 1; d < n; ++d) {
-    const int peer = Peer(d, /*sends=*/true);
-    const Range theirs = RangeOf(peer, segment);
-    if (theirs.count == 0) continue;
-    MESHIFT_RETURN_IF_ERROR(slot.in.Send(call_.send + theirs.first * element_,
-                                         theirs.count * element_, group_->rank_of(peer),
-                                         group_->tag()));
-  }
-  for (int d = 1; d < n && own.count > 0; ++d) {
-    const int peer = Peer(d, /*sends=*/false);
-    MESHIFT_RETURN_IF_ERROR(slot.in.Receive(slot.scratch + peer * segment_ * element_, own_bytes,
-                                            group_->rank_of(peer), group_->tag()));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Operation::ReduceSegment(int64_t segment) {
-  Slot& slot = slots_[segment % kSlots];
-  const int n = group_->size();
-  const int me = group_->member();
-  const Range own = RangeOf(me, segment);
-  const bool spreads = call_.kind == Kind::kAllReduce;
-  char* const out = call_.recv + (own.first - (spreads ? 0 : BlockBegin(me))) * element_;
-  if (own.count > 0) {
-    for (int i = 0; i < n; ++i) inputs_[i] = slot.scratch + i * segment_ * element_;
-    inputs_[me] = call_.send + own.first * element_;
-    Reduce(spec_, inputs_, 0, own.count, out);
-  }
-  if (!spreads) return absl::OkStatus();
-  // A second tag: a peer may be a segment ahead.
-  const int tag = group_->tag() + 1;
-  for (int d = 1; d < n; ++d) {
-    MESHIFT_RETURN_IF_ERROR(
-        slot.out.Send(out, own.count * element_, group_->rank_of(Peer(d, /*sends=*/true)), tag));
-  }
-  for (int d = 1; d < n; ++d) {
-    const int peer = Peer(d, /*sends=*/false);
-    const Range theirs = RangeOf(peer, segment);
-    MESHIFT_RETURN_IF_ERROR(slot.out.Receive(call_.recv + theirs.first * element_,
-                                             theirs.count * element_, group_->rank_of(peer), tag));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Operation::GoSegments(int64_t max_work, bool* done) {
-  const bool may_reduce = segment_ * element_ <= max_work;
-  for (bool moved = true; moved;) {
-    moved = false;
-    while (posted_ < num_segments_ && posted_ < ended_ + kSlots) {
-      MESHIFT_RETURN_IF_ERROR(PostContributions(posted_));
-      ++posted_;
-    }
-    bool ready = false;
-    if (reduced_ < posted_ && may_reduce) {
-      MESHIFT_RETURN_IF_ERROR(slots_[reduced_ % kSlots].in.Test(&ready));
-      if (ready) {
-        MESHIFT_RETURN_IF_ERROR(ReduceSegment(reduced_));
-        ++reduced_;
-        moved = true;
-      }
-    }
-    if (ended_ < reduced_) {
-      MESHIFT_RETURN_IF_ERROR(slots_[ended_ % kSlots].out.Test(&ready));
-      if (ready) {
-        ++ended_;
-        moved = true;
-      }
-    }
-    if (moved) ++moves_;
-  }
-  *done = ended_ == num_segments_;
   return absl::OkStatus();
 }
 
