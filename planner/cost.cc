@@ -32,23 +32,6 @@ bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate
   return false;
 }
 
-// The least over the groups of a partition, for one level: members that share a domain.
-int64_t FewestSharing(const std::vector<int64_t>& ranks, int64_t domain_size, bool* crosses) {
-  int64_t fewest = static_cast<int64_t>(ranks.size());
-  std::vector<int64_t> domains;
-  domains.reserve(ranks.size());
-  for (int64_t rank : ranks) domains.push_back(rank / domain_size);
-  std::sort(domains.begin(), domains.end());
-  for (size_t i = 0; i < domains.size();) {
-    size_t j = i;
-    while (j < domains.size() && domains[j] == domains[i]) ++j;
-    fewest = std::min(fewest, static_cast<int64_t>(j - i));
-    i = j;
-  }
-  *crosses = domains.front() != domains.back();
-  return fewest;
-}
-
 }  // namespace
 
 CostModel::CostModel(const Problem& problem, const Topology& topology, const CostOptions& options)
@@ -70,15 +53,15 @@ int64_t CostModel::NumGroups(DimMask dims) const {
   return problem_.mesh().NumRanks() / GroupSize(dims);
 }
 
-const CostModel::GroupShape& CostModel::ShapeAnew(DimMask dims) const {
+const GroupShape& CostModel::ShapeAnew(DimMask dims) const {
   return shapes_[dims].emplace(MakeShape(GroupsOver(dims)));
 }
 
-CostModel::Parts CostModel::GroupsOver(DimMask dims) const {
-  Parts groups{.size = GroupSize(dims)};
+RankGroups CostModel::GroupsOver(DimMask dims) const {
+  RankGroups groups{.size = GroupSize(dims)};
   if (topology_.NumLevels() == 1) return groups;  // all lie alike
   const DeviceMesh& mesh = problem_.mesh();
-  if ((mesh.NumRanks() <= kMaxListedRanks || !mesh.IsRowMajor())) {
+  if (mesh.NumRanks() <= kMaxListedRanks || !mesh.IsRowMajor()) {
     absl::InlinedVector<int, kMaxStateDims> mesh_dims;
     for (int d = 0; d < problem_.num_dims(); ++d) {
       if (Has(dims, d)) mesh_dims.push_back(problem_.mesh_dim(d));
@@ -94,46 +77,8 @@ CostModel::Parts CostModel::GroupsOver(DimMask dims) const {
   return groups;
 }
 
-CostModel::GroupShape CostModel::MakeShape(const Parts& parts) const {
-  GroupShape shape;
-  shape.size = parts.size;
-  for (int level = 1; level < topology_.NumLevels(); ++level) {
-    const int64_t domain = topology_.level(level - 1).domain_size;
-    int64_t fewest = shape.size;
-    bool crosses = false;
-    if (!parts.ranks.empty()) {
-      for (const std::vector<int64_t>& ranks : parts.ranks) {
-        bool this_crosses = false;
-        const int64_t sharing = FewestSharing(ranks, domain, &this_crosses);
-        if (this_crosses) fewest = std::min(fewest, sharing);
-        crosses |= this_crosses;
-      }
-    } else {
-      // Row-major: members whose rank differs by less than a domain share one, as far as strides
-      // divide the domain; else at least one member is alone.
-      fewest = 1;
-      for (const auto& [size, stride] : parts.modes) {
-        const int64_t fit = std::max<int64_t>(domain / stride, 1);
-        if (size <= fit && domain % (stride * size) == 0) {
-          fewest *= size;
-        } else {
-          crosses = true;
-          if (size % fit == 0 && domain % stride == 0) fewest *= fit;
-        }
-      }
-    }
-    shape.sharing.push_back(crosses ? fewest : 0);
-    if (crosses) {
-      const int64_t domains = CeilDiv(shape.size, fewest);
-      shape.latency_ns += topology_.level(level).latency_ns * Log2Ceil(domains);
-    }
-  }
-  // Inside the innermost domains.
-  const int64_t in_domain = shape.sharing.empty() || shape.sharing[0] == 0
-                                ? shape.size
-                                : std::min(shape.size, topology_.level(0).domain_size);
-  shape.latency_ns += topology_.level(0).latency_ns * Log2Ceil(in_domain);
-  return shape;
+GroupShape CostModel::MakeShape(const RankGroups& groups) const {
+  return ShapeOf(topology_, problem_.mesh().NumRanks(), groups);
 }
 
 int64_t CostModel::LeastHopNs() const {

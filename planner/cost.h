@@ -12,7 +12,6 @@
 #ifndef MESHIFT_PLANNER_COST_H_
 #define MESHIFT_PLANNER_COST_H_
 
-#include <bit>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/checked_math.h"
 #include "mesh/topology.h"
+#include "planner/group_shape.h"
 #include "planner/plan.h"
 #include "planner/state.h"
 #include "planner/transitions.h"
@@ -66,8 +66,6 @@ struct CostOptions {
   bool all_ranks = false;
 };
 
-// The least k with 2^k >= n. REQUIRES: n >= 1.
-constexpr int Log2Ceil(int64_t n) { return std::bit_width(static_cast<uint64_t>(n) - 1); }
 // Time of a local copy.
 int64_t CopyNs(const Topology& topology, int64_t bytes);
 
@@ -153,25 +151,6 @@ class CostModel {
   int64_t NumGroups(DimMask dims) const;
 
  private:
-  // How the groups over a set of mesh dims lie on the topology.
-  struct GroupShape {
-    int64_t size = 1;
-    // For each level but the first: the fewest members that a domain of the level below holds, of
-    // any group's domains; 0 where every group fits into one.
-    absl::InlinedVector<int64_t, 3> sharing;
-    int64_t latency_ns = 0;  // one message to every member, along a tree
-  };
-  // Ranks at a distance of each other, `size` of them.
-  struct Mode {
-    int64_t size = 1;
-    int64_t stride = 1;
-  };
-  // The parts that a partition of each group over some mesh dims has, alike in size.
-  struct Parts {
-    int64_t size = 1;
-    std::vector<std::vector<int64_t>> ranks = {};  // of each part; empty: see `modes`
-    std::vector<Mode> modes = {};                  // innermost first
-  };
   // Blocks of consecutive coordinates, and those of one place in each block.
   struct Stages {
     GroupShape inside;
@@ -185,8 +164,8 @@ class CostModel {
   // Of the stages of a reduction in blocks over `dims`; null where a block is all or one of its
   // contributions, or blocks do not divide them.
   const std::optional<Stages>& StagesOf(DimMask dims) const;
-  Parts GroupsOver(DimMask dims) const;
-  GroupShape MakeShape(const Parts& parts) const;
+  RankGroups GroupsOver(DimMask dims) const;
+  GroupShape MakeShape(const RankGroups& groups) const;
   std::optional<Stages> MakeStages(DimMask dims) const;
   // Time for `bytes` sent by each member around a ring or a tree; `total` of a direct pattern of
   // `messages` messages, whose shares across the levels are the worst that the group allows.

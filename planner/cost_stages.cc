@@ -9,6 +9,7 @@
 #include "placement/cast.h"
 #include "placement/dtype.h"
 #include "planner/cost.h"
+#include "planner/group_shape.h"
 
 namespace meshift {
 
@@ -23,9 +24,9 @@ std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
   const int64_t k = options_.reduce_block;
   const int64_t n = GroupSize(dims);
   if (k <= 1 || k >= n || n % k != 0) return std::nullopt;
-  const Parts groups = GroupsOver(dims);
-  Parts inside{.size = k};
-  Parts across{.size = n / k};
+  const RankGroups groups = GroupsOver(dims);
+  RankGroups inside{.size = k};
+  RankGroups across{.size = n / k};
   for (const std::vector<int64_t>& ranks : groups.ranks) {
     for (int64_t begin = 0; begin < n; begin += k) {
       inside.ranks.emplace_back(ranks.begin() + begin, ranks.begin() + begin + k);
@@ -36,7 +37,7 @@ std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
     }
   }
   int64_t left = k;  // of a block, in the modes to come
-  for (const Mode& mode : groups.modes) {
+  for (const RankMode& mode : groups.modes) {
     if (left % mode.size == 0) {
       inside.modes.push_back(mode);
       left /= mode.size;

@@ -6,6 +6,7 @@
 #include "base/checked_math.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
+#include "planner/group_shape.h"
 #include "planner/memory_limit.h"
 
 namespace meshift {
@@ -13,30 +14,11 @@ namespace {
 
 constexpr int64_t kMaxReceivers = 16;  // that are looked at for a bound
 
-// Domains of `level` that have some of the ranks, which ascend.
-int64_t NumDomains(const Topology& topology, int level, absl::Span<const int64_t> ranks) {
-  int64_t count = 0;
-  int64_t last = -1;
-  for (const int64_t rank : ranks) {
-    const int64_t domain = topology.DomainOf(level, rank);
-    if (domain != last) ++count;
-    last = domain;
-  }
-  return count;
-}
-
 // One message to every rank, along a tree; over the levels that messages cross.
 int64_t LatencyNs(const Crossing& crossing, const Topology& topology) {
-  const auto ranks = static_cast<int64_t>(crossing.ranks().size());
-  const int64_t domain = topology.level(0).domain_size;
-  int64_t ns =
-      topology.level(0).latency_ns * Log2Ceil(domain == 0 ? ranks : std::min(ranks, domain));
-  for (int level = 1; level < topology.NumLevels(); ++level) {
-    if (crossing.MostAcross(level) == 0) break;
-    ns += topology.level(level).latency_ns *
-          Log2Ceil(NumDomains(topology, level - 1, crossing.ranks()));
-  }
-  return ns;
+  int levels = 1;
+  while (levels < topology.NumLevels() && crossing.MostAcross(levels) > 0) ++levels;
+  return TreeNs(topology, crossing.ranks(), levels);
 }
 
 // Whether two ranks, one of each mesh, are in one domain of `level`.
