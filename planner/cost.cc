@@ -1,7 +1,6 @@
 #include "planner/cost.h"
 
 #include <algorithm>
-#include <array>
 
 #include "base/checked_math.h"
 #include "planner/cost_cuts.h"
@@ -123,41 +122,6 @@ int64_t CostModel::DirectNs(const GroupShape& shape, int64_t bytes, int64_t mess
   return ns;
 }
 
-bool CostModel::IsEven(const CutLists& before, const CutLists& after) const {
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    if (problem_.extent(k) == 0) return true;
-  }
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    const int common = CommonLength(before.of[k], after.of[k]);
-    if (common == before.of[k].size && common == after.of[k].size) continue;
-    // Where the beginning makes pieces of one length, that is all there is.
-    int64_t extent = problem_.extent(k);
-    bool one_length = before.of[k].outermost == CutSizes::kCeil || common == 0;
-    for (int i = 0; i < common && one_length; ++i) {
-      const int64_t n = problem_.size(before.of[k][i]);
-      one_length = extent % n == 0;
-      extent /= n;
-    }
-    Extents extents = {extent};
-    if (!one_length) {
-      CutLists::List parent = before.of[k];
-      parent.size = common;
-      extents = ExtentsAfter(problem_, k, parent);
-    }
-    for (const CutLists* lists : {&before, &after}) {
-      const CutLists::List& list = lists->of[k];
-      // Ragged cuts of equal sizes are plain ones.
-      if (common == 0 && list.outermost != CutSizes::kCeil) return false;
-      int64_t pieces = 1;
-      for (int i = common; i < list.size; ++i) pieces *= problem_.size(list[i]);
-      for (const int64_t length : extents) {
-        if (length % pieces != 0) return false;
-      }
-    }
-  }
-  return true;
-}
-
 bool CostModel::RanksAscend(absl::Span<const int> order, const CutLists& parent) const {
   const DeviceMesh& mesh = problem_.mesh();
   if (mesh.IsRowMajor()) return std::is_sorted(order.begin(), order.end());
@@ -248,7 +212,7 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
   const GroupShape& shape = Shape(dims);
   const int64_t n = shape.size;
   const int64_t start = constants.collective_latency_ns;
-  const bool even = IsEven(cuts_before, cuts_after);
+  const bool even = IsEven(problem_, cuts_before, cuts_after);
   if (options_.ordered && IsReduction(op)) {
     traffic.sizes = even ? StepSizes::kEven : StepSizes::kExact;
     MeasureOrdered(op, before, after, shape, &traffic);

@@ -176,7 +176,6 @@ class CostModel {
   Traffic MeasureBlocks(bool gather, const State& parent, const State& cut, DimMask dims) const;
   // The most items that members of a group have together beyond the smallest box.
   int64_t ItemsButSmallest(const CutLists& parent, const CutLists& cut) const;
-  bool IsEven(const CutLists& before, const CutLists& after) const;
   bool IsConsecutive(const CutLists& parent, const CutLists& cut) const;
   bool RanksAscend(absl::Span<const int> order, const CutLists& parent) const;
   void MeasureOrdered(StepOp op, const State& before, const State& after, const GroupShape& shape,

@@ -92,7 +92,7 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
     }
     return traffic;
   };
-  if (IsEven(parent, cut)) return measure(StepSizes::kEven);
+  if (IsEven(problem_, parent, cut)) return measure(StepSizes::kEven);
   // Ceil chunks hardly differ, so that padding costs little.
   const Traffic padded = measure(StepSizes::kPadded);
   bool ragged = false;

@@ -44,7 +44,10 @@ void Edges::ForEach(const State& state, const TransitionFn& emit) const {
   ForEachExchange(state, [&](const State& next) {
     emit(StepOp::kExchange, MovingDims(problem_, state, next), next);
   });
-  ForEachTransition(problem_, state, rules_, emit);
+  ForEachTransition(problem_, state, rules_, [&](StepOp op, DimMask dims, const State& next) {
+    if (op == StepOp::kExchange && model_.IsChosenGather(state, next)) return;
+    emit(op, dims, next);
+  });
 }
 
 void Edges::ForEachToTarget(const State& state, absl::FunctionRef<void(StepOp op)> emit) const {

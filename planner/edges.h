@@ -41,10 +41,10 @@ class Edges {
   // Those of ForEach that lead to the target, in no time.
   void ForEachToTarget(const State& state, absl::FunctionRef<void(StepOp op)> emit) const;
 
-  // The exchanges: wherever it has data to move, to the target, to the states from which one
-  // transition leads to it (NearTarget), and to those from which local steps alone do
-  // (LocallyFinished). What is partial stays as it is. None takes the place of a gather whose sizes
-  // were chosen.
+  // The exchanges but those of ForEachTransition: wherever it has data to move, to the target, to
+  // the states from which one transition leads to it (NearTarget), and to those from which local
+  // steps alone do (LocallyFinished). What is partial stays as it is. None takes the place of a
+  // gather whose sizes were chosen.
   void ForEachExchange(const State& state, absl::FunctionRef<void(const State& next)> emit) const;
 
  private:

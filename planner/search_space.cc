@@ -26,6 +26,11 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
   }
   while (outermost_ + 1 < num_lists_ && problem.extent(tensor_dims_[outermost_]) == 1) ++outermost_;
   for (int k = 0; k < problem.tensor_rank(); ++k) total_elements_ *= problem.extent(k);
+  may_pad_ = problem.HasRagged();
+  for (int k : problem.candidate_dims()) {
+    may_pad_ |= problem.extent(k) % problem.mesh().NumRanks() != 0;
+  }
+  may_pad_ &= total_elements_ > 0;
   uncut_ = bounds_.empty().longest;
   const State& source = problem.source();
   const State& target = problem.target();

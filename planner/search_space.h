@@ -102,6 +102,11 @@ class SearchSpace {
   // Items that the lists leave each sample of what the target gives it.
   Samples Wanted(const Lists& lists);
   bool IsPermutation(const Lists& before, const Lists& after) const;
+  // Whether an all_gather from `before`, which bounds() started from, to `after` pads.
+  bool Pads(const State& before, const State& after, const StepBounds::Product& product) const {
+    return may_pad_ && ((product.facts & StepBounds::kGatherPads) != 0 ||
+                        !IsEven(problem_, problem_.Cuts(before), problem_.Cuts(after)));
+  }
   // The collective that leads from one state to another of the same stage, if one does
   // (CollectiveBetween of transitions.h). `from`, `to`: the cuts that move, before and after.
   std::optional<StepOp> Classify(const View& before, const View& after, DimMask from,
@@ -290,6 +295,7 @@ class SearchSpace {
   int64_t hop_ns_ = 0;
   int64_t least_collective_ns_ = 0;
   int64_t least_finish_ns_ = 0;
+  bool may_pad_ = false;  // some gather, its pieces
   bool masks_target_ = false;
   bool changes_partials_ = false;
   int64_t total_elements_ = 1;

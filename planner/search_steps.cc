@@ -111,7 +111,10 @@ void SearchRun::MoveAhead(int from, const View& view) {
     if ((is_near && (product.from != product.to || is_permutation)) || (trades && is_permutation)) {
       offer(StepOp::kExchange);
     }
-    if (product.to == 0) offer(StepOp::kAllGather);
+    if (product.to == 0) {
+      offer(StepOp::kAllGather);
+      if (space_.Pads(view.state, spot.state, product)) offer(StepOp::kExchange);
+    }
     if (trades && !is_permutation) offer(StepOp::kAllToAll);
     if (is_permutation) offer(StepOp::kPermute);
   }
@@ -155,7 +158,10 @@ void SearchRun::Move(int from, const View& view) {
   };
   Exchange(view, limits, offer);
   space_.ForEachPrefix(view.lists, [&](const Lists& lists) {
-    offer(StepOp::kAllGather, lists, bounds.Compare(lists));
+    const StepBounds::Product& product = bounds.Compare(lists);
+    offer(StepOp::kAllGather, lists, product);
+    const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
+    if (space_.Pads(view.state, next, product)) offer(StepOp::kExchange, lists, product);
   });
   limits.places_all = true;
   space_.ForEachExtension({}, view.cut, limits,

@@ -82,9 +82,12 @@ class Enumerator {
     });
   }
 
+  // all_gather, and the exchange that does the same without padding.
   void Gathers() {
     ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
-      Emit(StepOp::kAllGather, dims, problem_.WithCuts(state_, kept));
+      const State next = problem_.WithCuts(state_, kept);
+      Emit(StepOp::kAllGather, dims, next);
+      if (!IsEven(problem_, cuts_, kept)) Emit(StepOp::kExchange, dims, next);
     });
   }
 

@@ -5,8 +5,8 @@
 //
 // Each transition acts on a set of mesh dims at once; a set of two or more uses a flattened group,
 // whether its dims are adjacent or not, and may cut or gather several tensor dims at once.
-// Exchanges lead anywhere and are not listed here: the search offers them to the states that are
-// worth it (NearTarget).
+// Exchanges lead anywhere. Listed here are those in place of an all_gather of pieces that are not
+// all alike, which it pads; the search offers others to the states that are worth it (NearTarget).
 #ifndef MESHIFT_PLANNER_TRANSITIONS_H_
 #define MESHIFT_PLANNER_TRANSITIONS_H_
 
@@ -64,6 +64,9 @@ DimMask StepDims(const Problem& problem, StepOp op, const State& before, const S
 // Whether every rank can send its whole box to one rank and receive its new box whole from one: on
 // each tensor dim, the moving cuts before and after have equal sizes pairwise.
 bool IsPermutation(const Problem& problem, const State& before, const State& after);
+
+// Whether all pieces that the step takes, and all that it makes, are alike.
+bool IsEven(const Problem& problem, const CutLists& before, const CutLists& after);
 
 // The op of the one step that leads from `before` to `after`, if any; the cheapest kind that fits,
 // local ones left out.

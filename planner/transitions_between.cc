@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "planner/cut_changes.h"
+#include "planner/geometry.h"
 #include "planner/transitions.h"
 
 namespace meshift {
@@ -47,6 +48,41 @@ bool IsPermutation(const Problem& problem, const State& before, const State& aft
       const CutSizes before = i == 0 ? a.of[k].outermost : CutSizes::kCeil;
       const CutSizes after = i == 0 ? b.of[k].outermost : CutSizes::kCeil;
       if (!problem.CutAlike(a.of[k][i], before, b.of[k][i], after)) return false;
+    }
+  }
+  return true;
+}
+
+bool IsEven(const Problem& problem, const CutLists& before, const CutLists& after) {
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    if (problem.extent(k) == 0) return true;
+  }
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    const int common = CommonLength(before.of[k], after.of[k]);
+    if (common == before.of[k].size && common == after.of[k].size) continue;
+    // Where the beginning makes pieces of one length, that is all there is.
+    int64_t extent = problem.extent(k);
+    bool one_length = before.of[k].outermost == CutSizes::kCeil || common == 0;
+    for (int i = 0; i < common && one_length; ++i) {
+      const int64_t n = problem.size(before.of[k][i]);
+      one_length = extent % n == 0;
+      extent /= n;
+    }
+    Extents extents = {extent};
+    if (!one_length) {
+      CutLists::List parent = before.of[k];
+      parent.size = common;
+      extents = ExtentsAfter(problem, k, parent);
+    }
+    for (const CutLists* lists : {&before, &after}) {
+      const CutLists::List& list = lists->of[k];
+      // Ragged cuts of equal sizes are plain ones.
+      if (common == 0 && list.outermost != CutSizes::kCeil) return false;
+      int64_t pieces = 1;
+      for (int i = common; i < list.size; ++i) pieces *= problem.size(list[i]);
+      for (const int64_t length : extents) {
+        if (length % pieces != 0) return false;
+      }
     }
   }
   return true;

@@ -63,5 +63,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Triple{"a=6,b=3,c=2", "bf16[1,384,143]", "S(0),S(2),P", "P,P,P",
                            "S(0)[1],P,S(0)[0]"}));
 
+// An exchange gathers pieces that are not all alike, though more than one step is left behind it.
+INSTANTIATE_TEST_SUITE_P(Gathers, DetourTest,
+                         testing::Values(Triple{"a=2,b=2,c=2,d=2", "f32[27,53,42,47]",
+                                                "S(0),S(1),S(3),S(2)", "R,S(1),S(3),S(2)",
+                                                "R,S(0),R,S(2)", "h100"},
+                                         Triple{"a=2,b=5,c=4", "f32[291,265,13,178]", "S(1),S(0),R",
+                                                "S(1),R,S(3)", "R,R,S(2)", "nvlink=4"}));
+
 }  // namespace
 }  // namespace meshift
