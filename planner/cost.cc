@@ -14,10 +14,6 @@ using cost_internal::IsRaggedBehind;
 
 namespace {
 
-// Groups on meshes of up to this many ranks are looked at one by one; on larger row-major ones a
-// closed form must do.
-constexpr int64_t kMaxListedRanks = 1024;
-
 // Whether the box that `cuts` leave at a coordinate of the mesh is empty.
 bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate& coordinate) {
   for (int k = 0; k < problem.tensor_rank(); ++k) {
@@ -59,13 +55,8 @@ const GroupShape& CostModel::ShapeAnew(DimMask dims) const {
 RankGroups CostModel::GroupsOver(DimMask dims) const {
   RankGroups groups{.size = GroupSize(dims)};
   if (topology_.NumLevels() == 1) return groups;  // all lie alike
-  const DeviceMesh& mesh = problem_.mesh();
-  if (mesh.NumRanks() <= kMaxListedRanks || !mesh.IsRowMajor()) {
-    absl::InlinedVector<int, kMaxStateDims> mesh_dims;
-    for (int d = 0; d < problem_.num_dims(); ++d) {
-      if (Has(dims, d)) mesh_dims.push_back(problem_.mesh_dim(d));
-    }
-    groups.ranks = mesh.Groups(mesh_dims);
+  if (!problem_.mesh().IsRowMajor()) {
+    groups.ranks = RanksOver(dims);
     return groups;
   }
   int64_t stride = 1;
@@ -74,6 +65,14 @@ RankGroups CostModel::GroupsOver(DimMask dims) const {
     stride *= problem_.size(d);
   }
   return groups;
+}
+
+std::vector<std::vector<int64_t>> CostModel::RanksOver(DimMask dims) const {
+  absl::InlinedVector<int, kMaxStateDims> mesh_dims;
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    if (Has(dims, d)) mesh_dims.push_back(problem_.mesh_dim(d));
+  }
+  return problem_.mesh().Groups(mesh_dims);
 }
 
 GroupShape CostModel::MakeShape(const RankGroups& groups) const {

@@ -165,6 +165,7 @@ class CostModel {
   // contributions, or blocks do not divide them.
   const std::optional<Stages>& StagesOf(DimMask dims) const;
   RankGroups GroupsOver(DimMask dims) const;
+  std::vector<std::vector<int64_t>> RanksOver(DimMask dims) const;  // of each group
   GroupShape MakeShape(const RankGroups& groups) const;
   std::optional<Stages> MakeStages(DimMask dims) const;
   // Time for `bytes` sent by each member around a ring or a tree; `total` of a direct pattern of

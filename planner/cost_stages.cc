@@ -13,6 +13,13 @@
 
 namespace meshift {
 
+namespace {
+
+// Blocks that end anywhere are looked at one by one on meshes of up to this many ranks.
+constexpr int64_t kMaxListedRanks = 1024;
+
+}  // namespace
+
 const std::optional<CostModel::Stages>& CostModel::StagesOf(DimMask dims) const {
   static const std::optional<Stages> kNone;
   if (stages_.empty()) return kNone;
@@ -24,18 +31,9 @@ std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
   const int64_t k = options_.reduce_block;
   const int64_t n = GroupSize(dims);
   if (k <= 1 || k >= n || n % k != 0) return std::nullopt;
-  const RankGroups groups = GroupsOver(dims);
+  RankGroups groups = GroupsOver(dims);
   RankGroups inside{.size = k};
   RankGroups across{.size = n / k};
-  for (const std::vector<int64_t>& ranks : groups.ranks) {
-    for (int64_t begin = 0; begin < n; begin += k) {
-      inside.ranks.emplace_back(ranks.begin() + begin, ranks.begin() + begin + k);
-    }
-    for (int64_t place = 0; place < k; ++place) {
-      std::vector<int64_t>& part = across.ranks.emplace_back();
-      for (int64_t i = place; i < n; i += k) part.push_back(ranks[i]);
-    }
-  }
   int64_t left = k;  // of a block, in the modes to come
   for (const RankMode& mode : groups.modes) {
     if (left % mode.size == 0) {
@@ -45,12 +43,25 @@ std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
       if (left > 1) inside.modes.push_back({left, mode.stride});
       across.modes.push_back({mode.size / left, mode.stride * left});
       left = 1;
+    } else if (problem_.mesh().NumRanks() <= kMaxListedRanks) {
+      // Blocks end anywhere: they are looked at one by one,
+      groups.ranks = RanksOver(dims);
+      break;
     } else {
-      // Blocks end anywhere: take no two members to be near each other.
+      // or no two members are taken to be near each other.
       const int64_t far = problem_.mesh().NumRanks();
       inside.modes = {{k, far}};
       across.modes = {{n / k, far}};
       break;
+    }
+  }
+  for (const std::vector<int64_t>& ranks : groups.ranks) {
+    for (int64_t begin = 0; begin < n; begin += k) {
+      inside.ranks.emplace_back(ranks.begin() + begin, ranks.begin() + begin + k);
+    }
+    for (int64_t place = 0; place < k; ++place) {
+      std::vector<int64_t>& part = across.ranks.emplace_back();
+      for (int64_t i = place; i < n; i += k) part.push_back(ranks[i]);
     }
   }
   return Stages{MakeShape(inside), MakeShape(across)};

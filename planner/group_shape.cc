@@ -80,7 +80,7 @@ class Runs {
   // Of the units and wholes of RunOf().
   Runs(const RankGroups& groups, int64_t unit, int64_t whole)
       : unit_(unit), whole_(whole), period_(whole > 0 ? whole : unit) {
-    std::vector<RankMode> modes = groups.modes;
+    RankModes modes = groups.modes;
     Reduce(&modes);
     const int64_t places = modes.empty() ? 1 : period_ / step_;
     if (places > 1 && period_ > kMaxPlaces) {
@@ -102,13 +102,15 @@ class Runs {
   int64_t Fewest(int64_t first) const { return SaturatingMul(times_, At(first).Fewest()); }
 
  private:
+  using RunList = absl::InlinedVector<Run, 1>;  // as a rule groups lie alike
+
   const Run& At(int64_t first) const {
     return runs_[static_cast<size_t>(first / step_) % runs_.size()];
   }
 
   // Counts ranks by `step_`, as far as members, units and wholes allow, and blocks of members that
   // no unit (if those are ranks, no whole) divides as one.
-  void Reduce(std::vector<RankMode>* modes) {
+  void Reduce(RankModes* modes) {
     while (!modes->empty()) {
       int64_t step = unit_ > 1 ? unit_ : whole_;
       for (const RankMode& mode : *modes) step = std::gcd(step, mode.stride);
@@ -127,7 +129,7 @@ class Runs {
 
   // Every run and those that are mode.stride behind each other after it, by doubling.
   void Repeat(const RankMode& mode) {
-    const std::vector<Run> one = runs_;
+    const RunList one = runs_;
     int64_t size = 1;
     for (int bit = std::bit_width(static_cast<uint64_t>(mode.size)) - 1; bit-- > 0;) {
       runs_ = JoinAll(runs_, runs_, size * mode.stride);
@@ -137,10 +139,9 @@ class Runs {
       ++size;
     }
   }
-  std::vector<Run> JoinAll(const std::vector<Run>& a, const std::vector<Run>& b,
-                           int64_t distance) const {
+  RunList JoinAll(const RunList& a, const RunList& b, int64_t distance) const {
     const auto places = static_cast<int64_t>(a.size());
-    std::vector<Run> joined(a.size());
+    RunList joined(a.size());
     for (int64_t place = 0; place < places; ++place) {
       const int64_t times = (place + distance) / places;
       const int64_t units = times * (places / unit_);
@@ -164,7 +165,7 @@ class Runs {
   const int64_t period_;  // in ranks
   int64_t step_ = 1;
   int64_t times_ = 1;  // members that one stands for
-  std::vector<Run> runs_;
+  RunList runs_;       // by place
 };
 
 // Ranks of what a domain of `level` is made of.
@@ -192,7 +193,7 @@ void TakeWorse(const Topology& topology, absl::Span<const OnLevel> group, GroupS
 }
 
 // Ranks modulo `period` at which a group of the partition begins.
-std::vector<bool> Firsts(const std::vector<RankMode>& modes, int64_t num_ranks, int64_t period) {
+std::vector<bool> Firsts(const RankModes& modes, int64_t num_ranks, int64_t period) {
   std::vector<bool> firsts(period, false);
   firsts[0] = true;
   const auto add = [&](int64_t size, int64_t stride) {
@@ -252,22 +253,26 @@ GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups
     }
     return shape;
   }
-  std::vector<Runs> hops;
-  std::vector<Runs> members = {Runs(groups, 1, 0)};  // of level 0, which nothing lies below
+  absl::InlinedVector<Runs, 3> hops;
+  absl::InlinedVector<Runs, 3> members;  // of the levels but the first
   int64_t period = 1;
   // Domains of all ranks are not crossed.
   for (int level = 0; level < levels && UnitOf(topology, level) < num_ranks; ++level) {
     const int64_t whole = topology.level(level).domain_size;
     hops.emplace_back(groups, UnitOf(topology, level), whole < num_ranks ? whole : 0);
     if (level > 0) members.emplace_back(groups, 1, UnitOf(topology, level));
-    period = std::max({period, hops.back().period(), members.back().period()});
+    period = std::max(period, hops.back().period());
+    if (level > 0) period = std::max(period, members.back().period());
   }
-  const std::vector<bool> firsts = Firsts(groups.modes, num_ranks, period);
+  std::vector<bool> firsts;  // where groups lie alike, any will do
+  if (period > 1) firsts = Firsts(groups.modes, num_ranks, period);
   for (int64_t first = 0; first < period; ++first) {
-    if (!firsts[first]) continue;
+    if (period > 1 && !firsts[first]) continue;
     for (size_t level = 0; level < hops.size(); ++level) {
-      group[level] = {hops[level].Most(first), members[level].Crosses(first),
-                      members[level].Fewest(first)};
+      group[level].most = hops[level].Most(first);
+      if (level == 0) continue;
+      group[level].crosses = members[level - 1].Crosses(first);
+      group[level].fewest = members[level - 1].Fewest(first);
     }
     TakeWorse(topology, group, &shape);
   }

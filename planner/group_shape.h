@@ -29,13 +29,15 @@ struct RankMode {
   int64_t stride = 1;
 };
 
+using RankModes = absl::InlinedVector<RankMode, 4>;
+
 // The groups of a partition, alike in size: listed, or in closed form.
 struct RankGroups {
   int64_t size = 1;
   std::vector<std::vector<int64_t>> ranks = {};  // of each group; empty: see `modes`
   // Of the first group, innermost first, each stride a multiple of the size times the stride of the
   // mode before; the others begin wherever a digit that no mode has is another.
-  std::vector<RankMode> modes = {};
+  RankModes modes = {};
 };
 
 struct GroupShape {
