@@ -204,16 +204,37 @@ void Model(benchmark::State& state) {
 }
 
 // The same mesh dims with 8 ranks and with 2^20.
-void Ranks(benchmark::State& state, const char* text, const char* topology_text) {
+struct RanksCase {
+  const char* name;
+  const char* tensor;
+  std::pair<const char*, const char*> placements[6];
+};
+constexpr RanksCase kRanksCases[] = {
+    {"ranks",
+     "bf16[1048576,1048576]",
+     {{"P,P,R", "R,R,R"},
+      {"S(0),S(1),R", "R,S(1),S(0)"},
+      {"S(0),S(0),S(1)", "S(1),R,R"},
+      {"P,S(0),P", "S(0),R,S(1)"},
+      {"R,R,S(0)", "S(1),S(1),S(1)"},
+      {"P,R,S(1)", "R,S(0),R"}}},
+    // The last dim is cut unevenly, on 2^20 ranks most of its pieces are empty.
+    {"uneven_ranks",
+     "f32[1048576,1048576,63]",
+     {{"P,P,S(2)", "R,R,S(2)"},
+      {"S(0),S(2),R", "R,S(2),S(0)"},
+      {"S(2),S(2),S(1)", "S(1),R,R"},
+      {"P,S(2),P", "S(2),R,S(1)"},
+      {"R,R,S(2)", "S(1),S(1),S(2)"},
+      {"S(2)[1],S(2)[0],S(2)[2]", "S(1),R,S(1)"}}},
+};
+void Ranks(benchmark::State& state, const RanksCase& ranks, const char* text,
+           const char* topology_text) {
   const DeviceMesh mesh = DeviceMesh::Parse(text).value();
   const Topology topology = Topology::Parse(topology_text).value();
-  const TensorType tensor = TensorType::Parse("bf16[1048576,1048576]").value();
+  const TensorType tensor = TensorType::Parse(ranks.tensor).value();
   std::vector<Pair> pairs;
-  constexpr std::pair<const char*, const char*> kPlacements[] = {
-      {"P,P,R", "R,R,R"},          {"S(0),S(1),R", "R,S(1),S(0)"}, {"S(0),S(0),S(1)", "S(1),R,R"},
-      {"P,S(0),P", "S(0),R,S(1)"}, {"R,R,S(0)", "S(1),S(1),S(1)"}, {"P,R,S(1)", "R,S(0),R"},
-  };
-  for (const auto& [from, to] : kPlacements) {
+  for (const auto& [from, to] : ranks.placements) {
     const Sharding source = Sharding::Parse(tensor, mesh, from).value();
     pairs.push_back({source, source.WithPlacements(to).value()});
   }
@@ -265,12 +286,15 @@ void Register() {
   benchmark::RegisterBenchmark("cache_hit/3d", CacheHit)->Unit(benchmark::kNanosecond);
   benchmark::RegisterBenchmark("cross_mesh/2048->256", CrossMesh)->Unit(benchmark::kMillisecond);
   benchmark::RegisterBenchmark("model/deepseek-v3", Model)->Unit(benchmark::kMillisecond);
-  for (const char* topology : {"flat", "h100"}) {
-    for (const char* mesh : {"a=2,b=2,c=2", "a=64,b=128,c=128"}) {
-      benchmark::RegisterBenchmark(
-          fmt::format("ranks/{}/{}", mesh, topology).c_str(),
-          [mesh, topology](benchmark::State& state) { Ranks(state, mesh, topology); })
-          ->Unit(benchmark::kMicrosecond);
+  for (const RanksCase& ranks : kRanksCases) {
+    for (const char* topology : {"flat", "h100"}) {
+      for (const char* mesh : {"a=2,b=2,c=2", "a=64,b=128,c=128"}) {
+        benchmark::RegisterBenchmark(fmt::format("{}/{}/{}", ranks.name, mesh, topology).c_str(),
+                                     [&ranks, mesh, topology](benchmark::State& state) {
+                                       Ranks(state, ranks, mesh, topology);
+                                     })
+            ->Unit(benchmark::kMicrosecond);
+      }
     }
   }
 }

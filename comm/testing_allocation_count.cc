@@ -8,14 +8,17 @@
 namespace {
 
 thread_local int64_t num_allocations = 0;
+thread_local int64_t allocated_bytes = 0;
 
 void* Allocate(size_t size) noexcept {
   ++num_allocations;
+  allocated_bytes += static_cast<int64_t>(size);
   return std::malloc(std::max<size_t>(size, 1));
 }
 
 void* Allocate(size_t size, std::align_val_t alignment) noexcept {
   ++num_allocations;
+  allocated_bytes += static_cast<int64_t>(size);
   // The size is a multiple of the alignment, as C11 asks.
   const size_t align = std::max(static_cast<size_t>(alignment), sizeof(void*));
   return std::aligned_alloc(align, (std::max<size_t>(size, 1) + align - 1) / align * align);
@@ -63,5 +66,6 @@ void operator delete[](void* memory, Align, const NoThrow&) noexcept { std::free
 namespace meshift {
 
 int64_t NumAllocations() { return num_allocations; }
+int64_t AllocatedBytes() { return allocated_bytes; }
 
 }  // namespace meshift

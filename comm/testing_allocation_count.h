@@ -12,6 +12,8 @@ namespace meshift {
 
 // By operator new, on the calling thread, since it began.
 int64_t NumAllocations();
+// Their bytes, as they were asked for: also of what is free again.
+int64_t AllocatedBytes();
 
 }  // namespace meshift
 

@@ -23,6 +23,13 @@ void ExpectCounted(size_t alignment, const New& allocate, const Delete& free) {
   EXPECT_EQ(NumAllocations(), before + 1);
 }
 
+TEST(AllocatedBytes, CountsWhatIsAskedFor) {
+  const int64_t before = AllocatedBytes();
+  ::operator delete(::operator new(300));
+  ::operator delete (::operator new (7, std::align_val_t{256}), std::align_val_t{256});
+  EXPECT_EQ(AllocatedBytes(), before + 307);
+}
+
 TEST(NumAllocations, CountsEveryFormOfNew) {
   constexpr std::align_val_t kAlign{256};
   for (const size_t size : {0, 1, 300}) {

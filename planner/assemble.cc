@@ -126,9 +126,7 @@ void PlanAssembly::AddPath(const Problem& problem, const CostModel& model, const
   fields_.steps.reserve(fields_.steps.size() + path.moves.size());
   State before = problem.source();
   for (const auto& [op, after, measured] : path.moves) {
-    Traffic traffic = measured ? *measured : model.Measure(op, before, after);
-    // What is cheapest is found from some ranks; what a plan says is true of all.
-    if (traffic.sampled) traffic = model.WithAllRanks().Measure(op, before, after);
+    const Traffic traffic = measured ? *measured : model.Measure(op, before, after);
     Step step = MakeStep(problem, model, mesh, op, before, after, traffic);
     if (blocks && IsReduction(op)) step.reduce_block = options_.reduce_block;
     if (IsReduction(op)) {

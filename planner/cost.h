@@ -38,7 +38,6 @@ struct Traffic {
   std::optional<StepSizes> sizes;  // null for local steps
   int64_t reduce_stages = 1;       // 2: of a reduction in blocks, by Step::reduce_stages
   int64_t est_ns = 0;
-  bool sampled = false;  // of messages: some rank that was not looked at may have more
 };
 
 struct CostOptions {
@@ -61,9 +60,6 @@ struct CostOptions {
   // mesh to another, it is a value that lies in the workspace.
   bool from_source = true;
   bool to_target = true;
-  // Messages of all ranks are looked at. Else, where pieces differ, of mesh dims of more than 16
-  // ranks those of some, which takes no time in proportion to ranks.
-  bool all_ranks = false;
 };
 
 // Time of a local copy.
@@ -111,8 +107,6 @@ class CostModel {
   // The same model under another limit, or none; with other groups allowed.
   CostModel WithMaxWorkspace(std::optional<int64_t> max_workspace) const;
   CostModel WithGroups(const DimSets& groups) const;
-  // The same model, of all ranks.
-  CostModel WithAllRanks() const;
 
   // Whether an all_gather over a ragged cut leads from `before` to `after`, and its sizes were
   // chosen: then no exchange should.
@@ -185,6 +179,9 @@ class CostModel {
                         bool even) const;
   void MeasureMessages(StepOp op, const CutLists& before, const CutLists& after, int64_t item_bytes,
                        Traffic* traffic) const;
+  // Likewise, of large groups; nothing that moves is ragged.
+  void MeasureManyMessages(StepOp op, const CutLists& before, const CutLists& after,
+                           int64_t item_bytes, Traffic* traffic) const;
   // Likewise, where all pieces of a tensor dim are alike, and whole parts of each other: false
   // where they are not.
   bool MeasureEvenMessages(StepOp op, const CutLists& before, const CutLists& after,

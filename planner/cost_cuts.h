@@ -1,10 +1,14 @@
 // What the parts of the cost model ask of cuts. Internal to it.
 //
 //   CommonBeginning(problem, before, after);      // the cuts that a step leaves as they are
+//   MovingCuts(problem, before, after).after;     // the mesh dims of those that it makes
 //   IsRaggedBehind(parent.of[k], after.of[k]);    // whether it moves a ragged one of tensor dim k
 #ifndef MESHIFT_PLANNER_COST_CUTS_H_
 #define MESHIFT_PLANNER_COST_CUTS_H_
 
+#include <cstdint>
+
+#include "absl/container/inlined_vector.h"
 #include "planner/state.h"
 
 namespace meshift::cost_internal {
@@ -27,6 +31,35 @@ inline CutLists CommonBeginning(const Problem& problem, const CutLists& a, const
 inline bool IsRaggedBehind(const CutLists::List& parent, const CutLists::List& list) {
   return parent.size == 0 && list.outermost != CutSizes::kCeil;
 }
+
+// The cuts that a step takes away, and those that it makes.
+struct MovingCuts {
+  MovingCuts(const Problem& problem, const CutLists& cuts_before, const CutLists& cuts_after)
+      : parent(CommonBeginning(problem, cuts_before, cuts_after)) {
+    for (int k = 0; k < problem.tensor_rank(); ++k) {
+      const int common = parent.of[k].size;
+      const CutLists::List& old_list = cuts_before.of[k];
+      const CutLists::List& new_list = cuts_after.of[k];
+      for (int i = common; i < old_list.size; ++i) before |= DimMask{1} << old_list[i];
+      for (int i = common; i < new_list.size; ++i) after |= DimMask{1} << new_list[i];
+      ragged |= IsRaggedBehind(parent.of[k], old_list) || IsRaggedBehind(parent.of[k], new_list);
+    }
+    for (int d = 0; d < problem.num_dims(); ++d) {
+      if (!Has(before | after, d)) continue;
+      dims.push_back(d);
+      ranks *= problem.size(d);
+      if (!Has(after, d)) copies *= problem.size(d);
+    }
+  }
+
+  CutLists parent;
+  DimMask before = 0;  // other coordinates are other holders
+  DimMask after = 0;
+  absl::InlinedVector<int, kMaxStateDims> dims;  // of either
+  int64_t ranks = 1;                             // in a group over them
+  int64_t copies = 1;  // receivers alike but for coordinates that cut nothing after
+  bool ragged = false;
+};
 
 }  // namespace meshift::cost_internal
 

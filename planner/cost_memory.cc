@@ -23,12 +23,6 @@ CostModel CostModel::WithGroups(const DimSets& groups) const {
   return CostModel(problem_, topology_, options);
 }
 
-CostModel CostModel::WithAllRanks() const {
-  CostOptions options = options_;
-  options.all_ranks = true;
-  return CostModel(problem_, topology_, options);
-}
-
 int64_t CostModel::HeldBytes(const State& state) const {
   if (options_.from_source && state == problem_.source()) return 0;
   if (options_.to_target && state == problem_.target()) return 0;

@@ -103,7 +103,6 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
   cost.from_source = side == Side::kSource;
   cost.to_target = side == Side::kTarget;
   cost.max_workspace = limits.goal == CrossGoal::kMemory ? 0 : limits.workspace;
-  cost.all_ranks = cost.max_workspace.has_value();
   if (limits.allowed != nullptr) {
     cost.groups = groups.DimsOf(side == Side::kSource ? 0 : 1, *limits.allowed);
   }

@@ -82,7 +82,6 @@ absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
     return plan;
   }
   cost_options.max_workspace = limit;
-  cost_options.all_ranks = limit.has_value();
   const CostModel model(problem, options.topology, cost_options);
   const MeshPaths paths(problem, model, options, choice.rules, groups, memory);
   MESHIFT_ASSIGN_OR_RETURN(const Path path, path_source(problem, [&] { return paths.Cheapest(); }));
@@ -106,7 +105,6 @@ absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
   }
   CostOptions cost_options = CostOptionsOf(options, choice);
   const TensorMemory memory = SetMemory(from, to, options, &cost_options);
-  cost_options.all_ranks = true;
   const CostModel model(problem, options.topology, cost_options);
   int64_t workspace = 0;
   if (options.planner == PlannerKind::kPerDim) {
