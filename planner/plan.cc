@@ -9,6 +9,8 @@
 
 #include <array>
 #include <charconv>
+#include <cstring>
+#include <memory>
 
 #include "base/status.h"
 
@@ -53,6 +55,150 @@ template <typename Enum, size_t kSize>
 std::string_view NameIn(const std::array<std::string_view, kSize>& names, Enum value) {
   const auto i = static_cast<size_t>(value);
   return i < kSize ? names[i] : "?";
+}
+
+// Text of many short parts: every plan that is made says its own once, for its fingerprint.
+class Text {
+ public:
+  Text() = default;
+  Text(const Text&) = delete;
+  Text& operator=(const Text&) = delete;
+
+  template <size_t kSize>
+  void Add(const char (&literal)[kSize]) {
+    Put(literal, kSize - 1);
+  }
+  void Add(std::string_view part) { Put(part.data(), part.size()); }
+  void AddNumber(int64_t value) {
+    std::array<char, 20> digits;
+    const char* end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    Put(digits.data(), static_cast<size_t>(end - digits.data()));
+  }
+  std::string_view view() const { return {begin_, size_}; }
+
+ private:
+  void Put(const char* part, size_t size) {
+    if (capacity_ - size_ < size) Grow(size);
+    std::memcpy(begin_ + size_, part, size);
+    size_ += size;
+  }
+  void Grow(size_t size) {
+    capacity_ = 2 * (capacity_ + size);
+    std::unique_ptr<char[]> more(new char[capacity_]);
+    std::memcpy(more.get(), begin_, size_);
+    more_ = std::move(more);
+    begin_ = more_.get();
+  }
+
+  std::array<char, 1024> first_;
+  std::unique_ptr<char[]> more_;
+  char* begin_ = first_.data();
+  size_t capacity_ = first_.size();
+  size_t size_ = 0;
+};
+
+void AddNumberOrDash(std::optional<int64_t> value, Text* text) {
+  if (value) {
+    text->AddNumber(*value);
+  } else {
+    text->Add("-");
+  }
+}
+
+template <typename Enum>
+void AddNameOrDash(std::optional<Enum> value, Text* text) {
+  if (value) {
+    text->Add(Name(*value));
+  } else {
+    text->Add("-");
+  }
+}
+
+// add_item(i) for each of `items`, between commas.
+template <typename Fn>
+void AddList(const DimSet& items, Text* text, Fn add_item) {
+  if (items.empty()) text->Add("-");
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) text->Add(",");
+    add_item(items[i]);
+  }
+}
+
+void AddChange(DType before, DType after, Text* text) {
+  if (before == after) return;
+  text->Add(" dtype ");
+  text->Add(Name(after));
+}
+
+void AddStep(const Step& s, const Sharding& to, std::string_view to_placements, Text* text) {
+  text->Add("\nstep ");
+  text->Add(Name(s.op));
+  text->Add(" mesh ");
+  text->AddNumber(s.mesh);
+  text->Add(" dims ");
+  AddList(s.mesh_dims, text, [&](int d) { text->Add(MeshDimName(s, d)); });
+  text->Add(" group_size ");
+  AddNumberOrDash(s.group_size, text);
+  text->Add(" groups ");
+  AddNumberOrDash(s.groups, text);
+  text->Add(" tensor_dims ");
+  AddList(s.tensor_dims, text, [&](int k) { text->AddNumber(k); });
+  text->Add(" reduce ");
+  AddNameOrDash(s.reduce_op, text);
+  text->Add(" ");
+  AddNameOrDash(s.reduce_order, text);
+  if (s.reduce_block) {
+    text->Add(" block ");
+    text->AddNumber(*s.reduce_block);
+  }
+  if (s.reduce_stages) {
+    text->Add(" stages ");
+    text->AddNumber(*s.reduce_stages);
+  }
+  text->Add(" divisor ");
+  AddNumberOrDash(s.divisor, text);
+  text->Add(" sizes ");
+  AddNameOrDash(s.sizes, text);
+  text->Add(" wire ");
+  AddNameOrDash(s.wire_dtype, text);
+  text->Add(" accumulate ");
+  AddNameOrDash(s.accumulate_dtype, text);
+  text->Add(" after ");
+  text->Add(s.after == to ? to_placements : s.after.PlacementsText());
+}
+
+// Plan::CanonicalText().
+void AddCanonical(const PlanFields& f, Text* text) {
+  text->Add("meshift.plan 1\n");
+  for (const DeviceMesh& mesh : f.meshes) {
+    text->Add("mesh ");
+    text->Add(mesh.ToString());
+    text->Add("\n");
+  }
+  text->Add("tensor ");
+  text->Add(f.from.tensor().ToString());
+  text->Add("\nfrom ");
+  text->AddNumber(f.from_mesh);
+  text->Add(" ");
+  text->Add(f.from.PlacementsText());
+  text->Add("\nto ");
+  text->AddNumber(f.to_mesh);
+  text->Add(" ");
+  const std::string to_placements = f.to.PlacementsText();
+  text->Add(to_placements);
+  AddChange(f.from.dtype(), f.to.dtype(), text);
+  // Who sends what onto another mesh depends on the links.
+  if (f.meshes.size() > 1) {
+    text->Add("\ntopology ");
+    text->Add(f.inputs.topology);
+  }
+  DType dtype = f.from.dtype();
+  for (const Step& step : f.steps) {
+    AddStep(step, f.to, to_placements, text);
+    AddChange(dtype, step.after.dtype(), text);
+    dtype = step.after.dtype();
+  }
+  text->Add("\n");
 }
 
 }  // namespace
@@ -125,10 +271,10 @@ std::string Fingerprint::ToString() const { return fmt::format("{:016x}{:016x}",
 
 Plan Plan::Seal(PlanFields fields) {
   auto rep = std::make_shared<Rep>(std::move(fields));
-  Rep& sealed = *rep;
-  Plan plan(std::move(rep));
-  sealed.fingerprint = Fingerprint::Of(plan.CanonicalText());
-  return plan;
+  Text text;
+  AddCanonical(rep->fields, &text);
+  rep->fingerprint = Fingerprint::Of(text.view());
+  return Plan(std::move(rep));
 }
 
 Plan Plan::FromParts(PlanFields fields, Fingerprint stated) {
@@ -150,91 +296,10 @@ std::optional<DType> Plan::reduce_dtype() const {
   return std::nullopt;
 }
 
-// Appended piece by piece: every plan that is made says this text once, for its fingerprint.
 std::string Plan::CanonicalText() const {
-  const PlanFields& f = fields();
-  std::string text;
-  text.reserve(256 * (1 + f.steps.size()));
-  const auto add = [&text](const auto&... parts) { (text.append(std::string_view(parts)), ...); };
-  const auto add_number = [&text](std::optional<int64_t> value) {
-    if (!value) {
-      text += '-';
-      return;
-    }
-    std::array<char, 20> digits;
-    text.append(digits.data(),
-                std::to_chars(digits.data(), digits.data() + digits.size(), *value).ptr);
-  };
-  const auto add_name = [&](const auto& value) { add(value ? Name(*value) : "-"); };
-  // add_item(i) for each of `items`, between commas.
-  const auto add_list = [&](const DimSet& items, auto add_item) {
-    if (items.empty()) text += '-';
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) text += ',';
-      add_item(items[i]);
-    }
-  };
-  const auto add_change = [&](DType before, DType after) {
-    if (before != after) add(" dtype ", Name(after));
-  };
-  add("meshift.plan 1\n");
-  for (const DeviceMesh& mesh : f.meshes) add("mesh ", mesh.ToString(), "\n");
-  add("tensor ", f.from.tensor().ToString(), "\nfrom ");
-  add_number(f.from_mesh);
-  add(" ");
-  f.from.AppendPlacementsTo(&text);
-  add("\nto ");
-  add_number(f.to_mesh);
-  add(" ");
-  const size_t to_begin = text.size();
-  f.to.AppendPlacementsTo(&text);
-  const size_t to_size = text.size() - to_begin;
-  add_change(f.from.dtype(), f.to.dtype());
-  // Who sends what onto another mesh depends on the links.
-  if (f.meshes.size() > 1) add("\ntopology ", f.inputs.topology);
-  DType dtype = f.from.dtype();
-  for (const Step& s : f.steps) {
-    add("\nstep ", Name(s.op), " mesh ");
-    add_number(s.mesh);
-    add(" dims ");
-    add_list(s.mesh_dims, [&](int d) { add(MeshDimName(s, d)); });
-    add(" group_size ");
-    add_number(s.group_size);
-    add(" groups ");
-    add_number(s.groups);
-    add(" tensor_dims ");
-    add_list(s.tensor_dims, add_number);
-    add(" reduce ");
-    add_name(s.reduce_op);
-    add(" ");
-    add_name(s.reduce_order);
-    if (s.reduce_block) {
-      add(" block ");
-      add_number(s.reduce_block);
-    }
-    if (s.reduce_stages) {
-      add(" stages ");
-      add_number(s.reduce_stages);
-    }
-    add(" divisor ");
-    add_number(s.divisor);
-    add(" sizes ");
-    add_name(s.sizes);
-    add(" wire ");
-    add_name(s.wire_dtype);
-    add(" accumulate ");
-    add_name(s.accumulate_dtype);
-    add(" after ");
-    if (s.after == f.to) {  // as the last step's: said once
-      text.append(text, to_begin, to_size);
-    } else {
-      s.after.AppendPlacementsTo(&text);
-    }
-    add_change(dtype, s.after.dtype());
-    dtype = s.after.dtype();
-  }
-  text += '\n';
-  return text;
+  Text text;
+  AddCanonical(fields(), &text);
+  return std::string(text.view());
 }
 
 }  // namespace meshift
