@@ -13,6 +13,15 @@ namespace {
 
 // States that are listed at most.
 constexpr size_t kMost = 128;
+// As many as a search looks at as a rule.
+constexpr size_t kSomeRests = 48;
+
+// Messages of so many steps that double pieces `doublings` times together, at least: steps that all
+// double alike take the fewest.
+int64_t LeastMessagesAlike(int steps, int doublings) {
+  if (steps == 0) return 0;
+  return (int64_t{1} << doublings / steps) * (steps + doublings % steps) - steps;
+}
 
 }  // namespace
 
@@ -47,6 +56,7 @@ SearchAhead::SearchAhead(const Problem& problem, const CostModel& model, SearchS
     }
     if (whole_bytes_ == INT64_MAX) whole_bytes_ = 0;
   }
+  rests_.reserve(kSomeRests);
   FindGoals();
 }
 
@@ -124,7 +134,7 @@ struct SearchAhead::Part {
   bool begins_target = true;
 };
 
-void SearchAhead::FindSpots() {
+void SearchAhead::FindSpots(int64_t bound_ns) {
   found_spots_ = true;
   const View& target = space_.target();
   const DimMask pool = ((DimMask{1} << problem_.num_dims()) - 1) & ~target.partial;
@@ -137,25 +147,32 @@ void SearchAhead::FindSpots() {
     orders = orders * (n - k) * (k + space_.num_lists()) / (k + 1);
   }
   if (number > static_cast<int64_t>(kMost)) return;
+  lists_spots_ = true;
   spots_.reserve(static_cast<size_t>(number));
+  const Lists source = space_.Look(problem_.source()).lists;
   AddSpots(0, pool,
            {.code = target.partial_code,
             .items = bounds_.empty().longest,
-            .wanted = bounds_.empty().wanted});
+            .wanted = bounds_.empty().wanted},
+           source, bound_ns);
 }
 
-void SearchAhead::AddSpots(int list, DimMask pool, const Part& part) {
+void SearchAhead::AddSpots(int list, DimMask pool, const Part& part, const Lists& source,
+                           int64_t bound_ns) {
   const View& target = space_.target();
   if (list == space_.num_lists()) {
-    const int64_t missing = bounds_.MissingOfTarget(part.wanted, INT64_MAX);
-    spots_.push_back(
-        {.state = State::FromCode(part.code, target.state.stage()),
-         .lists = part.lists,
-         .cut = part.cut,
-         .items = part.items,
-         .is_near = part.begins_like_target || part.begins_target,
-         .rest_ns =
-             missing == 0 ? 0 : SaturatingAdd(space_.least_collective_ns(), TransferNs(missing))});
+    const auto collective_ns = [this](int64_t items) {
+      return items == 0 ? 0 : SaturatingAdd(space_.least_collective_ns(), TransferNs(items));
+    };
+    const int64_t gotten = part.items - space_.MostCommon(source, part.lists);
+    const int64_t rest_ns = collective_ns(bounds_.MissingOfTarget(part.wanted, INT64_MAX));
+    if (SaturatingAdd(collective_ns(gotten), rest_ns) > bound_ns) return;
+    spots_.push_back({.state = State::FromCode(part.code, target.state.stage()),
+                      .lists = part.lists,
+                      .cut = part.cut,
+                      .items = part.items,
+                      .is_near = part.begins_like_target || part.begins_target,
+                      .rest_ns = rest_ns});
     return;
   }
   CutTable& table = space_.table();
@@ -171,7 +188,7 @@ void SearchAhead::AddSpots(int list, DimMask pool, const Part& part) {
     for (int s = 0; s < table.num_samples(); ++s) next.wanted[s] *= pieces.wanted[s];
     next.begins_like_target &= common == target.lists[list];
     next.begins_target &= common == cuts;
-    AddSpots(list + 1, left, next);
+    AddSpots(list + 1, left, next, source, bound_ns);
     for (DimMask rest = left; rest != 0; rest &= rest - 1) {
       const int d = __builtin_ctz(rest);
       self(self, table.Append(cuts, d), left & ~(DimMask{1} << d));
@@ -254,6 +271,8 @@ int64_t SearchAhead::LeastMixNs(const View& from, const View& to, DimMask across
     ns = std::max(ns, space_.Starts(number, across).close_ns);
     ns = SaturatingAdd(ns, SaturatingMul(joins, model_.CopyNs(0)));
     if (ns >= least) break;
+    const int64_t alike = SaturatingMul(LeastMessagesAlike(joins, doublings), model_.MessageNs());
+    if (SaturatingAdd(ns, alike) >= least) continue;
     const int64_t messages = joins == 0 ? 0 : LeastMessages(joins, doublings);
     least = std::min(least, SaturatingAdd(ns, SaturatingMul(messages, model_.MessageNs())));
   }
@@ -286,12 +305,13 @@ int64_t SearchAhead::LeastMessages(int joins, int doublings) {
   if (std::ssize(messages_) < joins) messages_.resize(joins);
   if (messages_[joins - 1][doublings] > 0) return messages_[joins - 1][doublings];
   int64_t least = INT64_MAX;
-  for (uint64_t left = doublings_; left != 0; left &= left - 1) {
+  const int most = CeilDiv(doublings, joins);  // or more, in one step
+  for (uint64_t left = doublings_ >> most << most; left != 0; left &= left - 1) {
     const int made = __builtin_ctzll(left);
     const int64_t messages = (int64_t{1} << std::min(made, kMaxDoublings)) - 1;
     if (messages >= least) break;
-    // Every doubling takes a message.
-    if (messages + std::max(doublings - made, 0) >= least) continue;
+    const int64_t others = LeastMessagesAlike(joins - 1, std::max(doublings - made, 0));
+    if (messages + others >= least) continue;
     least = std::min(least, SaturatingAdd(messages, LeastMessages(joins - 1, doublings - made)));
   }
   messages_[joins - 1][doublings] = least;

@@ -57,11 +57,13 @@ class SearchAhead {
     int64_t rest_ns = 0;    // of a collective that brings what it lacks of the target
     int64_t least_ns = -1;  // what Of() says; -1: nobody asked yet
   };
-  // All of them, or none where there are too many.
-  absl::Span<Spot> spots() {
-    if (!found_spots_) FindSpots();
-    return absl::MakeSpan(spots_);
+  // Whether they are listed: there are not too many. Those that no path of `bound_ns` goes through
+  // need not be, once it was asked.
+  bool ListsSpots(int64_t bound_ns) {
+    if (!found_spots_) FindSpots(bound_ns);
+    return lists_spots_;
   }
+  absl::Span<Spot> spots() { return absl::MakeSpan(spots_); }
   // Whether all pieces are alike, and nest, so that it takes no time in proportion to ranks to
   // measure a step.
   bool all_even() const { return all_even_; }
@@ -99,9 +101,9 @@ class SearchAhead {
   // Of so many steps that make pieces of several each, which together double them so often.
   int64_t LeastMessages(int joins, int doublings);
   bool IsEven(const View& view);
-  void FindSpots();
+  void FindSpots(int64_t bound_ns);
   struct Part;
-  void AddSpots(int list, DimMask pool, const Part& part);
+  void AddSpots(int list, DimMask pool, const Part& part, const Lists& source, int64_t bound_ns);
   bool BeginsWith(const Lists& lists, const Lists& beginning) const;
   // No copy of bytes, nor their way to a worst rank, takes less.
   int64_t LeastBytesNs(int64_t bytes) const {
@@ -122,6 +124,7 @@ class SearchAhead {
   int64_t whole_bytes_ = 0;  // of the tensor; 0: too many, or boxes are not alike
   std::vector<Goal> goals_;  // by time
   bool found_spots_ = false;
+  bool lists_spots_ = false;
   std::vector<Spot> spots_;
   struct Mix {
     int64_t pieces = 0;

@@ -107,7 +107,7 @@ class SearchRun {
   // Whether all states that moves from there lead to are listed.
   bool LooksAhead(const View& view) {
     return ahead_ && view.reducible == 0 && MeetsTarget(view) && !space_.towards_target() &&
-           !ahead_->spots().empty();
+           ahead_->ListsSpots(bound_ns_);
   }
   void MoveAhead(int from, const View& view);
   template <typename Fn>

@@ -99,6 +99,12 @@ class SearchSpace {
   }
   // Of the largest box.
   int64_t MaxItems(const Lists& lists);
+  // Items that a box of some lists and one of others have in common at most.
+  int64_t MostCommon(const Lists& a, const Lists& b) {
+    int64_t items = uncut_;
+    for (int i = 0; i < num_lists_; ++i) items *= std::min(Longest(a, i), Longest(b, i));
+    return items;
+  }
   // Items that the lists leave each sample of what the target gives it.
   Samples Wanted(const Lists& lists);
   bool IsPermutation(const Lists& before, const Lists& after) const;

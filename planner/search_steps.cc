@@ -91,9 +91,17 @@ void SearchRun::MoveAhead(int from, const View& view) {
   const View& target = space_.target();
   StepBounds& bounds = space_.bounds();
   const bool has_cuts = view.cut == target.cut;
+  const int64_t item_bytes = problem_.item_bytes(view.state.stage());
   for (SearchAhead::Spot& spot : ahead_->spots()) {
     const int64_t rest_ns = std::max(spot.rest_ns, spot.least_ns);
     if (SaturatingAdd(reached_ns, rest_ns) > bound_ns_ || spot.state == view.state) continue;
+    // A box has no more in common with one before than lists that nest leave.
+    const int64_t gotten = spot.items - space_.MostCommon(view.lists, spot.lists);
+    const int64_t gotten_ns = model_.TransferNs(SaturatingMul(gotten, item_bytes));
+    if (SaturatingAdd(SaturatingAdd(reached_ns, gotten_ns), rest_ns) > bound_ns_) continue;
+    const bool is_near = spot.is_near || (!has_cuts && spot.cut == target.cut);
+    const bool is_permutation = space_.IsPermutation(view.lists, spot.lists);
+    const bool trades = spot.cut == view.cut && (!is_permutation || has_cuts);
     const StepBounds::Product& product = bounds.Compare(spot.lists);
     const auto offer = [&](StepOp op) {
       const int64_t least = bounds.LeastMoveNs(op, view.state.stage(), product);
@@ -105,9 +113,6 @@ void SearchRun::MoveAhead(int from, const View& view) {
       if (SaturatingAdd(next_ns, spot.least_ns) > bound_ns_) return;
       Offer(from, op, spot.state, spot.items, least, rest);
     };
-    const bool is_permutation = space_.IsPermutation(view.lists, spot.lists);
-    const bool is_near = spot.is_near || (!has_cuts && spot.cut == target.cut);
-    const bool trades = spot.cut == view.cut && (!is_permutation || has_cuts);
     if ((is_near && (product.from != product.to || is_permutation)) || (trades && is_permutation)) {
       offer(StepOp::kExchange);
     }
