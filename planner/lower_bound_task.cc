@@ -143,28 +143,30 @@ __int128 Task::HeldAlong(DimMask tensor_dims) const {
     return std::min({shorter, all_before, all_after});
   }
   // A piece's number is a sum over the rank's coordinates.
-  struct Along {
-    PieceList before;
-    PieceList after;
-    const Interval* before_pieces = nullptr;  // theirs, once all are made
-    const Interval* after_pieces = nullptr;
-    std::array<int64_t, kMaxStateDims> before_stride = {};  // by mesh dim
-    std::array<int64_t, kMaxStateDims> after_stride = {};
-    int64_t before_at = 0;
-    int64_t after_at = 0;
-  };
+  using Strides = std::array<int64_t, kMaxStateDims>;  // by mesh dim
   const auto strides = [&](const CutLists::List& list) {
-    std::array<int64_t, kMaxStateDims> by_dim = {};
+    Strides by_dim = {};
     int64_t stride = 1;
     for (int i = list.size; i-- > 0; stride *= problem_.size(list[i])) by_dim[list[i]] = stride;
     return by_dim;
   };
+  struct Along {
+    // Lists of pieces are large: they are made where they stay.
+    Along(const Problem& problem, const CutLists::List& a, const CutLists::List& b, int64_t extent)
+        : before(AllPieces(problem, a, 0, extent)), after(AllPieces(problem, b, 0, extent)) {}
+    PieceList before;
+    PieceList after;
+    const Interval* before_pieces = nullptr;  // theirs, once all are made
+    const Interval* after_pieces = nullptr;
+    Strides before_stride;
+    Strides after_stride;
+    int64_t before_at = 0;
+    int64_t after_at = 0;
+  };
   absl::InlinedVector<Along, 2> along;
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     if (!Has(tensor_dims, k)) continue;
-    Along& a = along.emplace_back();
-    a.before = AllPieces(problem_, before_.of[k], 0, problem_.extent(k));
-    a.after = AllPieces(problem_, after_.of[k], 0, problem_.extent(k));
+    Along& a = along.emplace_back(problem_, before_.of[k], after_.of[k], problem_.extent(k));
     a.before_stride = strides(before_.of[k]);
     a.after_stride = strides(after_.of[k]);
   }
@@ -209,7 +211,7 @@ Task::Corner Task::LookAt(int k, const Coordinates& at) const {
   const Interval after = PieceAt(problem_, after_.of[k], k, at);
   Corner corner{.wanted = after.Length()};
   corner.own = corner.wanted;
-  if (corner.wanted == 0 || list.size == 0) return corner;
+  if (corner.wanted == 0 || list.size == 0 || list == after_.of[k]) return corner;
   corner.own = Overlap(PieceAt(problem_, list, k, at), after);
   // The pieces with the first item of `after`, and with its last.
   std::array<int64_t, 2> index = {0, 0};

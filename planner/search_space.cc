@@ -45,7 +45,8 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
   least_collective_ns_ = Starts(1, 0).ns;
   // The last local step makes the target; a cast reads the wider value, or writes it.
   least_finish_ns_ = model.CopyNs(problem.MaxBytes(target) / (has_casts() ? 2 : 1));
-  target_ = Look(target);
+  target_ = LookAnew(target);
+  looked_ = target_;
   finished_states_ = LocallyFinished(problem);
   for (const State& state : finished_states_) finished_.push_back(Look(state));
   std::sort(finished_states_.begin(), finished_states_.end());
@@ -105,7 +106,7 @@ bool SearchSpace::Admits(const State& state, int64_t items) const {
   return problem_.from().dtype() != DType::kF4E2M1 || problem_.IsAligned(state);
 }
 
-View SearchSpace::Look(const State& state) {
+View SearchSpace::LookAnew(const State& state) {
   View view;
   view.state = state;
   std::array<std::array<int8_t, kMaxStateDims>, kMaxTensorRank> dims;

@@ -91,7 +91,10 @@ class SearchSpace {
   int num_lists() const { return num_lists_; }
   CutTable& table() { return table_; }
   StepBounds& bounds() { return bounds_; }
-  View Look(const State& state);
+  View Look(const State& state) {
+    if (!(state == looked_.state)) looked_ = LookAnew(state);
+    return looked_;
+  }
   State WithLists(uint64_t partial_code, const Lists& lists, int stage) const {
     uint64_t code = partial_code;
     for (int i = 0; i < num_lists_; ++i) code |= table_.Code(lists[i], tensor_dims_[i]);
@@ -235,6 +238,7 @@ class SearchSpace {
  private:
   using List = CutTable::List;
 
+  View LookAnew(const State& state);
   void CountGroups();
   void BoundCopies();
   int64_t AddedAnew(DimMask reducible);
@@ -318,6 +322,7 @@ class SearchSpace {
   Samples least_gather_ = {};    // items that a gather brings that copies nothing
   int64_t most_gathered_ = INT64_MAX;  // of what a rank lacks, by such alone
   View target_;
+  View looked_;  // of the last state that was looked at: a state is, more than once in a row
   absl::InlinedVector<View, 6> finished_;
   FinishedStates finished_states_;  // sorted
 };
