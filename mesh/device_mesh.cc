@@ -174,6 +174,7 @@ struct DeviceMesh::Rep {
   Runs runs;     // the ranks by position
   Runs by_rank;  // the same by ascending rank
   size_t hash = 0;
+  std::string dims_text;  // "a=2,b=2": every plan says its meshes
 
   // `runs`: none = row-major.
   static absl::StatusOr<DeviceMesh> Make(std::vector<Dim> dims, Runs runs) {
@@ -189,7 +190,10 @@ struct DeviceMesh::Rep {
     int64_t stride = 1;
     for (size_t d = dims.size(); d-- > 0; stride *= dims[d].size) rep->strides[d] = stride;
     size_t hash = absl::HashOf(runs);
-    for (const Dim& dim : dims) hash = absl::HashOf(hash, dim.name, dim.size);
+    for (const Dim& dim : dims) {
+      hash = absl::HashOf(hash, dim.name, dim.size);
+      absl::StrAppend(&rep->dims_text, rep->dims_text.empty() ? "" : ",", dim.name, "=", dim.size);
+    }
     rep->hash = hash;
     rep->dims = std::move(dims);
     rep->num_ranks = num_ranks;
@@ -446,10 +450,7 @@ absl::StatusOr<DeviceMesh> DeviceMesh::Concatenate(std::string_view name,
 }
 
 std::string DeviceMesh::ToString() const {
-  std::string text;
-  for (const Dim& dim : dims()) {
-    absl::StrAppend(&text, text.empty() ? "" : ",", dim.name, "=", dim.size);
-  }
+  std::string text = rep_->dims_text;
   if (IsRowMajor()) return text;
   const char* separator = "@";
   for (const Run& run : rep_->runs) {

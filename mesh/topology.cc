@@ -61,10 +61,25 @@ constexpr Preset kPresets[] = {
     {"gb200", 72, kNvlink5, kNdr400, kGb200Copy},
 };
 constexpr std::string_view kFlatName = "flat";
+constexpr std::string_view kNvlinkName = "nvlink";
 constexpr std::string_view kNetName = "net";
 
 TopologyLevel MakeLevel(std::string_view name, int64_t domain_size, const Link& link) {
   return {std::string(name), domain_size, link.bandwidth_bytes_per_us, link.latency_ns};
+}
+
+// Whether the level is what MakeLevel() makes of these.
+bool IsLevel(const TopologyLevel& level, std::string_view name, int64_t domain_size,
+             const Link& link) {
+  return level.name == name && level.domain_size == domain_size &&
+         level.bandwidth_bytes_per_us == link.bandwidth_bytes_per_us &&
+         level.latency_ns == link.latency_ns;
+}
+
+TopologyConstants ConstantsOf(const Preset& preset) {
+  TopologyConstants constants;
+  constants.copy_bandwidth_bytes_per_us = preset.copy_bandwidth_bytes_per_us;
+  return constants;
 }
 
 // The kinds of links that "name=size" stands for, all of an H100 machine: "nvlink" is NVLink,
@@ -72,7 +87,7 @@ TopologyLevel MakeLevel(std::string_view name, int64_t domain_size, const Link& 
 // network.
 Link LinkNamed(std::string_view name, bool innermost) {
   const bool network = name == "rail" || name == kNetName;
-  return name == "nvlink" || (innermost && !network) ? kNvlink4 : kNdr400;
+  return name == kNvlinkName || (innermost && !network) ? kNvlink4 : kNdr400;
 }
 
 bool IsName(std::string_view text) {
@@ -305,11 +320,9 @@ absl::StatusOr<Topology> Topology::Parse(std::string_view text) {
   if (text == kFlatName) return Flat();
   for (const Preset& preset : kPresets) {
     if (text != preset.name) continue;
-    TopologyConstants constants;
-    constants.copy_bandwidth_bytes_per_us = preset.copy_bandwidth_bytes_per_us;
-    return Create({MakeLevel("nvlink", preset.domain_size, preset.nvlink),
+    return Create({MakeLevel(kNvlinkName, preset.domain_size, preset.nvlink),
                    MakeLevel(kNetName, 0, preset.net)},
-                  constants);
+                  ConstantsOf(preset));
   }
   if (text.substr(0, 1) == "{") return FromJson(text);
   const auto parse = [text]() -> absl::StatusOr<Topology> {
@@ -365,19 +378,23 @@ int Topology::LevelBetween(int64_t a, int64_t b) const {
 }
 
 std::string Topology::ToString() const {
-  // Every plan says its topology, most of them this one.
-  if (NumLevels() == 1 && *this == Flat()) return std::string(kFlatName);
-  std::vector<std::string> candidates = {std::string(kFlatName)};
-  for (const Preset& preset : kPresets) candidates.emplace_back(preset.name);
+  // Every plan says its topology, most of them one of these.
+  if (NumLevels() == 1 && IsLevel(level(0), kFlatName, 0, kNvlink4) &&
+      constants_ == TopologyConstants()) {
+    return std::string(kFlatName);
+  }
+  for (const Preset& preset : kPresets) {
+    if (NumLevels() == 2 && IsLevel(level(0), kNvlinkName, preset.domain_size, preset.nvlink) &&
+        IsLevel(level(1), kNetName, 0, preset.net) && constants_ == ConstantsOf(preset)) {
+      return std::string(preset.name);
+    }
+  }
   std::string sizes;
   for (int i = 0; i + 1 < NumLevels(); ++i) {
     sizes += fmt::format("{}{}={}", i == 0 ? "" : ",", level(i).name, level(i).domain_size);
   }
-  candidates.push_back(std::move(sizes));
-  for (std::string& text : candidates) {
-    if (const absl::StatusOr<Topology> parsed = Parse(text); parsed.ok() && *parsed == *this) {
-      return std::move(text);
-    }
+  if (const absl::StatusOr<Topology> parsed = Parse(sizes); parsed.ok() && *parsed == *this) {
+    return sizes;
   }
   Json json = {{"levels", LevelsToJson(levels_)}};
   if (constants_ != TopologyConstants()) json["constants"] = ConstantsToJson(constants_);

@@ -1,6 +1,8 @@
 #include "placement/tensor_type.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,7 +10,6 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
@@ -55,9 +56,18 @@ absl::StatusOr<TensorType> TensorType::Parse(std::string_view text) {
 }
 
 std::string TensorType::ToString() const {
-  std::string text(Name(dtype));
-  for (size_t k = 0; k < shape.size(); ++k) absl::StrAppend(&text, k == 0 ? "[" : ",", shape[k]);
-  return text.append(shape.empty() ? "[]" : "]");
+  // Every plan says its tensor: no more than one allocation.
+  std::array<char, 20> digits;
+  std::string text;
+  text.reserve(8 + shape.size() * 8);
+  text.append(Name(dtype)).push_back('[');
+  for (size_t k = 0; k < shape.size(); ++k) {
+    if (k > 0) text.push_back(',');
+    text.append(digits.data(),
+                std::to_chars(digits.data(), digits.data() + digits.size(), shape[k]).ptr);
+  }
+  text.push_back(']');
+  return text;
 }
 
 }  // namespace meshift
