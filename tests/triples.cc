@@ -176,17 +176,17 @@ std::string_view Name(Unplanned unplanned) {
       return "reduces what stays partial";
     case Unplanned::kAddsWhatIsMoved:
       return "adds what is only moved";
-    case Unplanned::kDividesTwice:
-      return "divides an average twice";
+    case Unplanned::kDividesEarly:
+      return "divides an average before all is added";
   }
   return "";
 }
 
 std::optional<Unplanned> UnplannedOf(const Sharding& a, const Sharding& b, const Sharding& c) {
-  bool reduces = false;  // from A to C
-  bool adds = false;     // what only B has as partial
-  int averaged_to = 0;   // mesh dims
-  int averaged_from = 0;
+  bool reduces = false;         // from A to C
+  bool adds = false;            // what only B has as partial
+  bool averages_first = false;  // from A to B
+  bool reduces_then = false;    // from B to C
   for (int d = 0; d < a.mesh().NumDims(); ++d) {
     if (a.mesh().dim(d).size == 1) continue;
     const bool in_a = a.placement(d).IsPartial();
@@ -195,14 +195,11 @@ std::optional<Unplanned> UnplannedOf(const Sharding& a, const Sharding& b, const
     if (in_a && in_c && !in_b) return Unplanned::kReducesWhatStays;
     reduces |= in_a && !in_c;
     adds |= !in_a && in_b && !in_c;
-    const auto averages = [d](const Sharding& sharding) {
-      return sharding.placement(d).op() == ReduceOp::kAvg;
-    };
-    if (in_a && !in_b && averages(a)) ++averaged_to;
-    if (in_b && !in_c && averages(b)) ++averaged_from;
+    averages_first |= in_a && !in_b && a.placement(d).op() == ReduceOp::kAvg;
+    reduces_then |= in_b && !in_c;
   }
   if (adds && !reduces) return Unplanned::kAddsWhatIsMoved;
-  if (averaged_to > 0 && averaged_from > 0) return Unplanned::kDividesTwice;
+  if (averages_first && reduces_then) return Unplanned::kDividesEarly;
   return std::nullopt;
 }
 

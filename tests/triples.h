@@ -38,7 +38,7 @@ enum class Unplanned : uint8_t {
   kReducesWhatStays,  // adds what source and target both leave partial
   kAddsWhatIsMoved,   // adds, by way of identities, what source and target both have whole, though
                       // nothing else is reduced: a move keeps bits
-  kDividesTwice,      // adds an average in two steps, and divides in each
+  kDividesEarly,      // divides an average, in B, before all of its contributions are added
 };
 constexpr int kNumUnplanned = 3;
 std::string_view Name(Unplanned unplanned);
