@@ -8,8 +8,6 @@
 #include <xxhash.h>
 
 #include <array>
-#include <charconv>
-#include <cstring>
 #include <memory>
 
 #include "base/status.h"
@@ -60,41 +58,15 @@ std::string_view NameIn(const std::array<std::string_view, kSize>& names, Enum v
 // Text of many short parts: every plan that is made says its own once, for its fingerprint.
 class Text {
  public:
-  Text() = default;
-  Text(const Text&) = delete;
-  Text& operator=(const Text&) = delete;
-
-  template <size_t kSize>
-  void Add(const char (&literal)[kSize]) {
-    Put(literal, kSize - 1);
-  }
-  void Add(std::string_view part) { Put(part.data(), part.size()); }
+  void Add(std::string_view part) { buffer_.append(part.data(), part.data() + part.size()); }
   void AddNumber(int64_t value) {
-    std::array<char, 20> digits;
-    const char* end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
-    Put(digits.data(), static_cast<size_t>(end - digits.data()));
+    const fmt::format_int digits(value);
+    buffer_.append(digits.data(), digits.data() + digits.size());
   }
-  std::string_view view() const { return {begin_, size_}; }
+  std::string_view view() const { return {buffer_.data(), buffer_.size()}; }
 
  private:
-  void Put(const char* part, size_t size) {
-    if (capacity_ - size_ < size) Grow(size);
-    std::memcpy(begin_ + size_, part, size);
-    size_ += size;
-  }
-  void Grow(size_t size) {
-    capacity_ = 2 * (capacity_ + size);
-    std::unique_ptr<char[]> more(new char[capacity_]);
-    std::memcpy(more.get(), begin_, size_);
-    more_ = std::move(more);
-    begin_ = more_.get();
-  }
-
-  std::array<char, 1024> first_;
-  std::unique_ptr<char[]> more_;
-  char* begin_ = first_.data();
-  size_t capacity_ = first_.size();
-  size_t size_ = 0;
+  fmt::basic_memory_buffer<char, 1024> buffer_;  // as much as most plans say
 };
 
 void AddNumberOrDash(std::optional<int64_t> value, Text* text) {
