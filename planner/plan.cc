@@ -8,6 +8,7 @@
 #include <xxhash.h>
 
 #include <array>
+#include <cstring>
 #include <memory>
 
 #include "base/status.h"
@@ -58,10 +59,15 @@ std::string_view NameIn(const std::array<std::string_view, kSize>& names, Enum v
 // Text of many short parts: every plan that is made says its own once, for its fingerprint.
 class Text {
  public:
-  void Add(std::string_view part) { buffer_.append(part.data(), part.data() + part.size()); }
+  // Not by append(), which is a call: most parts are literals, a move or two each.
+  void Add(std::string_view part) {
+    const size_t size = buffer_.size();
+    buffer_.resize(size + part.size());
+    std::memcpy(buffer_.data() + size, part.data(), part.size());
+  }
   void AddNumber(int64_t value) {
     const fmt::format_int digits(value);
-    buffer_.append(digits.data(), digits.data() + digits.size());
+    Add({digits.data(), digits.size()});
   }
   std::string_view view() const { return {buffer_.data(), buffer_.size()}; }
 
