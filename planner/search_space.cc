@@ -22,6 +22,7 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
   if (model.groups()) CountGroups();
   for (int k : problem.candidate_dims()) {
     if (k == problem.largest_dim()) largest_ = num_lists_;
+    list_of_[k] = static_cast<int8_t>(num_lists_);
     tensor_dims_[num_lists_++] = k;
   }
   while (outermost_ + 1 < num_lists_ && problem.extent(tensor_dims_[outermost_]) == 1) ++outermost_;
@@ -109,31 +110,27 @@ bool SearchSpace::Admits(const State& state, int64_t items) const {
 View SearchSpace::LookAnew(const State& state) {
   View view;
   view.state = state;
-  std::array<std::array<int8_t, kMaxStateDims>, kMaxTensorRank> dims;
-  std::array<int8_t, kMaxTensorRank> sizes = {};
-  std::array<CutSizes, kMaxTensorRank> outermost = {};
   for (int d = 0; d < problem_.num_dims(); ++d) {
     const DimMask bit = DimMask{1} << d;
     if (state.IsReplicate(d)) {
       view.replicated |= bit;
     } else if (state.IsShard(d)) {
       view.cut |= bit;
-      dims[state.tensor_dim(d)][state.place(d)] = static_cast<int8_t>(d);
-      ++sizes[state.tensor_dim(d)];
-      if (state.place(d) == 0) outermost[state.tensor_dim(d)] = state.cut_sizes(d);
     } else {
       view.partial |= bit;
       if (problem_.IsReducible(state, d)) view.reducible |= bit;
       view.partial_code |= state.code() & uint64_t{255} << (8 * d);
     }
   }
-  for (int i = 0; i < num_lists_; ++i) {
-    const int k = tensor_dims_[i];
-    List list = CutTable::kNoCuts;
-    for (int place = 0; place < sizes[k]; ++place) {
-      list = table_.Append(list, dims[k][place], place == 0 ? outermost[k] : CutSizes::kCeil);
+  DimMask left = view.cut;
+  for (int place = 0; left != 0; ++place) {
+    for (DimMask dims = left; dims != 0; dims &= dims - 1) {
+      const int d = __builtin_ctz(dims);
+      if (state.place(d) != place) continue;
+      List& list = view.lists[list_of_[state.tensor_dim(d)]];
+      list = table_.Append(list, d, state.cut_sizes(d));
+      left &= ~(DimMask{1} << d);
     }
-    view.lists[i] = list;
   }
   return view;
 }

@@ -288,6 +288,7 @@ class SearchSpace {
   int largest_ = 0;
   int outermost_ = 0;
   std::array<int, kMaxTensorRank> tensor_dims_ = {};  // by list
+  std::array<int8_t, kMaxTensorRank> list_of_ = {};   // by tensor dim
   std::array<DimMask, kMaxTensorRank> may_cut_ = {};  // by list: SetTowardsTarget
   int64_t uncut_ = 1;  // items along the tensor dims that nothing ever cuts
   absl::InlinedVector<Least, 32> least_items_;          // by list and pool
