@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <numeric>
 
 #include "base/checked_math.h"
@@ -33,10 +34,6 @@ Interval PieceAt(const Problem& problem, const CutLists::List& list, int k, cons
   Interval piece{0, problem.extent(k)};
   for (int i = 0; i < list.size; ++i) piece = Cut(problem, list, i, piece, at[list[i]]);
   return piece;
-}
-
-int64_t Clamp(__int128 value) {
-  return value > INT64_MAX ? INT64_MAX : static_cast<int64_t>(value);
 }
 
 }  // namespace
@@ -183,8 +180,9 @@ __int128 Task::HeldAlong(DimMask tensor_dims) const {
       a.after_at += by * a.after_stride[d];
     }
   };
-  // All coordinates of one of the mesh dims, at each combination of the others'.
-  const int inner = __builtin_ctz(dims);
+  // All coordinates of the innermost mesh dim, at each combination of the others'.
+  const int inner = std::bit_width(dims) - 1;
+  dims &= ~(DimMask{1} << inner);
   while (true) {
     for (int64_t i = 0; i < problem_.size(inner); ++i) {
       int64_t items = 1;
@@ -194,7 +192,7 @@ __int128 Task::HeldAlong(DimMask tensor_dims) const {
       }
       held += items;
     }
-    DimMask left = dims & (dims - 1);
+    DimMask left = dims;
     for (; left != 0; left &= left - 1) {
       const int d = __builtin_ctz(left);
       if (at[d] + 1 < problem_.size(d)) break;
@@ -251,8 +249,8 @@ void Task::LookAtCorners() {
     for (int d = 0; d < problem_.num_dims(); ++d) {
       at[d] = Has(last, d) ? problem_.size(d) - 1 : 0;
     }
-    __int128 wanted = 1;
-    __int128 own = 1;
+    int64_t wanted = 1;
+    int64_t own = 1;
     int64_t holders = 1;  // distinct pieces before that have something of the box after
     DimMask across = 0;
     for (int k = 0; k < problem_.tensor_rank(); ++k) {
@@ -264,8 +262,8 @@ void Task::LookAtCorners() {
     }
     if (wanted > 0) {
       dims_ |= across;
-      lacking_ = std::max(lacking_, Clamp(wanted - own));
-      kept_ = std::max(kept_, Clamp(own));
+      lacking_ = std::max(lacking_, wanted - own);
+      kept_ = std::max(kept_, own);
       messages_ = std::max(messages_, holders - (own > 0 ? 1 : 0));
     }
     if (last == 0) break;
