@@ -94,11 +94,6 @@ int64_t CostModel::MaxTransferBytes(int64_t ns) const {
   return bytes > INT64_MAX ? INT64_MAX : static_cast<int64_t>(bytes);
 }
 
-int64_t CopyNs(const Topology& topology, int64_t bytes) {
-  const TopologyConstants& c = topology.constants();
-  return SaturatingAdd(c.copy_latency_ns, MulDivCeil(bytes, 1000, c.copy_bandwidth_bytes_per_us));
-}
-
 int64_t CostModel::RingNs(const GroupShape& shape, int64_t bytes) const {
   int64_t ns = MulDivCeil(bytes, 1000, topology_.level(0).bandwidth_bytes_per_us);
   for (size_t i = 0; i < shape.sharing.size(); ++i) {

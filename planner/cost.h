@@ -63,7 +63,10 @@ struct CostOptions {
 };
 
 // Time of a local copy.
-int64_t CopyNs(const Topology& topology, int64_t bytes);
+inline int64_t CopyNs(const Topology& topology, int64_t bytes) {
+  const TopologyConstants& c = topology.constants();
+  return SaturatingAdd(c.copy_latency_ns, MulDivCeil(bytes, 1000, c.copy_bandwidth_bytes_per_us));
+}
 
 class CostModel {
  public:

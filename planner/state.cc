@@ -35,17 +35,6 @@ void CutLists::List::Insert(int at, int d) {
   ++size;
 }
 
-bool operator==(const CutLists::List& a, const CutLists::List& b) {
-  return a.size == b.size && CommonLength(a, b) == a.size;
-}
-
-int CommonLength(const CutLists::List& a, const CutLists::List& b) {
-  if (a.outermost != b.outermost) return 0;
-  int common = 0;
-  while (common < std::min(a.size, b.size) && a[common] == b[common]) ++common;
-  return common;
-}
-
 absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype, bool reduced_behind) {
   if (from.shape() != to.shape()) {
@@ -169,6 +158,7 @@ absl::Status Problem::SetStages(std::optional<DType> reduce_dtype, bool reduced_
   }
   extents_.assign(to_.shape().begin(), to_.shape().end());
   for (const DType dtype : dtypes_) item_bytes_.push_back(std::max(BitWidth(dtype) / 8, 1));
+  least_item_bytes_ = *std::min_element(item_bytes_.begin(), item_bytes_.end());
   if (source == DType::kF4E2M1) extents_.back() /= 2;  // a Sharding of it has whole bytes
   return absl::OkStatus();
 }

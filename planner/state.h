@@ -106,9 +106,16 @@ struct CutLists {
     int operator[](int i) const { return dims[i]; }
     void Append(int d) { dims[size++] = static_cast<int8_t>(d); }
     void Insert(int at, int d);
-    friend bool operator==(const List& a, const List& b);
+    friend bool operator==(const List& a, const List& b) {
+      return a.size == b.size && CommonLength(a, b) == a.size;
+    }
     // How many cuts are alike, from the outermost on.
-    friend int CommonLength(const List& a, const List& b);
+    friend int CommonLength(const List& a, const List& b) {
+      if (a.outermost != b.outermost) return 0;
+      int common = 0;
+      while (common < std::min(a.size, b.size) && a[common] == b[common]) ++common;
+      return common;
+    }
   };
   std::array<List, kMaxTensorRank> of;  // by tensor dim
 };
@@ -136,9 +143,7 @@ class Problem {
   int num_stages() const { return static_cast<int>(dtypes_.size()); }
   DType dtype(int stage) const { return dtypes_[stage]; }
   int64_t item_bytes(int stage) const { return item_bytes_[stage]; }
-  int64_t least_item_bytes() const {
-    return *std::min_element(item_bytes_.begin(), item_bytes_.end());
-  }
+  int64_t least_item_bytes() const { return least_item_bytes_; }
   // The stage in which everything is reduced; the last one where nothing is.
   int reduce_stage() const { return reduce_stage_; }
   // Whether a cast may lead out of `state`: its partial values are then those of the source, and
@@ -232,6 +237,7 @@ class Problem {
   absl::InlinedVector<int64_t, 6> extents_;
   absl::InlinedVector<DType, 3> dtypes_;
   absl::InlinedVector<int64_t, 3> item_bytes_;
+  int64_t least_item_bytes_ = 0;
   int reduce_stage_ = 0;
   // Of source and target; by mesh dim, or empty where none is ragged.
   std::array<std::vector<std::vector<int64_t>>, 2> begins_;
