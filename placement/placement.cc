@@ -66,14 +66,12 @@ void Placement::AppendTo(std::string* text) const {
     case Kind::kShard:
       break;
   }
-  const bool is_digit = tensor_dim_ >= 0 && tensor_dim_ < 10;
-  *text += "S(";
-  if (is_digit) {
-    *text += static_cast<char>('0' + tensor_dim_);
+  if (tensor_dim_ >= 0 && tensor_dim_ < 10) {
+    const std::array<char, 4> shard = {'S', '(', static_cast<char>('0' + tensor_dim_), ')'};
+    text->append(shard.data(), shard.size());
   } else {
-    *text += std::to_string(tensor_dim_);
+    *text += "S(" + std::to_string(tensor_dim_) + ")";
   }
-  *text += ')';
   if (IsRagged()) {
     fmt::format_to(std::back_inserter(*text), "{{{}}}",
                    fmt::join(sizes_.begin(), sizes_.end(), ","));
