@@ -63,6 +63,7 @@ struct Comm {
   // Nobody has asked since a call returned ncclInProgress whether it is done: callers must, even if
   // it is.
   bool unseen = false;
+  int launching = 0;            // launches that are not on their streams yet
   std::vector<void*> deferred;  // streams on which work must wait for that
   std::string last_error;
   bool used = false;

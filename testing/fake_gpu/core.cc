@@ -101,6 +101,10 @@ class MachineCore : public Core {
     MutexLock lock(machine_.mutex);
     return machine_.HostKnowsDone(point);
   }
+  bool IsHeld(int device) override {
+    MutexLock lock(machine_.mutex);
+    return machine_.devices[static_cast<size_t>(device)]->held;
+  }
   bool IsIdle(int device) override {
     MutexLock lock(machine_.mutex);
     if (machine_.devices[static_cast<size_t>(device)]->killed) return true;

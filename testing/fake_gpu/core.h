@@ -70,6 +70,7 @@ class Core {
   virtual void Complete(const ItemRef& item) = 0;
   virtual void Cancel(const ItemRef& item) = 0;
   virtual bool HostKnowsDone(const PointRef& point) = 0;
+  virtual bool IsHeld(int device) = 0;
   // Whether no stream of the device has work left, or none will ever do any.
   virtual bool IsIdle(int device) = 0;
   // Whether a graph that is not destroyed has operations of a communicator.

@@ -63,6 +63,9 @@ typedef struct FakeReport {
   // A device stops for good: its work never starts, as if its process had been killed; the other
   // ranks of its communicators see ncclRemoteError by ncclCommGetAsyncError.
   void (*kill_device)(int device);
+  // A communicator of the device that has a call in progress stays in progress until it is aborted
+  // or the device revived, as while a peer that NCCL connects to does not answer.
+  void (*hold_device)(int device);
   void (*revive_device)(int device);
   // After `collectives` more operations of a communicator have ended in this process, its
   // asynchronous error becomes `result` and later ones never end.

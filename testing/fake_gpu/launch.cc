@@ -187,6 +187,7 @@ ncclResult_t Launch(const std::vector<PreparedLaunch>& launches, bool capturing)
       BeginBusy(launch.comm);
       TheCore().Defer(launch.streams);
       MutexLock lock(launch.comm->mutex);
+      ++launch.comm->launching;
       std::vector<void*>& deferred = launch.comm->deferred;
       deferred.insert(deferred.end(), launch.streams.begin(), launch.streams.end());
     }
@@ -194,7 +195,13 @@ ncclResult_t Launch(const std::vector<PreparedLaunch>& launches, bool capturing)
       for (const PreparedLaunch& launch : launches) {
         TheCore().Submit(launch.streams, launch.work, /*deferred=*/true);
       }
-      for (const PreparedLaunch& launch : launches) EndBusy(launch.comm);
+      for (const PreparedLaunch& launch : launches) {
+        {
+          MutexLock lock(launch.comm->mutex);
+          --launch.comm->launching;
+        }
+        EndBusy(launch.comm);
+      }
     });
     return ncclInProgress;
   }

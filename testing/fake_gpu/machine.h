@@ -36,6 +36,7 @@ namespace meshift::fake {
 struct DeviceState {
   Context primary;
   bool killed = false;
+  bool held = false;  // see fake_report.h
   std::chrono::steady_clock::time_point not_before;
 };
 

@@ -67,6 +67,11 @@ extern "C" ncclResult_t ncclCommAbort(ncclComm_t handle) {
   }
   RefuseLent("ncclCommAbort", comm);
   Close(comm, CommState::kAborted);
+  {
+    // Afterwards nothing of it comes to a stream.
+    meshift::MutexLock lock(comm->mutex);
+    lock.Wait(comm->changed, [&] { return comm->launching == 0; });
+  }
   CancelUnfinished(comm);
   GroupBegin();
   GroupAddAbort(comm);

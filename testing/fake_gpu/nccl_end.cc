@@ -244,11 +244,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
     return found;
   }
   if (error == nullptr) return ncclInvalidArgument;
+  const bool held = TheCore().IsHeld(comm->device);
   {
     MutexLock lock(comm->mutex);
-    *error = comm->error != ncclSuccess ? comm->error
-             : comm->busy > 0           ? ncclInProgress
-                                        : ncclSuccess;
+    const bool busy = comm->busy > 0 || (held && comm->unseen);
+    *error = comm->error != ncclSuccess ? comm->error : busy ? ncclInProgress : ncclSuccess;
     if (*error != ncclSuccess || !comm->unseen) return ncclSuccess;
   }
   SeenReady(comm);

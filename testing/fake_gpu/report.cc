@@ -100,7 +100,18 @@ void KillDevice(int device) {
   if (killed) killed(device);
 }
 
-void ReviveDevice(int device) { TheMachine().SetKilled(device, false); }
+void HoldDevice(int device) {
+  Machine& machine = TheMachine();
+  MutexLock lock(machine.mutex);
+  machine.devices[static_cast<size_t>(device)]->held = true;
+}
+
+void ReviveDevice(int device) {
+  Machine& machine = TheMachine();
+  machine.SetKilled(device, false);
+  MutexLock lock(machine.mutex);
+  machine.devices[static_cast<size_t>(device)]->held = false;
+}
 
 void AsyncError(void* comm, int64_t collectives, int result) {
   Machine& machine = TheMachine();
@@ -197,6 +208,7 @@ const FakeReport* fake_report(void) {
       .fail = &Fail,
       .delay_device = &DelayDevice,
       .kill_device = &KillDevice,
+      .hold_device = &HoldDevice,
       .revive_device = &ReviveDevice,
       .async_error = &AsyncError,
       .record_leaks = &RecordLeaks,
