@@ -12,6 +12,7 @@
 
 #include <nccl.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <thread>
@@ -32,6 +33,9 @@ class AbortThread {
   // Waits for NCCL, two seconds at most. Afterwards the thread is left to the process, with the
   // device.
   ~AbortThread();
+  // Waits for NCCL, so long at most. True: it is through, so nothing of `comms` comes to a stream
+  // any more. False as well where it refused.
+  bool Await(std::chrono::nanoseconds patience);
   AbortThread(const AbortThread&) = delete;
   AbortThread& operator=(const AbortThread&) = delete;
 
@@ -40,6 +44,7 @@ class AbortThread {
     Mutex mutex;
     std::condition_variable changed;
     bool done MESHIFT_GUARDED_BY(mutex) = false;
+    bool refused MESHIFT_GUARDED_BY(mutex) = false;
   };
 
   const std::shared_ptr<State> state_ = std::make_shared<State>();

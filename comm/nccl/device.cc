@@ -95,6 +95,7 @@ Device::~Device() {
 }
 
 bool Device::IsQuiet() const {
+  if (left_.load()) return false;
   const int64_t give_up = HostNs() + kLastWaitNs;
   for (const CUevent event : abandoned_) {
     while (true) {

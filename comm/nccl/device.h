@@ -93,6 +93,8 @@ class Device {
   void Abandon(CUevent event);
   // As Abandon, for whatever was put on the utility stream.
   void AbandonUtility();
+  // As Abandon, for work that may yet come.
+  void Leave() { left_.store(true); }
 
  private:
   struct Dead {
@@ -102,7 +104,7 @@ class Device {
 
   Device(std::shared_ptr<const CudaDriver> driver, int ordinal, bool timed)
       : driver_(std::move(driver)), ordinal_(ordinal), timed_(timed) {}
-  // Whether what was abandoned has ended after all.
+  // Whether what was abandoned has ended after all, and no more can come.
   bool IsQuiet() const MESHIFT_REQUIRES(mutex_);
   // Frees what may be freed; all of it where `all`.
   void FreeDead(bool all);
@@ -114,6 +116,7 @@ class Device {
   CUcontext context_ = nullptr;
   CUstream utility_ = nullptr;
   int num_sms_ = 0;
+  std::atomic<bool> left_{false};
   std::unique_ptr<CudaKernels> kernels_;
 
   Mutex mutex_;

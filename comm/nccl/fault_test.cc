@@ -127,6 +127,7 @@ class NcclFaultTest : public testing::TestWithParam<int> {
       const std::string text = end.status.ToString();
       EXPECT_EQ(text.find(" has failed: rank "), std::string::npos) << text;
     }
+    EXPECT_EQ(Violations().find("still returns ncclInProgress"), std::string::npos) << Violations();
     return ends;
   }
 

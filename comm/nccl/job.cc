@@ -53,6 +53,7 @@ NcclJob::~NcclJob() {
   }
   for (const std::shared_ptr<NcclGroup>& group : groups_) Forget(*group);
   if (failed_.load()) device_->AbandonUtility();
+  if (unsettled_.load()) device_->Leave();
 }
 
 absl::Status NcclJob::Join(ControlChannel* control, absl::Span<const int64_t> ranks) {

@@ -13,7 +13,8 @@
 //
 // Failure. The first error of any group aborts all groups that this job has made, and is what every
 // later call returns; the peers are told through the control channel, and their failures end this
-// job likewise. Nobody waits for the abort but Close(), for a while. A lent communicator is never
+// job likewise. Nobody waits for the abort but Close(), for a while, and a launch that fails while
+// NCCL works on it: until the abort nobody else may touch its stream. A lent communicator is never
 // aborted: calls on it are refused.
 #ifndef MESHIFT_COMM_NCCL_JOB_H_
 #define MESHIFT_COMM_NCCL_JOB_H_
@@ -129,6 +130,11 @@ class NcclJob {
   absl::Status Health() const {
     return failed_.load(std::memory_order_acquire) ? Error() : absl::OkStatus();
   }
+  // Why nothing may be put on streams or freed any more: NCCL is not through with a launch that has
+  // failed, and may put it on its stream at any time. Else OK, after other failures as well.
+  absl::Status MayUseStreams() const {
+    return unsettled_.load(std::memory_order_acquire) ? Error() : absl::OkStatus();
+  }
   // Finalizes and destroys what this job has made. Collective.
   void Close();
 
@@ -155,6 +161,9 @@ class NcclJob {
   absl::Status AwaitComm(ncclComm_t comm, const NcclResult& result,
                          std::chrono::nanoseconds timeout, const NcclGroup& group)
       MESHIFT_REQUIRES(mutex_);
+  // Waits, not for long, until a launch on `group` that has failed cannot come to its stream any
+  // more.
+  void Settle(const NcclGroup& group) MESHIFT_REQUIRES(mutex_);
   absl::Status MakeWord(NcclGroup& group);
   absl::Status Order(const DeviceStream& stream, uint64_t capture) MESHIFT_REQUIRES(mutex_);
   absl::Status Remember(const std::shared_ptr<NcclGroup>& group, const CallText& text,
@@ -184,6 +193,7 @@ class NcclJob {
   std::vector<std::shared_ptr<DeviceStream>> captured_ MESHIFT_GUARDED_BY(mutex_);
 
   std::atomic<bool> failed_{false};
+  std::atomic<bool> unsettled_{false};
   mutable Mutex error_mutex_;
   absl::Status error_ MESHIFT_GUARDED_BY(error_mutex_);
   std::unique_ptr<ControlRoot> root_ MESHIFT_GUARDED_BY(error_mutex_);

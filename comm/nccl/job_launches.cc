@@ -28,7 +28,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// How long aborted work may take to leave the device before its rank goes on without it.
+// How long aborted work may take to leave the device, and NCCL to be through with a launch, before
+// the rank goes on without.
 constexpr nanoseconds kGrace = milliseconds(300);
 
 }  // namespace
@@ -40,13 +41,32 @@ absl::Status NcclJob::Launch(const std::shared_ptr<NcclGroup>& group, const Call
   MESHIFT_RETURN_IF_ERROR(Health());
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device_->CaptureOf(stream->handle));
   MESHIFT_RETURN_IF_ERROR(Order(*stream, capture));
-  MESHIFT_RETURN_IF_ERROR(AwaitComm(group->comm, issue(), options_.timeout, *group));
+  const absl::Status launched = AwaitComm(group->comm, issue(), options_.timeout, *group);
+  if (!launched.ok()) {
+    if (failed_.load()) Settle(*group);
+    return launched;
+  }
   if (capture == 0) return Remember(group, text, stream);
   captured_.push_back(stream);
   if (captured_.size() > static_cast<size_t>(options_.max_in_flight)) {
     captured_.erase(captured_.begin());
   }
   return absl::OkStatus();
+}
+
+void NcclJob::Settle(const NcclGroup& group) {
+  EndGroups();
+  if (!group.lent) {
+    if (aborting_ != nullptr && aborting_->Await(kGrace)) return;
+  } else {
+    // Nobody here may abort it.
+    for (Pause pause; pause.elapsed() < kGrace; pause.Next()) {
+      ncclResult_t state = ncclInProgress;
+      const ncclResult_t query = nccl_->CommGetAsyncError(group.comm, &state);
+      if (query == ncclSuccess && state == ncclSuccess) return;
+    }
+  }
+  unsettled_.store(true, std::memory_order_release);
 }
 
 absl::Status NcclJob::Order(const DeviceStream& stream, uint64_t capture) {

@@ -291,6 +291,7 @@ int64_t NcclCommunicator::ScratchBytes(ReduceCall call, int64_t count, DType dty
 absl::Status NcclCommunicator::Reserve(ReduceCall call, int64_t count, DType dtype,
                                        const Reduction& reduction) {
   MESHIFT_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
+  MESHIFT_RETURN_IF_ERROR(job_->Health());
   if (count <= 0 || NativeReductionOf(dtype, reduction)) return absl::OkStatus();
   const Device::Scope scope(job_->device());
   return GrowScratch(ScratchBytes(call, count, dtype), /*capturing=*/false);

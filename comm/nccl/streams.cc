@@ -26,9 +26,10 @@ NcclStream::NcclStream(std::shared_ptr<NcclJob> job, CUstream stream, bool lent)
 }
 
 NcclStream::~NcclStream() {
-  if (!lent_) Synchronize().IgnoreError();
+  const bool may_use = job_->MayUseStreams().ok();
+  if (may_use && !lent_) Synchronize().IgnoreError();
   state_->alive.store(false);
-  if (lent_) return;
+  if (!may_use || lent_) return;
   const Device::Scope scope(job_->device());
   job_->device().driver().StreamDestroy(state_->handle).IgnoreError();
 }
@@ -38,6 +39,7 @@ absl::StatusOr<NcclStream*> NcclStream::Of(Stream& stream, const NcclJob& job) {
   if (own == nullptr || own->job_.get() != &job) {
     return InvalidArgument("the stream belongs to another engine than that of rank {}", job.rank());
   }
+  MESHIFT_RETURN_IF_ERROR(job.MayUseStreams());
   return own;
 }
 
@@ -96,6 +98,7 @@ int64_t NcclEvent::ReachedNs() const {
 absl::StatusOr<std::unique_ptr<NcclBuffer>> NcclBuffer::Create(std::shared_ptr<NcclJob> job,
                                                                int64_t bytes) {
   if (bytes < 0) return InvalidArgument("{} bytes to allocate are negative", bytes);
+  MESHIFT_RETURN_IF_ERROR(job->MayUseStreams());
   const Device::Scope scope(job->device());
   absl::StatusOr<CUdeviceptr> memory = job->device().Allocate(bytes);
   if (!memory.ok()) {

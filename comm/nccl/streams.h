@@ -23,7 +23,7 @@ class NcclStream final : public Stream {
   NcclStream(std::shared_ptr<NcclJob> job, CUstream stream, bool lent);
   ~NcclStream() override;
 
-  // `stream` as one of `job`; INVALID_ARGUMENT where it is none.
+  // `stream` as one of `job`; INVALID_ARGUMENT where it is none; NcclJob::MayUseStreams().
   static absl::StatusOr<NcclStream*> Of(Stream& stream, const NcclJob& job);
 
   CUstream handle() const { return state_->handle; }
