@@ -1,6 +1,7 @@
 #include "planner/search.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/checked_math.h"
@@ -10,10 +11,12 @@ namespace meshift {
 namespace {
 
 // So many steps wait for their turn before a path is put together that bounds them, and before one
-// is looked for; the part of the bound that is too little to matter.
+// is looked for; the part of the bound that is too little to matter; states that are gone on from
+// before all are listed.
 constexpr size_t kSome = 192;
 constexpr size_t kMany = 256;
 constexpr int64_t kClose = 64;
+constexpr int kLong = 256;
 
 }  // namespace
 
@@ -233,6 +236,7 @@ bool SearchRun::Advance(OpenEntry entry) {
     const int known = nodes_.Find(entry.state);
     const int64_t reached = SaturatingAdd(entry.cost_ns, entry.least_ns);
     if (known >= 0 && nodes_[known].cost.ns < reached) return true;
+    if (last_steps_ && SaturatingAdd(reached, LeastAhead(entry.state)) > bound_ns_) return true;
     if (entry.kind == Kind::kStep) {
       const Rest rest = RestBehind(entry.op, space_.Look(entry.state), reached);
       if (SaturatingAdd(reached, rest.close_ns) > bound_ns_) return true;
@@ -265,8 +269,17 @@ bool SearchRun::Advance(OpenEntry entry) {
   if (!looked_ahead_) LookAhead();
   if (SaturatingAdd(entry.cost_ns, LeastAhead(entry.state)) > bound_ns_) return true;
   node.done = true;
+  if (++num_expanded_ == kLong) ListLastSteps();
   Expand(entry.node, view);
   return true;
+}
+
+void SearchRun::ListLastSteps() {
+  if (!LastSteps::Knows(problem_, space_)) return;
+  const bool towards_target = space_.towards_target();
+  space_.SetTowardsTarget(false);
+  last_steps_ = std::make_unique<LastSteps>(problem_, model_, space_);
+  space_.SetTowardsTarget(towards_target);
 }
 
 void SearchRun::Start() {

@@ -19,6 +19,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "planner/cost.h"
+#include "planner/last_steps.h"
 #include "planner/path_cost.h"
 #include "planner/plan.h"
 #include "planner/search.h"
@@ -70,7 +71,10 @@ class SearchRun {
   // Where a slice leads from a state that takes `ns` to the target: no path takes more.
   void BoundBySlice(const State& state, int64_t ns);
   // Of what is left from a state, at least.
-  int64_t LeastAhead(const State& state) { return ahead_ ? ahead_->Of(state).least_ns : 0; }
+  int64_t LeastAhead(const State& state) {
+    const int64_t ahead = ahead_ ? ahead_->Of(state).least_ns : 0;
+    return last_steps_ ? std::max(ahead, last_steps_->LeastNs(state)) : ahead;
+  }
   // A closer bound on what follows a state that `op` led to, if a path takes `reached_ns` at least
   // to get there.
   Rest RestBehind(StepOp op, const View& view, int64_t reached_ns);
@@ -132,6 +136,8 @@ class SearchRun {
   void BoundByDive();
   // Before a state is gone on from: many searches end before.
   void LookAhead();
+  // Before many are.
+  void ListLastSteps();
   // Where one more collective and a gather lead from a state that takes `ns` to the target.
   void BoundAhead(const State& state, int64_t ns);
   // Likewise, where what is replicated is sliced before, and all is reduced at once.
@@ -142,7 +148,9 @@ class SearchRun {
   const TransitionRules& rules_;
   SearchSpace space_;
   bool looked_ahead_ = false;
-  std::unique_ptr<SearchAhead> ahead_;  // null: does not pay, or nothing is gone on from yet
+  std::unique_ptr<SearchAhead> ahead_;     // null: does not pay, or nothing is gone on from yet
+  int num_expanded_ = 0;                   // states that were gone on from
+  std::unique_ptr<LastSteps> last_steps_;  // null: nothing is known, or there were few
   // What exchanges lead to besides: partial otherwise than the target.
   std::vector<View> near_in_partials_;
   bool found_near_ = false;

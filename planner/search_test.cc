@@ -14,6 +14,8 @@
 #include "gtest/gtest.h"
 #include "mesh/topology.h"
 #include "planner/cost.h"
+#include "planner/last_steps.h"
+#include "planner/search_space.h"
 #include "planner/state.h"
 #include "planner/transitions.h"
 
@@ -129,6 +131,7 @@ void CompareOn(const std::vector<std::string>& meshes, int max_rank, int count) 
   constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax};
   const std::vector<std::string> topologies = {"flat", "nvlink=4", "h100", "nvlink=2,rail=4"};
   int compared = 0;
+  int bounded = 0;
   while (compared < count) {
     const DeviceMesh mesh = *DeviceMesh::Parse(meshes[random.Below(meshes.size())]);
     const TensorType tensor = max_rank == 0 ? random.HugeTensor() : random.Tensor(max_rank);
@@ -150,8 +153,16 @@ void CompareOn(const std::vector<std::string>& meshes, int max_rank, int count) 
     const std::optional<Cost> least = LeastCost(*problem, model, rules);
     EXPECT_EQ(CostOf(*problem, model, FindCheapest(*problem, model, rules)), least)
         << from->ToString() << " -> " << to->ToString() << " on " << topology.ToString();
+    SearchSpace space(*problem, model, rules);
+    if (least && LastSteps::Knows(*problem, space)) {
+      const int64_t least_ns = LastSteps(*problem, model, space).LeastNs(problem->source());
+      EXPECT_LE(least_ns, std::get<0>(*least))
+          << from->ToString() << " -> " << to->ToString() << " on " << topology.ToString();
+      bounded += least_ns > 0 ? 1 : 0;
+    }
     ++compared;
   }
+  EXPECT_GT(bounded, 0);
 }
 
 TEST(SearchTest, IsExactOnTwoDims) {
