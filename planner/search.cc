@@ -35,8 +35,9 @@ void SearchRun::Offer(int from, StepOp op, const State& to, int64_t items, int64
                       const Rest& rest, OpenEntry::Kind kind) {
   if (!MayPay(from, op, to, items, least_ns, rest.close_ns)) return;
   const PathCost cost = nodes_[from].cost;
-  if (SaturatingAdd(SaturatingAdd(cost.ns, least_ns), LeastAhead(to)) > bound_ns_) return;
-  const int64_t ns = SaturatingAdd(SaturatingAdd(cost.ns, least_ns), rest.ns);
+  const int64_t reached = SaturatingAdd(cost.ns, least_ns);
+  if (SaturatingAdd(reached, LeastAhead(to, reached)) > bound_ns_) return;
+  const int64_t ns = SaturatingAdd(reached, rest.ns);
   open_.push({.estimate = {ns, cost.bytes, cost.steps + 1},
               .state = to,
               .node = from,
@@ -236,7 +237,9 @@ bool SearchRun::Advance(OpenEntry entry) {
     const int known = nodes_.Find(entry.state);
     const int64_t reached = SaturatingAdd(entry.cost_ns, entry.least_ns);
     if (known >= 0 && nodes_[known].cost.ns < reached) return true;
-    if (last_steps_ && SaturatingAdd(reached, LeastAhead(entry.state)) > bound_ns_) return true;
+    if (last_steps_ && SaturatingAdd(reached, last_steps_->LeastNs(entry.state)) > bound_ns_) {
+      return true;
+    }
     if (entry.kind == Kind::kStep) {
       const Rest rest = RestBehind(entry.op, space_.Look(entry.state), reached);
       if (SaturatingAdd(reached, rest.close_ns) > bound_ns_) return true;
@@ -259,7 +262,7 @@ bool SearchRun::Advance(OpenEntry entry) {
     Finish(entry.node, view);
     entry.kind = Kind::kFinished;
     if (ahead_ && ahead_->all_even()) BoundAhead(entry.state, cost.ns);
-    if (SaturatingAdd(cost.ns, LeastAhead(entry.state)) > bound_ns_) return true;
+    if (SaturatingAdd(cost.ns, LeastAhead(entry.state, cost.ns)) > bound_ns_) return true;
     const Rest rest = RestBeyondFinish(sliced, view);
     if (SaturatingAdd(cost.ns, rest.close_ns) > bound_ns_) return true;
     entry.estimate.ns = std::max(entry.estimate.ns, SaturatingAdd(cost.ns, rest.ns));
@@ -267,7 +270,9 @@ bool SearchRun::Advance(OpenEntry entry) {
     return true;
   }
   if (!looked_ahead_) LookAhead();
-  if (SaturatingAdd(entry.cost_ns, LeastAhead(entry.state)) > bound_ns_) return true;
+  const int64_t left_ns = bound_ns_ - entry.cost_ns;
+  if (ahead_ && !ahead_->MayGoOn(view, left_ns)) return true;
+  if (last_steps_ && last_steps_->LeastNs(entry.state) > left_ns) return true;
   node.done = true;
   if (++num_expanded_ == kLong) ListLastSteps();
   Expand(entry.node, view);

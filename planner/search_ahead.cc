@@ -16,11 +16,21 @@ constexpr size_t kMost = 128;
 // As many as a search looks at as a rule.
 constexpr size_t kSomeRests = 48;
 
-// Messages of so many steps that double pieces `doublings` times together, at least: steps that all
-// double alike take the fewest.
-int64_t LeastMessagesAlike(int steps, int doublings) {
-  if (steps == 0) return 0;
-  return (int64_t{1} << doublings / steps) * (steps + doublings % steps) - steps;
+// A bit for each sum of a bit of one and a bit of the other.
+uint64_t Sums(uint64_t a, uint64_t b) {
+  uint64_t sums = 0;
+  for (; a != 0; a &= a - 1) sums |= b << std::countr_zero(a);
+  return sums;
+}
+
+// Likewise, of how far bits of one are before a bit of the other, or 0.
+uint64_t Excess(uint64_t a, uint64_t b) {
+  uint64_t excess = 0;
+  for (; b != 0; b &= b - 1) {
+    const int less = std::countr_zero(b);
+    excess |= a >> less | ((a & ((uint64_t{1} << less) - 1)) != 0 ? 1 : 0);
+  }
+  return excess;
 }
 
 }  // namespace
@@ -56,6 +66,7 @@ SearchAhead::SearchAhead(const Problem& problem, const CostModel& model, SearchS
     }
     if (whole_bytes_ == INT64_MAX) whole_bytes_ = 0;
   }
+  least_step_ns_ = std::min(space_.least_collective_ns(), model_.CopyNs(0));
   rests_.reserve(kSomeRests);
   FindGoals();
 }
@@ -69,8 +80,7 @@ void SearchAhead::FindGoals() {
     goal.ns = ns;
     goal.gather_ns = ns;
     goal.items = items;
-    goal.is_even = IsEven(view);
-    goal.together_ns = LeastTogetherNs(SaturatingMul(items, item_bytes_));
+    goal.is_even = all_even_ || IsEven(view);
   };
   for (const View& last : space_.finished()) {
     const int64_t last_items = space_.MaxItems(last.lists);
@@ -161,12 +171,9 @@ void SearchAhead::AddSpots(int list, DimMask pool, const Part& part, const Lists
                            int64_t bound_ns) {
   const View& target = space_.target();
   if (list == space_.num_lists()) {
-    const auto collective_ns = [this](int64_t items) {
-      return items == 0 ? 0 : SaturatingAdd(space_.least_collective_ns(), TransferNs(items));
-    };
     const int64_t gotten = part.items - space_.MostCommon(source, part.lists);
-    const int64_t rest_ns = collective_ns(bounds_.MissingOfTarget(part.wanted, INT64_MAX));
-    if (SaturatingAdd(collective_ns(gotten), rest_ns) > bound_ns) return;
+    const int64_t rest_ns = CollectiveNs(bounds_.MissingOfTarget(part.wanted, INT64_MAX));
+    if (SaturatingAdd(CollectiveNs(gotten), rest_ns) > bound_ns) return;
     spots_.push_back({.state = State::FromCode(part.code, target.state.stage()),
                       .lists = part.lists,
                       .cut = part.cut,
@@ -186,6 +193,13 @@ void SearchAhead::AddSpots(int list, DimMask pool, const Part& part, const Lists
     next.code |= table.Code(cuts, k);
     next.items *= pieces.longest;
     for (int s = 0; s < table.num_samples(); ++s) next.wanted[s] *= pieces.wanted[s];
+    // What follows leaves no more of the target.
+    const CutTable::Samples& others = bounds_.TargetFrom(list + 1);
+    int64_t missing = 0;
+    for (int s = 0; s < table.num_samples(); ++s) {
+      missing = std::max(missing, bounds_.target()[s] - next.wanted[s] * others[s]);
+    }
+    if (CollectiveNs(missing) > bound_ns) return;
     next.begins_like_target &= common == target.lists[list];
     next.begins_target &= common == cuts;
     AddSpots(list + 1, left, next, source, bound_ns);
@@ -249,79 +263,101 @@ int64_t SearchAhead::LeastTogetherNs(int64_t bytes) const {
   return least;
 }
 
-// Two collectives or more, between which every mesh dim cuts. Such a step makes of f pieces one, at
-// every rank: by f - 1 messages, in a group that is no smaller, and the rank at the first
-// coordinates copies what it keeps. Steps that make no more of them are permutes.
-int64_t SearchAhead::LeastMixNs(const View& from, const View& to, DimMask across) {
-  CutTable& table = space_.table();
-  int64_t pieces = 1;
-  for (int i = 0; i < space_.num_lists(); ++i) {
-    const int k = bounds_.tensor_dim(i);
-    pieces *= CeilDiv(table.Along(to.lists[i], k).longest, table.Along(from.lists[i], k).longest);
+// Steps between states in which every mesh dim cuts. Some mesh dims make way for each other; along
+// a tensor dim, pieces are doubled as often as their sizes say of those that leave it, less those
+// that come. Such a step makes of f pieces one, at every rank: by f - 1 messages, in a group of all
+// these mesh dims, and the rank at the first coordinates copies what it keeps. Where f is 1, that
+// is a permute, of two mesh dims at least.
+void SearchAhead::AddJoins(DimMask dims, uint64_t doublings, Joins* joins) const {
+  if (std::has_single_bit(dims)) doublings &= ~uint64_t{1};
+  const int64_t start_ns = model_.StartNs(dims);
+  for (; doublings != 0; doublings &= doublings - 1) {
+    const int made = std::countr_zero(doublings);
+    int64_t ns = start_ns;
+    if (made > 0) {
+      const int64_t messages = (int64_t{1} << made) - 1;
+      ns += model_.CopyNs(0) + SaturatingMul(messages, model_.MessageNs());
+    }
+    const auto same = std::find_if(joins->begin(), joins->end(),
+                                   [made](const Join& join) { return join.doublings == made; });
+    if (same == joins->end()) {
+      joins->push_back({made, ns});
+    } else {
+      same->ns = std::min(same->ns, ns);
+    }
   }
-  for (const Mix& mix : mixes_) {
-    if (mix.pieces == pieces && mix.across == across) return mix.ns;
-  }
-  const int doublings = Log2Ceil(pieces);
-  int64_t least = INT64_MAX;
-  for (int joins = std::min(doublings, 1); joins <= doublings; ++joins) {
-    const int number = std::max(joins, 2);
-    int64_t ns = SaturatingMul(number, model_.LeastCollectiveNs());
-    ns = SaturatingAdd(ns, SaturatingMul(std::max(number, doublings), space_.hop_ns()));
-    ns = std::max(ns, space_.Starts(number, across).close_ns);
-    ns = SaturatingAdd(ns, SaturatingMul(joins, model_.CopyNs(0)));
-    if (ns >= least) break;
-    const int64_t alike = SaturatingMul(LeastMessagesAlike(joins, doublings), model_.MessageNs());
-    if (SaturatingAdd(ns, alike) >= least) continue;
-    const int64_t messages = joins == 0 ? 0 : LeastMessages(joins, doublings);
-    least = std::min(least, SaturatingAdd(ns, SaturatingMul(messages, model_.MessageNs())));
-  }
-  mixes_.push_back({pieces, across, least});
-  return least;
 }
 
-// Along a tensor dim, mesh dims make way for others: a step doubles pieces as often as their sizes
-// say, and of all tensor dims one at least has its pieces made shorter.
-int64_t SearchAhead::LeastMessages(int joins, int doublings) {
-  if (doublings <= 0) return 0;
-  if (joins == 0) return INT64_MAX;
-  if (doublings_ == 0) {
-    uint64_t sums = 1;  // of some mesh dims
-    for (int d = 0; d < problem_.num_dims(); ++d) sums |= sums << Log2Ceil(problem_.size(d));
-    uint64_t along_one = 0;
-    for (uint64_t left = sums; left != 0; left &= left - 1) {
-      along_one |= sums >> __builtin_ctzll(left);
-    }
-    doublings_ = along_one;
-    for (int i = 2; i < space_.num_lists(); ++i) {
-      uint64_t more = 0;
-      for (uint64_t left = along_one; left != 0; left &= left - 1) {
-        more |= doublings_ << __builtin_ctzll(left);
-      }
-      doublings_ = more;
-    }
-    doublings_ &= ~uint64_t{1};
+void SearchAhead::FindJoins() {
+  const auto end = DimMask{1} << problem_.num_dims();
+  cuts_of_.assign(end, 1);
+  Joins joins;
+  for (DimMask dims = 1; dims < end; ++dims) {
+    const uint64_t others = cuts_of_[dims & (dims - 1)];
+    cuts_of_[dims] = others | others << Log2Ceil(problem_.size(std::countr_zero(dims)));
+    const uint64_t along_one = Excess(cuts_of_[dims], cuts_of_[dims]);
+    uint64_t doublings = along_one;
+    // Of all tensor dims one at least has its pieces made shorter.
+    for (int i = 2; i < space_.num_lists(); ++i) doublings = Sums(doublings, along_one);
+    AddJoins(dims, doublings & (2 * std::bit_floor(cuts_of_[dims]) - 1), &joins);
   }
-  if (std::ssize(messages_) < joins) messages_.resize(joins);
-  if (messages_[joins - 1][doublings] > 0) return messages_[joins - 1][doublings];
+  const int most = std::bit_width(cuts_of_[end - 1]) - 1;
+  for (int doublings = 0; doublings <= most; ++doublings) {
+    int64_t& least = joined_ns_[doublings];
+    least = INT64_MAX;
+    for (const Join& join : joins) {
+      const int left = doublings - join.doublings;
+      if (left > 0 && join.doublings == 0) continue;
+      least = std::min(least, left > 0 ? SaturatingAdd(join.ns, joined_ns_[left]) : join.ns);
+    }
+  }
+}
+
+// To these lists, of which some innermost cuts are new: what they make of each tensor dim's pieces
+// is known then.
+SearchAhead::Joins SearchAhead::JoinsTo(const Lists& lists) {
+  const CutTable& table = space_.table();
+  Joins joins;
+  space_.ForEachPrefix(lists, [&](const Lists& kept) {
+    DimMask dims = 0;
+    for (int i = 0; i < space_.num_lists(); ++i) {
+      dims |= table.dims(lists[i]) & ~table.dims(kept[i]);
+    }
+    if (dims == 0) return;
+    uint64_t doublings = 1;
+    for (int i = 0; i < space_.num_lists(); ++i) {
+      const DimMask changed = table.dims(lists[i]) & ~table.dims(kept[i]);
+      const int cuts = Log2Ceil(bounds_.GroupSize(changed));
+      doublings = Sums(doublings, Excess(uint64_t{1} << cuts, cuts_of_[dims]));
+    }
+    AddJoins(dims, doublings, &joins);
+  });
+  return joins;
+}
+
+// Two collectives or more, between which every mesh dim cuts: the last, and what others double
+// besides.
+int64_t SearchAhead::LeastMixNs(const View& from, const View& to, const Joins& last) const {
+  CutTable& table = space_.table();
+  int doublings = 0;
+  for (int i = 0; i < space_.num_lists(); ++i) {
+    const int k = bounds_.tensor_dim(i);
+    doublings += Log2Ceil(
+        CeilDiv(table.Along(to.lists[i], k).longest, table.Along(from.lists[i], k).longest));
+  }
   int64_t least = INT64_MAX;
-  const int most = CeilDiv(doublings, joins);  // or more, in one step
-  for (uint64_t left = doublings_ >> most << most; left != 0; left &= left - 1) {
-    const int made = __builtin_ctzll(left);
-    const int64_t messages = (int64_t{1} << std::min(made, kMaxDoublings)) - 1;
-    if (messages >= least) break;
-    const int64_t others = LeastMessagesAlike(joins - 1, std::max(doublings - made, 0));
-    if (messages + others >= least) continue;
-    least = std::min(least, SaturatingAdd(messages, LeastMessages(joins - 1, doublings - made)));
+  for (const Join& join : last) {
+    const int left = std::max(doublings - join.doublings, 0);
+    least = std::min(least, SaturatingAdd(join.ns, joined_ns_[left]));
   }
-  messages_[joins - 1][doublings] = least;
   return least;
 }
 
 // Of paths to a goal whose last step is no gather. That is the only step; or a slice, behind which
 // there was as much more as the mesh dim that it cuts by has ranks; or another collective.
-int64_t SearchAhead::LeastNsTo(const Goal& goal, const View& view, int64_t items,
-                               const StepBounds::Product& product) {
+int64_t SearchAhead::LeastNsTo(const View& view, int64_t items, const StepBounds::Product& product,
+                               int64_t limit_ns, Goal* to) {
+  Goal& goal = *to;
   DimMask across = 0;
   if (goal.is_even) {
     for (int i = 0; i < space_.num_lists(); ++i) {
@@ -335,6 +371,9 @@ int64_t SearchAhead::LeastNsTo(const Goal& goal, const View& view, int64_t items
   const int64_t local = std::min(space_.Starts(1, across).close_ns + model_.CopyNs(0), starts);
   int64_t joined_ns = moved_ns;
   if (goal.items > items) {
+    if (goal.together_ns < 0) {
+      goal.together_ns = LeastTogetherNs(SaturatingMul(goal.items, item_bytes_));
+    }
     joined_ns =
         std::max(joined_ns, SaturatingAdd(TransferNs(goal.items - items) - 1, goal.together_ns));
   }
@@ -345,25 +384,37 @@ int64_t SearchAhead::LeastNsTo(const Goal& goal, const View& view, int64_t items
     const int64_t wide = SaturatingMul(least_size_, goal.items);
     wide_ns = std::max(wide_ns, TransferNs(std::max<int64_t>(wide - items, 0)));
   }
-  if (all_even_ && view.replicated == 0 && goal.view.replicated == 0) {
-    least = std::max(least, SaturatingAdd(LeastMixNs(view, goal.view, across), moved_ns));
-    least = std::min(least, SaturatingAdd(starts, wide_ns));
+  const int64_t wider_ns = SaturatingAdd(goal.is_finished ? starts : local, wide_ns);
+  if (IsFull(view) && IsFull(goal.view) && least < std::min(wider_ns, limit_ns)) {
+    if (cuts_of_.empty()) FindJoins();
+    if (goal.joins.empty()) goal.joins = JoinsTo(goal.view.lists);
+    const int64_t mix_ns = LeastMixNs(view, goal.view, goal.joins);
+    return std::min(std::max(least, SaturatingAdd(mix_ns, moved_ns)), wider_ns);
   }
-  return goal.is_finished ? least : std::min(least, SaturatingAdd(local, wide_ns));
+  return goal.is_finished ? least : std::min(least, wider_ns);
 }
 
-SearchAhead::Rest SearchAhead::Look(const View& view) {
-  if (view.reducible != 0 || view.partial_code != space_.target().partial_code) return {};
-  if (goals_.empty() || view.state == problem_.target()) return {};
+bool SearchAhead::Knows(const View& view) const {
+  return view.reducible == 0 && view.partial_code == space_.target().partial_code &&
+         !goals_.empty() && !(view.state == problem_.target());
+}
+
+SearchAhead::Rest SearchAhead::Look(const View& view, int64_t left_ns) {
+  if (!Knows(view)) return {.left_ns = left_ns};
   const int64_t items = space_.MaxItems(view.lists);
   bounds_.Start(view.lists);
   Rest rest;
-  rest.least_ns = INT64_MAX;
-  const int64_t step_ns = std::min(space_.least_collective_ns(), model_.CopyNs(0));
-  for (const Goal& goal : goals_) {
-    if (rest.way.last != nullptr && SaturatingAdd(goal.ns, step_ns) >= rest.least_ns) break;
+  const int64_t too_long_ns = SaturatingAdd(left_ns, 1);
+  rest.least_ns = too_long_ns;
+  rest.left_ns = left_ns;
+  for (Goal& goal : goals_) {
+    const int64_t some_ns = SaturatingAdd(goal.ns, least_step_ns_);
+    if (some_ns >= (rest.way.last != nullptr ? rest.least_ns : too_long_ns)) break;
     if (goal.view.state == view.state) {
       rest.least_ns = std::min(rest.least_ns, goal.ns);
+      continue;
+    }
+    if (SaturatingAdd(goal.ns, GrowthNs(items, goal)) >= std::min(rest.way.ns, too_long_ns)) {
       continue;
     }
     const StepBounds::Product& product = bounds_.Compare(goal.view.lists);
@@ -375,10 +426,32 @@ SearchAhead::Rest SearchAhead::Look(const View& view) {
     if (is_edge && ns < rest.way.ns) {
       rest.way = {step.op, goal.is_finished ? nullptr : &goal.view, goal.last, ns};
     }
-    rest.least_ns = std::min({rest.least_ns, SaturatingAdd(goal.ns, step.ns),
-                              SaturatingAdd(goal.ns, LeastNsTo(goal, view, items, product))});
+    rest.least_ns = std::min(rest.least_ns, SaturatingAdd(goal.ns, step.ns));
+    const int64_t more_ns = LeastNsTo(view, items, product, rest.least_ns - goal.ns, &goal);
+    rest.least_ns = std::min(rest.least_ns, SaturatingAdd(goal.ns, more_ns));
   }
   return rest;
+}
+
+bool SearchAhead::MayGoOn(const View& view, int64_t left_ns) {
+  if (!Knows(view)) return true;
+  const int64_t items = space_.MaxItems(view.lists);
+  bounds_.Start(view.lists);
+  for (Goal& goal : goals_) {
+    if (SaturatingAdd(goal.ns, least_step_ns_) > left_ns) break;
+    if (goal.view.state == view.state) {
+      if (goal.is_finished) return true;
+      continue;
+    }
+    if (SaturatingAdd(goal.ns, GrowthNs(items, goal)) > left_ns) continue;
+    const StepBounds::Product& product = bounds_.Compare(goal.view.lists);
+    const int64_t goal_left_ns = left_ns - goal.ns;
+    const int64_t limit_ns = SaturatingAdd(goal_left_ns, 1);
+    if (LeastNsTo(view, items, product, limit_ns, &goal) <= goal_left_ns) return true;
+    if (goal.is_finished && product.from != 0) continue;
+    if (LeastStep(view, goal.view, product).ns <= goal_left_ns) return true;
+  }
+  return false;
 }
 
 }  // namespace meshift

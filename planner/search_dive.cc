@@ -105,7 +105,7 @@ void SearchRun::BoundByDive() {
 }
 
 void SearchRun::BoundAhead(const State& state, int64_t ns) {
-  const SearchAhead::Way way = ahead_->Of(state).way;
+  const SearchAhead::Way way = ahead_->Of(state, bound_ns_ - ns).way;
   if (way.last == nullptr || SaturatingAdd(ns, way.ns) >= bound_ns_) return;
   State before = state;
   const auto add = [&](StepOp op, const State& after) {

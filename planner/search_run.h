@@ -70,9 +70,9 @@ class SearchRun {
   int TakeTo(int from, StepOp op, const State& to, const Lists& lists);
   // Where a slice leads from a state that takes `ns` to the target: no path takes more.
   void BoundBySlice(const State& state, int64_t ns);
-  // Of what is left from a state, at least.
-  int64_t LeastAhead(const State& state) {
-    const int64_t ahead = ahead_ ? ahead_->Of(state).least_ns : 0;
+  // Of what is left from a state that takes `ns`, at least.
+  int64_t LeastAhead(const State& state, int64_t ns) {
+    const int64_t ahead = ahead_ ? ahead_->Of(state, bound_ns_ - ns).least_ns : 0;
     return last_steps_ ? std::max(ahead, last_steps_->LeastNs(state)) : ahead;
   }
   // A closer bound on what follows a state that `op` led to, if a path takes `reached_ns` at least

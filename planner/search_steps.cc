@@ -109,7 +109,7 @@ void SearchRun::MoveAhead(int from, const View& view) {
       if (SaturatingAdd(next_ns, std::max(rest_ns, spot.least_ns)) > bound_ns_) return;
       const Rest rest = space_.LeastRest(spot.state, product.wanted, product.across, 0);
       if (SaturatingAdd(next_ns, rest.close_ns) > bound_ns_) return;
-      if (spot.least_ns < 0) spot.least_ns = ahead_->Of(spot.state).least_ns;
+      if (spot.least_ns < 0) spot.least_ns = LeastAhead(spot.state, next_ns);
       if (SaturatingAdd(next_ns, spot.least_ns) > bound_ns_) return;
       Offer(from, op, spot.state, spot.items, least, rest);
     };
