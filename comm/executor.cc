@@ -60,11 +60,15 @@ absl::Status Executor::Run(const Program& program, const Instruction& instructio
   const int64_t count = instruction.count;
   switch (instruction.kind) {
     case Kind::kCopy: {
-      copies_.clear();
+      copies_.resize(instruction.copies.size);
       for (int i = 0; i < instruction.copies.size; ++i) {
         const ProgramCopy& copy = program.copies[instruction.copies.first + i];
-        copies_.push_back(
-            {resolve(copy.src), resolve(copy.dst), copy.shape, copy.src_strides, copy.dst_strides});
+        BoxCopy& box = copies_[i];  // shapes are assigned: nothing is made and moved
+        box.src = resolve(copy.src);
+        box.dst = resolve(copy.dst);
+        box.shape = copy.shape;
+        box.src_strides = copy.src_strides;
+        box.dst_strides = copy.dst_strides;
       }
       return engine_->CopyBoxes(copies_, dtype, stream);
     }
@@ -153,8 +157,8 @@ absl::Status Executor::EnqueueParts(const Program& program,
                            buffers.others.size() + 1, program.num_tensors);
   }
   first_step_ = record->bytes_sent.size();
-  record->bytes_sent.resize(first_step_ + program.num_steps, 0);
-  record->calls.resize(first_step_ + program.num_steps, 0);
+  record->bytes_sent.resize(first_step_ + program.num_steps);
+  record->calls.resize(first_step_ + program.num_steps);
   // Steps that are timed have marks [0, i] before them.
   const auto mark_until = [&](int step, Stream& stream) -> absl::Status {
     while (options.time_steps && record->events.size() <= first_step_ + step) {

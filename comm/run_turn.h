@@ -30,7 +30,7 @@ class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) RunTurn {
     entered_ = status.ok();
     ticket_ = ticket;
     // Without the ticket that is missing no later call can be made.
-    if (absl::IsDeadlineExceeded(status)) return core_.Fail(status, /*tell=*/true);
+    if (!entered_ && absl::IsDeadlineExceeded(status)) return core_.Fail(status, /*tell=*/true);
     return status;
   }
 

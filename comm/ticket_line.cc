@@ -17,9 +17,9 @@ constexpr std::chrono::milliseconds kLook(50);
 
 }  // namespace
 
-absl::Status TicketLine::Enter(MutexLock& lock, std::optional<int64_t> ticket,
-                               std::chrono::nanoseconds timeout,
-                               absl::FunctionRef<absl::Status()> health) {
+absl::Status TicketLine::EnterInTurn(MutexLock& lock, std::optional<int64_t> ticket,
+                                     std::chrono::nanoseconds timeout,
+                                     absl::FunctionRef<absl::Status()> health) {
   if (!with_tickets_) with_tickets_ = ticket.has_value();
   if (*with_tickets_ != ticket.has_value()) {
     return InvalidArgument("{}: either all calls of a redistributor have tickets, or none has",

@@ -27,7 +27,11 @@ class TicketLine {
   // that was missing for `timeout`. `health`: an error that ends the waiting, looked at now and
   // then.
   absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket,
-                     std::chrono::nanoseconds timeout, absl::FunctionRef<absl::Status()> health);
+                     std::chrono::nanoseconds timeout, absl::FunctionRef<absl::Status()> health) {
+    if (!ticket && with_tickets_ == false) [[likely]]
+      return health();
+    return EnterInTurn(lock, ticket, timeout, health);
+  }
   // The call is made, or was refused, which uses up its ticket too.
   void Leave(std::optional<int64_t> ticket) {
     if (!ticket) return;
@@ -36,6 +40,10 @@ class TicketLine {
   }
 
  private:
+  absl::Status EnterInTurn(MutexLock& lock, std::optional<int64_t> ticket,
+                           std::chrono::nanoseconds timeout,
+                           absl::FunctionRef<absl::Status()> health);
+
   std::optional<bool> with_tickets_;  // calls have; not known before the first
   int64_t next_ = 0;
   std::condition_variable changed_;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "base/status_macros.h"
 #include "comm/engine.h"
 #include "comm/kernels/copy_rows.h"
 #include "placement/box.h"
@@ -35,16 +36,25 @@ absl::Status CheckCopy(const BoxCopy& copy) {
 }  // namespace
 
 absl::StatusOr<StridedCopy> StridedCopy::Create(const BoxCopy& copy, DType dtype) {
-  if (absl::Status status = CheckCopy(copy); !status.ok()) return status;
   StridedCopy result;
+  MESHIFT_RETURN_IF_ERROR(result.Reset(copy, dtype));
+  return result;
+}
+
+absl::Status StridedCopy::Reset(const BoxCopy& copy, DType dtype) {
+  MESHIFT_RETURN_IF_ERROR(CheckCopy(copy));
+  shape_.clear();
+  src_strides_.clear();
+  dst_strides_.clear();
+  run_bytes_ = bytes_ = units_ = 0;
   const int64_t elements = NumElements(copy.shape);
-  if (elements == 0) return result;
+  if (elements == 0) return absl::OkStatus();
   if (copy.src == nullptr || copy.dst == nullptr) {
     return InvalidArgument("the {} of a copy of {} elements is null",
                            copy.src == nullptr ? "source" : "target", elements);
   }
-  result.src_ = static_cast<const char*>(copy.src);
-  result.dst_ = static_cast<char*>(copy.dst);
+  src_ = static_cast<const char*>(copy.src);
+  dst_ = static_cast<char*>(copy.dst);
   // The dims in which there is something to go along, by their strides in the target, largest
   // first; strides in bits until the innermost dims are merged, for packed elements.
   const int64_t bits = BitWidth(dtype);
@@ -66,7 +76,7 @@ absl::StatusOr<StridedCopy> StridedCopy::Create(const BoxCopy& copy, DType dtype
     order.pop_back();
   }
   bool whole_bytes = run % 8 == 0;
-  result.run_bytes_ = run / 8;
+  run_bytes_ = run / 8;
   for (const int i : order) {
     const int64_t size = copy.shape[i];
     const int64_t src_bits = copy.src_strides[i] * bits;
@@ -74,23 +84,23 @@ absl::StatusOr<StridedCopy> StridedCopy::Create(const BoxCopy& copy, DType dtype
     whole_bytes = whole_bytes && src_bits % 8 == 0 && dst_bits % 8 == 0;
     const int64_t src_stride = src_bits / 8;
     const int64_t dst_stride = dst_bits / 8;
-    if (!result.shape_.empty() && result.src_strides_.back() == src_stride * size &&
-        result.dst_strides_.back() == dst_stride * size) {
-      result.shape_.back() *= size;
-      result.src_strides_.back() = src_stride;
-      result.dst_strides_.back() = dst_stride;
+    if (!shape_.empty() && src_strides_.back() == src_stride * size &&
+        dst_strides_.back() == dst_stride * size) {
+      shape_.back() *= size;
+      src_strides_.back() = src_stride;
+      dst_strides_.back() = dst_stride;
     } else {
-      result.shape_.push_back(size);
-      result.src_strides_.push_back(src_stride);
-      result.dst_strides_.push_back(dst_stride);
+      shape_.push_back(size);
+      src_strides_.push_back(src_stride);
+      dst_strides_.push_back(dst_stride);
     }
   }
   if (!whole_bytes) {
     return InvalidArgument("a copy of {} elements would cut a byte, which holds two", Name(dtype));
   }
-  result.bytes_ = elements * bits / 8;
-  result.units_ = result.shape_.empty() ? result.run_bytes_ : result.shape_[0];
-  return result;
+  bytes_ = elements * bits / 8;
+  units_ = shape_.empty() ? run_bytes_ : shape_[0];
+  return absl::OkStatus();
 }
 
 int StridedCopy::DenseInSource() const {

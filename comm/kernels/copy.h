@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/engine.h"
 #include "placement/box.h"
@@ -16,12 +17,16 @@
 
 namespace meshift {
 
-// A BoxCopy made ready to run. Does not own the memory. Immutable; parts of it may run at once.
+// A BoxCopy made ready to run. Does not own the memory. Parts of it may run at once.
 class StridedCopy {
  public:
   // INVALID_ARGUMENT where the ranks of shape and strides differ, a size is negative, a pointer is
   // null although there are elements, or packed f4e2m1 elements would be cut inside a byte.
   static absl::StatusOr<StridedCopy> Create(const BoxCopy& copy, DType dtype);
+  // Of nothing.
+  StridedCopy() = default;
+  // Becomes what Create makes, in place; of no use after an error.
+  absl::Status Reset(const BoxCopy& copy, DType dtype);
 
   int64_t bytes() const { return bytes_; }
   // The copy as it is made: contiguous runs of run_bytes(), at all indices of shape(), outermost
@@ -40,8 +45,6 @@ class StridedCopy {
   void Run() const { RunUnits(0, units_); }
 
  private:
-  StridedCopy() = default;
-
   // The dim along which elements are side by side in the source where they are so along the last
   // one in the target: a transposing copy. -1: none.
   int DenseInSource() const;

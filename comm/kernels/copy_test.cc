@@ -165,6 +165,25 @@ TEST(StridedCopy, MergesDimsInAnyOrder) {
   EXPECT_EQ(from, to);
 }
 
+TEST(StridedCopy, IsMadeAnewInPlace) {
+  const std::vector<float> from = {0, 1, 2, 3, 4, 5};
+  std::vector<float> to(6);
+  StridedCopy copy;
+  copy.Run();
+  ASSERT_TRUE(copy.Reset({from.data(), to.data(), {3, 2}, {2, 1}, {1, 3}}, DType::kF32).ok());
+  copy.Run();
+  EXPECT_EQ(to, (std::vector<float>{0, 2, 4, 1, 3, 5}));
+  ASSERT_TRUE(copy.Reset({from.data(), to.data(), {2}, {1}, {1}}, DType::kF32).ok());
+  EXPECT_EQ(copy.bytes(), 8);
+  EXPECT_TRUE(copy.shape().empty());
+  copy.Run();
+  EXPECT_EQ(to, (std::vector<float>{0, 1, 4, 1, 3, 5}));
+  ASSERT_TRUE(copy.Reset({nullptr, nullptr, {0}, {1}, {1}}, DType::kF32).ok());
+  EXPECT_EQ(copy.bytes(), 0);
+  EXPECT_EQ(copy.units(), 0);
+  copy.Run();
+}
+
 TEST(StridedCopy, CopiesPackedElements) {
   // The right half of each row of a 4 x 8 tensor of four-bit elements.
   const std::vector<uint8_t> from = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

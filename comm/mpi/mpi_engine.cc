@@ -278,12 +278,11 @@ absl::Status MpiEngine::CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype,
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
   auto task = mpi->state()->NewTask();
   task->kind = MpiTask::Kind::kCopy;
-  task->copies.clear();
+  task->copies.resize(copies.size());
   task->bytes = 0;
-  for (const BoxCopy& copy : copies) {
-    MESHIFT_ASSIGN_OR_RETURN(StridedCopy one, StridedCopy::Create(copy, dtype));
-    task->bytes += one.bytes();
-    if (one.units() > 0) task->copies.push_back(std::move(one));
+  for (size_t i = 0; i < copies.size(); ++i) {
+    MESHIFT_RETURN_IF_ERROR(task->copies[i].Reset(copies[i], dtype));
+    task->bytes += task->copies[i].bytes();
   }
   mpi->Put(std::move(task));
   return absl::OkStatus();
