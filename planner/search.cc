@@ -11,12 +11,19 @@ namespace meshift {
 namespace {
 
 // So many steps wait for their turn before a path is put together that bounds them, and before one
-// is looked for; the part of the bound that is too little to matter; states that are gone on from
-// before all are listed.
+// is looked for; the part of the bound that is too little to matter.
 constexpr size_t kSome = 192;
 constexpr size_t kMany = 256;
 constexpr int64_t kClose = 64;
-constexpr int kLong = 256;
+// What a step that waits, and one that is priced, count for beside a list that is put together, by
+// the time that they take; and as much of it as is done before all states are listed
+// (last_steps.h).
+constexpr int64_t kOfferWork = 32;
+constexpr int64_t kPriceWork = 2048;
+constexpr int64_t kLong = int64_t{1} << 22;
+// By what part of its time a path must be shorter than those that are known, where the search takes
+// long (Settle); at first.
+constexpr int64_t kNearly = 64;
 
 }  // namespace
 
@@ -33,6 +40,7 @@ bool SearchRun::MayPay(int from, StepOp op, const State& to, int64_t items, int6
 
 void SearchRun::Offer(int from, StepOp op, const State& to, int64_t items, int64_t least_ns,
                       const Rest& rest, OpenEntry::Kind kind) {
+  work_ += kOfferWork;
   if (!MayPay(from, op, to, items, least_ns, rest.close_ns)) return;
   const PathCost cost = nodes_[from].cost;
   const int64_t reached = SaturatingAdd(cost.ns, least_ns);
@@ -61,6 +69,7 @@ int SearchRun::Take(int from, StepOp op, const State& to, int64_t rest_ns) {
     const bool is_same = node.before == from && node.op == op;
     if (is_same && node.cost == cost + CostOf(node.traffic)) return -1;
   }
+  work_ += kPriceWork;
   const Traffic traffic = model_.Measure(op, nodes_[from].state, to);
   if (!model_.Fits(op, nodes_[from].state, to, traffic)) return -1;
   const PathCost next = cost + CostOf(traffic);
@@ -83,7 +92,7 @@ int SearchRun::Take(int from, StepOp op, const State& to, int64_t rest_ns) {
           .traffic = traffic};
   if (to == problem_.target()) {
     best_ = next;
-    bound_ns_ = std::min(bound_ns_, next.ns);
+    bound_ns_ = std::min(bound_ns_, next.ns - next.ns / part_);
   }
   BoundBySlice(to, next.ns);
   open_.push({.estimate = estimate,
@@ -274,12 +283,13 @@ bool SearchRun::Advance(OpenEntry entry) {
   if (ahead_ && !ahead_->MayGoOn(view, left_ns)) return true;
   if (last_steps_ && last_steps_->LeastNs(entry.state) > left_ns) return true;
   node.done = true;
-  if (++num_expanded_ == kLong) ListLastSteps();
+  if (Work() > kLong && !looked_at_last_steps_) ListLastSteps();
   Expand(entry.node, view);
   return true;
 }
 
 void SearchRun::ListLastSteps() {
+  looked_at_last_steps_ = true;
   if (!LastSteps::Knows(problem_, space_)) return;
   const bool towards_target = space_.towards_target();
   space_.SetTowardsTarget(false);
@@ -298,8 +308,17 @@ void SearchRun::Start() {
   if (space_.Look(problem_.source()).reducible != 0 && !space_.masks_target()) Dive(source);
 }
 
+void SearchRun::Settle() {
+  patience_ *= 2;
+  part_ = part_ == INT64_MAX ? kNearly : std::max<int64_t>(part_ / 2, 1);
+  int64_t known_ns = best_ ? best_->ns : INT64_MAX;
+  if (towards_target_) known_ns = std::min(known_ns, towards_target_->cost.ns);
+  if (known_ns < INT64_MAX) bound_ns_ = std::min(bound_ns_, known_ns - known_ns / part_);
+}
+
 bool SearchRun::Continue(size_t many) {
   while (!open_.empty()) {
+    if (Work() > patience_) Settle();
     const OpenEntry entry = open_.top();
     if ((best_ && *best_ < entry.estimate) || entry.estimate.ns > bound_ns_) break;
     if (open_.size() > many && bound_ns_ - entry.estimate.ns > bound_ns_ / kClose) return false;
@@ -325,13 +344,21 @@ std::optional<Path> SearchRun::Run() {
     space_.SetTowardsTarget(true);
     Start();
     Continue(SIZE_MAX);
+    if (best_) towards_target_ = {*best_, BestPath()};
     space_.SetTowardsTarget(false);
     nodes_ = std::move(nodes);
     open_ = std::move(open);
     best_ = best;
     Continue(SIZE_MAX);
   }
+  if (towards_target_ && (!best_ || towards_target_->cost < *best_)) {
+    return std::move(towards_target_->path);  // the search has settled for it
+  }
   if (!best_) return std::nullopt;
+  return BestPath();
+}
+
+Path SearchRun::BestPath() {
   Path path;
   const int source = nodes_.Find(problem_.source());
   for (int i = nodes_.Find(problem_.target()); i != source; i = nodes_[i].before) {

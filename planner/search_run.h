@@ -83,6 +83,13 @@ class SearchRun {
   void Start();
   // Finds the best path within the bound. False: more than `many` steps came to wait.
   bool Continue(size_t many);
+  // What is done so far: of what it counts, a list of cuts that is put together counts for one.
+  int64_t Work() const { return work_ + space_.num_made(); }
+  // Where the best path takes long to find: from now on only paths are looked for that are shorter
+  // than those that are known by some part; twice that, where as much work again is done.
+  void Settle();
+  // REQUIRES: best_.
+  Path BestPath();
   // A collective that leads to a state that local steps finish, and what these take at least.
   struct FinishStep {
     StepOp op = StepOp::kSlice;
@@ -148,8 +155,8 @@ class SearchRun {
   const TransitionRules& rules_;
   SearchSpace space_;
   bool looked_ahead_ = false;
-  std::unique_ptr<SearchAhead> ahead_;     // null: does not pay, or nothing is gone on from yet
-  int num_expanded_ = 0;                   // states that were gone on from
+  std::unique_ptr<SearchAhead> ahead_;  // null: does not pay, or nothing is gone on from yet
+  bool looked_at_last_steps_ = false;
   std::unique_ptr<LastSteps> last_steps_;  // null: nothing is known, or there were few
   // What exchanges lead to besides: partial otherwise than the target.
   std::vector<View> near_in_partials_;
@@ -166,6 +173,15 @@ class SearchRun {
   int next_finishes_ = 0;
   int64_t bound_ns_;
   std::optional<PathCost> best_;  // of a path to the target that is known
+  // The best path over cuts that the target has, where it was looked for apart.
+  struct Known {
+    PathCost cost;
+    Path path;
+  };
+  std::optional<Known> towards_target_;
+  int64_t work_ = 0;                     // besides lists
+  int64_t patience_ = int64_t{1} << 24;  // so much, before the search settles
+  int64_t part_ = INT64_MAX;             // of a known path, that others must be shorter by
   SearchNodes nodes_;
   OpenQueue open_;
 };

@@ -442,6 +442,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
              limits.hops;
     }
     void Next(int i, DimMask pool) {
+      ++space.num_made_;
       const StepBounds::Product& product = products[i + 1];
       if (limits.moves && !space.MayBeOver(product.from | product.to)) return;
       if (limits.hops != INT_MAX && !MayHop(i)) return;
