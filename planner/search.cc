@@ -309,7 +309,7 @@ void SearchRun::Start() {
 }
 
 void SearchRun::Settle() {
-  patience_ *= 2;
+  patience_ += kPatience / 2;
   part_ = part_ == INT64_MAX ? kNearly : std::max<int64_t>(part_ / 2, 1);
   int64_t known_ns = best_ ? best_->ns : INT64_MAX;
   if (towards_target_) known_ns = std::min(known_ns, towards_target_->cost.ns);

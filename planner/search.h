@@ -10,10 +10,9 @@
 // which paths are found, which is a function of the problem, so that the result is the same
 // everywhere.
 //
-// Where that takes long (some tenths of a second; as a rule on five mesh dims or more, of unlike
-// sizes, and large tensors), the path takes at most a 63rd longer than the best; where it takes
-// twice as long, a 31st, and so on, so that every search ends within seconds. What it does is
-// counted, not timed.
+// Where that takes long (about a second; as a rule on five mesh dims or more, of unlike sizes, and
+// large tensors), the path takes at most a 63rd longer than the best; after half as long again, a
+// 31st, and so on, so that every search ends within seconds. What is done is counted, not timed.
 //
 // A* on packed states: what is left of a path is bounded by the bytes that some rank lacks, the
 // contributions that are yet to be added, and the start of the collectives that are needed at

@@ -83,10 +83,12 @@ class SearchRun {
   void Start();
   // Finds the best path within the bound. False: more than `many` steps came to wait.
   bool Continue(size_t many);
+  // So much work is done before the search settles.
+  static constexpr int64_t kPatience = int64_t{1} << 26;
   // What is done so far: of what it counts, a list of cuts that is put together counts for one.
   int64_t Work() const { return work_ + space_.num_made(); }
   // Where the best path takes long to find: from now on only paths are looked for that are shorter
-  // than those that are known by some part; twice that, where as much work again is done.
+  // than those that are known by some part; twice that, where half as much work is done again.
   void Settle();
   // REQUIRES: best_.
   Path BestPath();
@@ -179,9 +181,9 @@ class SearchRun {
     Path path;
   };
   std::optional<Known> towards_target_;
-  int64_t work_ = 0;                     // besides lists
-  int64_t patience_ = int64_t{1} << 24;  // so much, before the search settles
-  int64_t part_ = INT64_MAX;             // of a known path, that others must be shorter by
+  int64_t work_ = 0;  // besides lists
+  int64_t patience_ = kPatience;
+  int64_t part_ = INT64_MAX;  // of a known path, that others must be shorter by
   SearchNodes nodes_;
   OpenQueue open_;
 };
