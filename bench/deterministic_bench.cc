@@ -45,7 +45,7 @@
 #include "placement/dtype.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 
 namespace meshift {

@@ -1,4 +1,4 @@
-// How near plans come to what no algorithm goes below (planner/lower_bound.h):
+// How near plans come to what no algorithm goes below (planner/cost/lower_bound.h):
 //
 //   bazel run //bench:near_bound
 //

@@ -23,11 +23,11 @@
 #include "placement/relabel_ranks.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
-#include "planner/group_budget.h"
-#include "planner/plan.h"
-#include "planner/plan_io.h"
+#include "planner/groups/group_budget.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_io.h"
+#include "planner/plan/quantity.h"
 #include "planner/planner.h"
-#include "planner/quantity.h"
 #include "planner/verifier/verifier.h"
 
 namespace meshift::cli {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cli/test_util.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 
 namespace meshift::cli {

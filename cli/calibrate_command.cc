@@ -23,10 +23,10 @@
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
 #include "mesh/topology.h"
-#include "planner/calibration.h"
-#include "planner/plan.h"
+#include "planner/cost/calibration.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/quantity.h"
 #include "planner/planner.h"
-#include "planner/quantity.h"
 
 namespace meshift::cli {
 namespace {

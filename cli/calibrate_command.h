@@ -22,8 +22,8 @@ struct CalibrateFlags {
   std::string format = "text";          // or "json": nothing but the topology
 };
 
-// Prints the probes (planner/calibration.h) with the time of each and what the fitted model says of
-// it, then the topology as --topology takes it.
+// Prints the probes (planner/cost/calibration.h) with the time of each and what the fitted model
+// says of it, then the topology as --topology takes it.
 int CalibrateCommand(const CalibrateFlags& flags, Io& io);
 
 }  // namespace meshift::cli

@@ -13,9 +13,9 @@
 #include "cli/batch.h"
 #include "cli/io.h"
 #include "cli/text.h"
-#include "planner/plan.h"
-#include "planner/plan_io.h"
-#include "planner/plan_text.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_io.h"
+#include "planner/plan/plan_text.h"
 #include "planner/verifier/verifier.h"
 
 namespace meshift::cli {

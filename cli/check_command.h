@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/io.h"
-#include "planner/plan_io.h"
+#include "planner/plan/plan_io.h"
 
 namespace meshift::cli {
 

@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "cli/test_util.h"
-#include "planner/plan.h"
-#include "planner/plan_text.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_text.h"
 #include "testing/random.h"
 
 namespace meshift::cli {

@@ -15,8 +15,8 @@
 #include "cli/test_util.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/nccl/nccl_start.h"
-#include "planner/plan.h"
-#include "planner/plan_text.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_text.h"
 #include "planner/planner.h"
 
 namespace meshift::cli {

@@ -8,9 +8,10 @@
 // Execute makes two passes. The exact one has contributions whose sums are exact in any order, by
 // several fills, compared bit for bit: a lost contribution cannot hide in rounding. The rounding
 // one has full mantissas: replicas are compared with each other, values within a sound bound. The
-// passes have redistributors of their own; steps are measured, and groups counted, in the second.
+// passes have redistributors of their own; steps are measured, and groups counted, in the last.
 // ExecuteGiven makes one, with contributions that are there already: testing/given.h says what is
-// compared, and how.
+// compared, and how. No bound on rounding holds for sums that the engine distorts (adversarial):
+// then a pass in rank order judges the values, and the one that distorts compares replicas only.
 #ifndef MESHIFT_CLI_EXECUTE_H_
 #define MESHIFT_CLI_EXECUTE_H_
 
@@ -22,14 +23,14 @@
 #include "cli/local_tensors.h"
 #include "cli/site.h"
 #include "comm/local/reduction_order.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::cli {
 
 struct ExecuteOptions {
   // Of the rounding pass. The exact pass takes rank order where this one distorts (adversarial).
   ReductionOrder reduction_order = ReductionOrder::kRanks;
-  int64_t repeat = 1;  // runs of the rounding pass, by one redistributor
+  int64_t repeat = 1;  // runs of each rounding pass, by one redistributor
   uint64_t seed = 1;   // of what Execute makes up
   std::string engine = "local";
   int64_t job_ranks = 0;  // processes, where a rank is one

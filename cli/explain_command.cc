@@ -12,9 +12,9 @@
 #include "cli/json.h"
 #include "cli/text.h"
 #include "planner/alternatives.h"
-#include "planner/plan.h"
-#include "planner/plan_io.h"
-#include "planner/plan_text.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_io.h"
+#include "planner/plan/plan_text.h"
 
 namespace meshift::cli {
 namespace {

@@ -54,6 +54,20 @@ TEST(Explain, JsonHasOnePlanPerLineThatCheckReads) {
   EXPECT_EQ(Count(check.out, "\"ok\":true"), 6) << check;
 }
 
+// The per-dim plan is the cheaper one here; both forms say why it is none of the planner's.
+TEST(Explain, NamesTheValueThatIsTooLargeOnTheWay) {
+  std::vector<std::string> args = {"explain",     "--mesh",     "a=2,b=2,c=4",     "--tensor",
+                                   "f32[9,24]",   "--from",     "R,R,S(0)",        "--to",
+                                   "R,S(0),S(0)", "--topology", "nvlink=2,rail=6", "--to-dtype",
+                                   "bf16"};
+  const std::string rule =
+      "; but R,R,R on the way, in bf16, takes 432 B, more than the larger of source and target "
+      "(288 B)";
+  EXPECT_EQ(Count(Meshift(args).out, rule + "\n"), 1) << Meshift(args);
+  args.insert(args.end(), {"--format", "json"});
+  EXPECT_EQ(Count(Meshift(args).out, rule + "\""), 1) << Meshift(args);
+}
+
 TEST(Explain, RefusesWhatItDoesNotTake) {
   EXPECT_EQ(Meshift(Args("f32[4]", {"--format", "xml"})).code, 2);
   EXPECT_EQ(Meshift(Args("f32[4]", {"--alternatives", "-1"})).code, 2);

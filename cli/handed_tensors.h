@@ -18,8 +18,8 @@
 
 #include "absl/types/span.h"
 #include "cli/local_tensors.h"
-#include "planner/buffers.h"
-#include "planner/plan.h"
+#include "planner/plan/buffers.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::cli {
 

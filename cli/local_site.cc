@@ -27,10 +27,10 @@
 #include "mesh/union_mesh.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
-#include "planner/crossing.h"
-#include "planner/memory_limit.h"
-#include "planner/plan.h"
-#include "planner/rank_bytes.h"
+#include "planner/plan/crossing.h"
+#include "planner/plan/memory_limit.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/rank_bytes.h"
 
 namespace meshift::cli {
 namespace {

@@ -17,8 +17,8 @@
 #include "mesh/topology.h"
 #include "placement/box.h"
 #include "placement/sharding.h"
-#include "planner/crossing.h"
-#include "planner/plan.h"
+#include "planner/plan/crossing.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "cli/io.h"
 #include "cli/problem.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::cli {
 

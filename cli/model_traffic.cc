@@ -13,10 +13,10 @@
 #include "cli/text.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
-#include "planner/cross_cost.h"
-#include "planner/crossing.h"
-#include "planner/plan.h"
-#include "planner/rank_bytes.h"
+#include "planner/cost/cross_cost.h"
+#include "planner/plan/crossing.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/rank_bytes.h"
 
 namespace meshift::cli {
 namespace {

@@ -15,9 +15,9 @@
 #include "cli/model_plan.h"
 #include "cli/problem.h"
 #include "cli/render_text.h"
-#include "planner/plan.h"
-#include "planner/plan_io.h"
-#include "planner/plan_text.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_io.h"
+#include "planner/plan/plan_text.h"
 #include "planner/planner.h"
 
 namespace meshift::cli {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cli/test_util.h"
-#include "planner/quantity.h"
+#include "planner/plan/quantity.h"
 
 namespace meshift::cli {
 namespace {

@@ -21,10 +21,10 @@
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
 #include "planner/capabilities.h"
-#include "planner/group_budget.h"
-#include "planner/plan.h"
+#include "planner/groups/group_budget.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/quantity.h"
 #include "planner/planner.h"
-#include "planner/quantity.h"
 
 namespace meshift::cli {
 namespace {

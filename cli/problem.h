@@ -16,7 +16,7 @@
 #include "cli/io.h"
 #include "placement/sharding.h"
 #include "planner/capabilities.h"
-#include "planner/group_budget.h"
+#include "planner/groups/group_budget.h"
 #include "planner/planner.h"
 
 namespace meshift::cli {

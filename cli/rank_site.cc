@@ -27,9 +27,9 @@
 #include "comm/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "mesh/union_mesh.h"
-#include "planner/buffers.h"
-#include "planner/plan.h"
-#include "planner/rank_bytes.h"
+#include "planner/plan/buffers.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/rank_bytes.h"
 
 namespace meshift::cli {
 namespace {

@@ -18,8 +18,8 @@
 #include "cli/render_text.h"
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
-#include "planner/plan.h"
-#include "planner/plan_text.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_text.h"
 
 namespace meshift::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/text_table.h"
 #include "cli/messages.h"
 #include "placement/dtype.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::cli {
 namespace {

@@ -1,4 +1,4 @@
-// Lines of text that the verbs share; a plan's own text is planner/plan_text.h.
+// Lines of text that the verbs share; a plan's own text is planner/plan/plan_text.h.
 //
 //   io.out << RenderMessages(plan);
 #ifndef MESHIFT_CLI_RENDER_TEXT_H_
@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::cli {
 

@@ -6,7 +6,7 @@
 
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 
 namespace meshift::cli {

@@ -24,9 +24,9 @@
 #include "cli/render_run.h"
 #include "cli/site.h"
 #include "comm/local/reduction_order.h"
-#include "planner/plan.h"
-#include "planner/plan_io.h"
-#include "planner/plan_text.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_io.h"
+#include "planner/plan/plan_text.h"
 #include "planner/planner.h"
 #include "planner/verifier/verifier.h"
 

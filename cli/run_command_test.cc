@@ -159,6 +159,15 @@ TEST(Run, AnAdversarialEngineFindsWhatRankOrderHides) {
   EXPECT_GT(Number(unasked.out, "replicas differ"), 0);
 }
 
+// Ten groups, each with a distortion of its own: no error of the plan's.
+TEST(Run, WhatAnAdversarialEngineDistortsIsNotWrong) {
+  const Outcome outcome = Meshift(Problem("a=2,b=2,c=5", "bf16[24]", "S(0),P,S(0)", "S(0),R,S(0)",
+                                          {"--reduction-order", "adversarial"}));
+  EXPECT_EQ(outcome.code, 0) << outcome;
+  EXPECT_EQ(Number(outcome.out, "wrong"), 0);
+  EXPECT_EQ(Number(outcome.out, "replicas differ"), 0);
+}
+
 TEST(Run, BytesAreCountedAsTheyArePlanned) {
   for (const Args& args :
        std::vector<Args>{Problem("a=2,b=3", "f32[7,5]", "P,S(0)", "S(1),R"),

@@ -22,7 +22,7 @@
 #include "cli/local_tensors.h"
 #include "comm/local/reduction_order.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "testing/definition.h"
 
 namespace meshift::cli {

@@ -35,6 +35,35 @@ void* ResolveMutable(const Location& at, const ProgramBuffers& buffers) {
 
 }  // namespace
 
+absl::StatusOr<std::vector<ReadyInstruction>> Executor::Prepare(
+    const Program& program, absl::Span<Communicator* const> communicators) {
+  std::vector<ReadyInstruction> ready;
+  // Of several tensors there are more addresses than those of three buffers.
+  if (preparer_ == nullptr || program.num_tensors > 1) return ready;
+  ready.resize(program.instructions.size());
+  const auto messages = [&](const ListRange& range) {
+    return absl::MakeConstSpan(program.messages).subspan(range.first, range.size);
+  };
+  for (size_t i = 0; i < ready.size(); ++i) {
+    const Instruction& instruction = program.instructions[i];
+    if (instruction.kind == Kind::kCopy) {
+      const auto copies = absl::MakeConstSpan(program.copies)
+                              .subspan(instruction.copies.first, instruction.copies.size);
+      MESHIFT_ASSIGN_OR_RETURN(ready[i].work, preparer_->PrepareCopies(copies, instruction.dtype));
+    } else if (instruction.kind == Kind::kSendRecv) {
+      MESHIFT_ASSIGN_OR_RETURN(
+          ready[i].work,
+          preparer_->PrepareMessages(*communicators[instruction.group], messages(instruction.sends),
+                                     messages(instruction.recvs), instruction.dtype));
+      ready[i].bytes_sent = 0;
+      for (const ProgramMessage& message : messages(instruction.sends)) {
+        ready[i].bytes_sent += Bytes(instruction.dtype, message.count);
+      }
+    }
+  }
+  return ready;
+}
+
 void RunRecord::Clear() {
   bytes_sent.clear();
   calls.clear();
@@ -167,6 +196,7 @@ absl::Status Executor::EnqueueParts(const Program& program,
     }
     return absl::OkStatus();
   };
+  const WorkBases bases = {buffers.source, buffers.target, buffers.workspace};
   for (size_t p = 0; p < parts.size(); ++p) {
     ProgramPart& part = parts[p];
     Stream& stream = *part.stream;
@@ -177,6 +207,15 @@ absl::Status Executor::EnqueueParts(const Program& program,
     for (int32_t i = part.first; i < part.first + part.size; ++i) {
       const Instruction& instruction = program.instructions[i];
       MESHIFT_RETURN_IF_ERROR(mark_until(instruction.step, stream));
+      if (!options.ready.empty() && options.ready[i].work != nullptr) {
+        const ReadyInstruction& ready = options.ready[i];
+        if (ready.bytes_sent >= 0) {
+          record->bytes_sent[first_step_ + instruction.step] += ready.bytes_sent;
+          ++record->calls[first_step_ + instruction.step];
+        }
+        MESHIFT_RETURN_IF_ERROR(preparer_->Enqueue(ready.work, bases, stream));
+        continue;
+      }
       // A plan without steps has copies all the same.
       Communicator* const communicator =
           instruction.group < 0 ? nullptr : communicators[instruction.group];

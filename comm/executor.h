@@ -25,6 +25,7 @@
 #include "comm/communicator.h"
 #include "comm/engine.h"
 #include "comm/program/program.h"
+#include "comm/work_preparer.h"
 
 namespace meshift {
 
@@ -52,8 +53,17 @@ struct ProgramPart {
   std::shared_ptr<Event> done;
 };
 
+// An instruction that its engine has made ready (comm/work_preparer.h), and what the messages that
+// were handed to it send.
+struct ReadyInstruction {
+  std::shared_ptr<const PreparedWork> work;  // null: it has not
+  int64_t bytes_sent = -1;                   // -1: it is no collective call
+};
+
 struct ExecutorOptions {
   bool time_steps = false;  // put an event before the first step and behind each
+  // What Prepare has made of the program, or nothing.
+  absl::Span<const ReadyInstruction> ready = {};
 };
 
 // What a run did. Reused by the next run, it keeps its memory.
@@ -70,7 +80,13 @@ struct RunRecord {
 class Executor {
  public:
   // `engine` must outlive this.
-  explicit Executor(Engine* engine) : engine_(engine) {}
+  explicit Executor(Engine* engine)
+      : engine_(engine), preparer_(dynamic_cast<WorkPreparer*>(engine)) {}
+
+  // Makes ready what the engine can, once for all runs of the program: one per instruction, or
+  // nothing.
+  absl::StatusOr<std::vector<ReadyInstruction>> Prepare(
+      const Program& program, absl::Span<Communicator* const> communicators);
 
   // Puts the program on `stream`; returns without waiting. `communicators`: one per group of the
   // program. After an error the stream may hold part of the work. Allocates nothing once the
@@ -92,8 +108,9 @@ class Executor {
                    RunRecord* record);
 
   Engine* const engine_;
-  size_t first_step_ = 0;        // of the program that is being run, in the record
-  std::vector<BoxCopy> copies_;  // of the call that is being made
+  WorkPreparer* const preparer_;  // the engine, if it is one
+  size_t first_step_ = 0;         // of the program that is being run, in the record
+  std::vector<BoxCopy> copies_;   // of the call that is being made
   std::vector<PeerMessage> sends_;
   std::vector<PeerMessage> recvs_;
   std::vector<const void*> inputs_;

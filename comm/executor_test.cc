@@ -16,7 +16,7 @@
 #include "comm/testing_fake_engine.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 #include "planner/verifier/cases.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "planner/partition.h"
+#include "planner/plan/partition.h"
 
 namespace meshift {
 namespace {

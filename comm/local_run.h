@@ -18,7 +18,7 @@
 #include "comm/redistributor.h"
 #include "comm/tensor_view.h"
 #include "mesh/device_mesh.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 

@@ -14,7 +14,7 @@
 #include "mesh/device_mesh.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/verifier/cases.h"
 #include "planner/verifier/right_cases.h"
 

@@ -13,7 +13,7 @@
 #include "comm/program/merge_programs.h"
 #include "placement/placement.h"
 #include "planner/capabilities.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/verifier/verifier.h"
 
 namespace meshift::run_internal {
@@ -64,7 +64,8 @@ int64_t BytesOf(const PreparedPlan& prepared) {
   };
   int64_t bytes = sizeof(PreparedPlan) + sizeof(BoundProgram) + bytes_of(*prepared.text) +
                   bytes_of(program.groups) + bytes_of(program.instructions) +
-                  bytes_of(program.copies) + bytes_of(program.messages) + bytes_of(program.counts);
+                  2 * bytes_of(program.copies) + 2 * bytes_of(program.messages) +  // and made ready
+                  bytes_of(program.counts);
   for (const ProgramGroup& group : program.groups) bytes += bytes_of(group.ranks);
   return bytes;
 }

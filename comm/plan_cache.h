@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/lru_cache.h"
 #include "comm/communicator.h"
 #include "comm/executor.h"
 #include "comm/lanes.h"
@@ -32,8 +33,7 @@
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
-#include "planner/lru_cache.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/plan_key.h"
 #include "planner/planner_cache.h"
 
@@ -46,6 +46,7 @@ struct BoundProgram {
   uint64_t id = 0;  // of this cache, never used again
   bool is_bound = false;
   std::vector<Communicator*> communicators;  // one per group
+  std::vector<ReadyInstruction> ready;
   std::vector<ProgramPart> parts;
   Lane* first_lane = nullptr;  // of the first part
 };

@@ -1,4 +1,4 @@
-// Redistribute(): turns a tensor from one sharding into another, on an engine.
+// Redistributor: turns tensors from one sharding into another, on an engine.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto mesh, DeviceMesh::Create({{"ddp", 8}, {"fsdp", 5}, {"tp", 1}}));
 //   MESHIFT_ASSIGN_OR_RETURN(auto from, Sharding::Parse("bf16[8192,8192]", mesh, "P,P,R"));
@@ -17,8 +17,9 @@
 // All ranks of the redistributor's mesh make the same calls in the same order, also those that are
 // in no mesh of a call: of a tensor whose mesh it is not in, a rank gives no view (TensorView()),
 // or one without elements. Where several threads make calls, tickets say which
-// (Redistribution::ticket). Calls only put work on streams, so one thread may drive many ranks. The
-// first call for a pair of shardings plans, lowers and splits groups; the next ones find all that.
+// comes when (Redistribution::ticket). Calls only put work on streams, so one thread may drive many
+// ranks. The first call for a pair of shardings plans, lowers and splits groups; the next ones find
+// all that.
 //
 // Each group has a stream of its own, so that redistributions over different groups overlap, and
 // nothing orders two calls but what they say: a call that reads what another one writes comes
@@ -70,10 +71,10 @@
 #include "mesh/topology.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
-#include "planner/buffers.h"
 #include "planner/capabilities.h"
-#include "planner/group_budget.h"
-#include "planner/plan.h"
+#include "planner/groups/group_budget.h"
+#include "planner/plan/buffers.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 #include "planner/planner_cache.h"
 
@@ -101,10 +102,12 @@ struct RedistributorOptions {
   // that is shared (`plans`) must name that mesh.
   GroupBudget groups = {};
 
-  bool verify_plans = true;  // that the caller brings, before they run
-  bool time_steps = false;
-  // What is remembered, about: of plans; of programs for plans that are made; and of programs for
-  // plans that the caller brings, each. The least used goes first.
+  // Whether plans that the caller brings are proven (planner/verifier/verifier.h) before they run.
+  bool verify_plans = true;
+  bool time_steps = false;  // whether last_run() has the time of each step
+  // Bytes, about, that each of three caches may hold: of plans; of programs for plans that are
+  // made; of programs for plans that the caller brings. What was not used for the longest time goes
+  // first.
   int64_t max_cached_bytes = int64_t{64} << 20;
   // Where plans are made and remembered; several redistributors may share it, so that each plan is
   // made once in a process. Of PlanningOptions(engine, options). None: the redistributor's own.

@@ -19,7 +19,7 @@
 #include "placement/placement.h"
 #include "placement/sharding.h"
 #include "planner/capabilities.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 #include "planner/verifier/cases.h"
 

@@ -183,6 +183,8 @@ absl::Status RunCore::Bind(BoundProgram* program) {
         all ? Communicator::ReduceCall::kAllReduce : Communicator::ReduceCall::kReduceScatter,
         instruction.count, instruction.dtype, instruction.reduction));
   }
+  MESHIFT_ASSIGN_OR_RETURN(program->ready,
+                           executor_.Prepare(program->program, program->communicators));
   program->parts.clear();
   for (const ProgramSegment& segment : SegmentsOf(program->program)) {
     Communicator* const communicator =
@@ -257,9 +259,10 @@ absl::Status RunCore::Issue(BoundProgram& program, ProgramBuffers buffers, Run* 
     MESHIFT_RETURN_IF_ERROR(lane.BeginUse());
   }
   MESHIFT_RETURN_IF_ERROR(WaitBefore(lane.stream(), *run));
-  MESHIFT_RETURN_IF_ERROR(executor_.EnqueueParts(program.program, program.communicators, buffers,
-                                                 {.time_steps = options_.time_steps},
-                                                 absl::MakeSpan(program.parts), &last_run_));
+  MESHIFT_RETURN_IF_ERROR(
+      executor_.EnqueueParts(program.program, program.communicators, buffers,
+                             {.time_steps = options_.time_steps, .ready = program.ready},
+                             absl::MakeSpan(program.parts), &last_run_));
   if (uses_lane) {
     MESHIFT_ASSIGN_OR_RETURN(const int64_t use, lane.EndUse(end));
     run->uses.emplace_back(&lane, use);

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/lru_cache.h"
 #include "base/mutex.h"
 #include "comm/control/control.h"
 #include "comm/engine.h"
@@ -34,8 +35,7 @@
 #include "comm/ticket_line.h"
 #include "comm/view_check.h"
 #include "mesh/device_mesh.h"
-#include "planner/lru_cache.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::run_internal {
 

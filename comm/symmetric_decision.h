@@ -12,7 +12,7 @@
 #include "comm/symmetric_form.h"
 #include "comm/symmetric_memory.h"
 #include "comm/symmetric_use.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::run_internal {
 

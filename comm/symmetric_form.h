@@ -18,7 +18,7 @@
 #include "comm/symmetric_memory.h"
 #include "comm/symmetric_use.h"
 #include "placement/dtype.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 

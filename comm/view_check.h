@@ -16,7 +16,7 @@
 #include "comm/tensor_view.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 

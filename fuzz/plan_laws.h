@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "fuzz/fuzz.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/verifier/verifier.h"
 
 namespace meshift::fuzz {

@@ -5,9 +5,9 @@
 
 #include "fuzz/fuzz.h"
 #include "fuzz/plan_laws.h"
-#include "planner/plan.h"
-#include "planner/plan_io.h"
-#include "planner/plan_text.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_io.h"
+#include "planner/plan/plan_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   namespace fuzz = meshift::fuzz;

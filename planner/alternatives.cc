@@ -15,15 +15,16 @@
 #include "absl/container/flat_hash_set.h"
 #include "base/status_macros.h"
 #include "planner/assemble.h"
-#include "planner/cost.h"
+#include "planner/cost/cost.h"
+#include "planner/cost/path_cost.h"
 #include "planner/cross_mesh.h"
-#include "planner/edges.h"
-#include "planner/path_cost.h"
-#include "planner/plan_groups.h"
-#include "planner/plan_text.h"
+#include "planner/graph/state.h"
+#include "planner/groups/plan_groups.h"
+#include "planner/plan/plan_text.h"
 #include "planner/reduction_choice.h"
-#include "planner/search.h"
-#include "planner/state.h"
+#include "planner/search/edges.h"
+#include "planner/search/per_dim.h"
+#include "planner/search/search.h"
 
 namespace meshift {
 namespace {
@@ -250,6 +251,16 @@ absl::StatusOr<Plan> WithoutPromise(const Problem& problem, const PlannerOptions
   return Assemble(problem, model, *path, options, choice, PlanGroups());
 }
 
+// The first value on the way that a plan may not hold, and the rule that forbids it; else empty.
+std::string WhyNotOnTheWay(const Problem& problem, const Path& path, const Edges& edges) {
+  for (const auto& move : path.moves) {
+    if (move.after == problem.target()) break;
+    std::string why = edges.WhyNotHeld(move.after);
+    if (!why.empty()) return why;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string_view Name(Verdict verdict) {
@@ -309,6 +320,9 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
     }
     const std::string broken = groups.BrokenBy(groups.UsedBy(per_dim->steps()));
     if (!broken.empty()) reason += "; " + broken;
+    const std::string unheld =
+        WhyNotOnTheWay(problem, PlanPerDim(problem), Edges(problem, model, choice.rules));
+    if (!unheld.empty()) reason += "; but " + unheld;
     if (per_dim->kept() < per_dim->asked()) {
       reason += fmt::format("; and keeps only {}: {}", Name(per_dim->kept()), per_dim->why());
     }

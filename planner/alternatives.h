@@ -19,7 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 
 namespace meshift {
@@ -31,7 +31,9 @@ struct Alternative {
     kBreaksPromise,  // `reason` has the rule
     kTakesTooMuch,   // memory: more than options.max_memory, which its inputs do not name
     kNeedsGroups,    // that options.groups, which its inputs do not name, does not allow
-    kPerDim,         // what DTensor's greedy planner does; it may break the promise as well
+    // What DTensor's greedy planner does. It may break the promise, and hold values on the way that
+    // no plan of ours may; `reason` has these rules too.
+    kPerDim,
   };
   Verdict verdict = Verdict::kBest;
   Plan plan;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/sharding.h"
@@ -67,6 +68,72 @@ TEST(AlternativesTest, SaysWhichRuleThePerDimPlanBreaks) {
   EXPECT_EQ(per_dim.verdict, Kind::kPerDim);
   EXPECT_EQ(Labels(per_dim.plan), "all_reduce{ddp}; all_reduce{fsdp}");
   EXPECT_NE(per_dim.reason.find("keeps only none"), std::string::npos) << per_dim.reason;
+}
+
+// The planner's plans hold no larger value on the way than source and target; this one does.
+TEST(AlternativesTest, SaysWhichValueOnTheWayThePerDimPlanMayNotHold) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2,c=4").value();
+  const Sharding from = Sharding::Parse("f32[9,24]", mesh, "R,R,S(0)").value();
+  const Sharding to = Sharding::Parse("bf16[9,24]", mesh, "R,S(0),S(0)").value();
+  const PlannerOptions options{.topology = *Topology::Parse("nvlink=2,rail=6")};
+  const std::vector<Alternative> all = ListAlternatives(from, to, options).value();
+  const Alternative& per_dim = all.back();
+  ASSERT_EQ(per_dim.verdict, Kind::kPerDim);
+  ASSERT_LT(per_dim.plan.total().est_ns, all[0].plan.total().est_ns);
+  EXPECT_NE(
+      per_dim.reason.find("; but R,R,R on the way, in bf16, takes 432 B, more than the larger "
+                          "of source and target (288 B)"),
+      std::string::npos)
+      << per_dim.reason;
+}
+
+// A value of two-byte elements that has no more bytes than the source of four-byte ones, but more
+// elements.
+TEST(AlternativesTest, SaysThatAValueOnTheWayHasTooManyElements) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
+  const Sharding from = Sharding::Parse("f32[8,8]", mesh, "R,S(0)").value();
+  const Sharding to = Sharding::Parse("bf16[8,8]", mesh, "S(0),S(0)").value();
+  const std::vector<Alternative> all = ListAlternatives(from, to, {}).value();
+  EXPECT_NE(all.back().reason.find("; but R,R on the way, in bf16, has 64 elements (128 B), more "
+                                   "than the larger of source and target (32)"),
+            std::string::npos)
+      << all.back().reason;
+}
+
+// Wherever the per-dim plan is the cheaper one, a rule that it breaks is named: one pair in 17
+// here.
+TEST(AlternativesTest, ACheaperPerDimPlanIsNeverWithoutARule) {
+  const std::vector<const char*> one = {"R", "S(0)", "S(1)", "P"};
+  std::vector<std::string> placements;
+  for (const char* a : one) {
+    for (const char* b : one) {
+      for (const char* c : one) placements.push_back(std::string(a) + "," + b + "," + c);
+    }
+  }
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2,c=4").value();
+  const PlannerOptions options{.topology = *Topology::Parse("nvlink=2,rail=6")};
+  int pair = 0;
+  int cheaper = 0;
+  for (const char* dtype : {"f32", "bf16", "f64"}) {
+    for (const std::string& source : placements) {
+      for (const std::string& target : placements) {
+        if (++pair % 17 != 0) continue;
+        const Sharding from = Sharding::Parse("f32[9,24]", mesh, source).value();
+        const absl::StatusOr<Sharding> to =
+            Sharding::Parse(std::string(dtype) + "[9,24]", mesh, target);
+        if (!to.ok()) continue;
+        const absl::StatusOr<std::vector<Alternative>> all =
+            ListAlternatives(from, *to, options, /*most=*/0);
+        if (!all.ok() || all->back().verdict != Kind::kPerDim) continue;
+        const Alternative& per_dim = all->back();
+        if (per_dim.plan.total().est_ns >= all->front().plan.total().est_ns) continue;
+        ++cheaper;
+        EXPECT_NE(per_dim.reason.find("; "), std::string::npos)
+            << from.ToString() << " -> " << to->ToString() << ": " << per_dim.reason;
+      }
+    }
+  }
+  EXPECT_GT(cheaper, 10);
 }
 
 TEST(AlternativesTest, ShowsWhatThePromiseCosts) {

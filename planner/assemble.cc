@@ -8,9 +8,9 @@
 
 #include "base/checked_math.h"
 #include "placement/cast.h"
-#include "planner/lower_bound.h"
-#include "planner/memory_limit.h"
-#include "planner/transitions.h"
+#include "planner/cost/lower_bound.h"
+#include "planner/graph/transitions.h"
+#include "planner/plan/memory_limit.h"
 
 namespace meshift {
 namespace {

@@ -17,13 +17,13 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "planner/cost.h"
-#include "planner/plan.h"
-#include "planner/plan_groups.h"
-#include "planner/planner.h"
+#include "planner/cost/cost.h"
+#include "planner/graph/state.h"
+#include "planner/groups/plan_groups.h"
+#include "planner/plan/plan.h"
+#include "planner/planner_options.h"
 #include "planner/reduction_choice.h"
-#include "planner/search.h"
-#include "planner/state.h"
+#include "planner/search/search.h"
 
 namespace meshift {
 

@@ -48,7 +48,7 @@ class EngineCapabilities {
   bool CanReduce(ReduceOp op, DType dtype) const {
     return (reduce_[static_cast<int>(op)] >> static_cast<int>(dtype) & 1) != 0;
   }
-  // Whether the native min and max follow docs/design.md (-0 < +0, NaN wins, canonical), so that
+  // Whether the native min and max follow docs/dtypes.md (-0 < +0, NaN wins, canonical), so that
   // they are exact in any order.
   bool min_max_exact = true;
   NativeInvariance native_invariance = NativeInvariance::kNone;

@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
-#include "planner/cross_cost.h"
-#include "planner/crossing.h"
-#include "planner/plan_text.h"
+#include "planner/cost/cross_cost.h"
+#include "planner/plan/crossing.h"
+#include "planner/plan/plan_text.h"
 #include "planner/planner.h"
 
 namespace meshift {
@@ -111,6 +112,64 @@ TEST(CrossBest, NoOtherEndsAreCheaper) {
     }
   }
   EXPECT_EQ(count, 1368);
+}
+
+// What is laid out alike costs hardly more where mesh dims are split further: there are more
+// groups, no fewer, though not all ends of so many dims are tried.
+TEST(CrossBest, FinerDimsCostHardlyMore) {
+  struct Case {
+    const char* coarse;
+    const char* fine;
+    int split;  // the second dim of `coarse` begins at this one of `fine`
+    int dims;
+  };
+  for (const Case& c : {Case{"a=2,b=4", "a=2,b=2,c=2", 1, 3}, Case{"a=4,b=2", "a=2,b=2,c=2", 2, 3},
+                        Case{"a=2,b=8", "a=2,b=2,c=2,d=2", 1, 4}}) {
+    for (const auto& [first, second] :
+         {std::pair("S(1)", "S(1)"), std::pair("S(0)", "S(1)"), std::pair("R", "S(2)"),
+          std::pair("S(1)", "R"), std::pair("P", "S(0)"), std::pair("P", "P")}) {
+      std::string fine;
+      for (int d = 0; d < c.dims; ++d) {
+        fine += std::string(d > 0 ? "," : "") + (d < c.split ? first : second);
+      }
+      const auto at = [](const char* mesh, const std::string& placements) {
+        return Sharding::Parse("bf16[64,1024,1024]", DeviceMesh::Parse(mesh).value(), placements)
+            .value();
+      };
+      const PlannerOptions options{.topology = Topology::Parse("nvlink=4").value()};
+      const Sharding one = at(c.coarse, std::string(first) + "," + second);
+      const Sharding same = at(c.fine, fine);
+      const auto expect_like = [&](const Plan& plan, const Plan& coarse) {
+        const int64_t ns = coarse.total().est_ns;
+        EXPECT_LE(plan.total().est_ns, ns + ns / 16) << PlanToText(plan) << PlanToText(coarse);
+      };
+      for (const Sharding& other : {at("t=6", "R"), at("t=6", "S(1)")}) {
+        expect_like(*MakePlan(same, other, options), *MakePlan(one, other, options));
+        expect_like(*MakePlan(other, same, options), *MakePlan(other, one, options));
+      }
+    }
+  }
+}
+
+// What is averaged over is the replicas' value: it costs the plan that makes these, and a mask.
+TEST(CrossBest, AveragesCostNoMoreThanReplicasAndAMask) {
+  for (const char* from_text : {"R", "S(0)", "P"}) {
+    for (const bool two : {false, true}) {
+      const char* to_mesh = two ? "b=2,c=4@8-15" : "b=8@8-15";
+      const auto at = [](const std::string& mesh, const std::string& placements) {
+        return Sharding::Parse("bf16[8192,8192]", DeviceMesh::Parse(mesh).value(), placements)
+            .value();
+      };
+      const PlannerOptions options{.topology = Topology::Parse("h100").value()};
+      const Sharding from = at("a=2", from_text);
+      const Sharding replicas = at(to_mesh, two ? "R,R" : "R");
+      const Sharding to = at(to_mesh, two ? "R,P(avg)" : "P(avg)");
+      EXPECT_LE(MakePlan(from, to, options)->total().est_ns,
+                MakePlan(from, replicas, options)->total().est_ns +
+                    MakePlan(replicas, to, options)->total().est_ns)
+          << from.ToString() << " -> " << to.ToString();
+    }
+  }
 }
 
 }  // namespace

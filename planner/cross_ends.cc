@@ -19,7 +19,7 @@ constexpr size_t kMaxTensorDims = 4;
 // Replicated mesh dims of which all subsets are tried; of more, each alone and all.
 constexpr size_t kMaxSubsetDims = 3;
 // On meshes of so many ranks, where plans are made in no time, each mesh dim may cut any tensor
-// dim, as long as there are no more ways than these.
+// dim; where there are more ways than these, neighbours do the same.
 constexpr int64_t kMaxAssignedRanks = 64;
 constexpr int64_t kMaxAssignments = 32;
 
@@ -90,6 +90,19 @@ void Add(const Sharding& base, DType dtype, const MeshDims& kept, int k, const M
   Add(base, dtype, kept, added, list);
 }
 
+// The first or the last of `dims` cut a tensor dim together, the others none: the ends of a mesh of
+// two dims, whatever its dims are made of. A path to each takes longer to find the more dims there
+// are, so these are few.
+void AddRuns(const Sharding& bare, DType dtype, const MeshDims& kept, const MeshDims& dims,
+             std::vector<Sharding>* list) {
+  for (const int k : TensorDims(bare)) {
+    for (auto at = dims.begin(); at != dims.end(); ++at) {
+      Add(bare, dtype, kept, k, MeshDims(dims.begin(), at), list);
+      Add(bare, dtype, kept, k, MeshDims(at, dims.end()), list);
+    }
+  }
+}
+
 // On a small mesh: each of `dims` cuts any tensor dim, or none; in mesh order and the other way
 // round.
 void AddAssignments(const Sharding& base, DType dtype, const MeshDims& kept, const MeshDims& dims,
@@ -99,11 +112,14 @@ void AddAssignments(const Sharding& base, DType dtype, const MeshDims& kept, con
   const auto choices = static_cast<int64_t>(tensor_dims.size()) + 1;
   int64_t ways = 1;
   for (size_t i = 0; i < dims.size() && ways <= kMaxAssignments; ++i) ways *= choices;
-  if (ways > kMaxAssignments) return;
   std::vector<Placement> placements(base.placements().begin(), base.placements().end());
   for (const int d : dims) placements[d] = Placement::Replicate();
   const absl::StatusOr<Sharding> bare = Sharding::Create(base.mesh(), base.tensor(), placements);
   if (!bare.ok()) return;
+  if (ways > kMaxAssignments) {
+    AddRuns(*bare, dtype, kept, dims, list);
+    return;
+  }
   for (int64_t way = 0; way < ways; ++way) {
     absl::InlinedVector<AddedCut, 6> added;
     int64_t left = way;
@@ -188,13 +204,15 @@ std::vector<Sharding> PartialSources(const Sharding& from, DType dtype, bool at_
 std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype) {
   std::vector<Sharding> list;
   Add(to, dtype, {}, 0, {}, &list);
-  const MeshDims replicated = DimsThatAre(to, Placement::Kind::kReplicate);
+  MeshDims replicated = DimsThatAre(to, Placement::Kind::kReplicate);
+  MeshDims masked;
+  for (const int d : DimsThatAre(to, Placement::Kind::kPartial)) {
+    // An average masks no cut: it keeps the value everywhere, as a replica does.
+    const bool everywhere = to.placement(d).op() == ReduceOp::kAvg;
+    (everywhere ? replicated : masked).push_back(d);
+  }
+  std::sort(replicated.begin(), replicated.end());
   const std::vector<MeshDims> gathered = Subsets(replicated);
-  // An average masks no cut: it keeps the value everywhere.
-  MeshDims masked = DimsThatAre(to, Placement::Kind::kPartial);
-  masked.erase(std::remove_if(masked.begin(), masked.end(),
-                              [&](int d) { return to.placement(d).op() == ReduceOp::kAvg; }),
-               masked.end());
   for (const int k : TensorDims(to)) {
     Add(to, dtype, {}, k, masked, &list);
     for (const MeshDims& dims : gathered) Add(to, dtype, {}, k, Joined(masked, dims), &list);

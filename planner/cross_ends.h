@@ -4,11 +4,14 @@
 //   PartialSources(from, DType::kBF16, /*at_once=*/false)   // P,R; P,S(0)
 //   CrossTargets(to, DType::kBF16)      // R,S(0) -> R,S(0); S(0)[1],S(0)[0]; S(1),S(0); ...
 //
-// Sources have no P: everything is reduced before the crossing, by all_reduce or reduce_scatter;
-// but for one, whose contributions cross and are added by who takes them. What is replicated may be
-// sliced: so that no two groups reduce the same, or that more ranks send, less each. Targets have
-// no P, which a mask makes behind the crossing, and may be cut where a gather completes them. On
-// small meshes all cuts in mesh order or the other way round are among them, whatever their size.
+// CrossSources have no P: everything is reduced before the crossing, by all_reduce or
+// reduce_scatter. PartialSources keep P, all or, unless that must go at once, some: their
+// contributions cross, and are added by who takes them. What is replicated may be sliced: so that
+// no two groups reduce the same, or that more ranks send, less each. CrossTargets have no P, which
+// a mask makes behind the crossing, and may be cut where a gather completes them, before the mask
+// too where it makes an average. On small meshes
+// all cuts in mesh order or the other way round are among them, whatever their size; where these
+// are many, those where the first mesh dims or the last cut one tensor dim.
 #ifndef MESHIFT_PLANNER_CROSS_ENDS_H_
 #define MESHIFT_PLANNER_CROSS_ENDS_H_
 

@@ -61,14 +61,26 @@ TEST(CrossEnds, TargetsAreGatheredOrMasked) {
             (List{"R,S(1)", "S(0),S(1)", "S(1)[1],S(1)[0]"}));
   EXPECT_EQ(Texts(CrossTargets(Parse("f32[80]", "a=20,b=4", "P,R"), DType::kF32)),
             (List{"R,R", "S(0),R", "S(0),S(0)"}));
-  // An average masks no cut.
-  EXPECT_EQ(Texts(CrossTargets(Parse("f32[8]", "a=2", "P(avg)"), DType::kF32)), (List{"R"}));
+  // An average masks no cut, but a gather completes one before.
+  EXPECT_EQ(Texts(CrossTargets(Parse("f32[80]", "a=20,b=4", "P(avg),R"), DType::kF32)),
+            (List{"R,R", "S(0),R", "R,S(0)", "S(0),S(0)"}));
+  EXPECT_EQ(Texts(CrossTargets(Parse("f32[80]", "a=20,b=4", "P(avg),P"), DType::kF32)),
+            (List{"R,R", "R,S(0)", "S(0)[1],S(0)[0]"}));
 }
 
 TEST(CrossEnds, OnSmallMeshesAllCuts) {
   EXPECT_EQ(Texts(CrossTargets(Parse("f32[8,8]", "a=2,b=2", "R,S(1)"), DType::kF32)),
             (List{"R,S(1)", "S(0),S(1)", "S(1)[1],S(1)[0]", "R,R", "S(0),R", "S(1),R", "R,S(0)",
                   "S(0),S(0)", "S(0)[1],S(0)[0]", "S(1),S(0)", "S(1),S(1)"}));
+}
+
+// 27 ways in two orders are all there; of 64 those where the first dims or the last cut alike.
+TEST(CrossEnds, OfManyCutsThoseOfNeighbours) {
+  EXPECT_EQ(CrossSources(Parse("f32[8,8]", "a=2,b=2,c=2", "R,R,R"), DType::kF32).size(), 41);
+  EXPECT_EQ(Texts(CrossSources(Parse("f32[8,8,8]", "a=2,b=2,c=2", "S(1),S(1),S(1)"), DType::kF32)),
+            (List{"S(1),S(1),S(1)", "R,R,R", "S(0),S(0),S(0)", "S(0),R,R", "R,S(0),S(0)",
+                  "S(0),S(0),R", "R,R,S(0)", "S(1),R,R", "R,S(1),S(1)", "S(1),S(1),R", "R,R,S(1)",
+                  "S(2),S(2),S(2)", "S(2),R,R", "R,S(2),S(2)", "S(2),S(2),R", "R,R,S(2)"}));
 }
 
 TEST(CrossEnds, NoneIsTwiceNoneIsPartial) {

@@ -15,17 +15,17 @@
 #include "placement/cast.h"
 #include "placement/op_table.h"
 #include "planner/assemble.h"
-#include "planner/cost.h"
-#include "planner/cross_cost.h"
+#include "planner/cost/cost.h"
+#include "planner/cost/cross_cost.h"
+#include "planner/cost/path_cost.h"
 #include "planner/cross_ends.h"
-#include "planner/crossing.h"
-#include "planner/memory_limit.h"
-#include "planner/memory_search.h"
-#include "planner/path_cost.h"
-#include "planner/plan_groups.h"
+#include "planner/graph/state.h"
+#include "planner/groups/plan_groups.h"
+#include "planner/plan/crossing.h"
+#include "planner/plan/memory_limit.h"
 #include "planner/reduction_choice.h"
-#include "planner/search.h"
-#include "planner/state.h"
+#include "planner/search/memory_search.h"
+#include "planner/search/search.h"
 
 namespace meshift {
 namespace {
@@ -93,10 +93,9 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
                                                const PlannerOptions& options,
                                                const PlanGroups& groups,
                                                const CrossLimits& limits) {
-  // What the source's half leaves partial, the crossing adds.
+  // What the source's half leaves partial, the crossing adds; the target's begins without P.
   MESHIFT_ASSIGN_OR_RETURN(Problem problem,
-                           Problem::Create(from, to, reduce_dtype,
-                                           /*reduced_behind=*/side == Side::kSource));
+                           Problem::Create(from, to, reduce_dtype, /*reduced_behind=*/true));
   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
   choice.rules.masks_cuts = false;  // behind the crossing nothing is added
   CostOptions cost = CostOptionsOf(options, choice);

@@ -22,9 +22,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
-#include "planner/plan_groups.h"
-#include "planner/planner.h"
+#include "planner/groups/plan_groups.h"
+#include "planner/plan/plan.h"
+#include "planner/planner_options.h"
 
 namespace meshift {
 

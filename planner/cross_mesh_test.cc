@@ -10,11 +10,11 @@
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/cast.h"
-#include "planner/crossing.h"
-#include "planner/plan_io.h"
-#include "planner/plan_text.h"
+#include "planner/plan/crossing.h"
+#include "planner/plan/plan_io.h"
+#include "planner/plan/plan_text.h"
+#include "planner/plan/rank_bytes.h"
 #include "planner/planner.h"
-#include "planner/rank_bytes.h"
 #include "planner/verifier/verifier.h"
 
 namespace meshift {

@@ -7,11 +7,11 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "planner/assemble.h"
+#include "planner/cost/path_cost.h"
 #include "planner/cross_mesh.h"
+#include "planner/groups/plan_groups.h"
 #include "planner/limited_planner.h"
-#include "planner/memory_limit.h"
-#include "planner/path_cost.h"
-#include "planner/plan_groups.h"
+#include "planner/plan/memory_limit.h"
 
 namespace meshift {
 namespace {

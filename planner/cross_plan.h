@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
-#include "planner/planner.h"
+#include "planner/plan/plan.h"
+#include "planner/planner_options.h"
 
 namespace meshift {
 

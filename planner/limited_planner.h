@@ -6,7 +6,7 @@
 //   MESHIFT_ASSIGN_OR_RETURN(const Least<Path> least, paths.LeastWorkspace());
 //
 // Who derives from it knows what there is over a given set of groups; which set that should be, and
-// why there is none, is found here (planner/budget_search.h).
+// why there is none, is found here (planner/groups/budget_search.h).
 #ifndef MESHIFT_PLANNER_LIMITED_PLANNER_H_
 #define MESHIFT_PLANNER_LIMITED_PLANNER_H_
 
@@ -17,11 +17,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
-#include "planner/budget_search.h"
-#include "planner/memory_limit.h"
-#include "planner/path_cost.h"
-#include "planner/plan_groups.h"
-#include "planner/planner.h"
+#include "planner/cost/path_cost.h"
+#include "planner/groups/budget_search.h"
+#include "planner/groups/plan_groups.h"
+#include "planner/plan/memory_limit.h"
+#include "planner/planner_options.h"
 
 namespace meshift {
 

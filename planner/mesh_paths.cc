@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "planner/memory_search.h"
+#include "planner/search/memory_search.h"
 
 namespace meshift {
 

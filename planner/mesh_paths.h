@@ -10,16 +10,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "planner/budget_search.h"
-#include "planner/cost.h"
+#include "planner/cost/cost.h"
+#include "planner/cost/path_cost.h"
+#include "planner/graph/state.h"
+#include "planner/graph/transitions.h"
+#include "planner/groups/budget_search.h"
+#include "planner/groups/plan_groups.h"
 #include "planner/limited_planner.h"
-#include "planner/memory_limit.h"
-#include "planner/path_cost.h"
-#include "planner/plan_groups.h"
-#include "planner/planner.h"
-#include "planner/search.h"
-#include "planner/state.h"
-#include "planner/transitions.h"
+#include "planner/plan/memory_limit.h"
+#include "planner/planner_options.h"
+#include "planner/search/search.h"
 
 namespace meshift {
 

@@ -8,8 +8,8 @@
 #include "absl/hash/hash.h"
 #include "base/status_macros.h"
 #include "mesh/device_mesh.h"
-#include "planner/make_plan.h"
-#include "planner/state.h"
+#include "planner/graph/state.h"
+#include "planner/plan_on_mesh.h"
 
 namespace meshift {
 namespace {

@@ -9,9 +9,9 @@
 // mesh, the paths of problems: a problem is what is left of two shardings without names and without
 // mesh dims of size 1, so that meshes that differ in nothing else share what the search finds.
 //
-// Bounded by bytes, about: the least used goes first. Safe for concurrent use; it consists of parts
-// with a lock each, which no search is made under, so two threads that miss the same plan at once
-// both make it, alike.
+// Bounded by bytes, about: what was not used for the longest time goes first. Safe for concurrent
+// use; it consists of parts with a lock each, which no search is made under, so two threads that
+// miss the same plan at once both make it, alike.
 #ifndef MESHIFT_PLANNER_PLANNER_CACHE_H_
 #define MESHIFT_PLANNER_PLANNER_CACHE_H_
 
@@ -22,14 +22,14 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "base/lru_cache.h"
 #include "base/mutex.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
-#include "planner/lru_cache.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/plan_key.h"
 #include "planner/planner.h"
-#include "planner/search.h"
+#include "planner/search/search.h"
 
 namespace meshift {
 

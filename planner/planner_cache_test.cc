@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/lru_cache.h"
 #include "gtest/gtest.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/sharding.h"
-#include "planner/lru_cache.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 #include "testing/small_world.h"
 

@@ -16,10 +16,10 @@
 #include "absl/types/span.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
-#include "planner/cost.h"
-#include "planner/planner.h"
-#include "planner/state.h"
-#include "planner/transitions.h"
+#include "planner/cost/cost.h"
+#include "planner/graph/state.h"
+#include "planner/graph/transitions.h"
+#include "planner/planner_options.h"
 
 namespace meshift {
 

@@ -20,8 +20,8 @@
 #include "comm/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "mesh/union_mesh.h"
-#include "planner/plan.h"
-#include "planner/rank_bytes.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/rank_bytes.h"
 #include "testing/definition.h"
 #include "testing/values.h"
 

@@ -31,7 +31,7 @@
 #include "comm/local/reduction_order.h"
 #include "comm/program/program.h"
 #include "mesh/device_mesh.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "testing/definition.h"
 
 namespace meshift::testkit {

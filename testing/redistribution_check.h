@@ -19,8 +19,8 @@
 
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
-#include "planner/plan_io.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_io.h"
 #include "planner/planner.h"
 #include "testing/definition.h"
 

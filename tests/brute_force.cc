@@ -10,12 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/node_hash_map.h"
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "planner/cost.h"
-#include "planner/edges.h"
+#include "planner/cost/cost.h"
 #include "planner/reduction_choice.h"
+#include "planner/search/edges.h"
 
 namespace meshift {
 namespace {
@@ -36,6 +37,15 @@ std::string PlanCost::ToString() const {
 PlanCost CostOf(const Plan& plan) {
   return {plan.total().est_ns, plan.total().bytes_sent, static_cast<int64_t>(plan.steps().size())};
 }
+
+// A step out of a state, in one of the ways to do it.
+struct BruteForce::Edge {
+  StepOp op;
+  DimMask dims;
+  State next;
+  StepCost cost;
+  int64_t workspace;
+};
 
 // The states of a problem and the steps between them, and the ways to do a step: where it may be
 // padded or exact by choice, both, whatever costs less; where it may be in stages, both.
@@ -87,14 +97,20 @@ struct BruteForce::Graph {
     const int64_t target = problem.MaxBytes(problem.target());
     return buffers == Buffers::kOne ? std::max(source, target) : source + target;
   }
-  // What a step takes of the workspace.
+  // What a value in between takes of the workspace, a multiple of 16; none where there may be none.
+  std::optional<int64_t> BytesBetween(const State& state) {
+    const auto [known, is_new] = bytes_between.try_emplace(state);
+    if (is_new && edges.MayHold(state)) known->second = RoundUp(problem.MaxBytes(state), 16);
+    return known->second;
+  }
+  // What a step takes of the workspace. REQUIRES: `before` and `after` may be held.
   int64_t WorkspaceOf(StepOp op, const State& before, const State& after, int64_t send,
-                      int64_t receive) const {
+                      int64_t receive) {
     const bool first = before == problem.source();
     const bool last = after == problem.target();
     int64_t bytes = 0;
-    if (!first) bytes += RoundUp(problem.MaxBytes(before), 16);
-    if (!last) bytes += RoundUp(problem.MaxBytes(after), 16);
+    if (!first) bytes += *BytesBetween(before);
+    if (!last) bytes += *BytesBetween(after);
     int64_t scratch = first ? 0 : ScratchBytes();
     for (const int64_t piece : {send, receive}) {
       const bool fits = piece <= scratch;
@@ -127,7 +143,14 @@ struct BruteForce::Graph {
   const CostModel model;
   const Edges edges;
   std::vector<CostModel> ways;
+  absl::flat_hash_map<State, std::optional<int64_t>> bytes_between;
+  absl::node_hash_map<State, std::vector<Edge>> edges_of;  // of the states that were asked about
 };
+
+PlanCost BruteForce::After(const PlanCost& cost, const Edge& edge) {
+  return {SaturatingAdd(cost.est_ns, edge.cost.est_ns),
+          SaturatingAdd(cost.bytes_sent, edge.cost.bytes_sent), cost.steps + 1};
+}
 
 // Forgets what steps of another problem cost.
 void BruteForce::Forget(const Graph& graph, const PlannerOptions& options) {
@@ -142,11 +165,14 @@ void BruteForce::Forget(const Graph& graph, const PlannerOptions& options) {
   measured_for_ = std::move(key);
 }
 
-void BruteForce::ForEach(const Graph& graph, const State& state, VisitFn visit) {
+const std::vector<BruteForce::Edge>& BruteForce::EdgesOf(Graph& graph, const State& state) {
+  const auto [known, is_new] = graph.edges_of.try_emplace(state);
+  std::vector<Edge>& edges = known->second;
+  if (!is_new) return edges;
   graph.edges.ForEach(state, [&](StepOp op, DimMask dims, const State& next) {
-    if (!graph.edges.MayHold(next)) return;
-    const auto [measured, is_new] = measured_.try_emplace(EdgeKey{op, state, next});
-    if (is_new) {
+    if (!graph.BytesBetween(next)) return;
+    const auto [measured, is_first] = measured_.try_emplace(EdgeKey{op, state, next});
+    if (is_first) {
       for (const CostModel& way : graph.ways) {
         const Traffic traffic = way.Measure(op, state, next);
         measured->second.push_back({traffic.est_ns, traffic.bytes_sent,
@@ -155,10 +181,11 @@ void BruteForce::ForEach(const Graph& graph, const State& state, VisitFn visit) 
       }
     }
     for (const StepCost& cost : measured->second) {
-      visit(op, dims, next, cost,
-            graph.WorkspaceOf(op, state, next, cost.send_bytes, cost.receive_bytes));
+      edges.push_back({op, dims, next, cost,
+                       graph.WorkspaceOf(op, state, next, cost.send_bytes, cost.receive_bytes)});
     }
   });
+  return edges;
 }
 
 absl::StatusOr<BestPath> BruteForce::Find(const Sharding& from, const Sharding& to,
@@ -181,17 +208,14 @@ absl::StatusOr<BestPath> BruteForce::Find(const Sharding& from, const Sharding& 
     if (at.settled) continue;
     at.settled = true;
     if (state == problem.target()) break;
-    ForEach(*graph, state,
-            [&, cost = cost, state = state](StepOp op, DimMask, const State& next,
-                                            const StepCost& step, int64_t workspace) {
-              if (workspace > limit) return;
-              const PlanCost then{SaturatingAdd(cost.est_ns, step.est_ns),
-                                  SaturatingAdd(cost.bytes_sent, step.bytes_sent), cost.steps + 1};
-              const auto [there, first] = reached.try_emplace(next);
-              if (!first && there->second.cost <= then) return;
-              there->second = {then, state, op, false};
-              open.push({then, next});
-            });
+    for (const Edge& edge : EdgesOf(*graph, state)) {
+      if (edge.workspace > limit) continue;
+      const PlanCost then = After(cost, edge);
+      const auto [there, first] = reached.try_emplace(edge.next);
+      if (!first && there->second.cost <= then) continue;
+      there->second = {then, state, edge.op, false};
+      open.push({then, edge.next});
+    }
   }
   const auto found = reached.find(problem.target());
   if (found == reached.end() || !found->second.settled) {
@@ -214,26 +238,25 @@ absl::StatusOr<int64_t> BruteForce::FindLeastMemory(const Sharding& from, const 
   const Problem& problem = graph->problem;
   if (problem.source() == problem.target()) return graph->TensorBytes();
   Forget(*graph, options);
-  struct Edge {
+  struct Arrow {
     int to;
     int64_t workspace;
   };
-  std::vector<std::vector<Edge>> edges = {{}};  // by state
+  std::vector<std::vector<Arrow>> arrows = {{}};  // by state
   std::vector<State> states = {problem.source()};
   absl::flat_hash_map<State, int> numbers = {{problem.source(), 0}};
   std::vector<int64_t> limits;
   for (size_t i = 0; i < states.size(); ++i) {
     const State state = states[i];
-    ForEach(*graph, state,
-            [&](StepOp, DimMask, const State& next, const StepCost&, int64_t workspace) {
-              const auto [at, is_new] = numbers.try_emplace(next, static_cast<int>(states.size()));
-              if (is_new) {
-                states.push_back(next);
-                edges.emplace_back();
-              }
-              edges[i].push_back({at->second, workspace});
-              limits.push_back(workspace);
-            });
+    for (const Edge& edge : EdgesOf(*graph, state)) {
+      const auto [at, is_new] = numbers.try_emplace(edge.next, static_cast<int>(states.size()));
+      if (is_new) {
+        states.push_back(edge.next);
+        arrows.emplace_back();
+      }
+      arrows[i].push_back({at->second, edge.workspace});
+      limits.push_back(edge.workspace);
+    }
   }
   const auto target = numbers.find(problem.target());
   if (target == numbers.end()) {
@@ -246,10 +269,10 @@ absl::StatusOr<int64_t> BruteForce::FindLeastMemory(const Sharding& from, const 
     while (!open.empty()) {
       const int at = open.back();
       open.pop_back();
-      for (const Edge& edge : edges[at]) {
-        if (edge.workspace > limit || seen[edge.to]) continue;
-        seen[edge.to] = true;
-        open.push_back(edge.to);
+      for (const Arrow& arrow : arrows[at]) {
+        if (arrow.workspace > limit || seen[arrow.to]) continue;
+        seen[arrow.to] = true;
+        open.push_back(arrow.to);
       }
     }
     return seen[target->second] == true;
@@ -282,26 +305,22 @@ absl::StatusOr<BruteForce::ByGroups> BruteForce::FindByGroups(const Sharding& fr
         take(&result[label.second], value);
         continue;
       }
-      ForEach(*graph, label.first,
-              [&, value = value, label = label](StepOp op, DimMask dims, const State& next,
-                                                const StepCost& step, int64_t workspace) {
-                const Label to{next, label.second | (IsCollective(op) ? uint32_t{1} << dims : 0)};
-                const Value reached = then(value, step, workspace);
-                const auto [at, is_new] = least.try_emplace(to, reached);
-                if (!is_new && at->second <= reached) return;
-                at->second = reached;
-                open.push({reached, to});
-              });
+      for (const Edge& edge : EdgesOf(*graph, label.first)) {
+        const uint32_t group = IsCollective(edge.op) ? uint32_t{1} << edge.dims : 0;
+        const Label to{edge.next, label.second | group};
+        const Value reached = then(value, edge);
+        const auto [at, is_new] = least.try_emplace(to, reached);
+        if (!is_new && at->second <= reached) continue;
+        at->second = reached;
+        open.push({reached, to});
+      }
     }
   };
   search.template operator()<PlanCost>(
-      [](const PlanCost& cost, const StepCost& step, int64_t) {
-        return PlanCost{SaturatingAdd(cost.est_ns, step.est_ns),
-                        SaturatingAdd(cost.bytes_sent, step.bytes_sent), cost.steps + 1};
-      },
+      [](const PlanCost& cost, const Edge& edge) { return After(cost, edge); },
       [](OverGroups* over, const PlanCost& cost) { over->cost = cost; });
   search.template operator()<int64_t>(
-      [](int64_t most, const StepCost&, int64_t workspace) { return std::max(most, workspace); },
+      [](int64_t most, const Edge& edge) { return std::max(most, edge.workspace); },
       [&](OverGroups* over, int64_t workspace) {
         over->least_memory = graph->TensorBytes() + workspace;
       });

@@ -6,8 +6,8 @@
 //   EXPECT_EQ(best.cost, CostOf(*MakePlan(from, to)));
 //
 // What the planner is judged by. It shares with it what makes a plan good: the graph
-// (planner/edges.h) and what each step costs. How to search is its own: no bound on what is left
-// to do, and no edge left out.
+// (planner/search/edges.h) and what each step costs. How to search is its own: no bound on what is
+// left to do, and no edge left out.
 #ifndef MESHIFT_TESTS_BRUTE_FORCE_H_
 #define MESHIFT_TESTS_BRUTE_FORCE_H_
 
@@ -19,12 +19,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/graph/state.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
-#include "planner/state.h"
 
 namespace meshift {
 
@@ -70,6 +69,7 @@ class BruteForce {
 
  private:
   struct Graph;
+  struct Edge;
   // One way to do a step.
   struct StepCost {
     int64_t est_ns = 0;
@@ -78,12 +78,11 @@ class BruteForce {
     int64_t receive_bytes = 0;
   };
   using EdgeKey = std::tuple<StepOp, State, State>;
-  using VisitFn = absl::FunctionRef<void(StepOp op, DimMask dims, const State& next,
-                                         const StepCost& cost, int64_t workspace)>;
 
   void Forget(const Graph& graph, const PlannerOptions& options);
-  // Calls visit() with all steps out of `state`, and what each needs of the workspace.
-  void ForEach(const Graph& graph, const State& state, VisitFn visit);
+  // All steps out of `state`, in each way to do them.
+  const std::vector<Edge>& EdgesOf(Graph& graph, const State& state);
+  static PlanCost After(const PlanCost& cost, const Edge& edge);
 
   absl::flat_hash_map<EdgeKey, absl::InlinedVector<StepCost, 1>> measured_;
   std::string measured_for_;

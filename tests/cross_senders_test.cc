@@ -18,8 +18,8 @@
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
+#include "planner/plan/rank_bytes.h"
 #include "planner/planner.h"
-#include "planner/rank_bytes.h"
 #include "testing/cross_world.h"
 #include "testing/small_world.h"
 

@@ -9,8 +9,8 @@
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
-#include "planner/plan_text.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_text.h"
 #include "planner/planner.h"
 #include "planner/verifier/verifier.h"
 

@@ -20,7 +20,7 @@
 #include "comm/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "testing/definition.h"
 #include "testing/random.h"
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 

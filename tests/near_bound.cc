@@ -12,9 +12,9 @@
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
-#include "planner/lower_bound.h"
-#include "planner/rank_bytes.h"
-#include "planner/state.h"
+#include "planner/cost/lower_bound.h"
+#include "planner/graph/state.h"
+#include "planner/plan/rank_bytes.h"
 #include "testing/shardings.h"
 
 namespace meshift {

@@ -1,12 +1,12 @@
-// How near plans come to what no algorithm goes below (planner/lower_bound.h), over all pairs of
-// shardings of a mesh and tensor.
+// How near plans come to what no algorithm goes below (planner/cost/lower_bound.h), over all pairs
+// of shardings of a mesh and tensor.
 //
 //   NearBound near = MeasureNearBound({.mesh = "a=2,b=2,c=2", .shape = {64, 64}}).value();
 //   near.bytes.Mean();       // of bytes moved over their bound, geometric
 //   near.worst_time[0];      // the plan that is furthest from its bound
 //
-// Bytes are those that all ranks send together, counted rank by rank (planner/rank_bytes.h); times
-// are the model's.
+// Bytes are those that all ranks send together, counted rank by rank (planner/plan/rank_bytes.h);
+// times are the model's.
 #ifndef MESHIFT_TESTS_NEAR_BOUND_H_
 #define MESHIFT_TESTS_NEAR_BOUND_H_
 
@@ -21,7 +21,7 @@
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 
 namespace meshift {

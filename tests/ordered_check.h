@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "comm/engine.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 

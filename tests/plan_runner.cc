@@ -7,7 +7,7 @@
 
 #include "base/status_macros.h"
 #include "comm/local/reduction_order.h"
-#include "planner/rank_bytes.h"
+#include "planner/plan/rank_bytes.h"
 #include "testing/values.h"
 
 namespace meshift {

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "mesh/device_mesh.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "testing/plan_runner.h"
 
 namespace meshift {
@@ -20,8 +20,8 @@ namespace meshift {
 struct RunOutcome {
   int64_t wrong = 0;            // elements, in the exact passes
   int64_t replicas_differ = 0;  // under adversarial reduction
-  // Steps in which a rank sent another number of bytes than planned (planner/rank_bytes.h), or the
-  // worst another than the step says.
+  // Steps in which a rank sent another number of bytes than planned (planner/plan/rank_bytes.h), or
+  // the worst another than the step says.
   int64_t bytes_differ = 0;
   std::string message;  // the first of these; empty if none
   bool ok() const { return message.empty(); }

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 
 namespace meshift {

@@ -2,7 +2,7 @@
 # Runs clang-tidy over C++ files with this project's checks (.clang-tidy) and the flags of the build.
 #
 #   tools/tidy.sh                     # every tracked .cc file, the last changed first
-#   tools/tidy.sh planner/search.cc   # these files
+#   tools/tidy.sh planner/search/search.cc   # these files
 #
 # Exits non-zero if a file has findings. A file takes 6 to 17 seconds. TIDY_JOBS sets how many are looked at in parallel (default: one per
 # core), TIDY_SECONDS after how many seconds no further file is begun (default: no limit); the last line says how many files were seen.

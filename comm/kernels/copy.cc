@@ -21,13 +21,13 @@ namespace {
 // Fewer elements than that do not make a transposing copy worth its while.
 constexpr int64_t kMinTransposeSize = 4;
 
-absl::Status CheckCopy(const BoxCopy& copy) {
-  const size_t rank = copy.shape.size();
-  if (copy.src_strides.size() != rank || copy.dst_strides.size() != rank) {
+absl::Status CheckCopy(const Shape& shape, const Shape& src_strides, const Shape& dst_strides) {
+  const size_t rank = shape.size();
+  if (src_strides.size() != rank || dst_strides.size() != rank) {
     return InvalidArgument("a copy of a rank-{} box has {} source and {} target strides", rank,
-                           copy.src_strides.size(), copy.dst_strides.size());
+                           src_strides.size(), dst_strides.size());
   }
-  for (const int64_t size : copy.shape) {
+  for (const int64_t size : shape) {
     if (size < 0) return InvalidArgument("size {} of a box to copy is negative", size);
   }
   return absl::OkStatus();
@@ -42,45 +42,51 @@ absl::StatusOr<StridedCopy> StridedCopy::Create(const BoxCopy& copy, DType dtype
 }
 
 absl::Status StridedCopy::Reset(const BoxCopy& copy, DType dtype) {
-  MESHIFT_RETURN_IF_ERROR(CheckCopy(copy));
+  MESHIFT_RETURN_IF_ERROR(Lay(copy.shape, copy.src_strides, copy.dst_strides, dtype));
+  if (bytes_ > 0 && (copy.src == nullptr || copy.dst == nullptr)) {
+    return InvalidArgument("the {} of a copy of {} elements is null",
+                           copy.src == nullptr ? "source" : "target", NumElements(copy.shape));
+  }
+  Place(static_cast<const char*>(copy.src), static_cast<char*>(copy.dst));
+  return absl::OkStatus();
+}
+
+absl::Status StridedCopy::Lay(const Shape& shape, const Shape& src_strides,
+                              const Shape& dst_strides, DType dtype) {
+  MESHIFT_RETURN_IF_ERROR(CheckCopy(shape, src_strides, dst_strides));
+  Place(nullptr, nullptr);
   shape_.clear();
   src_strides_.clear();
   dst_strides_.clear();
   run_bytes_ = bytes_ = units_ = 0;
-  const int64_t elements = NumElements(copy.shape);
+  const int64_t elements = NumElements(shape);
   if (elements == 0) return absl::OkStatus();
-  if (copy.src == nullptr || copy.dst == nullptr) {
-    return InvalidArgument("the {} of a copy of {} elements is null",
-                           copy.src == nullptr ? "source" : "target", elements);
-  }
-  src_ = static_cast<const char*>(copy.src);
-  dst_ = static_cast<char*>(copy.dst);
   // The dims in which there is something to go along, by their strides in the target, largest
   // first; strides in bits until the innermost dims are merged, for packed elements.
   const int64_t bits = BitWidth(dtype);
   absl::InlinedVector<int, 8> order;
-  for (size_t i = 0; i < copy.shape.size(); ++i) {
-    if (copy.shape[i] == 1) continue;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == 1) continue;
     order.push_back(static_cast<int>(i));
     // Few dims, mostly sorted, and std::stable_sort would allocate.
     for (size_t j = order.size() - 1; j > 0; --j) {
-      if (std::abs(copy.dst_strides[order[j - 1]]) >= std::abs(copy.dst_strides[order[j]])) break;
+      if (std::abs(dst_strides[order[j - 1]]) >= std::abs(dst_strides[order[j]])) break;
       std::swap(order[j - 1], order[j]);
     }
   }
   int64_t run = bits;
   while (!order.empty()) {
     const int d = order.back();
-    if (copy.src_strides[d] * bits != run || copy.dst_strides[d] * bits != run) break;
-    run *= copy.shape[d];
+    if (src_strides[d] * bits != run || dst_strides[d] * bits != run) break;
+    run *= shape[d];
     order.pop_back();
   }
   bool whole_bytes = run % 8 == 0;
   run_bytes_ = run / 8;
   for (const int i : order) {
-    const int64_t size = copy.shape[i];
-    const int64_t src_bits = copy.src_strides[i] * bits;
-    const int64_t dst_bits = copy.dst_strides[i] * bits;
+    const int64_t size = shape[i];
+    const int64_t src_bits = src_strides[i] * bits;
+    const int64_t dst_bits = dst_strides[i] * bits;
     whole_bytes = whole_bytes && src_bits % 8 == 0 && dst_bits % 8 == 0;
     const int64_t src_stride = src_bits / 8;
     const int64_t dst_stride = dst_bits / 8;

@@ -27,6 +27,14 @@ class StridedCopy {
   StridedCopy() = default;
   // Becomes what Create makes, in place; of no use after an error.
   absl::Status Reset(const BoxCopy& copy, DType dtype);
+  // The two halves of that: all but the addresses, which are null then; and these, which are not
+  // checked.
+  absl::Status Lay(const Shape& shape, const Shape& src_strides, const Shape& dst_strides,
+                   DType dtype);
+  void Place(const char* src, char* dst) {
+    src_ = src;
+    dst_ = dst;
+  }
 
   int64_t bytes() const { return bytes_; }
   // The copy as it is made: contiguous runs of run_bytes(), at all indices of shape(), outermost

@@ -184,6 +184,23 @@ TEST(StridedCopy, IsMadeAnewInPlace) {
   copy.Run();
 }
 
+TEST(StridedCopy, IsPlacedAnywhere) {
+  const std::vector<float> from = {0, 1, 2, 3, 4, 5, 6};
+  std::vector<float> to(6);
+  const auto chars = [](const float* at) { return reinterpret_cast<const char*>(at); };
+  StridedCopy copy;
+  ASSERT_TRUE(copy.Lay({3}, {2}, {1}, DType::kF32).ok());
+  EXPECT_EQ(copy.src(), nullptr);
+  EXPECT_EQ(copy.bytes(), 12);
+  for (const int place : {0, 1}) {
+    copy.Place(chars(&from[place]), reinterpret_cast<char*>(&to[3 * place]));
+    copy.Run();
+  }
+  EXPECT_EQ(to, (std::vector<float>{0, 2, 4, 1, 3, 5}));
+  EXPECT_EQ(Message(copy.Lay({3}, {2, 1}, {1}, DType::kF32)),
+            "a copy of a rank-1 box has 2 source and 1 target strides");
+}
+
 TEST(StridedCopy, CopiesPackedElements) {
   // The right half of each row of a 4 x 8 tensor of four-bit elements.
   const std::vector<uint8_t> from = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

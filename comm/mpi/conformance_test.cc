@@ -28,14 +28,17 @@ class MpiJob final : public ConformanceJob {
 };
 
 std::vector<ConformanceCase> Cases() {
-  const auto make = [](int) -> std::unique_ptr<ConformanceJob> {
-    auto engine = CreateMpiEngine({.timeout = std::chrono::seconds(20)});
-    if (!engine.ok()) return nullptr;
-    return std::make_unique<MpiJob>(*std::move(engine));
+  const auto make_with = [](bool bounded_waits) {
+    return [bounded_waits](int) -> std::unique_ptr<ConformanceJob> {
+      auto engine =
+          CreateMpiEngine({.timeout = std::chrono::seconds(20), .bounded_waits = bounded_waits});
+      if (!engine.ok()) return nullptr;
+      return std::make_unique<MpiJob>(*std::move(engine));
+    };
   };
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  return {{"Processes", make, {size}}};
+  return {{"Processes", make_with(false), {size}}, {"BoundedWaits", make_with(true), {size}}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Mpi, EngineConformance, testing::ValuesIn(Cases()), ConformanceName);

@@ -27,7 +27,7 @@
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 namespace {
@@ -46,13 +46,20 @@ int WorldSize() {
   return size;
 }
 
-std::unique_ptr<Engine> MakeEngine(std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
-  auto engine = CreateMpiEngine({.timeout = timeout});
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  return engine.ok() ? *std::move(engine) : nullptr;
-}
+// With bounded waits and without.
+class MpiEngineTest : public testing::TestWithParam<bool> {
+ protected:
+  static std::unique_ptr<Engine> MakeEngine(
+      std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+    auto engine = CreateMpiEngine({.timeout = timeout, .bounded_waits = GetParam()});
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    return engine.ok() ? *std::move(engine) : nullptr;
+  }
+};
 
-TEST(MpiEngineTest, PlansNameTheEngine) {
+INSTANTIATE_TEST_SUITE_P(BoundedWaits, MpiEngineTest, testing::Bool());
+
+TEST_P(MpiEngineTest, PlansNameTheEngine) {
   const auto engine = MakeEngine();
   const DeviceMesh mesh = DeviceMesh::Create({{"a", WorldSize()}}).value();
   const Sharding from = Sharding::Parse("f32[4]", mesh, "P").value();
@@ -62,7 +69,7 @@ TEST(MpiEngineTest, PlansNameTheEngine) {
   EXPECT_EQ(plan->inputs().engine, "mpi");
 }
 
-TEST(MpiEngineTest, GoesOnWhileNobodyWaits) {
+TEST_P(MpiEngineTest, GoesOnWhileNobodyWaits) {
   const auto engine = MakeEngine();
   const auto stream = engine->CreateStream().value();
   // Small, and too large to be begun by the caller.
@@ -82,7 +89,7 @@ TEST(MpiEngineTest, GoesOnWhileNobodyWaits) {
 }
 
 // A consumer waits for its own operation while another one cannot end.
-TEST(MpiEngineTest, WaitsForItsOwnOperationOnly) {
+TEST_P(MpiEngineTest, WaitsForItsOwnOperationOnly) {
   const auto engine = MakeEngine();
   const std::vector<int64_t> pair = {0, 1};
   std::shared_ptr<Communicator> group;
@@ -111,7 +118,7 @@ TEST(MpiEngineTest, WaitsForItsOwnOperationOnly) {
   EXPECT_EQ(late, static_cast<float>(WorldSize()));
 }
 
-TEST(MpiEngineTest, ATimeOutNamesTheGroupTheCallAndWhoIsMissing) {
+TEST_P(MpiEngineTest, ATimeOutNamesTheGroupTheCallAndWhoIsMissing) {
   const auto engine = MakeEngine(std::chrono::milliseconds(200));
   const auto stream = engine->CreateStream().value();
   std::vector<float> data(100, 1.0F);
@@ -133,7 +140,7 @@ TEST(MpiEngineTest, ATimeOutNamesTheGroupTheCallAndWhoIsMissing) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-TEST(MpiEngineTest, AbortEndsAWaitOfAnotherThread) {
+TEST_P(MpiEngineTest, AbortEndsAWaitOfAnotherThread) {
   const auto engine = MakeEngine();
   const auto stream = engine->CreateStream().value();
   std::vector<float> data(1 << 20, 1.0F);
@@ -151,7 +158,7 @@ TEST(MpiEngineTest, AbortEndsAWaitOfAnotherThread) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-TEST(MpiEngineTest, AMemberThatSendsAnotherSizeIsNamed) {
+TEST_P(MpiEngineTest, AMemberThatSendsAnotherSizeIsNamed) {
   const auto engine = MakeEngine();
   const auto stream = engine->CreateStream().value();
   std::vector<float> data(200, 1.0F);
@@ -165,7 +172,7 @@ TEST(MpiEngineTest, AMemberThatSendsAnotherSizeIsNamed) {
 }
 
 // Groups of groups of the world, and nothing below: tags have two levels.
-TEST(MpiEngineTest, SplitsTwice) {
+TEST_P(MpiEngineTest, SplitsTwice) {
   const auto engine = MakeEngine();
   std::vector<int64_t> all(WorldSize());
   std::iota(all.begin(), all.end(), 0);
@@ -186,7 +193,7 @@ TEST(MpiEngineTest, SplitsTwice) {
 
 // Copies, and messages behind them that use the same memory in all possible ways: as if one after
 // another, although the messages may begin before copies that they have nothing to do with.
-TEST(MpiEngineTest, MessagesBeginAfterTheCopiesThatTheyNeed) {
+TEST_P(MpiEngineTest, MessagesBeginAfterTheCopiesThatTheyNeed) {
   constexpr int64_t kSlots = 10;
   constexpr int64_t kCount = 16 << 10;  // elements of a slot, of which a strided copy takes half
   const auto engine = MakeEngine();

@@ -4,6 +4,8 @@
 //   fault_test disagree     # another target, shape, dtype or mesh, one rank late; some rounds each
 //   fault_test kill N       # rank N mod 4 kills itself; in the second four of eight rounds within
 //                           # a large call. The others say so and leave (fault_test.sh)
+//   fault_test kill N bounded         # with MpiEngineOptions::bounded_waits
+//   fault_test kill N bounded hang    # and survivors that do not come out of MPI afterwards
 //
 // MESHIFT_FAULT_ROUNDS: how many rounds of each; of testing/side_by_side.sh each part makes its
 // own.
@@ -18,6 +20,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -29,6 +32,7 @@
 #include "base/status_macros.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
+#include "comm/mpi/testing_hang.h"
 #include "comm/redistributor.h"
 #include "comm/tensor_view.h"
 #include "mesh/device_mesh.h"
@@ -55,11 +59,12 @@ int64_t NumberOf(const char* variable, int64_t otherwise) {
 struct Rank {
   std::unique_ptr<Bootstrap> bootstrap;
   std::unique_ptr<Engine> engine;
-  static absl::StatusOr<Rank> Create(milliseconds timeout) {
+  static absl::StatusOr<Rank> Create(milliseconds timeout, bool bounded) {
     Rank rank;
     MESHIFT_ASSIGN_OR_RETURN(rank.bootstrap, MpiBootstrap());
-    MESHIFT_ASSIGN_OR_RETURN(
-        rank.engine, CreateMpiEngine({.timeout = timeout, .control = rank.bootstrap->control()}));
+    MESHIFT_ASSIGN_OR_RETURN(rank.engine, CreateMpiEngine({.timeout = timeout,
+                                                           .control = rank.bootstrap->control(),
+                                                           .bounded_waits = bounded}));
     return rank;
   }
 };
@@ -144,9 +149,23 @@ void Meet() {
   }
 }
 
-absl::Status Round(Fault fault, int64_t round, Seen* seen) {
+struct How {
+  bool bounded = false;
+  bool hang = false;
+};
+
+// Survivors never come out of the engine's next call of MPI once this process is gone.
+pid_t killed = 0;
+
+void HangOnceKilled(int64_t culprit) {
+  killed = getpid();
+  MPI_Bcast(&killed, sizeof killed, MPI_BYTE, static_cast<int>(culprit), MPI_COMM_WORLD);
+  HangIn("*", [] { return kill(killed, 0) != 0; });
+}
+
+absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) {
   Meet();
-  MESHIFT_ASSIGN_OR_RETURN(Rank rank, Rank::Create(kTimeout));
+  MESHIFT_ASSIGN_OR_RETURN(Rank rank, Rank::Create(kTimeout, how.bounded));
   const int64_t n = rank.engine->world_size();
   const int64_t culprit = round % n;
   const bool other_mesh = fault == Fault::kMesh && rank.engine->rank() == culprit;
@@ -157,20 +176,22 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen) {
   // would learn only later then: the call is the same.)
   const bool agrees = round % 2 == 0 || fault == Fault::kMesh;
   MESHIFT_ASSIGN_OR_RETURN(
-      Redistributor redistribute,
+      std::optional<Redistributor> redistribute,
       Redistributor::Create(
           mesh, rank.engine.get(),
           {.agreement = agrees ? Agreement::kFirstCalls : Agreement::kOff, .timeout = kTimeout}));
   const int64_t at = fault == Fault::kMesh ? 0 : round % 3;
-  absl::Status status = Work(redistribute, mesh, rank.engine->rank(), Fault::kNone, culprit, 0, at);
+  absl::Status status =
+      Work(*redistribute, mesh, rank.engine->rank(), Fault::kNone, culprit, 0, at);
   if (!status.ok()) return Annotate(status, "before the fault");
   // A fault may end calls of others that are still running, or even their Create.
+  if (how.hang) HangOnceKilled(culprit);
   MPI_Barrier(MPI_COMM_WORLD);
   const auto begin = Clock::now();
-  status = Work(redistribute, mesh, rank.engine->rank(), fault, culprit, 0,
+  status = Work(*redistribute, mesh, rank.engine->rank(), fault, culprit, 0,
                 fault == Fault::kKilledInside ? 10000 : 1);
   const auto took = Clock::now() - begin;
-  const bool killed = fault == Fault::kKilled || fault == Fault::kKilledInside;
+  const bool is_killed = fault == Fault::kKilled || fault == Fault::kKilledInside;
   if (rank.engine->rank() != culprit) {
     seen->example = Message(status);
     seen->longest = std::max(seen->longest, took);
@@ -179,12 +200,22 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen) {
   // Every later call says the same at once.
   if (!status.ok() &&
       redistribute
-          .Prepare(Sharding::Parse("f32[64]", mesh, other_mesh ? "P,P" : "P").value(),
-                   Sharding::Parse("f32[64]", mesh, other_mesh ? "R,R" : "R").value())
+          ->Prepare(Sharding::Parse("f32[64]", mesh, other_mesh ? "P,P" : "P").value(),
+                    Sharding::Parse("f32[64]", mesh, other_mesh ? "R,R" : "R").value())
           .ok()) {
     return Internal("a call after an error is not refused");
   }
-  if (!killed) Meet();  // before the hub goes
+  if (!is_killed) Meet();  // before the hub goes
+  if (!how.bounded) return absl::OkStatus();
+  // With them in time, too.
+  const int64_t me = rank.engine->rank();
+  redistribute.reset();
+  rank.engine = nullptr;
+  const auto left = Clock::now() - begin;
+  if (me != culprit && left > kTimeout + milliseconds(1000)) {
+    return Internal("an error after {} ms, and the end only after {} ms", Ms(took), Ms(left));
+  }
+  seen->longest = std::max(seen->longest, left);
   return absl::OkStatus();
 }
 
@@ -226,8 +257,9 @@ int main(int argc, char** argv) {
   meshift::Seen seen;
   if (status.ok() && what == "kill") {
     const int64_t round = argc > 2 ? std::atoll(argv[2]) : 0;
+    const meshift::How how{.bounded = argc > 3, .hang = argc > 4};
     status = meshift::Round(round % 8 < 4 ? meshift::Fault::kKilled : meshift::Fault::kKilledInside,
-                            round, &seen);
+                            round, &seen, how);
     if (status.ok()) {
       fmt::print("survivor: {} ms: {}\n", meshift::Ms(seen.longest), seen.example);
     }

@@ -1,14 +1,16 @@
 #!/bin/bash
 # One of four ranks is killed, another one each time, before a call or within one: the three others end with an error in time. Runs under mpi_test.sh.
 #
-#   fault_test.sh MPIRUN FAULT_TEST       # MESHIFT_FAULT_ROUNDS: how often; of testing/side_by_side.sh each part makes its own
+#   fault_test.sh MPIRUN FAULT_TEST [bounded [hang]]      # as fault_test.cc says
+#
+# MESHIFT_FAULT_ROUNDS: how often; of testing/side_by_side.sh each part makes its own.
 set -u
 rounds=${MESHIFT_FAULT_ROUNDS:-100}
 made=0
 longest=0
 for ((round = ${TEST_SHARD_INDEX:-0}; round < rounds; round += ${TEST_TOTAL_SHARDS:-1})); do
   # mpirun itself fails, since a rank was killed.
-  output=$(timeout 60 "$1" --enable-recovery -n 4 "$2" kill "$round" 2>&1)
+  output=$(timeout 60 "$1" --enable-recovery -n 4 "$2" kill "$round" "${@:3}" 2>&1)
   survivors=$(grep -c '^survivor: ' <<< "$output")
   if ((survivors != 3)); then
     echo "round $round: $survivors survivors, not 3:"

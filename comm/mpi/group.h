@@ -19,16 +19,25 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
+#include "comm/mpi/watch.h"
 
 namespace meshift {
 
 class MpiGroup {
  public:
-  // Members are ranks of `comm`, ascending. `tag` and `tag` + 1 are the group's.
-  MpiGroup(MPI_Comm comm, std::vector<int64_t> ranks, int member, int tag, std::string name)
-      : comm_(comm), ranks_(std::move(ranks)), member_(member), tag_(tag), name_(std::move(name)) {}
+  // Members are ranks of `comm`, ascending. `tag` and `tag` + 1 are the group's. `watch`: of the
+  // thread that makes its calls of MPI; null: any does.
+  MpiGroup(MPI_Comm comm, std::vector<int64_t> ranks, int member, int tag, std::string name,
+           MpiWatch* watch)
+      : comm_(comm),
+        watch_(watch),
+        ranks_(std::move(ranks)),
+        member_(member),
+        tag_(tag),
+        name_(std::move(name)) {}
 
   MPI_Comm comm() const { return comm_; }
+  MpiWatch* watch() const { return watch_; }
   const std::vector<int64_t>& ranks() const { return ranks_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   int member() const { return member_; }
@@ -49,6 +58,7 @@ class MpiGroup {
 
  private:
   const MPI_Comm comm_;
+  MpiWatch* const watch_;
   const std::vector<int64_t> ranks_;
   const int member_;
   const int tag_;

@@ -18,11 +18,15 @@ namespace {
 
 using Kind = MpiCall::Kind;
 
-absl::Status CheckMessages(const MpiGroup& group, absl::Span<const PeerMessage> messages,
+bool IsNull(const PeerMessage& message) { return message.count > 0 && message.data == nullptr; }
+bool IsNull(const ProgramMessage&) { return false; }
+
+template <typename Message>
+absl::Status CheckMessages(const MpiGroup& group, absl::Span<const Message> messages,
                            const char* what) {
   bool ascends = true;
   for (size_t i = 0; i < messages.size(); ++i) {
-    const PeerMessage& message = messages[i];
+    const Message& message = messages[i];
     if (message.peer < 0 || message.peer >= group.size() || message.peer == group.member()) {
       return InvalidArgument("{}: member {} {} {}", group.name(), group.member(), what,
                              message.peer);
@@ -30,14 +34,14 @@ absl::Status CheckMessages(const MpiGroup& group, absl::Span<const PeerMessage> 
     if (message.count < 0) {
       return InvalidArgument("{}: a message of {} elements", group.name(), message.count);
     }
-    if (message.count > 0 && message.data == nullptr) {
+    if (IsNull(message)) {
       return InvalidArgument("{}: a message of {} elements is null", group.name(), message.count);
     }
     ascends = ascends && (i == 0 || messages[i - 1].peer < message.peer);
   }
   if (ascends) return absl::OkStatus();
   std::vector<int> peers;
-  for (const PeerMessage& message : messages) peers.push_back(message.peer);
+  for (const Message& message : messages) peers.push_back(message.peer);
   std::sort(peers.begin(), peers.end());
   const auto twice = std::adjacent_find(peers.begin(), peers.end());
   if (twice == peers.end()) return absl::OkStatus();
@@ -51,12 +55,12 @@ absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress)
   if (mpi == nullptr || &mpi->progress() != &progress) {
     return InvalidArgument("the stream belongs to another engine");
   }
+  MESHIFT_RETURN_IF_ERROR(progress.Health());
   return mpi;
 }
 
-// The stream carries the error too, so that what follows is not run.
-absl::Status MpiCommunicator::Refuse(const absl::Status& status, MpiStream& stream) {
-  const absl::Status error = group_->Fail(status);
+absl::Status RefuseCall(const absl::Status& status, MpiGroup& group, MpiStream& stream) {
+  const absl::Status error = group.Fail(status);
   auto task = stream.state()->NewTask();
   task->kind = MpiTask::Kind::kError;
   task->error = error;
@@ -190,6 +194,14 @@ absl::Status MpiCommunicator::SendRecv(absl::Span<const PeerMessage> sends,
   task->moves = -1;
   mpi->Put(std::move(task));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const PreparedWork>> MpiCommunicator::Prepare(
+    absl::Span<const ProgramMessage> sends, absl::Span<const ProgramMessage> recvs,
+    DType dtype) const {
+  MESHIFT_RETURN_IF_ERROR(CheckMessages(*group_, sends, "sends to"));
+  MESHIFT_RETURN_IF_ERROR(CheckMessages(*group_, recvs, "receives from"));
+  return MpiPreparedWork::OfMessages(group_, sends, recvs, dtype);
 }
 
 absl::Status MpiCommunicator::Broadcast(void* data, int64_t count, DType dtype, int root,

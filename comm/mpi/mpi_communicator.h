@@ -13,6 +13,7 @@
 #include "comm/communicator.h"
 #include "comm/engine.h"
 #include "comm/mpi/group.h"
+#include "comm/mpi/prepared.h"
 #include "comm/mpi/progress.h"
 #include "comm/mpi/stream.h"
 #include "comm/symmetric_memory.h"
@@ -26,7 +27,7 @@ class MpiStream final : public Stream {
   explicit MpiStream(std::shared_ptr<Progress> progress)
       : progress_(std::move(progress)), state_(progress_->AddStream()) {}
   ~MpiStream() override {
-    progress_->AwaitIdle(state_);
+    progress_->AwaitIdle(state_).IgnoreError();
     progress_->RemoveStream(state_);
   }
   const std::shared_ptr<StreamState>& state() const { return state_; }
@@ -41,8 +42,11 @@ class MpiStream final : public Stream {
   const std::shared_ptr<StreamState> state_;
 };
 
-// INVALID_ARGUMENT where it is another engine's.
+// INVALID_ARGUMENT where it is another engine's; or the error with which all has ended.
 absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress);
+
+// Ends the group; the stream carries the error too, so that what follows is not run. Returns it.
+absl::Status RefuseCall(const absl::Status& status, MpiGroup& group, MpiStream& stream);
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -72,8 +76,15 @@ class MpiCommunicator final : public Communicator {
   }
   absl::Status CallSymmetric(const SymmetricCall& call, Stream& stream) override;
   void Abort() override;
-  absl::Status Health() const override { return group_->Health(); }
+  absl::Status Health() const override {
+    return group_->ended() ? group_->Health() : progress_->Health();
+  }
   std::string ToString() const override;
+
+  // Messages that can be put on streams again and again.
+  absl::StatusOr<std::shared_ptr<const PreparedWork>> Prepare(
+      absl::Span<const ProgramMessage> sends, absl::Span<const ProgramMessage> recvs,
+      DType dtype) const;
 
   MpiGroup& group() { return *group_; }
   const std::shared_ptr<MpiGroup>& shared_group() const { return group_; }
@@ -91,7 +102,9 @@ class MpiCommunicator final : public Communicator {
   absl::Status Put(MpiCall::Kind kind, const void* send, void* recv, int64_t count,
                    absl::Span<const int64_t> counts, DType dtype, const Reduction* reduction,
                    int root, MpiStream& stream);
-  absl::Status Refuse(const absl::Status& status, MpiStream& stream);
+  absl::Status Refuse(const absl::Status& status, MpiStream& stream) {
+    return RefuseCall(status, *group_, stream);
+  }
 
   const std::shared_ptr<Progress> progress_;
   const std::shared_ptr<MpiGroup> group_;

@@ -25,11 +25,14 @@
 #include "comm/kernels/reduce.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/mpi_communicator.h"
+#include "comm/mpi/prepared.h"
 #include "comm/mpi/progress.h"
 #include "comm/mpi/requests.h"
 #include "comm/mpi/stream.h"
 #include "comm/mpi/symmetric.h"
+#include "comm/mpi/watch.h"
 #include "comm/symmetric_memory.h"
+#include "comm/work_preparer.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 
@@ -42,14 +45,18 @@ std::string GroupName(int64_t number, absl::Span<const int64_t> ranks) {
 
 class HostBuffer final : public Buffer {
  public:
-  HostBuffer(HostMemory data, int64_t size_bytes)
-      : data_(std::move(data)), size_bytes_(size_bytes) {}
+  HostBuffer(HostMemory data, int64_t size_bytes, std::shared_ptr<const Progress> progress)
+      : data_(std::move(data)), size_bytes_(size_bytes), progress_(std::move(progress)) {}
+  ~HostBuffer() override {
+    if (!progress_->Health().ok()) static_cast<void>(data_.release());  // MPI may still write there
+  }
   void* data() const override { return data_.get(); }
   int64_t size_bytes() const override { return size_bytes_; }
 
  private:
-  const HostMemory data_;
+  HostMemory data_;
   const int64_t size_bytes_;
+  const std::shared_ptr<const Progress> progress_;
 };
 
 // The tags of groups: pairs (k, j), each below `per_level`; two tags per pair (comm/mpi/group.h).
@@ -68,24 +75,44 @@ class Tags {
   int64_t per_level_ = 1;
 };
 
-class MpiEngine final : public Engine {
+// The engine's own duplicate of a communicator.
+struct OwnComm {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank = 0;
+  int size = 0;
+  static absl::StatusOr<OwnComm> Duplicate(MPI_Comm given);
+};
+
+absl::StatusOr<OwnComm> OwnComm::Duplicate(MPI_Comm given) {
+  OwnComm own;
+  MESHIFT_RETURN_IF_ERROR(MpiError(MPI_Comm_dup(given, &own.comm), "MPI_Comm_dup"));
+  MPI_Comm_set_errhandler(own.comm, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(own.comm, &own.rank);
+  MPI_Comm_size(own.comm, &own.size);
+  return own;
+}
+
+class MpiEngine final : public Engine, public WorkPreparer {
  public:
-  // Takes `comm`.
-  MpiEngine(MPI_Comm comm, Tags tags, int rank, int size, const MpiEngineOptions& options)
-      : comm_(comm),
+  MpiEngine(const OwnComm& own, Tags tags, ControlChannel* control,
+            std::shared_ptr<Progress> progress)
+      : comm_(own.comm),
         tags_(tags),
-        rank_(rank),
-        control_(options.control),
-        progress_(std::make_shared<Progress>(options.timeout.count())) {
-    std::vector<int64_t> ranks(size);
+        rank_(own.rank),
+        control_(control),
+        progress_(std::move(progress)) {
+    std::vector<int64_t> ranks(own.size);
     std::iota(ranks.begin(), ranks.end(), 0);
     world_ = std::make_unique<MpiCommunicator>(
-        progress_, std::make_shared<MpiGroup>(comm, std::move(ranks), rank, tags_.Tag(0, 0),
-                                              fmt::format("the world of {} ranks", size)));
+        progress_, std::make_shared<MpiGroup>(comm_, std::move(ranks), rank_, tags_.Tag(0, 0),
+                                              fmt::format("the world of {} ranks", own.size),
+                                              progress_->watch()));
   }
   ~MpiEngine() override {
     // Freeing waits for messages that a failed group may have left.
-    if (!failed_ && world_->Health().ok()) MPI_Comm_free(&comm_);
+    if (failed_ || !world_->Health().ok()) return;
+    const auto free = [comm = comm_]() mutable { return MPI_Comm_free(&comm), true; };
+    progress_->Do(world_->ToString(), free).IgnoreError();
   }
 
   const std::string& name() const override { return name_; }
@@ -109,6 +136,7 @@ class MpiEngine final : public Engine {
   absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> AllocateSymmetric(
       Communicator& communicator, const SymmetricRequest& request) override;
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
+    MESHIFT_RETURN_IF_ERROR(progress_->Health());
     return std::make_unique<MpiStream>(progress_);
   }
   absl::StatusOr<std::shared_ptr<Event>> Record(Stream& stream) override {
@@ -121,6 +149,18 @@ class MpiEngine final : public Engine {
   absl::Status Synchronize(Stream& stream) override;
   absl::Status Wait(const std::shared_ptr<Event>& event) override;
   absl::Status CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream& stream) override;
+  absl::StatusOr<std::shared_ptr<const PreparedWork>> PrepareCopies(
+      absl::Span<const ProgramCopy> copies, DType dtype) override {
+    return MpiPreparedWork::OfCopies(copies, dtype);
+  }
+  absl::StatusOr<std::shared_ptr<const PreparedWork>> PrepareMessages(
+      Communicator& communicator, absl::Span<const ProgramMessage> sends,
+      absl::Span<const ProgramMessage> recvs, DType dtype) override {
+    MESHIFT_ASSIGN_OR_RETURN(const MpiCommunicator* mpi, AsOwn(communicator));
+    return mpi->Prepare(sends, recvs, dtype);
+  }
+  absl::Status Enqueue(const std::shared_ptr<const PreparedWork>& work, const WorkBases& bases,
+                       Stream& stream) override;
   absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                             Stream& stream) override;
   absl::Status FillZero(void* data, int64_t bytes, Stream& stream) override {
@@ -139,8 +179,11 @@ class MpiEngine final : public Engine {
       return InvalidArgument("rank {} uses a communicator that is not its own: {}", rank_,
                              communicator.ToString());
     }
+    MESHIFT_RETURN_IF_ERROR(progress_->Health());
     return mpi;
   }
+  absl::StatusOr<std::shared_ptr<SymmetricWindow>> MakeWindow(
+      const std::shared_ptr<MpiGroup>& group, const SymmetricRequest& request);
   absl::Status Fill(const std::array<uint8_t, 16>& element, int64_t element_bytes, void* data,
                     int64_t count, Stream& stream);
   absl::Status Note(absl::Status status) {
@@ -149,7 +192,7 @@ class MpiEngine final : public Engine {
   }
 
   const std::string name_ = "mpi";
-  MPI_Comm comm_;
+  const MPI_Comm comm_;
   const Tags tags_;
   const int rank_;
   ControlChannel* const control_;
@@ -192,12 +235,13 @@ absl::StatusOr<std::shared_ptr<Communicator>> MpiEngine::Split(Communicator& par
       mpi == world_.get() ? tags_.Tag(number, 0) : tags_.Tag(tags_.First(from.tag()), number);
   return std::make_shared<MpiCommunicator>(
       progress_, std::make_shared<MpiGroup>(comm_, std::vector<int64_t>(ranks.begin(), ranks.end()),
-                                            static_cast<int>(self - ranks.begin()), tag, name));
+                                            static_cast<int>(self - ranks.begin()), tag, name,
+                                            progress_->watch()));
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> MpiEngine::Allocate(int64_t bytes) {
   MESHIFT_ASSIGN_OR_RETURN(HostMemory data, AllocateHost(bytes, rank_));
-  return std::make_unique<HostBuffer>(std::move(data), bytes);
+  return std::make_unique<HostBuffer>(std::move(data), bytes, progress_);
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> MpiEngine::AllocateSymmetric(
@@ -227,12 +271,45 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> MpiEngine::Allocat
         text((*all)[0]), group.rank_of(member), text((*all)[member]))));
   }
   MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<SymmetricWindow> window,
-                           SymmetricWindow::Create(mpi->shared_group(), request));
+                           MakeWindow(mpi->shared_group(), request));
   std::vector<std::unique_ptr<SymmetricBuffer>> buffers;
   for (int64_t i = 0; i < request.count; ++i) {
     buffers.push_back(std::make_unique<MpiSymmetricBuffer>(window, i));
   }
   return buffers;
+}
+
+absl::StatusOr<std::shared_ptr<SymmetricWindow>> MpiEngine::MakeWindow(
+    const std::shared_ptr<MpiGroup>& group, const SymmetricRequest& request) {
+  using Made = absl::StatusOr<std::unique_ptr<SymmetricWindow>>;
+  const auto made = std::make_shared<Made>(absl::UnknownError("MPI is still at it"));
+  const std::string what = fmt::format("{}: symmetric memory", group->name());
+  MESHIFT_RETURN_IF_ERROR(Note(progress_->Do(what, [made, group, request] {
+    *made = SymmetricWindow::Create(group, request);
+    return true;
+  })));
+  MESHIFT_RETURN_IF_ERROR(made->status());
+  if (progress_->watch() == nullptr) return std::shared_ptr<SymmetricWindow>(*std::move(*made));
+  // MPI frees it once all members do, and would keep the thread meanwhile.
+  const auto free = [what, progress = progress_](SymmetricWindow* window) {
+    const int64_t begin_ns = NowNs();
+    const auto step = [window, begin_ns, timeout_ns = progress->timeout_ns()] {
+      MpiGroup& group = *window->group();
+      const int missing = group.ended() ? -1 : window->LeaveAndLook();
+      if (missing >= 0 && NowNs() - begin_ns < timeout_ns) return false;
+      if (missing >= 0) {
+        group
+            .Fail(absl::DeadlineExceededError(
+                fmt::format("{}: rank {} has not freed its symmetric memory for {} ms",
+                            group.name(), group.rank_of(missing), timeout_ns / 1'000'000)))
+            .IgnoreError();
+      }
+      delete window;
+      return true;
+    };
+    progress->Do(what, step).IgnoreError();
+  };
+  return std::shared_ptr<SymmetricWindow>(made->value().release(), free);
 }
 
 absl::Status MpiEngine::RecordInto(Stream& stream, std::shared_ptr<Event>* event) {
@@ -263,15 +340,15 @@ absl::Status MpiEngine::WaitFor(Stream& stream, std::shared_ptr<Event> event) {
 
 absl::Status MpiEngine::Synchronize(Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
-  progress_->AwaitIdle(mpi->state());
-  return Note(mpi->state()->error());
+  const absl::Status status = progress_->AwaitIdle(mpi->state());
+  return Note(status.ok() ? mpi->state()->error() : status);
 }
 
 absl::Status MpiEngine::Wait(const std::shared_ptr<Event>& event) {
   const auto* mpi = FinalCast<const MpiEvent>(event.get());
   if (mpi == nullptr) return InvalidArgument("the event is null or of another engine");
-  progress_->Await(*mpi);
-  return Note(mpi->status());
+  const absl::Status status = progress_->Await(*mpi);
+  return Note(status.ok() ? mpi->status() : status);
 }
 
 absl::Status MpiEngine::CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream& stream) {
@@ -283,6 +360,33 @@ absl::Status MpiEngine::CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype,
   for (size_t i = 0; i < copies.size(); ++i) {
     MESHIFT_RETURN_IF_ERROR(task->copies[i].Reset(copies[i], dtype));
     task->bytes += task->copies[i].bytes();
+  }
+  mpi->Put(std::move(task));
+  return absl::OkStatus();
+}
+
+absl::Status MpiEngine::Enqueue(const std::shared_ptr<const PreparedWork>& work,
+                                const WorkBases& bases, Stream& stream) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
+  const auto* const own = FinalCast<const MpiPreparedWork>(work.get());
+  if (own == nullptr) return InvalidArgument("the work is null or of another engine");
+  MpiGroup* const group = own->group().get();
+  absl::Status status = group == nullptr ? absl::OkStatus() : group->Health();
+  if (status.ok() && !own->HasAll(bases)) {
+    status = InvalidArgument("a buffer that work was prepared for is null");
+  }
+  if (!status.ok()) return group == nullptr ? status : RefuseCall(status, *group, *mpi);
+  auto task = mpi->state()->NewTask();
+  task->prepared = std::shared_ptr<const MpiPreparedWork>(work, own);
+  task->bases = bases;
+  if (group == nullptr) {
+    task->kind = MpiTask::Kind::kCopy;
+    task->bytes = own->bytes();
+  } else {
+    task->kind = MpiTask::Kind::kCollective;
+    task->group = own->group();
+    task->number = group->TakeNumber();
+    task->moves = -1;
   }
   mpi->Put(std::move(task));
   return absl::OkStatus();
@@ -366,19 +470,20 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& 
   }
   const MPI_Comm given =
       options.communicator ? MPI_Comm_f2c(*options.communicator) : MPI_COMM_WORLD;
-  MPI_Comm comm = MPI_COMM_NULL;
-  MESHIFT_RETURN_IF_ERROR(MpiError(MPI_Comm_dup(given, &comm), "MPI_Comm_dup"));
-  MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-  int rank = 0;
-  int size = 0;
-  MPI_Comm_rank(comm, &rank);
-  MPI_Comm_size(comm, &size);
+  auto progress = Progress::Create(options.timeout.count(), options.bounded_waits);
+  const auto own = std::make_shared<absl::StatusOr<OwnComm>>();
+  MESHIFT_RETURN_IF_ERROR(progress->Do("MPI_Comm_dup", [own, given] {
+    *own = OwnComm::Duplicate(given);
+    return true;
+  }));
+  MESHIFT_RETURN_IF_ERROR(own->status());
   int64_t upper_bound = 32767;  // which MPI promises
   void* attribute = nullptr;
   int found = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &attribute, &found);
   if (found != 0) upper_bound = *static_cast<int*>(attribute);
-  return std::make_unique<MpiEngine>(comm, Tags(upper_bound), rank, size, options);
+  return std::make_unique<MpiEngine>(**own, Tags(upper_bound), options.control,
+                                     std::move(progress));
 }
 
 std::string MpiAbsence() { return ""; }

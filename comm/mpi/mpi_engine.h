@@ -4,9 +4,10 @@
 //   MESHIFT_ASSIGN_OR_RETURN(auto bootstrap, MpiBootstrap());
 //   MESHIFT_ASSIGN_OR_RETURN(auto engine, CreateMpiEngine({.control = bootstrap->control()}));
 //
-// Nothing blocks: collectives are made of non-blocking messages and go on whenever somebody waits,
-// and from a thread of the engine while nobody does. Work on an idle stream is begun by the caller,
-// and done by it where it is small and needs no other rank. Splitting sends nothing.
+// Nothing blocks, but where MPI does (MpiEngineOptions::bounded_waits): collectives are made of
+// non-blocking messages and go on whenever somebody waits, and from a thread of the engine while
+// nobody does. Work on an idle stream is begun by the caller, and done by it where it is small and
+// needs no other rank. Splitting sends nothing.
 //
 // Reductions have the arithmetic of comm/kernels/reduce.h, in ascending order of ranks, rounded
 // once: the bits of the local engine, equal on all members (EngineCapabilities::Local()).
@@ -40,6 +41,15 @@ struct MpiEngineOptions {
   ControlChannel* control = nullptr;  // must outlive the engine
   // Whose ranks are the world, as MPI_Comm_c2f gives it; none: MPI_COMM_WORLD.
   std::optional<int> communicator = std::nullopt;
+  // Every call returns within the time-out plus a second, also where MPI does not come back: a
+  // peer that is killed may leave shared memory so that others never come out of their next call
+  // (docs/engines.md, "Bounded waits"). Only a thread of the engine's own calls MPI then; the
+  // others hand it their work and wait. Where it stays in one call for so long, it is given up:
+  // that and all later calls return DEADLINE_EXCEEDED, which names the group and the call. The
+  // thread stays, and the tensors of calls that have not ended must too; the engine leaves its own
+  // memory. Leave the process then (MpiSession::Leave). Costs some 5 us per wait. Equal on all
+  // ranks, which create the engine, and free symmetric memory, within the time-out of each other.
+  bool bounded_waits = false;
 };
 
 // Collective. FAILED_PRECONDITION where MPI is not initialised, or not for several threads;

@@ -1,4 +1,4 @@
-// MPI for a program of our own: initialised for several threads, finalised at the end.
+// MPI for a program that has not initialised it: for several threads, finalised at the end.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(MpiSession session, MpiSession::Start());
 //   ...

@@ -65,7 +65,7 @@ void Operation::Start(MpiGroup* group, ScratchPool* pool) {
   copied_own_ = false;
   num_segments_ = posted_ = reduced_ = ended_ = 0;
   round_ = 0;
-  requests_.set_comm(group->comm());
+  requests_.set_comm(group->comm(), group->watch());
   element_ = Bytes(call_.dtype, 1);
   status_ = Begin();
 }

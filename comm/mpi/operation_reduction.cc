@@ -70,8 +70,8 @@ absl::Status Operation::BeginReduction(int64_t total) {
   if (!at_once_) {
     for (int s = 0; s < kSlots; ++s) {
       slots_[s].scratch = scratch_.data() + s * slot_bytes;
-      slots_[s].in.set_comm(group_->comm());
-      slots_[s].out.set_comm(group_->comm());
+      slots_[s].in.set_comm(group_->comm(), group_->watch());
+      slots_[s].out.set_comm(group_->comm(), group_->watch());
     }
     return absl::OkStatus();
   }

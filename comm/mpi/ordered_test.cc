@@ -8,7 +8,7 @@
 #include "base/status_macros.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "tests/ordered_check.h"
 
 namespace meshift {

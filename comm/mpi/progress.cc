@@ -1,10 +1,14 @@
 #include "comm/mpi/progress.h"
 
+#include <fmt/format.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <chrono>
 #include <utility>
+
+#include "base/checked_math.h"
+#include "base/status_macros.h"
 
 namespace meshift {
 namespace {
@@ -23,10 +27,35 @@ constexpr int kPollsPerLook = 16;
 constexpr std::chrono::nanoseconds kBusyTick = std::chrono::microseconds(100);
 constexpr std::chrono::nanoseconds kIdleTick = std::chrono::milliseconds(1);
 constexpr int64_t kSleepAfterNs = 1000 * kMs;
+// Where waits are bounded: so much longer than the time-out one call of MPI may take, since it
+// copies whole messages; and how long the thread looks for work before it sleeps.
+constexpr int64_t kGraceNs = 250 * kMs;
+constexpr int64_t kAwakeNs = 200 * kUs;
+// How long those that wait for it look before they sleep, and how often they look at the clock
+// then.
+constexpr int64_t kLookNs = 50 * kUs;
+constexpr std::chrono::milliseconds kLookTick(10);
+
+// Where nothing has moved for so long.
+void Rest(int64_t still_ns) {
+  if (still_ns < kSpinNs) {
+    sched_yield();
+  } else {
+    std::this_thread::sleep_for(kNap);
+  }
+}
 
 }  // namespace
 
-Progress::~Progress() {
+std::shared_ptr<Progress> Progress::Create(int64_t timeout_ns, bool bounded_waits) {
+  std::shared_ptr<Progress> progress(new Progress(timeout_ns, bounded_waits), [](Progress* p) {
+    if (p->Stop()) delete p;
+  });
+  if (bounded_waits) progress->Nudge();
+  return progress;
+}
+
+bool Progress::Stop() {
   std::thread thread;
   {
     const MutexLock lock(mutex_);
@@ -34,11 +63,17 @@ Progress::~Progress() {
     wake_.notify_all();
     thread = std::move(thread_);
   }
-  if (thread.joinable()) thread.join();
+  if (!thread.joinable()) return true;
+  if (bounded_ && !Attend([&] { return ended_.load(); }).ok()) {
+    thread.detach();
+    return false;
+  }
+  thread.join();
+  return true;
 }
 
 std::shared_ptr<StreamState> Progress::AddStream() {
-  auto stream = std::make_shared<StreamState>(&pool_);
+  auto stream = std::make_shared<StreamState>(&pool_, watch());
   const MutexLock lock(mutex_);
   streams_.push_back(stream);
   generation_.fetch_add(1, std::memory_order_release);
@@ -60,16 +95,22 @@ void Progress::Nudge() {
   if (thread_.joinable()) {
     wake_.notify_all();
   } else {
-    thread_ = std::thread([this] { Work(); });
+    thread_ = std::thread([this] { bounded_ ? Serve() : Work(); });
   }
 }
 
-void Progress::AwaitIdle(const std::shared_ptr<StreamState>& stream) {
-  if (!stream->idle()) Go(stream, [&] { return stream->idle(); });
+absl::Status Progress::AwaitIdle(const std::shared_ptr<StreamState>& stream) {
+  const auto done = [&] { return stream->idle(); };
+  if (bounded_) return Attend(done);
+  if (!done()) Go(stream, done);
+  return absl::OkStatus();
 }
 
-void Progress::Await(const MpiEvent& event) {
-  if (!event.reached()) Go(event.stream(), [&] { return event.reached(); });
+absl::Status Progress::Await(const MpiEvent& event) {
+  const auto done = [&] { return event.reached(); };
+  if (bounded_) return Attend(done);
+  if (!done()) Go(event.stream(), done);
+  return absl::OkStatus();
 }
 
 bool Progress::AdvanceAll(const Effort& effort, uint64_t* generation, Streams* streams) {
@@ -106,11 +147,7 @@ void Progress::Go(const std::shared_ptr<StreamState>& first, Done done) {
     if (still_ns == 0) still_ns = now;
     if (now - begin_ns > timeout_ns_) effort.expire_before = now - timeout_ns_;
     if (polls < kPollsBeforeYield) continue;
-    if (now - still_ns < kSpinNs) {
-      sched_yield();
-    } else {
-      std::this_thread::sleep_for(kNap);
-    }
+    Rest(now - still_ns);
     polls -= kPollsPerLook;
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
@@ -173,6 +210,158 @@ void Progress::Work() {
       for (const auto& stream : streams) moved = stream->Advance({}) || moved;
       if (!moved) break;
     }
+  }
+}
+
+absl::Status Progress::Attend(Done done) {
+  if (done()) return absl::OkStatus();
+  const int64_t begin_ns = NowNs();
+  bool late = false;
+  absl::Status status;
+  for (int polls = 0; status.ok() && !done();) {
+    if (++polls % kPollsPerLook != 0) continue;
+    const int64_t now = NowNs();
+    if (!late && now - begin_ns > timeout_ns_) {
+      late = true;
+      late_.fetch_add(1, std::memory_order_relaxed);
+    }
+    status = CheckThread(now);
+    if (now - begin_ns < kLookNs) {
+      sched_yield();
+      continue;
+    }
+    sleepers_.fetch_add(1);
+    {
+      MutexLock lock(mutex_);
+      lock.WaitFor(reached_, kLookTick, done);
+    }
+    sleepers_.fetch_sub(1);
+    polls = kPollsPerLook - 1;
+  }
+  if (late) late_.fetch_sub(1, std::memory_order_relaxed);
+  return status;
+}
+
+absl::Status Progress::CheckThread(int64_t now) {
+  const int64_t limit = SaturatingAdd(timeout_ns_, kGraceNs);
+  if (watch_.IsInSince(now - limit)) {
+    const MutexLock lock(mutex_);
+    if (watch_.GiveUp(now - limit)) {
+      std::string what = current_job_ == nullptr ? "" : current_job_->what;
+      for (const auto& stream : streams_) {
+        if (what.empty()) what = stream->CurrentText();
+      }
+      error_ = absl::DeadlineExceededError(fmt::format(
+          "{}: the engine's thread has not come back from MPI for {} ms", what, limit / kMs));
+    }
+  }
+  return Health();
+}
+
+absl::Status Progress::ThreadError() const {
+  const MutexLock lock(mutex_);
+  return error_;
+}
+
+absl::Status Progress::Do(std::string what, std::function<bool()> step) {
+  if (!bounded_) {
+    while (!step()) {
+    }
+    return absl::OkStatus();
+  }
+  MESHIFT_RETURN_IF_ERROR(Health());
+  const auto job = std::make_shared<Job>();
+  job->what = std::move(what);
+  job->step = std::move(step);
+  bool is_thread = false;
+  {
+    const MutexLock lock(mutex_);
+    jobs_.push_back(job);
+    num_jobs_.fetch_add(1);
+    is_thread = thread_.get_id() == std::this_thread::get_id();
+  }
+  Nudge();
+  if (is_thread) return absl::OkStatus();
+  return Attend([&] { return job->done.load(std::memory_order_acquire); });
+}
+
+bool Progress::DoJobs() {
+  if (num_jobs_.load() == 0) return false;
+  std::vector<std::shared_ptr<Job>> jobs;
+  {
+    const MutexLock lock(mutex_);
+    jobs = jobs_;
+  }
+  int64_t num_done = 0;
+  for (const auto& job : jobs) {
+    bool done = false;
+    current_job_ = job.get();
+    {
+      const MpiWatch::Call call(&watch_);
+      done = job->step();
+    }
+    current_job_ = nullptr;
+    if (!done) continue;
+    job->done.store(true, std::memory_order_release);
+    ++num_done;
+  }
+  if (num_done == 0) return false;
+  const MutexLock lock(mutex_);
+  std::erase_if(jobs_, [](const auto& job) { return job->done.load(); });
+  num_jobs_.fetch_sub(num_done);
+  return true;
+}
+
+bool Progress::Sleep() {
+  MutexLock lock(mutex_);
+  asleep_.store(true);
+  const bool work =
+      num_jobs_.load() > 0 || std::any_of(streams_.begin(), streams_.end(),
+                                          [](const auto& stream) { return !stream->idle(); });
+  // Nobody nudges for work that was put there before this thread slept.
+  if (!work) lock.Wait(wake_, [&]() MESHIFT_REQUIRES(mutex_) { return stop_ || woken_; });
+  asleep_.store(false);
+  woken_ = false;
+  return work || !stop_;
+}
+
+void Progress::Serve() {
+  Effort effort{.timeout_ns = timeout_ns_};
+  uint64_t generation = 0;
+  Streams streams;
+  int64_t still_ns = 0;  // since when nothing moves
+  for (int polls = 0;;) {
+    bool moved = DoJobs();
+    moved = AdvanceAll(effort, &generation, &streams) || moved;
+    if (moved) {
+      // It also orders what was reached before what sleepers look at.
+      if (sleepers_.fetch_add(0) > 0) {
+        const MutexLock lock(mutex_);
+        reached_.notify_all();
+      }
+      polls = 0;
+      still_ns = 0;
+      continue;
+    }
+    if (++polls % kPollsPerLook != 0) continue;
+    const int64_t now = NowNs();
+    if (still_ns == 0) still_ns = now;
+    const bool late = late_.load(std::memory_order_relaxed) > 0;
+    effort.expire_before = late ? now - timeout_ns_ : INT64_MIN;
+    const bool idle = std::all_of(streams.begin(), streams.end(),
+                                  [](const auto& stream) { return stream->idle(); });
+    if (idle && now - still_ns > kAwakeNs && num_jobs_.load() == 0) {
+      if (!Sleep()) {
+        ended_.store(true);
+        return;
+      }
+      polls = 0;
+      still_ns = 0;
+      continue;
+    }
+    if (polls < kPollsBeforeYield) continue;
+    Rest(now - still_ns);
+    polls -= kPollsPerLook;
   }
 }
 

@@ -1,14 +1,19 @@
 // Keeps the streams of a process going: from the threads that wait, and from one of its own while
-// nobody does.
+// nobody does. Or, where waits are bounded, from its own alone, so that no other ever is inside
+// MPI: those that wait then give that thread up where it does not come back, and all ends with that
+// error. Such a thread, the Progress and whatever else it may touch stay for good.
 //
-//   MESHIFT_RETURN_IF_ERROR(progress.AwaitIdle(stream));
+//   const auto progress = Progress::Create(timeout_ns, /*bounded_waits=*/false);
+//   MESHIFT_RETURN_IF_ERROR(progress->AwaitIdle(stream));
 #ifndef MESHIFT_COMM_MPI_PROGRESS_H_
 #define MESHIFT_COMM_MPI_PROGRESS_H_
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -17,17 +22,24 @@
 #include "base/mutex.h"
 #include "comm/mpi/scratch.h"
 #include "comm/mpi/stream.h"
+#include "comm/mpi/watch.h"
 
 namespace meshift {
 
 // Safe for concurrent use.
 class Progress {
  public:
-  // A collective that makes no step for so long while somebody waits fails.
-  explicit Progress(int64_t timeout_ns) : timeout_ns_(timeout_ns) {}
-  // REQUIRES: all streams are removed.
-  ~Progress();
+  // A collective that makes no step for so long while somebody waits fails. REQUIRES, at the end:
+  // all streams are removed.
+  static std::shared_ptr<Progress> Create(int64_t timeout_ns, bool bounded_waits);
 
+  int64_t timeout_ns() const { return timeout_ns_; }
+  // Of the thread that alone calls MPI; null where any does.
+  MpiWatch* watch() { return bounded_ ? &watch_ : nullptr; }
+  // The error with which the thread was given up.
+  absl::Status Health() const {
+    return bounded_ && watch_.lost() ? ThreadError() : absl::OkStatus();
+  }
   ScratchPool* pool() { return &pool_; }
   std::shared_ptr<StreamState> AddStream();
   void RemoveStream(const std::shared_ptr<StreamState>& stream);
@@ -36,32 +48,66 @@ class Progress {
   // where nobody else would go on. Cheap.
   void Nudge();
 
-  void AwaitIdle(const std::shared_ptr<StreamState>& stream);
-  void Await(const MpiEvent& event);
+  // Errors are Health()'s; those of the work are the stream's and the event's.
+  absl::Status AwaitIdle(const std::shared_ptr<StreamState>& stream);
+  absl::Status Await(const MpiEvent& event);
+
+  // Calls `step` until it returns true, on the thread that may call MPI, and waits for that; not
+  // where it is the caller. After an error `step` is left as it is: it owns what it uses. `what`
+  // is for the error: "group 1 {0,2}: symmetric memory".
+  absl::Status Do(std::string what, std::function<bool()> step);
 
  private:
+  struct Job {
+    std::string what;
+    std::function<bool()> step;
+    std::atomic<bool> done{false};
+  };
   using Streams = std::vector<std::shared_ptr<StreamState>>;
   using Done = absl::FunctionRef<bool()>;
 
+  Progress(int64_t timeout_ns, bool bounded) : timeout_ns_(timeout_ns), bounded_(bounded) {}
+  ~Progress() = default;
+  // Ends the thread. Whether it has come back.
+  bool Stop();
+
   // Goes on with streams, `first` first, until `done`.
   void Go(const std::shared_ptr<StreamState>& first, Done done);
+  // Where waits are bounded: until `done`, or the thread is lost.
+  absl::Status Attend(Done done);
+  absl::Status CheckThread(int64_t now);
+  absl::Status ThreadError() const;
   bool AdvanceAll(const Effort& effort, uint64_t* generation, Streams* streams);
   void Work();
+  // As Work, where waits are bounded.
+  void Serve();
+  bool DoJobs();
+  bool Sleep();  // until there is work; false: it is to end
   // What lies there while nobody waits: nothing, or work that the last look (`ended`) has not seen,
   // or that it has.
   enum class Found : uint8_t { kNothing, kNew, kOld };
   Found Look(const Streams& streams, std::vector<int64_t>* ended) const;
 
   const int64_t timeout_ns_;
+  const bool bounded_;
   ScratchPool pool_;
+  MpiWatch watch_;
+  std::atomic<int> late_{0};  // waiters for longer than the time-out, where waits are bounded
+  std::atomic<int> sleepers_{0};
+  std::atomic<int64_t> num_jobs_{0};
+  const Job* current_job_ = nullptr;  // of the thread
+  std::atomic<bool> ended_{false};    // the thread
   std::atomic<int> waiters_{0};
   std::atomic<bool> asleep_{true};       // the thread, for good, until it is woken; or not started
   std::atomic<uint64_t> generation_{1};  // of streams_
-  Mutex mutex_;
-  std::condition_variable wake_;
+  mutable Mutex mutex_;
+  std::condition_variable wake_;     // the thread
+  std::condition_variable reached_;  // those that wait for it
   Streams streams_ MESHIFT_GUARDED_BY(mutex_);
   bool woken_ MESHIFT_GUARDED_BY(mutex_) = false;
   bool stop_ MESHIFT_GUARDED_BY(mutex_) = false;
+  std::vector<std::shared_ptr<Job>> jobs_ MESHIFT_GUARDED_BY(mutex_);
+  absl::Status error_ MESHIFT_GUARDED_BY(mutex_);
   std::thread thread_ MESHIFT_GUARDED_BY(mutex_);
 };
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "comm/mpi/watch.h"
 
 namespace meshift {
 
@@ -31,7 +32,11 @@ class Requests {
   explicit Requests(MPI_Comm comm = MPI_COMM_NULL, int64_t max_piece = kMaxPiece)
       : comm_(comm), max_piece_(max_piece) {}
 
-  void set_comm(MPI_Comm comm) { comm_ = comm; }
+  // `watch`: of the thread that uses this; null: nobody watches it.
+  void set_comm(MPI_Comm comm, MpiWatch* watch) {
+    comm_ = comm;
+    watch_ = watch;
+  }
   // `peer` is a rank of the MPI communicator. Without bytes nothing is sent, on both sides.
   absl::Status Send(const void* data, int64_t bytes, int peer, int tag);
   absl::Status Receive(void* data, int64_t bytes, int peer, int tag);
@@ -58,6 +63,7 @@ class Requests {
   absl::Status ReceivePiece(void* data, int bytes, int peer, int tag);
 
   MPI_Comm comm_;
+  MpiWatch* watch_ = nullptr;
   int64_t max_piece_;
   std::vector<MPI_Request> requests_;
   std::vector<Expected> expected_;  // one per request

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 
 #include "absl/container/inlined_vector.h"
@@ -15,11 +14,16 @@
 namespace meshift {
 namespace {
 
+// "group 1 {0,2}: barrier (call 3)"
+std::string TextOf(const MpiTask& task) {
+  return fmt::format("{}: {} (call {})", task.group->name(), task.operation.call().ToString(),
+                     task.number);
+}
+
 absl::Status TimeoutError(MpiTask& task, int64_t timeout_ns) {
   const std::string missing = task.operation.MissingText();
   return absl::DeadlineExceededError(
-      fmt::format("{}: {} (call {}) has waited {} ms for {}", task.group->name(),
-                  task.operation.call().ToString(), task.number, timeout_ns / 1'000'000,
+      fmt::format("{} has waited {} ms for {}", TextOf(task), timeout_ns / 1'000'000,
                   missing.empty() ? "peers to take what was sent" : missing));
 }
 
@@ -61,12 +65,6 @@ bool IsApart(const StridedCopy& copy, const MpiCall& call) {
 
 }  // namespace
 
-int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 void StreamState::Ring::Push(std::unique_ptr<MpiTask> task) {
   if (size_ == tasks_.size()) {
     std::vector<std::unique_ptr<MpiTask>> larger(tasks_.empty() ? 16 : 2 * tasks_.size());
@@ -100,6 +98,7 @@ std::unique_ptr<MpiTask> StreamState::NewTask() {
 int64_t StreamState::BytesOf(const MpiTask& task) {
   switch (task.kind) {
     case MpiTask::Kind::kCollective:
+      if (task.prepared != nullptr) return task.prepared->bytes();
       return task.operation.MessageBytes(*task.group);
     case MpiTask::Kind::kWait:
     case MpiTask::Kind::kError:
@@ -112,7 +111,8 @@ int64_t StreamState::BytesOf(const MpiTask& task) {
 void StreamState::Put(std::unique_ptr<MpiTask> task) {
   MpiTask* const put = task.get();
   const bool small =
-      BytesOf(*put) <= kInlineBytes || failed_.load(std::memory_order_relaxed);  // skipped
+      (BytesOf(*put) <= kInlineBytes || failed_.load(std::memory_order_relaxed)) &&  // skipped
+      (watch_ == nullptr || put->kind != MpiTask::Kind::kCollective);
   bool mine = false;
   {
     const MutexLock lock(mutex_);
@@ -159,6 +159,7 @@ bool StreamState::Run(MpiTask* task, MpiTask* next, const Effort& effort) {
     if (result == Result::kDone) {
       done = tasks_.Pop();
       done->group.reset();
+      done->prepared.reset();
       done->event.reset();
       for (const auto& event : done->marks) event->Reach(error_);
       done->marks.clear();
@@ -212,7 +213,20 @@ StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Eff
   return Result::kDone;
 }
 
-void StreamState::ExecuteCopies(const MpiTask& task, MpiTask* next) {
+// Later than in Put, whose caller has better things to do.
+void StreamState::FillIn(MpiTask* task) {
+  if (task->prepared == nullptr) return;
+  if (task->kind == MpiTask::Kind::kCopy) {
+    task->prepared->FillIn(task->bases, &task->copies);
+  } else {
+    task->prepared->FillIn(task->bases, &task->operation.call());
+  }
+  task->prepared.reset();
+}
+
+void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
+  FillIn(&task);
+  if (next != nullptr) FillIn(next);
   const bool overtaken = next != nullptr && task.bytes >= kMinOvertakenBytes && MayBegin(*next) &&
                          next->operation.call().kind == MpiCall::Kind::kSendRecv;
   if (!overtaken) {
@@ -257,6 +271,7 @@ StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& 
   if (failed_.load(std::memory_order_acquire)) return end(error());
   if (group.ended()) return end(group.Health());
   if (!operation.started()) {
+    FillIn(&task);
     if (group.turn() != task.number) return Result::kStuck;
     if (effort.max_bytes < INT64_MAX && operation.MessageBytes(group) > effort.max_bytes) {
       return Result::kStuck;
@@ -270,14 +285,16 @@ StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& 
     return Result::kDone;
   }
   if (state == Operation::State::kFailed) {
-    return end(Annotate(operation.status(), fmt::format("{}: {} (call {})", group.name(),
-                                                        operation.call().ToString(), task.number)));
+    return end(Annotate(operation.status(), TextOf(task)));
   }
   if (operation.moves() != task.moves) {
     task.moves = operation.moves();
     task.moved_ns = NowNs();
   } else if (task.moved_ns < effort.expire_before) {
-    return end(TimeoutError(task, effort.timeout_ns));
+    if (watch_ != nullptr) watch_->set_overdue(effort.timeout_ns);
+    end(TimeoutError(task, effort.timeout_ns));
+    if (watch_ != nullptr) watch_->set_overdue(0);
+    return Result::kDone;
   }
   return Result::kStuck;
 }
@@ -287,6 +304,17 @@ void StreamState::SetError(const absl::Status& status) {
   if (!error_.ok()) return;
   error_ = status;
   failed_.store(true, std::memory_order_release);
+}
+
+std::string StreamState::CurrentText() const {
+  const MutexLock lock(mutex_);
+  if (!claimed_ || tasks_.empty()) return "";
+  // The second is begun before the copies of the first are made.
+  for (const MpiTask* task : {tasks_.front(), tasks_.second()}) {
+    if (task == nullptr || task->kind != MpiTask::Kind::kCollective) continue;
+    if (task->operation.started()) return TextOf(*task);
+  }
+  return "";
 }
 
 absl::Status StreamState::error() const {

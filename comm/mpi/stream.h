@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,9 @@
 #include "comm/kernels/reduce.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/operation.h"
+#include "comm/mpi/prepared.h"
 #include "comm/mpi/scratch.h"
+#include "comm/mpi/watch.h"
 
 namespace meshift {
 
@@ -39,8 +42,6 @@ class StreamState;
 // member sends and receives. Beyond 4 KiB Open MPI may copy a whole message in the call that posts
 // it.
 inline constexpr int64_t kInlineBytes = 8 << 10;
-
-int64_t NowNs();  // of the steady clock
 
 class MpiEvent final : public Event {
  public:
@@ -71,6 +72,12 @@ struct MpiTask {
   enum class Kind : uint8_t { kCopy, kFill, kCast, kReduce, kCollective, kWait, kError };
   Kind kind = Kind::kError;
   int64_t bytes = 0;  // how much a kernel writes
+  // What the copies, or the messages of the operation, are filled in from once they are looked at,
+  // and where its buffers are. Null: they are there.
+  std::shared_ptr<const MpiPreparedWork> prepared;
+  WorkBases bases = {};
+  std::shared_ptr<MpiGroup> group;  // of the operation
+  int64_t number = 0;               // of the call in its group
 
   std::vector<StridedCopy> copies;
 
@@ -84,8 +91,6 @@ struct MpiTask {
   std::vector<const void*> inputs;
 
   Operation operation;
-  std::shared_ptr<MpiGroup> group;
-  int64_t number = 0;     // of the call in its group
   int64_t moves = -1;     // of the operation, when it was last looked at
   int64_t moved_ns = -1;  // when that was other than before
 
@@ -105,7 +110,8 @@ struct Effort {
 
 class StreamState {
  public:
-  explicit StreamState(ScratchPool* pool) : pool_(pool) {}
+  // `watch`: of the one thread that goes on with collectives; null: any thread does.
+  StreamState(ScratchPool* pool, MpiWatch* watch) : pool_(pool), watch_(watch) {}
 
   // An empty task, to be filled in and given to Put.
   std::unique_ptr<MpiTask> NewTask();
@@ -121,6 +127,9 @@ class StreamState {
   // Tasks that were ended, ever: stands still where nothing moves.
   int64_t ended() const { return ended_.load(std::memory_order_relaxed); }
   absl::Status error() const;
+  // The collective that somebody is at: "group 1 {0,2}: barrier (call 3)"; "": none. REQUIRES: who
+  // is at it was given up, or is this thread.
+  std::string CurrentText() const;
 
  private:
   enum class Result : uint8_t { kStuck, kDone };
@@ -149,7 +158,8 @@ class StreamState {
   // `next`: what is behind `task`, or null.
   bool Run(MpiTask* task, MpiTask* next, const Effort& effort);
   Result Execute(MpiTask& task, MpiTask* next, const Effort& effort);
-  void ExecuteCopies(const MpiTask& task, MpiTask* next);
+  static void FillIn(MpiTask* task);
+  void ExecuteCopies(MpiTask& task, MpiTask* next);
   Result ExecuteCollective(MpiTask& task, const Effort& effort);
   // Whether it is a collective that may begin now.
   bool MayBegin(const MpiTask& task) const;
@@ -157,6 +167,7 @@ class StreamState {
   void SetError(const absl::Status& status);
 
   ScratchPool* const pool_;
+  MpiWatch* const watch_;
   std::atomic<int64_t> open_{0};  // tasks that are not done
   std::atomic<int64_t> ended_{0};
   std::atomic<bool> failed_{false};

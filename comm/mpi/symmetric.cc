@@ -20,9 +20,9 @@ static_assert(std::atomic<int64_t>::is_always_lock_free, "flags are shared by pr
 SymmetricWindow::SymmetricWindow(std::shared_ptr<MpiGroup> group, const SymmetricRequest& request)
     : group_(std::move(group)), request_(request), stride_(RoundUp(request.bytes, kAlignment)) {}
 
-absl::StatusOr<std::shared_ptr<SymmetricWindow>> SymmetricWindow::Create(
+absl::StatusOr<std::unique_ptr<SymmetricWindow>> SymmetricWindow::Create(
     std::shared_ptr<MpiGroup> group, const SymmetricRequest& request) {
-  std::shared_ptr<SymmetricWindow> window(new SymmetricWindow(std::move(group), request));
+  std::unique_ptr<SymmetricWindow> window(new SymmetricWindow(std::move(group), request));
   MESHIFT_RETURN_IF_ERROR(window->Map());
   return window;
 }
@@ -75,6 +75,14 @@ absl::Status SymmetricWindow::Map() {
   new (bases_[group_->member()]) SymmetricFlags();
   // Nobody looks at flags that are not there yet.
   return MpiError(MPI_Barrier(host_), "MPI_Barrier");
+}
+
+int SymmetricWindow::LeaveAndLook() {
+  flags(group_->member()).leaves.store(true, std::memory_order_release);
+  for (int member = 0; member < group_->size(); ++member) {
+    if (!flags(member).leaves.load(std::memory_order_acquire)) return member;
+  }
+  return -1;
 }
 
 SymmetricWindow::~SymmetricWindow() {

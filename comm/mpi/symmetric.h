@@ -27,6 +27,7 @@ namespace meshift {
 struct alignas(64) SymmetricFlags {
   std::atomic<int64_t> arrived{0};  // this member's block, and `call`, are ready for that call
   std::atomic<int64_t> done{0};     // it reads nobody's memory for that call any more
+  std::atomic<bool> leaves{false};  // it is about to free its part of the window
   // Kind, dtype, op, divisor, elements, a hash of the blocks' sizes, places of send and recv.
   std::array<int64_t, 10> call = {};
 };
@@ -36,13 +37,17 @@ class SymmetricWindow {
  public:
   // Collective over the group's members, which have asked for the same. UNIMPLEMENTED, on all of
   // them, where they are on several hosts.
-  static absl::StatusOr<std::shared_ptr<SymmetricWindow>> Create(std::shared_ptr<MpiGroup> group,
+  static absl::StatusOr<std::unique_ptr<SymmetricWindow>> Create(std::shared_ptr<MpiGroup> group,
                                                                  const SymmetricRequest& request);
   ~SymmetricWindow();
   SymmetricWindow(const SymmetricWindow&) = delete;
   SymmetricWindow& operator=(const SymmetricWindow&) = delete;
 
-  const MpiGroup* group() const { return group_.get(); }
+  // Says that this member is about to destroy its part; the first that does not say so, or -1. Then
+  // destroying it waits for nobody.
+  int LeaveAndLook();
+
+  MpiGroup* group() const { return group_.get(); }
   const SymmetricRequest& request() const { return request_; }
   char* At(int64_t buffer, int member) const { return bases_[member] + kHeader + buffer * stride_; }
   SymmetricFlags& flags(int member) const {

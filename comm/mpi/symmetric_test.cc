@@ -27,9 +27,10 @@ absl::Status Expect(const absl::Status& status, const std::string& part) {
   return Internal("\"{}\" instead of \"... {} ...\"", status.ToString(), part);
 }
 
-absl::Status Works() {
+absl::Status Works(bool bounded) {
   MESHIFT_ASSIGN_OR_RETURN(const auto bootstrap, MpiBootstrap());
-  MESHIFT_ASSIGN_OR_RETURN(const auto engine, CreateMpiEngine({.control = bootstrap->control()}));
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, CreateMpiEngine({.control = bootstrap->control(),
+                                                               .bounded_waits = bounded}));
   MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
                            DeviceMesh::Create({{.name = "a", .size = engine->world_size() / 2},
                                                {.name = "b", .size = 2}}));
@@ -37,13 +38,13 @@ absl::Status Works() {
 }
 
 // An engine that is to fail.
-absl::StatusOr<std::unique_ptr<Engine>> MakeEngine() {
-  return CreateMpiEngine({.timeout = std::chrono::seconds(1)});
+absl::StatusOr<std::unique_ptr<Engine>> MakeEngine(bool bounded) {
+  return CreateMpiEngine({.timeout = std::chrono::seconds(1), .bounded_waits = bounded});
 }
 
 // Members that ask for different buffers learn what, on all ranks.
-absl::Status Differ() {
-  MESHIFT_ASSIGN_OR_RETURN(const auto engine, MakeEngine());
+absl::Status Differ(bool bounded) {
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, MakeEngine(bounded));
   const absl::Status status =
       SymmetricPool::Create(engine.get(), engine->world(),
                             {.buffer_bytes = engine->rank() == 2 ? 8192 : 4096})
@@ -55,8 +56,8 @@ absl::Status Differ() {
 }
 
 // One that does not ask is named in time.
-absl::Status Missing() {
-  MESHIFT_ASSIGN_OR_RETURN(const auto engine, MakeEngine());
+absl::Status Missing(bool bounded) {
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, MakeEngine(bounded));
   absl::Status status;
   if (engine->rank() != 1) {
     status = Expect(
@@ -68,8 +69,8 @@ absl::Status Missing() {
 }
 
 // Calls on other places, and one that does not come.
-absl::Status CallsDiffer(bool missing) {
-  MESHIFT_ASSIGN_OR_RETURN(const auto engine, MakeEngine());
+absl::Status CallsDiffer(bool bounded, bool missing) {
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, MakeEngine(bounded));
   MESHIFT_ASSIGN_OR_RETURN(
       auto buffers, engine->AllocateSymmetric(*engine->world(), {.count = 2, .bytes = 4096}));
   const std::vector<int64_t> counts(engine->world_size(), 8);
@@ -90,12 +91,12 @@ absl::Status CallsDiffer(bool missing) {
   return status;
 }
 
-absl::Status Run() {
-  MESHIFT_RETURN_IF_ERROR(Works());
-  MESHIFT_RETURN_IF_ERROR(Differ());
-  MESHIFT_RETURN_IF_ERROR(Missing());
-  MESHIFT_RETURN_IF_ERROR(CallsDiffer(/*missing=*/false));
-  return CallsDiffer(/*missing=*/true);
+absl::Status Run(bool bounded) {
+  MESHIFT_RETURN_IF_ERROR(Works(bounded));
+  MESHIFT_RETURN_IF_ERROR(Differ(bounded));
+  MESHIFT_RETURN_IF_ERROR(Missing(bounded));
+  MESHIFT_RETURN_IF_ERROR(CallsDiffer(bounded, /*missing=*/false));
+  return CallsDiffer(bounded, /*missing=*/true);
 }
 
 }  // namespace
@@ -103,7 +104,12 @@ absl::Status Run() {
 
 int main() {
   auto session = meshift::MpiSession::Start();
-  const absl::Status status = session.ok() ? meshift::Run() : session.status();
+  absl::Status status = session.status();
+  for (const bool bounded : {false, true}) {
+    if (status.ok()) {
+      status = meshift::Annotate(meshift::Run(bounded), bounded ? "bounded waits" : "any waits");
+    }
+  }
   if (status.ok()) return 0;
   fmt::print(stderr, "symmetric_test: {}\n", meshift::Message(status));
   std::fflush(nullptr);

@@ -26,7 +26,7 @@
 #include "placement/dtype.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 namespace {

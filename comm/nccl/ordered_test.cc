@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "testing/small_world.h"
 #include "tests/ordered_check.h"
 

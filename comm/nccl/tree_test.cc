@@ -29,7 +29,7 @@
 #include "placement/dtype.h"
 #include "placement/sharding.h"
 #include "planner/capabilities.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 #include "testing/fake_gpu/fake_report.h"
 

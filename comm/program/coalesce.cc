@@ -14,7 +14,7 @@
 #include "placement/dtype.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
-#include "planner/crossing.h"
+#include "planner/plan/crossing.h"
 
 namespace meshift {
 namespace {

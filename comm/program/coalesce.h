@@ -19,7 +19,7 @@
 
 #include "absl/types/span.h"
 #include "mesh/topology.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 

@@ -13,7 +13,7 @@
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 namespace {

@@ -22,7 +22,7 @@
 #include "placement/cast.h"
 #include "placement/placement.h"
 #include "planner/capabilities.h"
-#include "planner/crossing.h"
+#include "planner/plan/crossing.h"
 
 namespace meshift {
 namespace {

@@ -14,7 +14,7 @@
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/planner.h"
 #include "planner/verifier/cases.h"
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "placement/box.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 

@@ -22,7 +22,7 @@
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 

@@ -20,7 +20,7 @@
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::lowering_internal {
 

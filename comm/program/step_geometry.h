@@ -17,7 +17,7 @@
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::lowering_internal {
 

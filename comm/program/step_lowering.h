@@ -21,8 +21,8 @@
 #include "comm/program/step_geometry.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
-#include "planner/crossing.h"
-#include "planner/plan.h"
+#include "planner/plan/crossing.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::lowering_internal {
 

@@ -1,6 +1,6 @@
 // Trains a two-layer network, y = W2 relu(W1 x + b1) + b2, on a synthetic regression, with data and
 // tensor parallelism. Every rank runs this; what is said about memory of other ranks goes through
-// Redistribute().
+// a Redistributor.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<float> losses, Train(engine, {.mesh =
 //   "data=3,tensor=2"}));

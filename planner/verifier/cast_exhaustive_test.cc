@@ -18,7 +18,7 @@
 #include "placement/cast.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/verifier/cases.h"
 #include "testing/cast.h"
 #include "testing/definition.h"

@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "planner/plan.h"
-#include "planner/plan_io.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_io.h"
 #include "planner/verifier/step.h"
 
 namespace meshift::verifier_internal {

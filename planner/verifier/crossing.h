@@ -18,7 +18,7 @@
 
 #include "mesh/topology.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/verifier/boxes.h"
 #include "planner/verifier/bytes.h"
 #include "planner/verifier/state.h"

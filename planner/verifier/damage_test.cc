@@ -9,7 +9,7 @@
 
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift {
 

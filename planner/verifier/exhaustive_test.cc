@@ -14,7 +14,7 @@
 #include "placement/placement.h"
 #include "placement/sharding.h"
 #include "placement/tensor_type.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/verifier/element_step.h"
 #include "planner/verifier/verifier.h"
 #include "testing/shardings.h"

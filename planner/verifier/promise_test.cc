@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/verifier/cases.h"
 #include "planner/verifier/verifier.h"
 

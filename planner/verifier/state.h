@@ -17,7 +17,7 @@
 #include "absl/types/span.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 
 namespace meshift::verifier_internal {
 

@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "mesh/topology.h"
 #include "placement/box.h"
-#include "planner/buffers.h"
+#include "planner/plan/buffers.h"
 #include "planner/verifier/boxes.h"
 #include "planner/verifier/bytes.h"
 #include "planner/verifier/casts.h"

@@ -13,8 +13,8 @@
 #include <optional>
 #include <string>
 
-#include "planner/plan.h"
-#include "planner/plan_io.h"
+#include "planner/plan/plan.h"
+#include "planner/plan/plan_io.h"
 
 namespace meshift {
 

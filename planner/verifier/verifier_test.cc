@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/plan.h"
+#include "planner/plan/plan.h"
 #include "planner/verifier/cases.h"
 #include "planner/verifier/right_cases.h"
 

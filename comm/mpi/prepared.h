@@ -1,0 +1,84 @@
+// Copies and messages of a program but for the addresses of its buffers, as the tasks of many runs
+// share them.
+#ifndef MESHIFT_COMM_MPI_PREPARED_H_
+#define MESHIFT_COMM_MPI_PREPARED_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/communicator.h"
+#include "comm/kernels/copy.h"
+#include "comm/mpi/group.h"
+#include "comm/mpi/operation.h"
+#include "comm/program/program.h"
+#include "comm/work_preparer.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+
+class MpiPreparedWork final : public PreparedWork {
+ public:
+  static absl::StatusOr<std::shared_ptr<const MpiPreparedWork>> OfCopies(
+      absl::Span<const ProgramCopy> copies, DType dtype);
+  // Of messages that are checked.
+  static std::shared_ptr<const MpiPreparedWork> OfMessages(std::shared_ptr<MpiGroup> group,
+                                                           absl::Span<const ProgramMessage> sends,
+                                                           absl::Span<const ProgramMessage> recvs,
+                                                           DType dtype);
+
+  // Of messages; null: these are copies.
+  const std::shared_ptr<MpiGroup>& group() const { return group_; }
+  int64_t bytes() const { return bytes_; }  // what is written, or sent and received
+  // Whether no buffer that it needs is null.
+  bool HasAll(const WorkBases& bases) const {
+    for (size_t i = 0; i < bases.size(); ++i) {
+      if (needs_[i] && bases[i] == nullptr) return false;
+    }
+    return true;
+  }
+  // REQUIRES: HasAll(bases).
+  void FillIn(const WorkBases& bases, std::vector<StridedCopy>* copies) const;
+  void FillIn(const WorkBases& bases, MpiCall* call) const;
+
+ private:
+  struct Place {
+    Location::Space space;
+    int64_t offset;
+    const char* At(const WorkBases& bases) const {
+      return static_cast<const char*>(bases[static_cast<size_t>(space)]) + offset;
+    }
+  };
+  struct Copy {
+    StridedCopy copy;
+    Place src;
+    Place dst;
+  };
+  struct Message {
+    int peer;
+    Place at;
+    int64_t count;
+  };
+  void FillIn(const WorkBases& bases, absl::Span<const Message> from,
+              std::vector<PeerMessage>* messages) const;
+  Place PlaceOf(const Location& at) {
+    needs_[static_cast<size_t>(at.space)] = true;
+    return {at.space, at.offset};
+  }
+
+  std::shared_ptr<MpiGroup> group_;
+  int64_t bytes_ = 0;
+  std::array<bool, 3> needs_ = {};
+  DType dtype_ = DType::kU8;
+  std::vector<Copy> copies_;
+  std::vector<Message> sends_;
+  std::vector<Message> recvs_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_MPI_PREPARED_H_

@@ -1,0 +1,184 @@
+// Copies and messages that are prepared once: each time they are enqueued they touch that time's
+// buffers, also with several times on their way. For two ranks or more.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "comm/communicator.h"
+#include "comm/engine.h"
+#include "comm/mpi/mpi_engine.h"
+#include "comm/program/program.h"
+#include "comm/redistributor.h"
+#include "comm/tensor_view.h"
+#include "comm/work_preparer.h"
+#include "mesh/device_mesh.h"
+#include "placement/dtype.h"
+#include "placement/sharding.h"
+
+namespace meshift {
+namespace {
+
+using Space = Location::Space;
+
+class PreparedTest : public testing::Test {
+ protected:
+  const std::unique_ptr<Engine> engine_ = CreateMpiEngine({}).value();
+  WorkPreparer& preparer_ = *dynamic_cast<WorkPreparer*>(engine_.get());
+  const std::unique_ptr<Stream> stream_ = engine_->CreateStream().value();
+  const int me_ = engine_->world()->rank();
+  const int size_ = engine_->world()->size();
+};
+
+// From the third element of the source on, every second one, to the target; and one to the
+// workspace.
+std::vector<ProgramCopy> Copies() {
+  return {{{Space::kSource, 8}, {Space::kTarget, 0}, {3}, {2}, {1}},
+          {{Space::kSource, 0}, {Space::kWorkspace, 4}, {1}, {1}, {1}}};
+}
+
+TEST_F(PreparedTest, CopiesBetweenTheBuffersOfEachTime) {
+  const auto work = preparer_.PrepareCopies(Copies(), DType::kF32);
+  ASSERT_TRUE(work.ok()) << work.status();
+  const std::vector<float> first = {0, 1, 2, 3, 4, 5, 6};
+  const std::vector<float> second = {10, 11, 12, 13, 14, 15, 16};
+  std::vector<float> to_first(3);
+  std::vector<float> to_second(3);
+  std::vector<float> workspace(4);
+  ASSERT_TRUE(
+      preparer_.Enqueue(*work, {first.data(), to_first.data(), workspace.data()}, *stream_).ok());
+  ASSERT_TRUE(
+      preparer_.Enqueue(*work, {second.data(), to_second.data(), &workspace[2]}, *stream_).ok());
+  ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
+  EXPECT_EQ(to_first, (std::vector<float>{2, 4, 6}));
+  EXPECT_EQ(to_second, (std::vector<float>{12, 14, 16}));
+  EXPECT_EQ(workspace, (std::vector<float>{0, 0, 0, 10}));
+}
+
+TEST_F(PreparedTest, SendsAndReceivesInTheBuffersOfEachTime) {
+  const int next = (me_ + 1) % size_;
+  const int before = (me_ + size_ - 1) % size_;
+  const std::vector<ProgramMessage> sends = {{next, {Space::kSource, 4}, 2}};
+  const std::vector<ProgramMessage> recvs = {{before, {Space::kTarget, 8}, 2}};
+  const auto work = preparer_.PrepareMessages(*engine_->world(), sends, recvs, DType::kI32);
+  ASSERT_TRUE(work.ok()) << work.status();
+  constexpr int kTimes = 5;
+  std::vector<std::vector<int32_t>> in;
+  std::vector<std::vector<int32_t>> out(kTimes, std::vector<int32_t>(4, -1));
+  for (int i = 0; i < kTimes; ++i) in.push_back({0, 100 * i + me_, i, 0});
+  for (int i = 0; i < kTimes; ++i) {
+    ASSERT_TRUE(preparer_.Enqueue(*work, {in[i].data(), out[i].data(), nullptr}, *stream_).ok());
+  }
+  ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
+  for (int i = 0; i < kTimes; ++i) {
+    EXPECT_EQ(out[i], (std::vector<int32_t>{-1, -1, 100 * i + before, i})) << i;
+  }
+}
+
+// Packed, sent, unpacked: calls that are all on their way, each with tensors of its own.
+TEST_F(PreparedTest, RedistributesManyTensorsAtOnce) {
+  constexpr int64_t kColumns = 64;
+  constexpr int kTimes = 6;
+  const int64_t rows = 32 * size_;
+  const int64_t columns = kColumns * size_;
+  const DeviceMesh mesh = DeviceMesh::Create({{"a", size_}}).value();
+  const Sharding from =
+      Sharding::Parse("i32[" + std::to_string(rows) + "," + std::to_string(columns) + "]", mesh,
+                      "S(0)")
+          .value();
+  const Sharding to = from.WithPlacements("S(1)").value();
+  Redistributor redistribute = Redistributor::Create(mesh, engine_.get()).value();
+  const auto value = [&](int time, int64_t row, int64_t column) {
+    return static_cast<int32_t>((row * columns + column) * kTimes + time);
+  };
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::vector<int32_t>> in(kTimes);
+    std::vector<std::vector<int32_t>> out(kTimes, std::vector<int32_t>(rows * kColumns));
+    std::vector<RunHandle> runs;
+    for (int time = 0; time < kTimes; ++time) {
+      for (int64_t row = 0; row < 32; ++row) {
+        for (int64_t column = 0; column < columns; ++column) {
+          in[time].push_back(value(time + round, 32 * me_ + row, column));
+        }
+      }
+      runs.push_back(
+          redistribute(
+              {.from = from,
+               .to = to,
+               .source = TensorView::Contiguous(in[time].data(), DType::kI32, {32, columns}),
+               .target = TensorView::Contiguous(out[time].data(), DType::kI32, {rows, kColumns})})
+              .value());
+    }
+    for (int time = 0; time < kTimes; ++time) {
+      ASSERT_TRUE(runs[time].Wait().ok());
+      int64_t wrong = 0;
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t column = 0; column < kColumns; ++column) {
+          wrong += out[time][row * kColumns + column] !=
+                           value(time + round, row, kColumns * me_ + column)
+                       ? 1
+                       : 0;
+        }
+      }
+      EXPECT_EQ(wrong, 0) << "round " << round << ", time " << time;
+    }
+  }
+  EXPECT_EQ(redistribute.stats().plans_made, 1);
+  // Counted as where nothing is prepared.
+  EXPECT_EQ(redistribute.last_run().calls, std::vector<int64_t>{1});
+  EXPECT_EQ(redistribute.last_run().bytes_sent,
+            std::vector<int64_t>{(size_ - 1) * 32 * kColumns * 4});
+}
+
+TEST_F(PreparedTest, RefusesNullBuffersThatItNeeds) {
+  const auto work = preparer_.PrepareCopies(Copies(), DType::kF32).value();
+  std::vector<float> memory(8);
+  EXPECT_EQ(preparer_.Enqueue(work, {memory.data(), &memory[7], nullptr}, *stream_).ToString(),
+            "INVALID_ARGUMENT: a buffer that work was prepared for is null");
+  // Of a tensor without elements nothing is needed.
+  const std::vector<ProgramCopy> nothing = {
+      {{Space::kSource, 0}, {Space::kTarget, 0}, {0, 3}, {3, 1}, {3, 1}}};
+  const auto empty = preparer_.PrepareCopies(nothing, DType::kF32).value();
+  EXPECT_TRUE(preparer_.Enqueue(empty, {}, *stream_).ok());
+  EXPECT_TRUE(engine_->Synchronize(*stream_).ok());
+}
+
+TEST_F(PreparedTest, RefusesMessagesThatCannotBe) {
+  const auto prepare = [&](const std::vector<ProgramMessage>& sends) {
+    return preparer_.PrepareMessages(*engine_->world(), sends, {}, DType::kF32).status().code();
+  };
+  const int other = me_ == 0 ? 1 : 0;
+  EXPECT_EQ(prepare({{me_, {}, 1}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare({{size_, {}, 1}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare({{other, {}, -1}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare({{other, {}, 1}, {other, {}, 1}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare({{other, {}, 1}}), absl::StatusCode::kOk);
+}
+
+TEST_F(PreparedTest, RefusesWorkOfOthers) {
+  struct Foreign final : PreparedWork {};
+  EXPECT_EQ(preparer_.Enqueue(std::make_shared<Foreign>(), {}, *stream_).ToString(),
+            "INVALID_ARGUMENT: the work is null or of another engine");
+  EXPECT_EQ(preparer_.Enqueue(nullptr, {}, *stream_).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// What ends a group ends its prepared messages too, and what is behind them.
+TEST_F(PreparedTest, EndsWithItsGroup) {
+  std::vector<int64_t> all;
+  for (int i = 0; i < size_; ++i) all.push_back(i);
+  const auto group = engine_->Split(*engine_->world(), all, 0, {}).value();
+  const int other = me_ == 0 ? 1 : 0;
+  const std::vector<ProgramMessage> recvs = {{other, {Space::kTarget, 0}, 1}};
+  const auto work = preparer_.PrepareMessages(*group, {}, recvs, DType::kF32).value();
+  float value = 0;
+  ASSERT_TRUE(preparer_.Enqueue(work, {nullptr, &value, nullptr}, *stream_).ok());
+  group->Abort();
+  EXPECT_TRUE(absl::IsAborted(engine_->Synchronize(*stream_)));
+  EXPECT_TRUE(absl::IsAborted(preparer_.Enqueue(work, {nullptr, &value, nullptr}, *stream_)));
+}
+
+}  // namespace
+}  // namespace meshift

@@ -1,0 +1,20 @@
+// Lets calls of MPI not come back, as after a peer was killed at the wrong moment: a binary with
+// this has calls of its own in place of Open MPI's, by MPI's profiling interface.
+//
+//   HangIn("MPI_Testall");     // from now on whoever calls it stays there
+//   HangIn("");                // until now
+#ifndef MESHIFT_COMM_MPI_TESTING_HANG_H_
+#define MESHIFT_COMM_MPI_TESTING_HANG_H_
+
+namespace meshift {
+
+// `function`: a literal; one of those in testing_hang.cc, or "*" for all of them. `when`: only
+// where it says so.
+void HangIn(const char* function, bool (*when)() = nullptr);
+
+// Whether some thread hangs.
+bool SomeHangs();
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_MPI_TESTING_HANG_H_

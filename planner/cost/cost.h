@@ -1,0 +1,227 @@
+// What a transition costs: the bytes it moves, the workspace it needs, and its estimated time.
+//
+//   CostModel model(problem, topology);
+//   Traffic traffic = model.Measure(StepOp::kAllGather, before, after);
+//   traffic.bytes_sent;                  // of the worst rank
+//   traffic.est_ns;
+//
+// Time is alpha-beta on the topology's levels, in integers: the start of the collective, a latency
+// per hop, and for every level of links the bytes that cross it over the bandwidth of the ranks
+// that share the crossing. What is counted, and how packing and padding are decided, is stated in
+// docs/plan_format.md; docs/cost_model.md has the formulas. The model prices the program that runs.
+//
+// cost.cc has groups, and Measure(), which asks the others: cost_blocks.cc for gathers, scatters
+// and reductions in order; cost_messages.cc, cost_even.cc and cost_many_ranks.cc for messages;
+// cost_stages.cc for reductions in blocks; cost_memory.cc for workspace.
+#ifndef MESHIFT_PLANNER_COST_COST_H_
+#define MESHIFT_PLANNER_COST_COST_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "base/checked_math.h"
+#include "mesh/topology.h"
+#include "planner/cost/group_shape.h"
+#include "planner/graph/state.h"
+#include "planner/graph/transitions.h"
+#include "planner/plan/plan.h"
+
+namespace meshift {
+
+struct Traffic {
+  int64_t bytes_sent = 0;       // worst rank
+  int64_t bytes_received = 0;   // worst rank
+  int64_t messages = 0;         // sent or received, worst rank
+  int64_t bytes_kept = 0;       // of what messages could carry: what stays, worst rank
+  bool send_packs = false;      // of messages: not all are runs of what is sent, of what is
+  bool receive_packs = false;   // received into
+  int64_t send_pack_bytes = 0;  // workspace for what is sent, and for what is received
+  int64_t receive_pack_bytes = 0;
+  std::optional<StepSizes> sizes;  // null for local steps
+  int64_t reduce_stages = 1;       // 2: of a reduction in blocks, by Step::reduce_stages
+  int64_t est_ns = 0;
+};
+
+struct CostOptions {
+  // The sizes of gathers and scatters over ragged cuts, kPadded or kExact; none: whichever is
+  // cheaper.
+  std::optional<StepSizes> ragged = std::nullopt;
+  // Reductions are in ascending order of coordinates, and in blocks, if that is not 0.
+  bool ordered = false;
+  int64_t reduce_block = 0;
+  // Of the workspace that a step may need: of several ways to do it, the cheapest that keeps to
+  // this, else the one that needs least. None: the cheapest.
+  std::optional<int64_t> max_workspace = std::nullopt;
+  // As in TensorMemory (planner/plan/memory_limit.h): of a step from source to target itself, and
+  // of the pieces of steps behind the first.
+  int64_t copied_bytes = 0;
+  int64_t scratch_bytes = 0;
+  // The sets of mesh dims that collectives may be over. None: all.
+  std::optional<DimSets> groups = std::nullopt;
+  // Whether the problem's source (target) is the caller's tensor. Else, as beside a step from one
+  // mesh to another, it is a value that lies in the workspace.
+  bool from_source = true;
+  bool to_target = true;
+};
+
+// Time of a local copy.
+inline int64_t CopyNs(const Topology& topology, int64_t bytes) {
+  const TopologyConstants& c = topology.constants();
+  return SaturatingAdd(c.copy_latency_ns, MulDivCeil(bytes, 1000, c.copy_bandwidth_bytes_per_us));
+}
+
+// Keeps a reference to `problem`. Its const methods remember what they found, so a model is for one
+// thread at a time; a copy has what was remembered.
+class CostModel {
+ public:
+  CostModel(const Problem& problem, const Topology& topology, const CostOptions& options = {});
+
+  // REQUIRES: `op` leads from `before` to `after` (ForEachTransition, or an exchange).
+  Traffic Measure(StepOp op, const State& before, const State& after) const;
+
+  // What a value takes of the workspace, on the worst rank: nothing where it is the caller's
+  // tensor.
+  int64_t HeldBytes(const State& state) const;
+  // What a step that is measured so needs there (docs/plan_format.md, "Memory"), and whether
+  // CostOptions::max_workspace allows that.
+  int64_t WorkspaceBytes(StepOp op, const State& before, const State& after,
+                         const Traffic& traffic) const;
+  bool Fits(StepOp op, const State& before, const State& after, const Traffic& traffic) const {
+    return !options_.max_workspace ||
+           WorkspaceBytes(op, before, after, traffic) <= *options_.max_workspace;
+  }
+  // Whether CostOptions::groups allows the step.
+  bool Allows(StepOp op, const State& before, const State& after) const {
+    return !options_.groups || !IsCollective(op) ||
+           options_.groups->test(StepDims(problem_, op, before, after));
+  }
+  // CostOptions::groups.
+  const std::optional<DimSets>& groups() const { return options_.groups; }
+  std::optional<int64_t> max_workspace() const { return options_.max_workspace; }
+  // No less than this, in a fraction of the time that it takes to measure the step.
+  int64_t LeastWorkspaceBytes(StepOp op, const State& before, const State& after) const;
+  // Whether the limit has room for that, and for any other value beside one.
+  bool HasRoom(StepOp op, const State& before, const State& after) const {
+    return !options_.max_workspace ||
+           LeastWorkspaceBytes(op, before, after) <= *options_.max_workspace;
+  }
+  bool HasRoomBeside(const State& state) const {
+    return !options_.max_workspace ||
+           SaturatingAdd(HeldBytes(state), LeastHeldBytes()) <= *options_.max_workspace;
+  }
+  // No value on the way takes less.
+  int64_t LeastHeldBytes() const;
+  // The same model under another limit, or none; with other groups allowed.
+  CostModel WithMaxWorkspace(std::optional<int64_t> max_workspace) const;
+  CostModel WithGroups(const DimSets& groups) const;
+
+  // Whether an all_gather over a ragged cut leads from `before` to `after`, and its sizes were
+  // chosen: then no exchange should.
+  bool IsChosenGather(const State& before, const State& after) const;
+
+  // No collective takes less time.
+  int64_t LeastCollectiveNs() const { return topology_.constants().collective_latency_ns; }
+  bool ordered() const { return options_.ordered; }
+  // The least latency of a message; a bound on the time of bytes of a worst rank, and the
+  // bytes that take no more than `ns` by it (-1: not even none).
+  int64_t LeastHopNs() const;
+  int64_t TransferNs(int64_t bytes) const {
+    return MulDivCeil(bytes, 1000, topology_.level(0).bandwidth_bytes_per_us);
+  }
+  int64_t MaxTransferBytes(int64_t ns) const;
+  // Of so many parts of the least time that bytes of a worst rank take, those that their copy takes
+  // at least; all of them where a copy takes longer.
+  int64_t CopyParts(int64_t parts) const {
+    const int64_t copy = topology_.constants().copy_bandwidth_bytes_per_us;
+    return std::min(parts, MulDivCeil(parts, topology_.level(0).bandwidth_bytes_per_us, copy) - 1);
+  }
+  // What a collective over `dims` takes before any byte, and one message more.
+  int64_t StartNs(DimMask dims) const {
+    return topology_.constants().collective_latency_ns + Shape(dims).latency_ns;
+  }
+  // What the bytes of a member of a group over `dims` take around a ring, or by so many messages to
+  // others: fewer messages take no less. REQUIRES: messages > 0.
+  int64_t RingNs(DimMask dims, int64_t bytes) const { return RingNs(Shape(dims), bytes); }
+  int64_t DirectNs(DimMask dims, int64_t bytes, int64_t messages) const {
+    return DirectNs(Shape(dims), bytes, messages);
+  }
+  int64_t MessageNs() const { return topology_.constants().message_latency_ns; }
+  int64_t CopyNs(int64_t bytes) const { return meshift::CopyNs(topology_, bytes); }
+  const Topology& topology() const { return topology_; }
+  // How the groups over `dims` lie on it.
+  const GroupShape& Shape(DimMask dims) const {
+    const std::optional<GroupShape>& shape = shapes_[dims];
+    return shape ? *shape : ShapeAnew(dims);
+  }
+  // Members of the group over `dims`, and how many such groups there are.
+  int64_t GroupSize(DimMask dims) const;
+  int64_t NumGroups(DimMask dims) const;
+
+ private:
+  // Blocks of consecutive coordinates, and those of one place in each block.
+  struct Stages {
+    GroupShape inside;
+    GroupShape across;
+  };
+  const GroupShape& ShapeAnew(DimMask dims) const;
+  // Of the stages of a reduction in blocks over `dims`; null where a block is all or one of its
+  // contributions, or blocks do not divide them.
+  const std::optional<Stages>& StagesOf(DimMask dims) const;
+  RankGroups GroupsOver(DimMask dims) const;
+  std::vector<std::vector<int64_t>> RanksOver(DimMask dims) const;  // of each group
+  GroupShape MakeShape(const RankGroups& groups) const;
+  std::optional<Stages> MakeStages(DimMask dims) const;
+  // Time for `bytes` sent by each member around a ring or a tree; `total` of a direct pattern of
+  // `messages` messages, whose shares across the levels are the worst that the group allows.
+  int64_t RingNs(const GroupShape& shape, int64_t bytes) const;
+  int64_t DirectNs(const GroupShape& shape, int64_t bytes, int64_t messages) const;
+
+  // An all_gather (or reduce_scatter) from `cut` to `parent` (or back) over `dims`.
+  Traffic MeasureBlocks(bool gather, const State& parent, const State& cut, DimMask dims) const;
+  // The most items that members of a group have together beyond the smallest box.
+  int64_t ItemsButSmallest(const CutLists& parent, const CutLists& cut) const;
+  bool IsConsecutive(const CutLists& parent, const CutLists& cut) const;
+  bool RanksAscend(absl::Span<const int> order, const CutLists& parent) const;
+  void MeasureOrdered(StepOp op, const State& before, const State& after, const GroupShape& shape,
+                      Traffic* traffic) const;
+  Traffic MeasureStages(StepOp op, const State& before, const State& after, const Stages& stages,
+                        bool even) const;
+  void MeasureMessages(StepOp op, const CutLists& before, const CutLists& after, int64_t item_bytes,
+                       Traffic* traffic) const;
+  // Likewise, of large groups; nothing that moves is ragged.
+  void MeasureManyMessages(StepOp op, const CutLists& before, const CutLists& after,
+                           int64_t item_bytes, Traffic* traffic) const;
+  // Likewise, where all pieces of a tensor dim are alike, and whole parts of each other: false
+  // where they are not.
+  bool MeasureEvenMessages(StepOp op, const CutLists& before, const CutLists& after,
+                           int64_t item_bytes, Traffic* traffic) const;
+  // Along a tensor dim, between two lists of cuts: how long a message can be, and whether some
+  // message is shorter than what it is part of, before or after.
+  struct MovedLengths {
+    int64_t longest = 0;
+    bool splits_before = false;
+    bool splits_after = false;
+  };
+  const MovedLengths& LengthsOf(int k, const CutLists::List& before,
+                                const CutLists::List& after) const;
+  MovedLengths MakeLengths(int k, const CutLists::List& before, const CutLists::List& after) const;
+  // Which of two ways to do a step, `plain` where they cost the same.
+  const Traffic& Choose(StepOp op, const State& before, const State& after, const Traffic& plain,
+                        const Traffic& other) const;
+  // What a step needs whose pieces are so long.
+  int64_t WorkspaceBytes(StepOp op, const State& before, const State& after, int64_t send,
+                         int64_t receive) const;
+
+  const Problem& problem_;
+  const Topology topology_;
+  const CostOptions options_;
+  mutable absl::InlinedVector<std::optional<GroupShape>, 8> shapes_;  // by mask
+  mutable std::vector<std::optional<std::optional<Stages>>> stages_;
+  mutable absl::flat_hash_map<uint64_t, MovedLengths> lengths_;  // by tensor dim and lists
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_COST_COST_H_

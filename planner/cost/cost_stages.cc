@@ -1,0 +1,137 @@
+// Reductions in blocks, in two stages: contributions are combined inside each block, by owners of
+// slices there, and only what comes of a block goes on to the owners of the results.
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "placement/cast.h"
+#include "placement/dtype.h"
+#include "planner/cost/cost.h"
+#include "planner/cost/group_shape.h"
+
+namespace meshift {
+
+namespace {
+
+// Blocks that end anywhere are looked at one by one on meshes of up to this many ranks.
+constexpr int64_t kMaxListedRanks = 1024;
+
+}  // namespace
+
+const std::optional<CostModel::Stages>& CostModel::StagesOf(DimMask dims) const {
+  static const std::optional<Stages> kNone;
+  if (stages_.empty()) return kNone;
+  if (!stages_[dims]) stages_[dims] = MakeStages(dims);
+  return *stages_[dims];
+}
+
+std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
+  const int64_t k = options_.reduce_block;
+  const int64_t n = GroupSize(dims);
+  if (k <= 1 || k >= n || n % k != 0) return std::nullopt;
+  RankGroups groups = GroupsOver(dims);
+  RankGroups inside{.size = k};
+  RankGroups across{.size = n / k};
+  int64_t left = k;  // of a block, in the modes to come
+  for (const RankMode& mode : groups.modes) {
+    if (left % mode.size == 0) {
+      inside.modes.push_back(mode);
+      left /= mode.size;
+    } else if (mode.size % left == 0) {
+      if (left > 1) inside.modes.push_back({left, mode.stride});
+      across.modes.push_back({mode.size / left, mode.stride * left});
+      left = 1;
+    } else if (problem_.mesh().NumRanks() <= kMaxListedRanks) {
+      // Blocks end anywhere: they are looked at one by one,
+      groups.ranks = RanksOver(dims);
+      break;
+    } else {
+      // or no two members are taken to be near each other.
+      const int64_t far = problem_.mesh().NumRanks();
+      inside.modes = {{k, far}};
+      across.modes = {{n / k, far}};
+      break;
+    }
+  }
+  for (const std::vector<int64_t>& ranks : groups.ranks) {
+    for (int64_t begin = 0; begin < n; begin += k) {
+      inside.ranks.emplace_back(ranks.begin() + begin, ranks.begin() + begin + k);
+    }
+    for (int64_t place = 0; place < k; ++place) {
+      std::vector<int64_t>& part = across.ranks.emplace_back();
+      for (int64_t i = place; i < n; i += k) part.push_back(ranks[i]);
+    }
+  }
+  return Stages{MakeShape(inside), MakeShape(across)};
+}
+
+// The slices of an all_reduce are as long as without stages; blocks of a reduce_scatter are as long
+// as the largest. A column is what the owners of one place in each block have of the results.
+Traffic CostModel::MeasureStages(StepOp op, const State& before, const State& after,
+                                 const Stages& stages, bool even) const {
+  const TopologyConstants& constants = topology_.constants();
+  const bool spreads = op == StepOp::kAllReduce;
+  const int64_t k = stages.inside.size;
+  const int64_t m = stages.across.size;
+  const DType dtype = problem_.dtype(before.stage());
+  const DType wide = AccumulateDType(dtype);
+  const int64_t item = problem_.item_bytes(before.stage());
+  const int64_t wide_item = Bytes(wide, 1);
+  const int64_t items = problem_.MaxItems(before);
+  const int64_t part = spreads ? CeilDiv(items, k * m) : problem_.MaxItems(after);
+  const int64_t all = SaturatingMul(m, part);
+  const int64_t column = spreads ? std::min(items, all) : all;
+  const auto bytes = [item](int64_t count) { return SaturatingMul(count, item); };
+  const auto wide_bytes = [wide_item](int64_t count) { return SaturatingMul(count, wide_item); };
+  const auto add = [](int64_t* to, int64_t what) { *to = SaturatingAdd(*to, what); };
+
+  Traffic traffic;
+  traffic.reduce_stages = 2;
+  traffic.sizes = even ? StepSizes::kEven : StepSizes::kPadded;
+  const auto move = [&](const GroupShape& shape, int64_t moved) {
+    add(&traffic.est_ns, constants.collective_latency_ns + shape.latency_ns +
+                             constants.message_latency_ns * (shape.size - 1));
+    add(&traffic.est_ns, DirectNs(shape, moved, shape.size - 1));
+  };
+  const auto copy = [&](int64_t copied) { add(&traffic.est_ns, CopyNs(copied)); };
+  const int64_t inside = bytes(SaturatingMul(k - 1, column));
+  const int64_t across = wide_bytes(SaturatingMul(m - 1, part));
+  const int64_t slots = SaturatingMul(k, all);
+  traffic.receive_pack_bytes = bytes(slots);
+  copy(bytes(column));
+  move(stages.inside, inside);
+  if (wide != dtype) {
+    add(&traffic.receive_pack_bytes, wide_bytes(slots));
+    copy(SaturatingAdd(bytes(slots), wide_bytes(slots)) / 2);
+  }
+  copy(wide_bytes(slots));
+  copy(wide_bytes(part));
+  move(stages.across, across);
+  copy(wide_bytes(all));
+  if (wide != dtype) copy(wide_bytes(part));
+  if (!spreads) {
+    traffic.bytes_sent = SaturatingAdd(inside, across);
+    traffic.bytes_received = traffic.bytes_sent;
+    traffic.send_pack_bytes = inside;
+    copy(inside);
+    return traffic;
+  }
+  move(stages.across, bytes(SaturatingMul(m - 1, part)));
+  move(stages.inside, inside);
+  // Who owns most of a column sends most, or, where sums are wide, who owns least of the first.
+  const auto sent = [&](int64_t own) {
+    int64_t total = wide_bytes(column - own);
+    add(&total, bytes(items - column));
+    add(&total, bytes(SaturatingMul(m - 1, own)));
+    add(&total, bytes(SaturatingMul(k - 1, column)));
+    return total;
+  };
+  const int64_t least = std::clamp<int64_t>(items - (m - 1) * part, 0, part);
+  traffic.bytes_sent = std::max(sent(std::min(part, items)), sent(least));
+  traffic.bytes_received = traffic.bytes_sent;
+  return traffic;
+}
+
+}  // namespace meshift

@@ -1,0 +1,157 @@
+#include "planner/cost/cross_cost.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/checked_math.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "planner/cost/group_shape.h"
+#include "planner/plan/memory_limit.h"
+
+namespace meshift {
+namespace {
+
+constexpr int64_t kMaxReceivers = 16;  // that are looked at for a bound
+
+// One message to every rank, along a tree; over the levels that messages cross.
+int64_t LatencyNs(const Crossing& crossing, const Topology& topology) {
+  int levels = 1;
+  while (levels < topology.NumLevels() && crossing.MostAcross(levels) > 0) ++levels;
+  return TreeNs(topology, crossing.ranks(), levels);
+}
+
+// Whether two ranks, one of each mesh, are in one domain of `level`.
+bool SharesDomain(const DeviceMesh& from, const DeviceMesh& to, const Topology& topology,
+                  int level) {
+  const auto domains = [&](const DeviceMesh& mesh) {
+    std::vector<int64_t> list = mesh.Ranks();
+    for (int64_t& rank : list) rank = topology.DomainOf(level, rank);
+    std::sort(list.begin(), list.end());
+    return list;
+  };
+  const std::vector<int64_t> a = domains(from);
+  const std::vector<int64_t> b = domains(to);
+  for (auto i = a.begin(), j = b.begin(); i != a.end() && j != b.end();) {
+    if (*i == *j) return true;
+    *i < *j ? ++i : ++j;
+  }
+  return false;
+}
+
+int64_t LeastHopNs(const Topology& topology) {
+  int64_t least = topology.level(0).latency_ns;
+  for (int level = 1; level < topology.NumLevels(); ++level) {
+    least = std::min(least, topology.level(level).latency_ns);
+  }
+  return least;
+}
+
+}  // namespace
+
+int64_t SaturatingBytes(DType dtype, int64_t elements) {
+  const int bits = BitWidth(dtype);
+  return bits < 8 ? elements / (8 / bits) : SaturatingMul(elements, bits / 8);
+}
+
+Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const Sharding& after,
+                        const Topology& topology) {
+  Traffic traffic;
+  const auto bytes = [&](int64_t elements) { return SaturatingBytes(before.dtype(), elements); };
+  if (crossing.messages().empty()) {
+    traffic.est_ns = CopyNs(topology, bytes(after.MaxLocalElements()));
+    return traffic;
+  }
+  traffic.sizes = StepSizes::kExact;
+  traffic.bytes_sent = bytes(crossing.most_sent());
+  traffic.bytes_received = bytes(crossing.most_received());
+  traffic.bytes_kept = bytes(crossing.most_kept());
+  traffic.messages = crossing.most_messages();
+  traffic.send_packs = crossing.send_packs();
+  traffic.receive_packs = crossing.receive_packs();
+  if (traffic.send_packs) traffic.send_pack_bytes = traffic.bytes_sent;
+  if (traffic.receive_packs) traffic.receive_pack_bytes = traffic.bytes_received;
+  const TopologyConstants& constants = topology.constants();
+  int64_t transfer_ns = 0;
+  for (int level = 0; level < topology.NumLevels(); ++level) {
+    transfer_ns = std::max(transfer_ns, MulDivCeil(bytes(crossing.MostAcross(level)), 1000,
+                                                   topology.level(level).bandwidth_bytes_per_us));
+  }
+  traffic.est_ns = constants.collective_latency_ns + LatencyNs(crossing, topology) +
+                   constants.message_latency_ns * traffic.messages;
+  traffic.est_ns = SaturatingAdd(traffic.est_ns, transfer_ns);
+  if (traffic.send_packs || traffic.bytes_kept > 0) {
+    const int64_t copied = SaturatingAdd(traffic.send_pack_bytes, traffic.bytes_kept);
+    traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(topology, copied));
+  }
+  if (traffic.receive_packs) {
+    traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(topology, traffic.bytes_received));
+  }
+  if (crossing.contributions() > 1) {
+    // Each contribution lies by itself, in one piece that begins at a multiple of 16 bytes.
+    const int64_t all = SaturatingMul(crossing.contributions(), bytes(after.MaxLocalElements()));
+    traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(topology, all));
+    traffic.receive_pack_bytes = SaturatingAdd(traffic.receive_pack_bytes, AlignedPiece(all));
+  }
+  return traffic;
+}
+
+MeshPair::MeshPair(const DeviceMesh& from, const DeviceMesh& to, const Topology& topology)
+    : topology_(topology), from_size_(from.NumRanks()), to_size_(to.NumRanks()) {
+  for (int64_t position = 0; position < to_size_; ++position) {
+    const std::optional<Coordinate> coordinate = from.CoordinateOf(to.RankAt(position));
+    if (coordinate) shared_.push_back({*coordinate, to.CoordinateAt(position)});
+  }
+  union_size_ = from_size_ + to_size_ - static_cast<int64_t>(shared_.size());
+  while (level_ + 1 < topology.NumLevels() && !SharesDomain(from, to, topology, level_)) ++level_;
+}
+
+MeshPair::Lacking MeshPair::Lacks(const Sharding& before, const Sharding& after) const {
+  // The cuts of a sharding leave every element somewhere, once for each replica.
+  Lacking lacking;
+  const int64_t contributions = ContributionsOf(before);
+  lacking.total = static_cast<__int128>(NumElements(after.shape())) * contributions;
+  for (int d = 0; d < after.mesh().NumDims(); ++d) {
+    if (!after.placement(d).IsShard()) lacking.total *= after.mesh().dim(d).size;
+  }
+  for (const Shared& rank : shared_) {
+    const Box box = after.BoxAt(rank.to);
+    const int64_t wanted = SaturatingMul(contributions, box.NumElements());
+    const int64_t held = Intersect(before.BoxAt(rank.from), box).NumElements();
+    lacking.total -= held;
+    lacking.worst = std::max(lacking.worst, wanted - held);
+  }
+  if (disjoint()) lacking.worst = SaturatingMul(contributions, after.MaxLocalElements());
+  return lacking;
+}
+
+int64_t MeshPair::LeastNs(const Sharding& before, const Pieces& pieces,
+                          const Sharding& after) const {
+  const Lacking lacking = Lacks(before, after);
+  if (lacking.total == 0) {
+    return CopyNs(topology_, SaturatingBytes(before.dtype(), after.MaxLocalElements()));
+  }
+  // Some rank sends, and some receives, the average at least.
+  const __int128 average = lacking.total / std::min(from_size_, to_size_);
+  const __int128 most = std::max(average, static_cast<__int128>(lacking.worst));
+  const int64_t elements = most > INT64_MAX ? INT64_MAX : static_cast<int64_t>(most);
+  // Some receivers' messages: of ceil chunks the first are the longest.
+  const int64_t contributions = ContributionsOf(before);
+  int64_t messages = 1;
+  for (int64_t position = 0; position < std::min(to_size_, kMaxReceivers); ++position) {
+    const Box box = after.BoxAt(after.mesh().CoordinateAt(position));
+    messages = std::max(messages, SaturatingMul(contributions, pieces.CountIn(box)) - 1);
+  }
+  const TopologyConstants& constants = topology_.constants();
+  int64_t ns = SaturatingAdd(constants.collective_latency_ns + LeastHopNs(topology_) +
+                                 SaturatingMul(constants.message_latency_ns, messages),
+                             MulDivCeil(SaturatingBytes(before.dtype(), elements), 1000,
+                                        topology_.level(level_).bandwidth_bytes_per_us));
+  if (contributions > 1) {
+    const int64_t all = SaturatingMul(contributions, after.MaxLocalElements());
+    ns = SaturatingAdd(ns, CopyNs(topology_, SaturatingBytes(before.dtype(), all)));
+  }
+  return ns;
+}
+
+}  // namespace meshift

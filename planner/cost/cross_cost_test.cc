@@ -1,0 +1,137 @@
+#include "planner/cost/cross_cost.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+
+namespace meshift {
+namespace {
+
+Sharding Parse(const std::string& tensor, const std::string& mesh, const std::string& placements) {
+  return Sharding::Parse(tensor, DeviceMesh::Parse(mesh).value(), placements).value();
+}
+
+// Round numbers: 1000 ns to start, 100 a message, 10 and 50 a hop; 1 and 0.1 bytes per ns; copies
+// 20 ns and 2 bytes per ns.
+Topology Links() {
+  return Topology::FromJson(R"({"levels": [
+      {"name": "near", "domain_size": 4, "bandwidth_bytes_per_us": 1000, "latency_ns": 10},
+      {"name": "far", "domain_size": 0, "bandwidth_bytes_per_us": 100, "latency_ns": 50}],
+      "constants": {"collective_latency_ns": 1000, "message_latency_ns": 100,
+                    "copy_latency_ns": 20, "copy_bandwidth_bytes_per_us": 2000}})")
+      .value();
+}
+
+Traffic Measure(const Sharding& before, const Sharding& after, const Topology& topology) {
+  return MeasureCrossing(Crossing::Of(before, after, topology), before, after, topology);
+}
+
+TEST(CrossCost, OverTheLinksThatMessagesCross) {
+  // Each rank of the second domain takes 400 bytes from one of the first.
+  const Traffic far =
+      Measure(Parse("f32[400]", "a=4", "S(0)"), Parse("f32[400]", "b=4@4-7", "S(0)"), Links());
+  EXPECT_EQ(far.bytes_sent, 400);
+  EXPECT_EQ(far.messages, 1);
+  // Start, a hop of log2(4) and one of log2(2), a message, 400 bytes at 0.1 bytes per ns.
+  EXPECT_EQ(far.est_ns, 1000 + 2 * 10 + 50 + 100 + 4000);
+  // Within a domain.
+  const Traffic near =
+      Measure(Parse("f32[200]", "a=2", "S(0)"), Parse("f32[200]", "b=2@2-3", "S(0)"), Links());
+  EXPECT_EQ(near.est_ns, 1000 + 2 * 10 + 100 + 400);
+}
+
+TEST(CrossCost, WhatStaysIsCopied) {
+  // Rank 0 keeps 400 bytes and takes 400; rank 1 takes 800, in two messages.
+  const Traffic traffic =
+      Measure(Parse("f32[400]", "a=4", "S(0)"), Parse("f32[400]", "b=2", "S(0)"), Links());
+  EXPECT_EQ(traffic.bytes_kept, 400);
+  EXPECT_EQ(traffic.bytes_received, 800);
+  EXPECT_EQ(traffic.messages, 2);
+  EXPECT_EQ(traffic.est_ns, 1000 + 2 * 10 + 2 * 100 + 800 + (20 + 200));
+}
+
+TEST(CrossCost, PackedWhereMessagesAreNoRuns) {
+  const Traffic traffic =
+      Measure(Parse("f32[8,8]", "a=2", "S(0)"), Parse("f32[8,8]", "b=2@2-3", "S(1)"), Links());
+  // Half of each row of what is sent; whole rows of what comes.
+  EXPECT_EQ(traffic.send_pack_bytes, 128);
+  EXPECT_EQ(traffic.receive_pack_bytes, 0);
+  EXPECT_EQ(traffic.est_ns, 1000 + 2 * 10 + 2 * 100 + 128 + (20 + 64));
+}
+
+TEST(CrossCost, ContributionsLieSideBySideAndAreReadOnceMore) {
+  // Each of two ranks takes 20 bytes of three contributions: 60, which 64 hold.
+  const Traffic traffic =
+      Measure(Parse("f32[10]", "a=3", "P"), Parse("f32[10]", "b=2@3-4", "S(0)"), Links());
+  EXPECT_EQ(traffic.bytes_sent, 40);
+  EXPECT_EQ(traffic.bytes_received, 60);
+  EXPECT_EQ(traffic.messages, 3);
+  EXPECT_EQ(traffic.receive_pack_bytes, 64);
+  // Start, hops, three messages, 60 bytes of which the taker 4 gets all from the other domain.
+  EXPECT_EQ(traffic.est_ns, 1000 + 2 * 10 + 50 + 3 * 100 + 600 + (20 + 30));
+}
+
+TEST(CrossCost, ARelabelIsACopy) {
+  const Traffic traffic =
+      Measure(Parse("f32[400]", "a=4", "S(0)"), Parse("f32[400]", "b=2,c=2", "S(0),S(0)"), Links());
+  EXPECT_EQ(traffic.sizes, std::nullopt);
+  EXPECT_EQ(traffic.bytes_sent, 0);
+  EXPECT_EQ(traffic.est_ns, 20 + 200);
+}
+
+TEST(CrossCost, BoundsAreBelowAndSumsAreRight) {
+  const std::vector<std::string> meshes = {"a=2,b=3", "a=4,b=1", "a=3,b=2@2-7", "a=2,b=2@5,4,1,0",
+                                           "a=2,b=4@8-15"};
+  const std::vector<std::string> placements = {"R,R",       "S(0),R",          "R,S(1)",
+                                               "S(0),S(0)", "S(1)[1],S(1)[0]", "S(1),S(0)"};
+  // Contributions too may go to all who take their sum.
+  std::vector<std::string> sources = placements;
+  sources.insert(sources.end(), {"P,R", "S(1),P", "P,P"});
+  const std::vector<Topology> topologies = {Topology::Flat(), Links(),
+                                            Topology::Parse("nvlink=2,rail=4").value()};
+  int64_t tight = 0;
+  int64_t count = 0;
+  for (const std::string& from_mesh : meshes) {
+    for (const std::string& to_mesh : meshes) {
+      for (const std::string& from : sources) {
+        for (const std::string& to : placements) {
+          for (const Topology& topology : topologies) {
+            const Sharding before = Parse("f32[5,6]", from_mesh, from);
+            const Sharding after = Parse("f32[5,6]", to_mesh, to);
+            const Crossing crossing = Crossing::Of(before, after, topology);
+            const Traffic traffic = MeasureCrossing(crossing, before, after, topology);
+            const MeshPair pair(before.mesh(), after.mesh(), topology);
+            const std::string what = before.ToString() + " -> " + after.ToString();
+            const int64_t least = pair.LeastNs(before, Pieces(before), after);
+            ASSERT_LE(least, traffic.est_ns) << what;
+            tight += 2 * least >= traffic.est_ns ? 1 : 0;
+            ++count;
+            const MeshPair::Lacking lacking = pair.Lacks(before, after);
+            int64_t sent = 0;
+            for (const CrossingMessage& m : crossing.messages()) sent += m.elements;
+            ASSERT_EQ(static_cast<int64_t>(lacking.total), sent) << what;
+            ASSERT_LE(lacking.worst, crossing.most_received()) << what;
+            ASSERT_EQ(pair.union_size(), static_cast<int64_t>(crossing.ranks().size()));
+            for (const int64_t rank : after.mesh().Ranks()) {
+              const int64_t own = crossing.KeptBy(rank) ? 1 : 0;
+              ASSERT_EQ(ContributionsOf(before) * Pieces(before).CountIn(after.LocalBox(rank)),
+                        static_cast<int64_t>(crossing.MessagesTo(rank).size()) + own)
+                  << what;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(count, 5 * 5 * 9 * 6 * 3);
+  EXPECT_GT(tight, count / 2);
+}
+
+}  // namespace
+}  // namespace meshift

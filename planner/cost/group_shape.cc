@@ -1,0 +1,319 @@
+#include "planner/cost/group_shape.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/checked_math.h"
+
+namespace meshift {
+namespace {
+
+// Ranks of a domain that no group's members divide, at most: groups may begin at any of them.
+constexpr int64_t kMaxPlaces = 65536;
+
+// Members of a group at ascending ranks. Ranks lie in units (domains of some level, or ranks
+// themselves), and units in wholes (domains of a level above, or one for all): how many units each
+// whole has that hold members.
+struct Run {
+  int64_t first_unit = 0, last_unit = 0;
+  int64_t first_whole = 0, last_whole = 0;
+  int64_t in_first = 1, in_last = 1;  // units of these wholes
+  int64_t most = 0;                   // units of the wholes between
+  int64_t fewest = INT64_MAX;
+
+  bool IsInOne() const { return first_whole == last_whole; }
+  int64_t Most() const { return std::max({in_first, in_last, most}); }
+  int64_t Fewest() const { return std::min({in_first, in_last, fewest}); }
+  void Count(int64_t units) {
+    most = std::max(most, units);
+    fewest = std::min(fewest, units);
+  }
+  Run Behind(int64_t units, int64_t wholes) const {
+    Run run = *this;
+    run.first_unit += units;
+    run.last_unit += units;
+    run.first_whole += wholes;
+    run.last_whole += wholes;
+    return run;
+  }
+};
+
+// REQUIRES: all of `b` is behind `a`.
+Run Join(const Run& a, const Run& b) {
+  Run run;
+  run.first_unit = a.first_unit;
+  run.first_whole = a.first_whole;
+  run.last_unit = b.last_unit;
+  run.last_whole = b.last_whole;
+  run.in_first = a.in_first;
+  run.in_last = b.in_last;
+  run.most = std::max(a.most, b.most);
+  run.fewest = std::min(a.fewest, b.fewest);
+  if (a.last_whole == b.first_whole) {
+    const int64_t joined = a.in_last + b.in_first - (a.last_unit == b.first_unit ? 1 : 0);
+    if (a.IsInOne()) run.in_first = joined;
+    if (b.IsInOne()) run.in_last = joined;
+    if (!a.IsInOne() && !b.IsInOne()) run.Count(joined);
+    return run;
+  }
+  if (!a.IsInOne()) run.Count(a.in_last);
+  if (!b.IsInOne()) run.Count(b.in_first);
+  return run;
+}
+
+// Units of `unit` ranks, wholes of `whole` (0: all ranks).
+Run RunOf(absl::Span<const int64_t> ascending, int64_t unit, int64_t whole) {
+  const auto at = [&](int64_t rank) {
+    return Run().Behind(rank / unit, whole == 0 ? 0 : rank / whole);
+  };
+  Run run = at(ascending.front());
+  for (size_t i = 1; i < ascending.size(); ++i) run = Join(run, at(ascending[i]));
+  return run;
+}
+
+// The runs of all groups in closed form, by where in a whole (where all is one: in a unit) their
+// first member is.
+class Runs {
+ public:
+  // Of the units and wholes of RunOf().
+  Runs(const RankGroups& groups, int64_t unit, int64_t whole)
+      : unit_(unit), whole_(whole), period_(whole > 0 ? whole : unit) {
+    RankModes modes = groups.modes;
+    Reduce(&modes);
+    const int64_t places = modes.empty() ? 1 : period_ / step_;
+    if (places > 1 && period_ > kMaxPlaces) {
+      SetFarApart(groups.size);
+      return;
+    }
+    runs_.resize(places);
+    for (int64_t place = 0; place < places; ++place) {
+      runs_[place] = Run().Behind(place / unit_, 0);
+    }
+    for (const RankMode& mode : modes) Repeat(mode);
+  }
+
+  // The ranks after which places come again; 1 where they do not matter.
+  int64_t period() const { return runs_.size() == 1 ? 1 : period_; }
+  // Of a group whose first member is that rank.
+  bool Crosses(int64_t first) const { return !At(first).IsInOne(); }
+  int64_t Most(int64_t first) const { return SaturatingMul(times_, At(first).Most()); }
+  int64_t Fewest(int64_t first) const { return SaturatingMul(times_, At(first).Fewest()); }
+
+ private:
+  using RunList = absl::InlinedVector<Run, 1>;  // as a rule groups lie alike
+
+  const Run& At(int64_t first) const {
+    return runs_[static_cast<size_t>(first / step_) % runs_.size()];
+  }
+
+  // Counts ranks by `step_`, as far as members, units and wholes allow, and blocks of members that
+  // no unit (if those are ranks, no whole) divides as one.
+  void Reduce(RankModes* modes) {
+    while (!modes->empty()) {
+      int64_t step = unit_ > 1 ? unit_ : whole_;
+      for (const RankMode& mode : *modes) step = std::gcd(step, mode.stride);
+      step_ *= step;
+      for (RankMode& mode : *modes) mode.stride /= step;
+      if (unit_ > 1) unit_ /= step;
+      whole_ /= step;
+      RankMode& first = modes->front();
+      const int64_t block = std::gcd(first.size, unit_ > 1 ? unit_ : whole_);
+      if (first.stride > 1 || (block == 1 && first.size > 1)) return;
+      if (unit_ == 1) times_ *= block;
+      first = {first.size / block, block};
+      if (first.size == 1) modes->erase(modes->begin());
+    }
+  }
+
+  // Every run and those that are mode.stride behind each other after it, by doubling.
+  void Repeat(const RankMode& mode) {
+    const RunList one = runs_;
+    int64_t size = 1;
+    for (int bit = std::bit_width(static_cast<uint64_t>(mode.size)) - 1; bit-- > 0;) {
+      runs_ = JoinAll(runs_, runs_, size * mode.stride);
+      size *= 2;
+      if ((mode.size >> bit & 1) == 0) continue;
+      runs_ = JoinAll(runs_, one, size * mode.stride);
+      ++size;
+    }
+  }
+  RunList JoinAll(const RunList& a, const RunList& b, int64_t distance) const {
+    const auto places = static_cast<int64_t>(a.size());
+    RunList joined(a.size());
+    for (int64_t place = 0; place < places; ++place) {
+      const int64_t times = (place + distance) / places;
+      const int64_t units = times * (places / unit_);
+      joined[place] =
+          Join(a[place], b[(place + distance) % places].Behind(units, whole_ == 0 ? 0 : times));
+    }
+    return joined;
+  }
+
+  // As thin as members can lie.
+  void SetFarApart(int64_t size) {
+    Run run;
+    run.last_whole = whole_ > 0 ? 1 : 0;
+    run.most = whole_ > 0 ? std::min(size, whole_ / unit_) : size;
+    runs_ = {run};
+    times_ = 1;
+  }
+
+  int64_t unit_;
+  int64_t whole_;
+  const int64_t period_;  // in ranks
+  int64_t step_ = 1;
+  int64_t times_ = 1;  // members that one stands for
+  RunList runs_;       // by place
+};
+
+// Ranks of what a domain of `level` is made of.
+int64_t UnitOf(const Topology& topology, int level) {
+  return level == 0 ? 1 : topology.level(level - 1).domain_size;
+}
+
+// Of a group on one level: its units in the whole where they are most; and whether it has members
+// in several domains of the level below, and the fewest in one.
+struct OnLevel {
+  int64_t most = 1;
+  bool crosses = false;
+  int64_t fewest = 0;
+};
+
+void TakeWorse(const Topology& topology, absl::Span<const OnLevel> group, GroupShape* shape) {
+  int64_t ns = 0;
+  for (size_t level = 0; level < group.size(); ++level) {
+    ns += topology.level(static_cast<int>(level)).latency_ns * Log2Ceil(group[level].most);
+    if (!group[level].crosses) continue;
+    int64_t& fewest = shape->sharing[level - 1];
+    fewest = fewest == 0 ? group[level].fewest : std::min(fewest, group[level].fewest);
+  }
+  shape->latency_ns = std::max(shape->latency_ns, ns);
+}
+
+// Ranks modulo `period` at which a group of the partition begins.
+std::vector<bool> Firsts(const RankModes& modes, int64_t num_ranks, int64_t period) {
+  std::vector<bool> firsts(period, false);
+  firsts[0] = true;
+  const auto add = [&](int64_t size, int64_t stride) {
+    const auto spread = [&](const std::vector<bool>& at, int64_t distance) {
+      std::vector<bool> both = firsts;
+      for (int64_t i = 0; i < period; ++i) {
+        if (at[i]) both[(i + distance) % period] = true;
+      }
+      firsts = std::move(both);
+    };
+    // The first `done` of them, twice as many, and on to all: some come twice.
+    for (int64_t done = 1; done < size;) {
+      const int64_t more = std::min(done, size - done);
+      spread(firsts, more * stride);
+      done += more;
+    }
+  };
+  int64_t next = 1;
+  for (const RankMode& mode : modes) {
+    if (mode.stride > next) add(mode.stride / next, next);
+    next = mode.size * mode.stride;
+  }
+  if (num_ranks > next) add(num_ranks / next, next);
+  return firsts;
+}
+
+// Members that each domain of `domain` ranks holds, of those that hold any. nullopt: not all alike,
+// or that is not seen at once.
+std::optional<int64_t> MembersOf(const RankModes& modes, int64_t domain) {
+  int64_t members = 1;
+  for (const RankMode& mode : modes) {
+    if (domain % (mode.size * mode.stride) == 0) {
+      members *= mode.size;
+    } else if (mode.stride % domain != 0) {
+      const int64_t some = domain / mode.stride;
+      if (domain % mode.stride != 0 || mode.size % some != 0) return std::nullopt;
+      members *= some;
+    }
+  }
+  return members;
+}
+
+// Of groups that all lie alike, domains too; false where that is not seen at once.
+bool IsAlike(const Topology& topology, int64_t num_ranks, const RankGroups& groups,
+             GroupShape* shape) {
+  int64_t in_unit = 1;
+  for (int level = 0; level < topology.NumLevels() && in_unit < groups.size; ++level) {
+    const int64_t whole = topology.level(level).domain_size;
+    std::optional<int64_t> in_whole = groups.size;
+    if (whole > 0 && whole < num_ranks) in_whole = MembersOf(groups.modes, whole);
+    if (!in_whole) return false;
+    shape->latency_ns += topology.level(level).latency_ns * Log2Ceil(*in_whole / in_unit);
+    if (level > 0) shape->sharing[level - 1] = in_unit;
+    in_unit = *in_whole;
+  }
+  return true;
+}
+
+}  // namespace
+
+int64_t TreeNs(const Topology& topology, absl::Span<const int64_t> ranks, int levels) {
+  int64_t ns = 0;
+  for (int level = 0; level < levels; ++level) {
+    const Run run = RunOf(ranks, UnitOf(topology, level), topology.level(level).domain_size);
+    ns += topology.level(level).latency_ns * Log2Ceil(run.Most());
+  }
+  return ns;
+}
+
+GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups& groups) {
+  const int levels = topology.NumLevels();
+  GroupShape shape{.size = groups.size, .sharing = {}, .latency_ns = 0};
+  if (levels == 1) {
+    shape.latency_ns = topology.level(0).latency_ns * Log2Ceil(groups.size);
+    return shape;
+  }
+  shape.sharing.assign(levels - 1, 0);
+  if (groups.ranks.empty()) {
+    GroupShape alike = shape;
+    if (IsAlike(topology, num_ranks, groups, &alike)) return alike;
+  }
+  absl::InlinedVector<OnLevel, 4> group(levels);
+  if (!groups.ranks.empty()) {
+    for (std::vector<int64_t> ranks : groups.ranks) {
+      std::sort(ranks.begin(), ranks.end());
+      for (int level = 0; level < levels; ++level) {
+        const int64_t unit = UnitOf(topology, level);
+        group[level].most = RunOf(ranks, unit, topology.level(level).domain_size).Most();
+        group[level].crosses = ranks.front() / unit != ranks.back() / unit && level > 0;
+        if (group[level].crosses) group[level].fewest = RunOf(ranks, 1, unit).Fewest();
+      }
+      TakeWorse(topology, group, &shape);
+    }
+    return shape;
+  }
+  absl::InlinedVector<Runs, 3> hops;
+  absl::InlinedVector<Runs, 3> members;  // of the levels but the first
+  int64_t period = 1;
+  // Domains of all ranks are not crossed.
+  for (int level = 0; level < levels && UnitOf(topology, level) < num_ranks; ++level) {
+    const int64_t whole = topology.level(level).domain_size;
+    hops.emplace_back(groups, UnitOf(topology, level), whole < num_ranks ? whole : 0);
+    if (level > 0) members.emplace_back(groups, 1, UnitOf(topology, level));
+    period = std::max(period, hops.back().period());
+    if (level > 0) period = std::max(period, members.back().period());
+  }
+  std::vector<bool> firsts;  // where groups lie alike, any will do
+  if (period > 1) firsts = Firsts(groups.modes, num_ranks, period);
+  for (int64_t first = 0; first < period; ++first) {
+    if (period > 1 && !firsts[first]) continue;
+    for (size_t level = 0; level < hops.size(); ++level) {
+      group[level].most = hops[level].Most(first);
+      if (level == 0) continue;
+      group[level].crosses = members[level - 1].Crosses(first);
+      group[level].fewest = members[level - 1].Fewest(first);
+    }
+    TakeWorse(topology, group, &shape);
+  }
+  return shape;
+}
+
+}  // namespace meshift

@@ -1,0 +1,185 @@
+#include "planner/cost/most_pieces.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/checked_math.h"
+
+namespace meshift {
+namespace {
+
+using Digits = NestedCuts::Digits;
+using Node = NestedCuts::Node;
+using Parts = NestedCuts::Parts;
+
+// The i in [0, n) whose (first + i * step) % modulus is least. REQUIRES: first, step < modulus.
+int64_t LeastResidue(int64_t first, int64_t step, int64_t modulus, int64_t n) {
+  if (step == 0 || n == 1) return 0;
+  const auto at = [&](int64_t i) {
+    return static_cast<int64_t>((static_cast<__int128>(step) * i + first) % modulus);
+  };
+  // The other way round steps are short.
+  if (step > modulus / 2) return n - 1 - LeastResidue(at(n - 1), modulus - step, modulus, n);
+  // Either the first, or one that comes next to a multiple of the modulus: the k-th of these has
+  // the residue first - k * modulus by the step.
+  const auto wraps =
+      static_cast<int64_t>((static_cast<__int128>(step) * (n - 1) + first) / modulus);
+  if (wraps == 0) return 0;
+  const int64_t next_step = (step - modulus % step) % step;
+  const int64_t k = 1 + LeastResidue((first % step + next_step) % step, next_step, step, wraps);
+  const __int128 past = static_cast<__int128>(k) * modulus - first;
+  const auto i = static_cast<int64_t>((past + step - 1) / step);
+  return at(i) < first ? i : 0;
+}
+
+class Search {
+ public:
+  Search(const NestedCuts& windows, const NestedCuts& parts, DimMask fixed)
+      : windows_(windows), parts_(parts), fixed_(fixed) {
+    for (int i = 0; i < parts.depth(); ++i) {
+      if (!IsFixed(i)) continue;
+      parts.AddRuns(i, &candidates_[i]);
+      for (size_t at = candidates_[i].size(); at-- > 0;) {
+        if (candidates_[i][at] > 0) candidates_[i].push_back(candidates_[i][at] - 1);
+      }
+    }
+  }
+
+  MostPieces Run() {
+    if (windows_.depth() == 0) {
+      LookAt({0, windows_.extent()});
+    } else {
+      Visit(windows_.root());
+    }
+    most_.window = windows_.At(window_begin_);
+    return most_;
+  }
+
+ private:
+  bool IsFixed(int i) const { return (fixed_ >> i & 1) != 0; }
+
+  // The innermost piece of the others that has all of an interval, but no innermost one.
+  Node Around(const Interval& interval) const {
+    Node node = parts_.root();
+    while (node.depth + 1 < parts_.depth()) {
+      const Parts parts = parts_.PartsOf(node);
+      const int64_t i = (interval.begin - node.whole.begin) / parts.chunk;
+      const Node part = NestedCuts::Part(node, parts, i);
+      if (interval.end > part.whole.end) break;
+      node = part;
+    }
+    return node;
+  }
+
+  // All windows in a node.
+  void Visit(const Node& node) {
+    const Parts own = windows_.PartsOf(node);
+    const bool innermost = node.depth + 1 == windows_.depth();
+    const Node around = parts_.depth() == 0 ? Node{} : Around(node.whole);
+    // Where the others repeat, until one of them is shorter, windows do.
+    int64_t period = 1;
+    int64_t repeats_to = node.whole.end;
+    if (parts_.depth() > 0) {
+      const Parts others = parts_.PartsOf(around);
+      period = others.chunk / std::gcd(others.chunk, own.chunk);
+      repeats_to = around.whole.begin + others.full * others.chunk;
+    }
+    const int64_t same = std::clamp<int64_t>((repeats_to - node.whole.begin) / own.chunk, 0,
+                                             own.full);  // the first that are not behind that
+    for (int64_t i = 0; i < own.full;) {
+      if (i >= period && i < same) {
+        i = same;
+        continue;
+      }
+      const Node part = NestedCuts::Part(node, own, i);
+      if (!innermost) {
+        Visit(part);
+        ++i;
+      } else {
+        i += LookAtRun(part.whole, (i < same ? std::min(same, period) : own.full) - i);
+      }
+    }
+    if (own.rest == 0) return;
+    const Node last = NestedCuts::Part(node, own, own.full);
+    innermost ? LookAt(last.whole) : Visit(last);
+  }
+
+  // The first of n windows one behind the other, or more; how many.
+  int64_t LookAtRun(const Interval& window, int64_t n) {
+    if (parts_.depth() > 0) {
+      const Node around = Around({window.begin, window.begin + 1});
+      const int64_t inside = std::min(n, (around.whole.end - window.begin) / window.Length());
+      if (inside > 1) {
+        const int64_t chunk = parts_.PartsOf(around).chunk;
+        const int64_t first = window.begin - around.whole.begin;
+        const auto look_at = [&](int64_t i) {
+          const int64_t begin = window.begin + i * window.Length();
+          LookAt({begin, begin + window.Length()});
+        };
+        look_at(LargestResidue(first, window.Length(), chunk, inside));
+        if (fixed_ != 0) {
+          look_at(LargestResidue(chunk - 1 - first % chunk, chunk - window.Length() % chunk, chunk,
+                                 inside));
+          look_at(inside - 1);
+        }
+        return inside;
+      }
+    }
+    LookAt(window);
+    return 1;
+  }
+
+  // Coordinates that are fixed: of the pieces at the window's ends, or 0, since pieces with lower
+  // coordinates are more.
+  void LookAt(const Interval& window) {
+    const Digits first = parts_.At(window.begin);
+    const Digits last = parts_.At(window.end - 1);
+    NestedCuts::Range range = parts_.Everywhere();
+    Try(window, first, last, 0, &range);
+  }
+  void Try(const Interval& window, const Digits& first, const Digits& last, int depth,
+           NestedCuts::Range* range) {
+    if (depth == parts_.depth()) {
+      const auto [pieces, items] = parts_.Within(window, *range);
+      most_.items = std::max(most_.items, items);
+      if (pieces <= most_.pieces) return;
+      most_.pieces = pieces;
+      most_.parts = range->first;
+      window_begin_ = window.begin;
+      return;
+    }
+    if (!IsFixed(depth)) return Try(window, first, last, depth + 1, range);
+    const auto try_with = [&](int64_t i) {
+      if (i < 0 || i >= parts_.size(depth)) return;
+      range->first[depth] = i;
+      range->last[depth] = i;
+      Try(window, first, last, depth + 1, range);
+    };
+    for (const int64_t i : {first[depth], first[depth] + 1, last[depth], last[depth] - 1}) {
+      try_with(i);
+    }
+    for (const int64_t i : candidates_[depth]) try_with(i);
+  }
+
+  const NestedCuts& windows_;
+  const NestedCuts& parts_;
+  const DimMask fixed_;
+  // Of fixed coordinates, some that are worth a look: ends of runs.
+  std::array<absl::InlinedVector<int64_t, 16>, kMaxStateDims> candidates_;
+  MostPieces most_;
+  int64_t window_begin_ = 0;
+};
+
+}  // namespace
+
+int64_t LargestResidue(int64_t first, int64_t step, int64_t modulus, int64_t n) {
+  first %= modulus;
+  step %= modulus;
+  return LeastResidue(modulus - 1 - first, (modulus - step) % modulus, modulus, n);
+}
+
+MostPieces FindMostPieces(const NestedCuts& windows, const NestedCuts& parts, DimMask fixed) {
+  return Search(windows, parts, fixed).Run();
+}
+
+}  // namespace meshift

@@ -1,0 +1,358 @@
+#include "planner/graph/state.h"
+
+#include <algorithm>
+
+#include "base/checked_math.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "placement/cast.h"
+#include "placement/op_table.h"
+
+namespace meshift {
+namespace {
+
+// What is measured goes through all sizes of ragged cuts, those of several tensor dims in all
+// combinations.
+constexpr int64_t kMaxRaggedChoices = int64_t{1} << 20;
+
+// Of more mesh dims the search has too many states to look at every tensor dim.
+constexpr int kMaxWideDims = 4;
+
+int64_t RaggedChoices(const Sharding& sharding) {
+  int64_t choices = 1;
+  for (const Placement& p : sharding.placements()) {
+    if (!p.IsShard() || !p.IsRagged()) continue;
+    choices = SaturatingMul(choices, static_cast<int64_t>(p.sizes().size()));
+  }
+  return choices;
+}
+
+}  // namespace
+
+void CutLists::List::Insert(int at, int d) {
+  for (int i = size; i > at; --i) dims[i] = dims[i - 1];
+  dims[at] = static_cast<int8_t>(d);
+  ++size;
+}
+
+absl::StatusOr<Problem> Problem::Create(const Sharding& from, const Sharding& to,
+                                        std::optional<DType> reduce_dtype, bool reduced_behind) {
+  if (from.shape() != to.shape()) {
+    return InvalidArgument("source {} and target {} differ in shape", from.tensor().ToString(),
+                           to.tensor().ToString());
+  }
+  if (!(from.mesh() == to.mesh())) {
+    return Unimplemented("source mesh {} and target mesh {} differ; this version plans on one mesh",
+                         from.mesh().ToString(), to.mesh().ToString());
+  }
+  MESHIFT_RETURN_IF_ERROR(CheckCast(from.dtype(), to.dtype()));
+  Problem problem(from, to);
+  const DeviceMesh& mesh = from.mesh();
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    if (mesh.dim(d).size == 1) continue;
+    const Placement& s = from.placement(d);
+    const Placement& t = to.placement(d);
+    if (s.IsPartial() && t.IsPartial() && s.op() != t.op()) {
+      return InvalidArgument(
+          "{} -> {} on mesh dim '{}': a partial value cannot change its op without being reduced",
+          s.ToString(), t.ToString(), mesh.dim(d).name);
+    }
+    // A crossing's own end is gathered before it is masked: nobody asked for the shard.
+    if (s.IsShard() && t.IsPartial() && t.op() == ReduceOp::kAvg && !reduced_behind) {
+      return InvalidArgument("{} -> {} on mesh dim '{}': a shard cannot become a partial average",
+                             s.ToString(), t.ToString(), mesh.dim(d).name);
+    }
+    problem.sizes_.push_back(mesh.dim(d).size);
+    problem.mesh_dims_.push_back(d);
+  }
+  if (problem.num_dims() > kMaxStateDims) {
+    return Unimplemented("mesh {} has {} dims of size > 1; this version plans for at most {}",
+                         mesh.ToString(), problem.num_dims(), kMaxStateDims);
+  }
+  problem.SetBegins(from, CutSizes::kSource);
+  problem.SetBegins(to, CutSizes::kTarget);
+  for (const Sharding* sharding : {&from, &to}) {
+    const int64_t choices = RaggedChoices(*sharding);
+    if (choices <= kMaxRaggedChoices) continue;
+    return Unimplemented(
+        "the ragged cuts of {} leave {} boxes to choose from; this version plans for at most {}",
+        sharding->PlacementsText(), choices, kMaxRaggedChoices);
+  }
+  problem.source_ = problem.Reduce(from, CutSizes::kSource);
+  problem.target_ = problem.Reduce(to, CutSizes::kTarget);
+  MESHIFT_RETURN_IF_ERROR(problem.SetStages(reduce_dtype, reduced_behind));
+  const auto summed = [](ReduceOp op) { return op == ReduceOp::kAvg ? ReduceOp::kSum : op; };
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    const State& source = problem.source_;
+    const State& target = problem.target_;
+    if (source.IsPartial(d)) {
+      problem.mask_op_ = summed(source.op(d));
+    } else if (target.IsPartial(d)) {
+      problem.cut_mask_op_ = summed(target.op(d));
+    }
+  }
+
+  problem.ends_[0] = {problem.MakeCuts(problem.source_), problem.CountMaxItems(problem.source_)};
+  problem.ends_[1] = {problem.MakeCuts(problem.target_), problem.CountMaxItems(problem.target_)};
+  problem.ChooseCandidates();
+  return problem;
+}
+
+void Problem::ChooseCandidates() {
+  int64_t ranks = 1;
+  for (const int64_t size : sizes_) ranks *= size;
+  int largest = -1;  // of those that neither end cuts
+  // Cuts along a tensor dim that all ranks divide are no worse than along one behind it.
+  bool all_divide = num_dims() > kMaxWideDims;
+  bool outermost = true;
+  for (int k = 0; k < tensor_rank(); ++k) {
+    if (source_cuts().of[k].size + target_cuts().of[k].size > 0) {
+      candidate_dims_.push_back(k);
+      continue;
+    }
+    if (largest < 0 || extent(k) > extent(largest)) largest = k;
+    if (extent(k) <= 1) continue;
+    if (outermost || !all_divide) candidate_dims_.push_back(k);
+    outermost = false;
+    all_divide |= extent(k) % ranks == 0;
+  }
+  const auto end = candidate_dims_.end();
+  if (largest >= 0 && std::find(candidate_dims_.begin(), end, largest) == end) {
+    candidate_dims_.push_back(largest);
+    std::sort(candidate_dims_.begin(), candidate_dims_.end());
+  }
+  for (const int k : candidate_dims_) {
+    if (largest_dim_ < 0 || extent(k) > extent(largest_dim_)) largest_dim_ = k;
+  }
+}
+
+absl::Status Problem::SetStages(std::optional<DType> reduce_dtype, bool reduced_behind) {
+  const DType source = from_.dtype();
+  const DType target = to_.dtype();
+  bool reduces = false;
+  bool stays_partial = false;
+  for (int d = 0; d < num_dims(); ++d) {
+    reduces |= source_.IsPartial(d) && !target_.IsPartial(d);
+    stays_partial |= StaysPartial(d);
+  }
+  dtypes_ = {source};
+  if (reduces) {
+    const DType reduce = reduce_dtype.value_or(DefaultReduceDType(source, target));
+    for (const auto& [a, b] : {std::pair(source, reduce), std::pair(reduce, target)}) {
+      MESHIFT_RETURN_IF_ERROR(CheckCast(a, b));
+    }
+    for (int d = 0; d < num_dims(); ++d) {
+      if (source_.IsPartial(d)) MESHIFT_RETURN_IF_ERROR(CheckReduce(source_.op(d), reduce));
+    }
+    if (reduce != source) dtypes_.push_back(reduce);
+    reduce_stage_ = num_stages() - 1;
+  }
+  if (dtypes_.back() != target) dtypes_.push_back(target);
+  if (!reduces) reduce_stage_ = num_stages() - 1;
+  target_ = target_.AtStage(num_stages() - 1);
+  for (int i = 0; i + 1 < num_stages(); ++i) {
+    if (!stays_partial || reduced_behind || IsExactCast(dtypes_[i], dtypes_[i + 1])) continue;
+    return InvalidArgument(
+        "{} -> {}: contributions to a partial value that stays partial would be rounded one by one "
+        "by the cast from {} to {}",
+        from_.ToString(), to_.ToString(), Name(dtypes_[i]), Name(dtypes_[i + 1]));
+  }
+  extents_.assign(to_.shape().begin(), to_.shape().end());
+  for (const DType dtype : dtypes_) item_bytes_.push_back(std::max(BitWidth(dtype) / 8, 1));
+  least_item_bytes_ = *std::min_element(item_bytes_.begin(), item_bytes_.end());
+  if (source == DType::kF4E2M1) extents_.back() /= 2;  // a Sharding of it has whole bytes
+  return absl::OkStatus();
+}
+
+bool Problem::MayCast(const State& state) const {
+  if (state.stage() + 1 == num_stages()) return false;
+  for (int d = 0; d < num_dims(); ++d) {
+    if (!state.IsPartial(d) || StaysPartial(d)) continue;
+    const bool from_source = source_.IsPartial(d) && source_.op(d) == state.op(d);
+    if (state.stage() >= reduce_stage_ || !from_source) return false;
+  }
+  return true;
+}
+
+int64_t Problem::MaxValueBytes() const {
+  int64_t most = std::max(MaxBytes(source_), MaxBytes(target_));
+  for (int d = 0; d < num_dims(); ++d) {
+    if (!source_.IsPartial(d) || StaysPartial(d)) continue;
+    most = std::max(most, MaxBytes(source_.AtStage(reduce_stage_)));
+  }
+  return most;
+}
+
+bool Problem::IsAligned(const State& state) const {
+  if (from_.dtype() != DType::kF4E2M1) return true;
+  const int last = tensor_rank() - 1;
+  const CutLists::List cuts = Cuts(state).of[last];
+  absl::InlinedVector<int64_t, 4> pieces = {2 * extents_[last]};  // distinct sizes, in elements
+  int first = 0;
+  if (cuts.outermost != CutSizes::kCeil) {
+    const absl::Span<const int64_t> begins = this->begins(cuts[first++], cuts.outermost);
+    pieces.clear();
+    for (size_t j = 1; j < begins.size(); ++j) pieces.push_back(2 * (begins[j] - begins[j - 1]));
+  }
+  for (int i = first; i < cuts.size; ++i) {
+    absl::InlinedVector<int64_t, 4> next;
+    for (const int64_t size : pieces) {
+      const int64_t piece = CeilDiv(size, sizes_[cuts[i]]);
+      if (piece % 2 != 0) return false;
+      if (piece > 0) next.insert(next.end(), {piece, size % piece});
+    }
+    std::sort(next.begin(), next.end());
+    next.erase(std::unique(next.begin(), next.end()), next.end());
+    pieces = std::move(next);
+  }
+  return true;
+}
+
+void Problem::SetBegins(const Sharding& sharding, CutSizes ragged) {
+  auto& begins = begins_[ragged == CutSizes::kSource ? 0 : 1];
+  for (int d = 0; d < num_dims(); ++d) {
+    const Placement& p = sharding.placement(mesh_dims_[d]);
+    if (!p.IsShard() || !p.IsRagged()) continue;
+    if (ragged == CutSizes::kTarget && p == from_.placement(mesh_dims_[d])) continue;
+    const bool in_pairs =
+        from_.dtype() == DType::kF4E2M1 && p.tensor_dim() + 1 == tensor_rank();  // whole bytes
+    begins.resize(num_dims());
+    begins[d] = {0};
+    for (const int64_t size : p.sizes()) {
+      begins[d].push_back(begins[d].back() + (in_pairs ? size / 2 : size));
+    }
+    has_ragged_ = true;
+  }
+}
+
+bool Problem::HasCut(int d, int k, CutSizes sizes) const {
+  if (sizes == CutSizes::kCeil) return true;
+  const Sharding& sharding = sizes == CutSizes::kSource ? from_ : to_;
+  return !begins(d, sizes).empty() && sharding.placement(mesh_dims_[d]).tensor_dim() == k;
+}
+
+bool Problem::CutAlike(int d, CutSizes sizes, int e, CutSizes other) const {
+  return size(d) == size(e) && begins(d, sizes) == begins(e, other);
+}
+
+State Problem::Reduce(const Sharding& sharding, CutSizes ragged) const {
+  State state;
+  for (int d = 0; d < num_dims(); ++d) {
+    const Placement& p = sharding.placement(mesh_dims_[d]);
+    if (p.IsPartial()) state.SetPartial(d, p.op());
+  }
+  for (int k = 0; k < tensor_rank(); ++k) {
+    int place = 0;
+    for (int mesh_dim : sharding.CutsOf(k)) {
+      const auto it = std::find(mesh_dims_.begin(), mesh_dims_.end(), mesh_dim);
+      if (it == mesh_dims_.end()) continue;
+      const int d = static_cast<int>(it - mesh_dims_.begin());
+      if (sharding.placement(mesh_dim).IsRagged()) {
+        state.SetRagged(d, k, HasCut(d, k, ragged) ? ragged : CutSizes::kSource);
+        ++place;
+      } else {
+        state.SetShard(d, k, place++);
+      }
+    }
+  }
+  return state;
+}
+
+CutLists Problem::MakeCuts(const State& state) const {
+  CutLists cuts;
+  for (int d = 0; d < num_dims(); ++d) {
+    if (!state.IsShard(d)) continue;
+    CutLists::List& list = cuts.of[state.tensor_dim(d)];
+    list.dims[state.place(d)] = static_cast<int8_t>(d);
+    if (state.place(d) == 0) list.outermost = state.cut_sizes(d);
+    ++list.size;
+  }
+  return cuts;
+}
+
+State Problem::WithCuts(const State& base, const CutLists& cuts) const {
+  State state = base;
+  for (int d = 0; d < num_dims(); ++d) {
+    if (base.IsShard(d)) state.SetReplicate(d);
+  }
+  for (int k = 0; k < tensor_rank(); ++k) {
+    const CutLists::List& list = cuts.of[k];
+    for (int i = 0; i < list.size; ++i) state.SetShard(list[i], k, i);
+    if (list.size > 0 && list.outermost != CutSizes::kCeil) {
+      state.SetRagged(list[0], k, list.outermost);
+    }
+  }
+  return state;
+}
+
+Sharding Problem::ToSharding(const State& state) const {
+  if (state == target_) return to_;
+  std::vector<Placement> placements(to_.placements().begin(), to_.placements().end());
+  std::vector<meshift::Cuts> cuts(tensor_rank());
+  for (int d = 0; d < num_dims(); ++d) {
+    Placement& p = placements[mesh_dims_[d]];
+    if (state.IsShard(d)) {
+      const CutSizes sizes = state.cut_sizes(d);
+      p = sizes == CutSizes::kCeil
+              ? Placement::Shard(state.tensor_dim(d))
+              : (sizes == CutSizes::kSource ? from_ : to_).placement(mesh_dims_[d]);
+    } else if (state.IsPartial(d)) {
+      p = Placement::Partial(state.op(d));
+    } else {
+      p = Placement::Replicate();
+    }
+  }
+  const CutLists mine = Cuts(state);
+  const CutLists& wanted = target_cuts();
+  for (int k = 0; k < tensor_rank(); ++k) {
+    if (mine.of[k] == wanted.of[k]) {
+      cuts[k].assign(to_.CutsOf(k).begin(), to_.CutsOf(k).end());
+      continue;
+    }
+    for (int i = 0; i < mine.of[k].size; ++i) cuts[k].push_back(mesh_dims_[mine.of[k][i]]);
+    for (int mesh_dim : to_.CutsOf(k)) {
+      if (mesh().dim(mesh_dim).size == 1) cuts[k].push_back(mesh_dim);
+    }
+  }
+  const TensorType tensor{dtype(state.stage()), to_.shape()};
+  absl::StatusOr<Sharding> sharding = Sharding::Create(mesh(), tensor, placements, cuts);
+  if (sharding.ok()) return *std::move(sharding);
+  // The target's partial ops on mesh dims of size 1 may not mix with those of this state, or the
+  // dtype has them not.
+  for (int d = 0; d < mesh().NumDims(); ++d) {
+    if (mesh().dim(d).size == 1 && placements[d].IsPartial()) {
+      placements[d] = Placement::Replicate();
+    }
+  }
+  return Sharding::Create(mesh(), tensor, std::move(placements), std::move(cuts)).value();
+}
+
+int64_t Problem::CountMaxItems(const State& state) const {
+  // Ceil chunks of ceil chunks are those of one cut into as many pieces, in whatever order.
+  std::array<int64_t, kMaxTensorRank> pieces;
+  std::array<int64_t, kMaxTensorRank> extents;
+  for (int k = 0; k < tensor_rank(); ++k) {
+    pieces[k] = 1;
+    extents[k] = extent(k);
+  }
+  for (int d = 0; d < num_dims(); ++d) {
+    if (!state.IsShard(d)) continue;
+    const int k = state.tensor_dim(d);
+    if (state.cut_sizes(d) == CutSizes::kCeil) {
+      pieces[k] *= sizes_[d];
+      continue;
+    }
+    const absl::Span<const int64_t> begins = this->begins(d, state.cut_sizes(d));
+    extents[k] = 0;
+    for (size_t j = 1; j < begins.size(); ++j) {
+      extents[k] = std::max(extents[k], begins[j] - begins[j - 1]);
+    }
+  }
+  int64_t items = 1;
+  for (int k = 0; k < tensor_rank(); ++k) {
+    items *= pieces[k] == 1 ? extents[k] : CeilDiv(extents[k], pieces[k]);
+  }
+  return items;
+}
+
+}  // namespace meshift

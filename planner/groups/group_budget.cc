@@ -1,0 +1,103 @@
+#include "planner/groups/group_budget.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "mesh/union_mesh.h"
+
+namespace meshift {
+namespace {
+
+DimSet AllDims(const DeviceMesh& mesh) {
+  DimSet dims;
+  for (int d = 0; d < mesh.NumDims(); ++d) dims.push_back(d);
+  return dims;
+}
+
+absl::StatusOr<MeshGroups> ParseGroup(std::string_view text, absl::Span<const DeviceMesh> meshes) {
+  if (text == "*") {
+    DeviceMesh all = meshes[0];
+    for (const DeviceMesh& mesh : meshes.subspan(1)) {
+      MESHIFT_ASSIGN_OR_RETURN(all, UnionMesh(all, mesh));
+    }
+    const DimSet dims = AllDims(all);
+    return MeshGroups{std::move(all), dims};
+  }
+  size_t index = 0;
+  std::string_view names = text;
+  if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
+    const std::string number(text.substr(0, colon));
+    names.remove_prefix(colon + 1);
+    if (!absl::SimpleAtoi(number, &index) || index >= meshes.size()) {
+      return InvalidArgument("group '{}' is of mesh {}; the plan has {} mesh(es)", text, number,
+                             meshes.size());
+    }
+  }
+  const DeviceMesh& mesh = meshes[index];
+  DimSet dims;
+  for (const absl::string_view part :
+       absl::StrSplit(absl::string_view(names.data(), names.size()), ',')) {
+    const std::string_view name(part.data(), part.size());
+    const std::optional<int> d = mesh.FindDim(name);
+    if (!d) {
+      return InvalidArgument("group '{}': '{}' is no dim of mesh {}", text, name, mesh.ToString());
+    }
+    if (std::find(dims.begin(), dims.end(), *d) != dims.end()) {
+      return InvalidArgument("group '{}' has mesh dim {} twice", text, name);
+    }
+    dims.push_back(*d);
+  }
+  std::sort(dims.begin(), dims.end());
+  return MeshGroups{mesh, dims};
+}
+
+}  // namespace
+
+absl::Status CheckGroupBudget(const GroupBudget& budget) {
+  if (budget.max_communicators.value_or(0) < 0) {
+    return InvalidArgument("a max_communicators of {} is below 0", *budget.max_communicators);
+  }
+  if (budget.expected_uses.value_or(1) < 1) {
+    return InvalidArgument("expected_uses of {} is below 1", *budget.expected_uses);
+  }
+  if (!budget.existing_groups) return absl::OkStatus();
+  for (size_t i = 0; i < budget.existing_groups->size(); ++i) {
+    const auto& [mesh, dims] = (*budget.existing_groups)[i];
+    if (dims.empty()) {
+      return InvalidArgument("existing group {} is over no dims of mesh {}", i, mesh.ToString());
+    }
+    for (const int d : dims) {
+      if (0 <= d && d < mesh.NumDims()) continue;
+      return InvalidArgument("existing group {} is over mesh dim {}; mesh {} has {}", i, d,
+                             mesh.ToString(), mesh.NumDims());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
+                                                        absl::Span<const DeviceMesh> meshes) {
+  std::vector<MeshGroups> groups;
+  if (text == "-") return groups;
+  for (const absl::string_view part :
+       absl::StrSplit(absl::string_view(text.data(), text.size()), ';')) {
+    if (part.empty()) {
+      return InvalidArgument("'{}' has an empty group; groups are as fsdp;ddp,fsdp", text);
+    }
+    MESHIFT_ASSIGN_OR_RETURN(MeshGroups group,
+                             ParseGroup(std::string_view(part.data(), part.size()), meshes));
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+}  // namespace meshift

@@ -1,0 +1,109 @@
+#include "planner/plan/partition.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "planner/plan/plan.h"
+
+namespace meshift {
+namespace {
+
+// "size:stride" of nested blocks, innermost first.
+void AppendMode(int64_t size, int64_t stride, std::string* text) {
+  fmt::format_to(std::back_inserter(*text), "{}{}:{}", text->empty() ? "" : ",", size, stride);
+}
+
+std::string KeyOfRowMajor(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
+  std::string text;
+  int64_t size = 1;  // of the mode that is being collected
+  int64_t stride = 1;
+  int64_t next = 1;  // the stride of mesh dim d
+  for (int d = mesh.NumDims() - 1; d >= 0; --d) {
+    const int64_t n = mesh.dim(d).size;
+    if (n > 1 && std::find(mesh_dims.begin(), mesh_dims.end(), d) != mesh_dims.end()) {
+      if (size > 1 && size * stride != next) {
+        AppendMode(size, stride, &text);
+        size = 1;
+      }
+      if (size == 1) stride = next;
+      size *= n;
+    }
+    next *= n;
+  }
+  if (size > 1) AppendMode(size, stride, &text);
+  return text;
+}
+
+// The same, where `offsets` (ascending, from 0) are such blocks.
+std::optional<std::string> KeyOfOffsets(std::vector<int64_t> offsets) {
+  std::string text;
+  while (offsets.size() > 1) {
+    const int64_t stride = offsets[1];
+    size_t size = 1;
+    while (size < offsets.size() && offsets[size] == static_cast<int64_t>(size) * stride) ++size;
+    if (offsets.size() % size != 0) return std::nullopt;
+    std::vector<int64_t> blocks;
+    for (size_t i = 0; i < offsets.size(); i += size) {
+      for (size_t j = 0; j < size; ++j) {
+        if (offsets[i + j] != offsets[i] + static_cast<int64_t>(j) * stride) return std::nullopt;
+      }
+      blocks.push_back(offsets[i]);
+    }
+    AppendMode(static_cast<int64_t>(size), stride, &text);
+    offsets = std::move(blocks);
+  }
+  return text;
+}
+
+// How the ranks, which `mesh` says, make groups.
+std::string PatternOf(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
+  if (mesh.IsRowMajor()) return KeyOfRowMajor(mesh, mesh_dims);
+  std::vector<std::vector<int64_t>> groups = mesh.Groups(mesh_dims);
+  for (std::vector<int64_t>& group : groups) std::sort(group.begin(), group.end());
+  std::sort(groups.begin(), groups.end());
+  // Groups that are one block pattern, shifted: the ranks tile in one way only, so the pattern says
+  // it all, and it is what a row-major mesh would say.
+  std::vector<int64_t> offsets = groups[0];
+  for (int64_t& offset : offsets) offset -= groups[0][0];
+  const bool shifted = std::all_of(groups.begin(), groups.end(), [&](const auto& group) {
+    for (size_t i = 0; i < group.size(); ++i) {
+      if (group[i] - group[0] != offsets[i]) return false;
+    }
+    return true;
+  });
+  if (shifted) {
+    if (std::optional<std::string> key = KeyOfOffsets(std::move(offsets))) return *key;
+  }
+  std::string text;
+  for (const std::vector<int64_t>& group : groups) {
+    fmt::format_to(std::back_inserter(text), "{};", fmt::join(group, ","));
+  }
+  // A few bytes instead of the list.
+  return "listed " + Fingerprint::Of(text).ToString();
+}
+
+// "8", "4@4-7": the ranks of the mesh, whatever their order.
+std::string RanksKey(const DeviceMesh& mesh) {
+  if (mesh.IsRowMajor()) return fmt::format("{}", mesh.NumRanks());
+  std::vector<int64_t> ranks = mesh.Ranks();
+  std::sort(ranks.begin(), ranks.end());
+  std::string text = DeviceMesh::Create({{"r", mesh.NumRanks()}}, std::move(ranks))->ToString();
+  text.erase(0, 2);
+  constexpr size_t kLong = 64;
+  return text.size() < kLong ? text : Fingerprint::Of(text).ToString();
+}
+
+}  // namespace
+
+std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
+  return RanksKey(mesh) + " " + PatternOf(mesh, mesh_dims);
+}
+
+}  // namespace meshift

@@ -1,0 +1,24 @@
+// A name for a partition of a mesh's ranks into groups: equal exactly where the groups are the same
+// sets of ranks, whatever the mesh calls its dims and however it is factored.
+//
+//   PartitionKey(*DeviceMesh::Parse("a=2,b=4"), {1});        // "8 4:1"
+//   PartitionKey(*DeviceMesh::Parse("a=2,b=2,c=2"), {1, 2}); // "8 4:1"
+//   PartitionKey(*DeviceMesh::Parse("a=2,b=2@0,2,1,3"), {0});  // "4 2:1": {0,1}, {2,3}
+//   PartitionKey(*DeviceMesh::Parse("a=2,b=2@4-7"), {1});      // "4@4-7 2:1": {4,5}, {6,7}
+#ifndef MESHIFT_PLANNER_PLAN_PARTITION_H_
+#define MESHIFT_PLANNER_PLAN_PARTITION_H_
+
+#include <string>
+
+#include "absl/types/span.h"
+#include "mesh/device_mesh.h"
+
+namespace meshift {
+
+// The key of the partition over `mesh_dims` (ascending). O(dims) on a row-major mesh, else
+// O(ranks).
+std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_PLAN_PARTITION_H_

@@ -1,0 +1,203 @@
+// A plan: the immutable, rank-independent list of steps that turns one sharding into another.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakePlan(from, to, {.topology = topology}));
+//   for (const Step& step : plan.steps()) fmt::print("{}\n", step.ToString());
+//     // all_reduce{ddp,fsdp} -> R,R,R
+//   plan.fingerprint().ToString();      // 32 hex digits, equal on every rank
+//
+// What each field means, and how bytes are counted, is stated in docs/plan_format.md; the verifier
+// (planner/verifier/verifier.h) holds a plan to it. A Plan is a value that is cheap to copy; safe
+// for concurrent use.
+#ifndef MESHIFT_PLANNER_PLAN_PLAN_H_
+#define MESHIFT_PLANNER_PLAN_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/statusor.h"
+#include "placement/sharding.h"
+#include "planner/plan/buffers.h"
+
+namespace meshift {
+
+// Promises about bits (docs/reproducibility.md); each includes those before it.
+enum class Reproducibility : uint8_t { kNone, kReplicas, kBatchInvariant, kOrdered };
+std::string_view Name(Reproducibility r);  // "none", "replicas", "batch-invariant", "ordered"
+absl::StatusOr<Reproducibility> ParseReproducibility(std::string_view name);
+
+enum class StepOp : uint8_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kAllToAll,
+  kPermute,
+  kExchange,  // collectives
+  kSlice,
+  kMask,
+  kCast,
+  kRelabel,  // local
+};
+inline constexpr int kNumStepOps = 10;
+std::string_view Name(StepOp op);  // "all_reduce", ...
+absl::StatusOr<StepOp> ParseStepOp(std::string_view name);
+bool IsCollective(StepOp op);
+bool IsReduction(StepOp op);  // all_reduce, reduce_scatter
+
+enum class ReduceOrder : uint8_t { kAny, kAscending };
+std::string_view Name(ReduceOrder order);  // "any", "ascending"
+absl::StatusOr<ReduceOrder> ParseReduceOrder(std::string_view name);
+// Within every group: kEven, all members' boxes have one size before the step, and one after it;
+// else kPadded to the largest, or kExact, messages or blocks as long as their boxes.
+enum class StepSizes : uint8_t { kEven, kPadded, kExact };
+std::string_view Name(StepSizes sizes);  // "even", "padded", "exact"
+absl::StatusOr<StepSizes> ParseStepSizes(std::string_view name);
+
+using DimSet = absl::InlinedVector<int, 4>;  // indices of dims, ascending
+
+// One transition. Bytes are those of the worst rank. Whoever makes one names what is there, and
+// `after`.
+struct Step {
+  StepOp op = StepOp::kSlice;
+  int mesh = 0;           // index into Plan::meshes(), for mesh_dims and after
+  DimSet mesh_dims = {};  // whose placement changes, or which the group spans
+  std::optional<int64_t> group_size = std::nullopt;  // null for local steps, as is `groups`
+  std::optional<int64_t> groups = std::nullopt;
+  DimSet tensor_dims = {};  // whose cut changes
+  // Null where nothing is reduced, as is reduce_order.
+  std::optional<ReduceOp> reduce_op = std::nullopt;
+  std::optional<ReduceOrder> reduce_order = std::nullopt;
+  // Ascending: so many consecutive coordinates are combined first. Null: one after another.
+  std::optional<int64_t> reduce_block = std::nullopt;
+  // 2: inside each block first, of which only the result travels on. Null: all at once.
+  std::optional<int64_t> reduce_stages = std::nullopt;
+  std::optional<int64_t> divisor = std::nullopt;  // avg: the product of the avg dims of the step
+  std::optional<StepSizes> sizes = std::nullopt;  // null for local steps, as is wire_dtype
+  std::optional<DType> wire_dtype = std::nullopt;
+  std::optional<DType> accumulate_dtype = std::nullopt;  // null where nothing is reduced
+  Sharding after;                                        // of another dtype than before: a cast
+  int64_t bytes_in = 0;
+  int64_t bytes_out = 0;
+  int64_t bytes_sent = 0;
+  int64_t est_ns = 0;
+
+  // "all_reduce{ddp,fsdp}"; "cast{bf16}"; "exchange{onto mesh 1}". A mesh dim that its mesh does
+  // not have is "#" and its number.
+  std::string Label() const;
+  // "all_reduce{ddp,fsdp} -> R,R,R"
+  std::string ToString() const;
+  friend bool operator==(const Step&, const Step&) = default;
+};
+
+// Whether the step takes the value from one mesh to another: an exchange over no mesh dims, which
+// adds contributions where it has a reduce_op, or a relabel, where every rank already has what it
+// wants.
+bool IsCrossing(const Step& step);
+
+// The memory is that of a run that is handed source and target as Plan::buffers() says.
+struct PlanTotals {
+  int64_t collectives = 0;
+  int64_t bytes_sent = 0;       // the sum of the steps'
+  int64_t est_ns = 0;           // likewise
+  int64_t setup_ns = 0;         // of groups that do not exist, for each use of the plan
+  int64_t peak_bytes = 0;       // largest source + largest target (in one buffer: the larger of
+                                // them) + workspace
+  int64_t workspace_bytes = 0;  // all that is needed beyond source and target
+  friend bool operator==(const PlanTotals&, const PlanTotals&) = default;
+};
+
+// What no algorithm can go below.
+struct LowerBound {
+  int64_t bytes_sent = 0;
+  int64_t est_ns = 0;
+  friend bool operator==(const LowerBound&, const LowerBound&) = default;
+};
+
+// Everything that planning depended on, besides the two shardings.
+struct PlanInputs {
+  std::string topology = "flat";                             // Topology::ToString()
+  std::vector<std::pair<std::string, std::string>> options;  // name, value; in a fixed order
+  std::string engine = "local";
+  friend bool operator==(const PlanInputs&, const PlanInputs&) = default;
+};
+
+// XXH3, 128 bits (xxHash by Y. Collet, seed 0), of a plan's canonical text.
+struct Fingerprint {
+  uint64_t high = 0;
+  uint64_t low = 0;
+  static Fingerprint Of(std::string_view text);
+  static absl::StatusOr<Fingerprint> Parse(std::string_view hex);  // 32 lower-case hex digits
+  std::string ToString() const;
+  friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
+};
+
+// The fields of a plan, for those who make one (planners, readers, tests).
+struct PlanFields {
+  std::vector<DeviceMesh> meshes = {};
+  int from_mesh = 0;
+  int to_mesh = 0;
+  Sharding from;
+  Sharding to;
+  Reproducibility asked = Reproducibility::kReplicas;
+  Reproducibility kept = Reproducibility::kReplicas;
+  std::string why = "";
+  std::vector<Step> steps = {};
+  PlanTotals total = {};
+  LowerBound lower_bound = {};
+  PlanInputs inputs = {};
+  friend bool operator==(const PlanFields&, const PlanFields&) = default;
+};
+
+class Plan {
+ public:
+  // Seals `fields`, whatever they are: computes the fingerprint. Whether the steps are right is the
+  // verifier's to say.
+  static Plan Seal(PlanFields fields);
+  // A plan as it was read, with the fingerprint it states, right or wrong.
+  static Plan FromParts(PlanFields fields, Fingerprint stated);
+
+  const PlanFields& fields() const { return rep_->fields; }
+  const std::vector<DeviceMesh>& meshes() const { return rep_->fields.meshes; }
+  const Sharding& from() const { return rep_->fields.from; }
+  const Sharding& to() const { return rep_->fields.to; }
+  Reproducibility asked() const { return rep_->fields.asked; }
+  Reproducibility kept() const { return rep_->fields.kept; }
+  const std::string& why() const { return rep_->fields.why; }
+  const std::vector<Step>& steps() const { return rep_->fields.steps; }
+  const PlanTotals& total() const { return rep_->fields.total; }
+  const LowerBound& lower_bound() const { return rep_->fields.lower_bound; }
+  const PlanInputs& inputs() const { return rep_->fields.inputs; }
+  // The option "reduce_dtype" of the inputs; nullopt where it is not there, or names no dtype.
+  std::optional<DType> reduce_dtype() const;
+  // The option "buffers", of which peak_bytes and workspace_bytes are; kTwo where it is not there,
+  // or names nothing.
+  Buffers buffers() const;
+  // As stated; for a plan that was read it may differ from Fingerprint::Of(CanonicalText()).
+  const Fingerprint& fingerprint() const { return rep_->fingerprint; }
+
+  // What the fingerprint is taken of: meshes, tensor, from, to and the steps without their costs.
+  std::string CanonicalText() const;
+
+  friend bool operator==(const Plan& a, const Plan& b) {
+    return a.rep_->fields == b.rep_->fields && a.rep_->fingerprint == b.rep_->fingerprint;
+  }
+
+ private:
+  struct Rep {
+    explicit Rep(PlanFields f, Fingerprint stated = {})
+        : fields(std::move(f)), fingerprint(stated) {}
+    PlanFields fields;
+    Fingerprint fingerprint;
+  };
+  explicit Plan(std::shared_ptr<const Rep> rep) : rep_(std::move(rep)) {}
+  std::shared_ptr<const Rep> rep_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_PLAN_PLAN_H_

@@ -1,0 +1,37 @@
+// Plans as JSON, and back.
+//
+//   std::string text = PlanToJson(plan);              // one object; docs/plan_format.md
+//   PlanFault fault;
+//   absl::StatusOr<Plan> again = PlanFromJson(text, &fault);
+#ifndef MESHIFT_PLANNER_PLAN_PLAN_IO_H_
+#define MESHIFT_PLANNER_PLAN_PLAN_IO_H_
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "planner/plan/plan.h"
+
+namespace meshift {
+
+// Where and by which rule of docs/errors.md a plan fails.
+struct PlanFault {
+  std::optional<int> step;  // from 0; null for a rule about the whole plan
+  std::string rule;
+  std::string message;
+};
+
+// `indent`: spaces per level; -1 = one line. Ends without a newline.
+std::string PlanToJson(const Plan& plan, int indent = 2);
+
+// Reads what PlanToJson writes; unknown keys are ignored. An error is INVALID_ARGUMENT (or
+// UNIMPLEMENTED for a newer version) whose message names the step and the value; `fault`, where
+// given, is then filled in: rule "format" where the text is no plan at all (not JSON, truncated,
+// newer, a key missing or of the wrong type), else the rule of the field that cannot be (a mesh dim
+// that the mesh lacks, an `after` that does not parse).
+absl::StatusOr<Plan> PlanFromJson(std::string_view json, PlanFault* fault = nullptr);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_PLAN_PLAN_IO_H_

@@ -1,0 +1,50 @@
+// Bytes and times as text, to the last one, and back.
+//
+//   ExactBytesText(1572864);                 // "1.5 MiB"
+//   ParseBytes("1.5 MiB").value();           // 1572864; so are "1.5MiB" and "1572864"
+//
+// Nothing is rounded: what is no short decimal fraction of a unit is shown in a smaller one.
+#ifndef MESHIFT_PLANNER_PLAN_QUANTITY_H_
+#define MESHIFT_PLANNER_PLAN_QUANTITY_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace meshift {
+
+struct Unit {
+  std::string_view name;
+  int64_t size;
+};
+inline constexpr std::array<Unit, 7> kBytes = {{{"EiB", int64_t{1} << 60},
+                                                {"PiB", int64_t{1} << 50},
+                                                {"TiB", int64_t{1} << 40},
+                                                {"GiB", int64_t{1} << 30},
+                                                {"MiB", int64_t{1} << 20},
+                                                {"KiB", int64_t{1} << 10},
+                                                {"B", 1}}};
+inline constexpr std::array<Unit, 4> kTimes = {
+    {{"s", 1'000'000'000}, {"ms", 1'000'000}, {"us", 1000}, {"ns", 1}}};
+
+// "1.5 MiB", "8178893 B"; "24.997 us".
+std::string ExactBytesText(int64_t bytes);
+std::string ExactTimeText(int64_t ns);
+
+// A whole number of bytes, 0 .. 2^63 - 1: digits, perhaps with a point, and a unit of kBytes, or
+// none. INVALID_ARGUMENT names the text.
+absl::StatusOr<int64_t> ParseBytes(std::string_view text);
+
+// Takes a number, a space and one of `units` (the largest first) off the beginning of `text`, up to
+// a space, a comma or its end. nullopt, and nothing taken: there is none, or it is no whole number
+// of the last unit that fits into 64 bits.
+std::optional<int64_t> TakeQuantity(absl::Span<const Unit> units, std::string_view* text);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_PLAN_QUANTITY_H_

@@ -1,0 +1,35 @@
+// Plans on one mesh, with a say in where the path comes from. Internal.
+//
+//   MakePlanOnMesh(from, to, options, [&](const Problem& problem, FindPathFn find) {
+//     return memory.Recall(problem) or find();
+//   });
+#ifndef MESHIFT_PLANNER_PLAN_ON_MESH_H_
+#define MESHIFT_PLANNER_PLAN_ON_MESH_H_
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "placement/sharding.h"
+#include "planner/graph/state.h"
+#include "planner/plan/plan.h"
+#include "planner/planner_options.h"
+#include "planner/search/search.h"
+
+namespace meshift {
+
+using FindPathFn = absl::FunctionRef<absl::StatusOr<Path>()>;
+// Gives the path of a problem: what find() gives, or has given for an equal problem.
+using PathSourceFn = absl::FunctionRef<absl::StatusOr<Path>(const Problem&, FindPathFn find)>;
+
+// As MakePlan (planner.h). REQUIRES: both are on one mesh.
+absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
+                                    const PlannerOptions& options, PathSourceFn path_source);
+
+// As LeastMemory (planner.h). REQUIRES: likewise.
+absl::StatusOr<int64_t> LeastMemoryOnMesh(const Sharding& from, const Sharding& to,
+                                          const PlannerOptions& options);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_PLAN_ON_MESH_H_

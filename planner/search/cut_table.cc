@@ -1,0 +1,157 @@
+#include "planner/search/cut_table.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/checked_math.h"
+#include "planner/graph/geometry.h"
+
+namespace meshift {
+
+CutTable::CutTable(const Problem& problem)
+    : problem_(problem),
+      num_samples_(1 + std::bit_width(static_cast<unsigned>(std::max(problem.num_dims(), 1) - 1))) {
+  nodes_.emplace_back();
+  at_ = nodes_.data();
+  nodes_[kNoCuts].along = NewPointers();
+  const CutLists& cuts = problem.target_cuts();
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    List list = kNoCuts;
+    Samples& begin = target_begin_[k];
+    Samples& end = target_end_[k];
+    begin.fill(0);
+    end.fill(problem.extent(k));
+    for (int i = 0; i < cuts.of[k].size; ++i) {
+      const int d = cuts.of[k][i];
+      const CutSizes sizes = i == 0 ? cuts.of[k].outermost : CutSizes::kCeil;
+      list = Append(list, d, sizes);
+      CutSamples(d, sizes, begin, end, &begin, &end);
+    }
+    target_lists_[k] = list;
+    for (int s = 0; s < num_samples_; ++s) target_[k][s] = end[s] - begin[s];
+  }
+  fills_target_ = FillsTarget(cuts);
+}
+
+bool CutTable::FillsTarget(const CutLists& target) const {
+  if (problem_.HasRagged()) return false;
+  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+    if (problem_.extent(k) == 0) return false;
+    const DimMask cut = dims(target_lists_[k]);
+    for (DimMask last = cut; last != 0; last = (last - 1) & cut) {
+      Interval piece{0, problem_.extent(k)};
+      for (int i = 0; i < target.of[k].size; ++i) {
+        const int d = target.of[k][i];
+        piece = Cut(piece, problem_.size(d), (last >> d & 1) != 0 ? problem_.size(d) - 1 : 0);
+      }
+      if (piece.Length() == 0) return false;
+    }
+  }
+  return true;
+}
+
+void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Samples& end,
+                          Samples* new_begin, Samples* new_end) const {
+  const int64_t n = problem_.size(d);
+  if (sizes != CutSizes::kCeil) {
+    const absl::Span<const int64_t> begins = problem_.begins(d, sizes);
+    for (int s = 0; s < num_samples_; ++s) {
+      (*new_begin)[s] = IsLast(s, d) ? begins[n - 1] : begins[0];
+      (*new_end)[s] = IsLast(s, d) ? begins[n] : begins[1];
+    }
+    return;
+  }
+  int64_t length = -1;
+  int64_t chunk = 0;
+  int64_t before_last = 0;  // what the pieces before the last one take
+  for (int s = 0; s < num_samples_; ++s) {
+    const int64_t low = begin[s];
+    const int64_t high = end[s];
+    if (high - low != length) {
+      length = high - low;
+      chunk = CeilDiv(length, n);
+      before_last = chunk == 0 || length / chunk < n - 1 ? length : chunk * (n - 1);
+    }
+    const bool is_last = IsLast(s, d);
+    (*new_begin)[s] = is_last ? low + before_last : low;
+    (*new_end)[s] = is_last ? high : low + chunk;
+  }
+}
+
+CutTable::List CutTable::Make(List list, int d, CutSizes sizes) {
+  const List made = static_cast<List>(nodes_.size());
+  nodes_.emplace_back();
+  at_ = nodes_.data();
+  Node& node = nodes_.back();
+  const Node& parent = nodes_[list];
+  node.parent = list;
+  node.size = static_cast<int8_t>(parent.size + 1);
+  node.last = static_cast<int8_t>(d);
+  node.dims = parent.dims | DimMask{1} << d;
+  node.sizes = sizes;
+  State cut;
+  State next;
+  if (sizes == CutSizes::kCeil) {
+    cut.SetShard(d, 0, parent.size);
+    next.SetShard(d, 1, parent.size);
+  } else {
+    cut.SetRagged(d, 0, sizes);
+    next.SetRagged(d, 1, sizes);
+  }
+  node.code = parent.code | cut.code();
+  node.code_per_tensor_dim = parent.code_per_tensor_dim | (next.code() - cut.code());
+  (sizes == CutSizes::kCeil ? nodes_[list].next : ragged_[RaggedIndex(sizes)])[d] = made;
+  nodes_[made].along = NewPointers();
+  return made;
+}
+
+const CutTable::Pieces& CutTable::MakePieces(List list, int k) {
+  Pieces& pieces = *NewPieces();
+  if (list == kNoCuts) {
+    pieces.longest = problem_.extent(k);
+    pieces.begin.fill(0);
+    pieces.end.fill(problem_.extent(k));
+  } else {
+    const Pieces& whole = Along(Parent(list), k);
+    const int d = last(list);
+    const CutSizes sizes = this->sizes(list);
+    pieces.longest = CeilDiv(whole.longest, problem_.size(d));
+    if (sizes != CutSizes::kCeil) {
+      const absl::Span<const int64_t> begins = problem_.begins(d, sizes);
+      pieces.longest = 0;
+      for (size_t j = 1; j < begins.size(); ++j) {
+        pieces.longest = std::max(pieces.longest, begins[j] - begins[j - 1]);
+      }
+    }
+    CutSamples(d, sizes, whole.begin, whole.end, &pieces.begin, &pieces.end);
+  }
+  for (int s = 0; s < num_samples_; ++s) {
+    pieces.length[s] = pieces.end[s] - pieces.begin[s];
+    const int64_t begin = std::max(pieces.begin[s], target_begin_[k][s]);
+    pieces.wanted[s] = std::max<int64_t>(std::min(pieces.end[s], target_end_[k][s]) - begin, 0);
+  }
+  nodes_[list].along[k] = &pieces;
+  return pieces;
+}
+
+const CutTable::Pieces** CutTable::NewPointers() {
+  const auto rank = static_cast<size_t>(problem_.tensor_rank());
+  if (free_pointers_ < rank) {
+    free_pointers_ = kBlock * rank;
+    pointers_ = pointer_blocks_.emplace_back(new const Pieces*[free_pointers_]).get();
+  }
+  free_pointers_ -= rank;
+  const Pieces** const made = pointers_ + free_pointers_;
+  std::fill_n(made, rank, nullptr);
+  return made;
+}
+
+CutTable::Pieces* CutTable::NewPieces() {
+  if (free_pieces_ == 0) {
+    free_pieces_ = kBlock;
+    pieces_ = piece_blocks_.emplace_back(new Pieces[free_pieces_]).get();
+  }
+  return &pieces_[--free_pieces_];
+}
+
+}  // namespace meshift

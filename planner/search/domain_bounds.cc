@@ -1,0 +1,155 @@
+#include "planner/search/domain_bounds.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/checked_math.h"
+
+namespace meshift {
+namespace {
+
+constexpr int64_t kParts = int64_t{1} << 16;
+
+}  // namespace
+
+bool DomainBounds::Pays(const Problem& problem, const CostModel& model, const SearchSpace& space) {
+  const Topology& topology = model.topology();
+  return topology.NumLevels() > 1 && problem.mesh().IsRowMajor() && problem.num_dims() > 1 &&
+         topology.level(0).domain_size < problem.mesh().NumRanks() && !problem.HasRagged() &&
+         !space.masks_target() && space.num_lists() > 0;
+}
+
+DomainBounds::DomainBounds(const Problem& problem, const CostModel& model, SearchSpace& space)
+    : problem_(problem), model_(model), space_(space), uncut_(space.bounds().empty().longest) {
+  const Topology& topology = model.topology();
+  for (int level = 1; level < topology.NumLevels(); ++level) {
+    if (topology.level(level - 1).domain_size < problem.mesh().NumRanks()) AddSets(level);
+  }
+  for (Ranks& set : sets_) {
+    set.wanted = uncut_;
+    for (int i = 0; i < space.num_lists(); ++i) {
+      set.target[i] = SpanOf(i, CutsOf(space.target().lists[i]), set);
+      set.wanted *= set.target[i].items;
+    }
+  }
+}
+
+// The smallest set of whole domains, and those of all coordinates of the innermost mesh dims.
+void DomainBounds::AddSets(int level) {
+  const int64_t domain = model_.topology().level(level - 1).domain_size;
+  int64_t inside = 1;  // ranks that differ in the mesh dims behind d
+  for (int d = problem_.num_dims() - 1; d >= 0; --d) {
+    const int64_t run = domain / std::gcd(domain, inside);
+    if (run < problem_.size(d)) AddSet(level, d, run);
+    inside *= problem_.size(d);
+  }
+}
+
+// Let a set of ranks be whole domains. What its ranks have together, added up as far as the target
+// asks for, grows by no more than what a step sends to them from other domains, each rank in the
+// time of the step over its own link (CostModel::RingNs, DirectNs). A gather or reduction sends
+// what its group has once to each domain, whose members bring a link each; of n - 1 messages, those
+// to members of the own domain may be left out of the price whoever gets them.
+void DomainBounds::AddSet(int level, int dim, int64_t run) {
+  int64_t ranks = run;
+  for (int d = dim + 1; d < problem_.num_dims(); ++d) ranks *= problem_.size(d);
+  const DimMask outside = (DimMask{2} << dim) - 1;
+  int64_t share = 0;  // of what comes by messages, the least part that is priced
+  int64_t of = 0;
+  for (DimMask dims = 1; dims < DimMask{1} << problem_.num_dims(); ++dims) {
+    if ((dims & outside) == 0) continue;
+    const GroupShape& shape = model_.Shape(dims);
+    const int64_t sharing = shape.sharing[level - 1];
+    if (sharing == 0) continue;
+    if (of == 0 || static_cast<__int128>(shape.size - sharing) * of <
+                       static_cast<__int128>(share) * (shape.size - 1)) {
+      share = shape.size - sharing;
+      of = shape.size - 1;
+    }
+  }
+  if (of == 0) return;
+  const int64_t bandwidth = model_.topology().level(level).bandwidth_bytes_per_us;
+  Ranks& set = sets_.emplace_back();
+  // In parts, so that 2^63 bytes of 2^31 contributions are a number of 128 bits.
+  set.links.num = static_cast<__int128>(1000) * problem_.least_item_bytes() * (share * kParts / of);
+  set.links.den = static_cast<__int128>(ranks) * bandwidth * kParts;
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    set.some[d] = d < dim ? 1 : d == dim ? run : problem_.size(d);
+    if (problem_.StaysPartial(d)) set.parts *= set.some[d];
+  }
+}
+
+DomainBounds::Cuts DomainBounds::CutsOf(List list) const {
+  const CutTable& table = space_.table();
+  Cuts cuts(table.size(list));
+  for (; list != CutTable::kNoCuts; list = table.Parent(list)) {
+    cuts[table.size(list) - 1] = table.last(list);
+  }
+  return cuts;
+}
+
+// Items of an interval of this length that the ranks have together under cuts from `i` on.
+int64_t DomainBounds::ItemsOf(const Cuts& cuts, size_t i, int64_t length,
+                              const Ranks& ranks) const {
+  bool all = true;
+  for (size_t j = i; j < cuts.size(); ++j) all &= ranks.some[cuts[j]] == problem_.size(cuts[j]);
+  if (all || length == 0) return length;
+  const int64_t some = ranks.some[cuts[i]];
+  const int64_t chunk = CeilDiv(length, problem_.size(cuts[i]));
+  const int64_t wholes = length / chunk;  // pieces before one that may be shorter
+  const int64_t items = std::min(some, wholes) * ItemsOf(cuts, i + 1, chunk, ranks);
+  if (some <= wholes) return items;
+  return items + ItemsOf(cuts, i + 1, length - wholes * chunk, ranks);
+}
+
+DomainBounds::Span DomainBounds::SpanOf(int i, const Cuts& cuts, const Ranks& ranks) const {
+  const int64_t extent = problem_.extent(space_.bounds().tensor_dim(i));
+  Interval last{0, extent};
+  for (const int d : cuts) last = Cut(last, problem_.size(d), ranks.some[d] - 1);
+  return {last.end, ItemsOf(cuts, 0, extent, ranks)};
+}
+
+const int64_t* DomainBounds::Kept(int i, List list) {
+  const size_t at = static_cast<size_t>(list) * space_.num_lists() + i;
+  if (at >= at_.size()) at_.resize(2 * (at + 1), -1);
+  if (at_[at] < 0) {
+    at_[at] = static_cast<int>(kept_.size());
+    const Cuts cuts = CutsOf(list);
+    for (const Ranks& set : sets_) {
+      const Span span = SpanOf(i, cuts, set);
+      const Span& target = set.target[i];
+      kept_.push_back(std::min({span.items, target.items, std::min(span.end, target.end)}));
+    }
+  }
+  return kept_.data() + at_[at];
+}
+
+int64_t DomainBounds::LinksNs(const Ranks& set, int64_t items) const {
+  const __int128 ns = static_cast<__int128>(items) * set.parts * set.links.num / set.links.den;
+  return static_cast<int64_t>(std::min<__int128>(ns, INT64_MAX / 8));
+}
+
+bool DomainBounds::MaySayMore() const {
+  const int64_t items = problem_.MaxItems(problem_.target());
+  const int64_t ns = model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes()));
+  return std::any_of(sets_.begin(), sets_.end(),
+                     [&](const Ranks& set) { return LinksNs(set, set.wanted) > ns; });
+}
+
+int64_t DomainBounds::TransferNsAnew(const State& state) {
+  const View view = space_.Look(state);
+  // What is in order may be reduced in blocks, which spares links.
+  if (view.reducible != 0 && model_.ordered()) return 0;
+  for (int i = 0; i < space_.num_lists(); ++i) Kept(i, view.lists[i]);  // may move those before
+  std::array<const int64_t*, kMaxTensorRank> kept;
+  for (int i = 0; i < space_.num_lists(); ++i) kept[i] = Kept(i, view.lists[i]);
+  int64_t least = 0;
+  for (size_t s = 0; s < sets_.size(); ++s) {
+    int64_t has = uncut_;
+    for (int i = 0; i < space_.num_lists(); ++i) has *= kept[i][s];
+    if (has < sets_[s].wanted) least = std::max(least, LinksNs(sets_[s], sets_[s].wanted - has));
+  }
+  return least;
+}
+
+}  // namespace meshift

@@ -1,0 +1,203 @@
+// The search against one without any bound or memory of its own: Dijkstra over all transitions.
+#include "planner/search/search.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "mesh/topology.h"
+#include "planner/cost/cost.h"
+#include "planner/graph/state.h"
+#include "planner/graph/transitions.h"
+#include "planner/search/domain_bounds.h"
+#include "planner/search/last_steps.h"
+#include "planner/search/search_space.h"
+
+namespace meshift {
+namespace {
+
+using Cost = std::tuple<int64_t, int64_t, int>;  // ns, bytes, steps
+
+std::optional<Cost> CostOf(const Problem& problem, const CostModel& model,
+                           const std::optional<Path>& path) {
+  if (!path) return std::nullopt;
+  Cost cost;
+  State before = problem.source();
+  for (const Move& move : path->moves) {
+    const Traffic traffic = model.Measure(move.op, before, move.after);
+    std::get<0>(cost) += traffic.est_ns;
+    std::get<1>(cost) += traffic.bytes_sent;
+    ++std::get<2>(cost);
+    before = move.after;
+  }
+  if (!(before == problem.target())) return std::nullopt;
+  return cost;
+}
+
+std::optional<Cost> LeastCost(const Problem& problem, const CostModel& model,
+                              const TransitionRules& rules) {
+  const State& source = problem.source();
+  const int64_t max_items = std::max(problem.MaxItems(source), problem.MaxItems(problem.target()));
+  const int64_t max_bytes = problem.MaxValueBytes();
+  std::vector<State> near = NearTarget(problem, /*towards_target=*/false);
+  for (const State& state : LocallyFinished(problem)) near.push_back(state);
+  std::map<State, Cost> costs = {{source, {}}};
+  std::set<std::pair<Cost, State>> open = {{{}, source}};
+  while (!open.empty()) {
+    const auto [cost, state] = *open.begin();
+    open.erase(open.begin());
+    if (state == problem.target()) return cost;
+    const auto relax = [&, cost = cost, state = state](StepOp op, DimMask, const State& next) {
+      if (next == state || !problem.IsAligned(next)) return;
+      if (problem.MaxItems(next) > max_items || problem.MaxBytes(next) > max_bytes) return;
+      const Traffic traffic = model.Measure(op, state, next);
+      const Cost sum = {std::get<0>(cost) + traffic.est_ns, std::get<1>(cost) + traffic.bytes_sent,
+                        std::get<2>(cost) + 1};
+      const auto [it, is_new] = costs.try_emplace(next, sum);
+      if (!is_new && it->second <= sum) return;
+      if (!is_new) open.erase({it->second, next});
+      it->second = sum;
+      open.insert({sum, next});
+    };
+    for (const State& state_near : near) {
+      bool alike = true;
+      for (int d = 0; d < problem.num_dims(); ++d) {
+        alike &= state_near.IsPartial(d) == state.IsPartial(d);
+        if (state.IsPartial(d) && alike) alike = state_near.op(d) == state.op(d);
+      }
+      if (alike) relax(StepOp::kExchange, 0, state_near.AtStage(state.stage()));
+    }
+    ForEachTransition(problem, state, rules, relax);
+  }
+  return std::nullopt;
+}
+
+class RandomProblems {
+ public:
+  explicit RandomProblems(uint64_t seed) : random_(seed) {}
+
+  int64_t Below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+
+  // A sharding with any placements and orders of cuts; some are refused.
+  absl::StatusOr<Sharding> Make(const DeviceMesh& mesh, const TensorType& tensor, bool partial,
+                                ReduceOp op) {
+    const int64_t rank = static_cast<int64_t>(tensor.shape.size());
+    std::vector<Placement> placements;
+    std::vector<Cuts> cuts(tensor.shape.size());
+    for (int d = 0; d < mesh.NumDims(); ++d) {
+      const int64_t kind = Below(partial ? 3 : 2);
+      if (kind == 1 && rank > 0) {
+        const int64_t k = Below(rank);
+        placements.push_back(Placement::Shard(static_cast<int>(k)));
+        Cuts& list = cuts[k];
+        list.insert(list.begin() + Below(static_cast<int64_t>(list.size()) + 1), d);
+      } else {
+        placements.push_back(kind == 2 ? Placement::Partial(op) : Placement::Replicate());
+      }
+    }
+    return Sharding::Create(mesh, tensor, std::move(placements), std::move(cuts));
+  }
+
+  // Of extents that all mesh dims together divide, 2^20 ranks at most; two dims or three.
+  TensorType HugeTensor() {
+    Shape shape(2 + Below(8) / 7);
+    for (int64_t& extent : shape) extent = int64_t{1} << (20 + Below(3));
+    return {Below(2) == 0 ? DType::kBF16 : DType::kF32, shape};
+  }
+
+  TensorType Tensor(int max_rank) {
+    constexpr DType kTypes[] = {DType::kBF16, DType::kF32, DType::kI32, DType::kF4E2M1};
+    const int64_t kind = Below(3);  // powers of two, small, any
+    Shape shape;
+    for (int64_t k = Below(max_rank + 1); k > 0; --k) {
+      shape.push_back(kind == 0 ? int64_t{16} << Below(9) : Below(kind == 1 ? 12 : 3000) + 1);
+    }
+    return {kTypes[Below(4)], shape};
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+// `max_rank` 0: huge tensors.
+void CompareOn(const std::vector<std::string>& meshes, int max_rank, int count) {
+  RandomProblems random(17);
+  constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax};
+  const std::vector<std::string> topologies = {"flat",
+                                               "nvlink=4",
+                                               "h100",
+                                               "nvlink=2,rail=4",
+                                               "nvlink=3",
+                                               "nvlink=2",
+                                               "nvlink=2,rail=6,pod=24"};
+  int compared = 0;
+  int bounded = 0;
+  int crossed = 0;
+  while (compared < count) {
+    const DeviceMesh mesh = *DeviceMesh::Parse(meshes[random.Below(meshes.size())]);
+    const TensorType tensor = max_rank == 0 ? random.HugeTensor() : random.Tensor(max_rank);
+    TensorType cast = tensor;
+    if (random.Below(4) == 0) cast.dtype = DType::kBF16;
+    const ReduceOp op = kOps[random.Below(4)];
+    const int64_t mode = random.Below(6);
+    const auto from = random.Make(mesh, tensor, mode >= 2, op);
+    const auto to = random.Make(mesh, cast, mode == 5, op);
+    if (!from.ok() || !to.ok()) continue;
+    const auto problem = Problem::Create(*from, *to);
+    if (!problem.ok()) continue;
+    const Topology topology = *Topology::Parse(topologies[random.Below(topologies.size())]);
+    const CostModel model(*problem, topology, {.ordered = random.Below(4) == 0});
+    TransitionRules rules{.single_sourced = random.Below(8) > 0, .exact = random.Below(4) == 0};
+    rules.at_once = !rules.exact && random.Below(4) == 0;
+    rules.scatters = random.Below(4) > 0;
+    rules.masks_cuts = problem->MasksTarget() && random.Below(4) > 0;
+    const std::optional<Cost> least = LeastCost(*problem, model, rules);
+    EXPECT_EQ(CostOf(*problem, model, FindCheapest(*problem, model, rules)), least)
+        << from->ToString() << " -> " << to->ToString() << " on " << topology.ToString();
+    SearchSpace space(*problem, model, rules);
+    if (least && LastSteps::Knows(*problem, space)) {
+      const int64_t least_ns = LastSteps(*problem, model, space).LeastNs(problem->source());
+      EXPECT_LE(least_ns, std::get<0>(*least))
+          << from->ToString() << " -> " << to->ToString() << " on " << topology.ToString();
+      bounded += least_ns > 0 ? 1 : 0;
+    }
+    if (least && DomainBounds::Pays(*problem, model, space)) {
+      const int64_t least_ns = DomainBounds(*problem, model, space).TransferNs(problem->source());
+      EXPECT_LE(least_ns, std::get<0>(*least))
+          << from->ToString() << " -> " << to->ToString() << " on " << topology.ToString();
+      crossed += least_ns > 0 ? 1 : 0;
+    }
+    ++compared;
+  }
+  EXPECT_GT(bounded, 0);
+  EXPECT_GT(crossed, 0);
+}
+
+TEST(SearchTest, IsExactOnTwoDims) {
+  CompareOn({"a=2", "a=4,b=2", "a=2,b=3", "a=8,b=5", "a=2,b=2@2,0,1,3"}, 4, 1000);
+}
+
+TEST(SearchTest, IsExactOnThreeDims) {
+  CompareOn({"a=2,b=2,c=2", "a=3,b=2,c=2", "a=2,b=2,c=2@3,1,0,2,4-7", "a=2,b=2,c=3"}, 3, 1000);
+}
+
+// Where messages to all of a group take longer than a collective to start, more is known.
+TEST(SearchTest, IsExactOnLargeDims) {
+  CompareOn({"a=32,b=4", "a=4,b=48", "a=2,b=64,c=3", "a=32,b=2,c=4"}, 3, 300);
+}
+
+TEST(SearchTest, IsExactOnManyRanks) {
+  CompareOn({"a=64,b=128,c=128", "a=32,b=32", "a=2,b=64,c=8", "a=1024,b=4,c=32"}, 0, 200);
+}
+
+TEST(SearchTest, IsExactOnFourDims) { CompareOn({"a=2,b=2,c=2,d=2", "a=3,b=2,c=2,d=2"}, 2, 60); }
+
+}  // namespace
+}  // namespace meshift

@@ -1,0 +1,188 @@
+#include "planner/search/step_bounds.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked_math.h"
+
+namespace meshift {
+
+StepBounds::StepBounds(const Problem& problem, const CostModel& model, CutTable& table)
+    : problem_(problem),
+      model_(model),
+      table_(table),
+      num_samples_(table.num_samples()),
+      ragged_(problem.HasRagged()) {
+  for (int k : problem.candidate_dims()) tensor_dims_[num_lists_++] = k;
+  int64_t uncut = 1;  // items along the tensor dims that nothing ever cuts
+  uint32_t facts = 0;
+  for (int k = 0, i = 0; k < problem.tensor_rank(); ++k) {
+    if (i < num_lists_ && tensor_dims_[i] == k) {
+      uncut_facts_[i++] = facts;
+    } else {
+      uncut *= problem.extent(k);
+      if (problem.extent(k) > 1) facts = kLong | kClosedBefore | kClosedAfter;
+    }
+  }
+  first_of_.fill(-1);
+  group_sizes_[0] = 1;
+  hops_[0] = 0;
+  for (DimMask dims = 1; dims < DimMask{1} << problem.num_dims(); ++dims) {
+    group_sizes_[dims] = group_sizes_[dims & (dims - 1)] * problem.size(__builtin_ctz(dims));
+    hops_[dims] = static_cast<int8_t>(Log2Ceil(group_sizes_[dims]));
+  }
+  Product& empty = products_[0];
+  empty = {};
+  empty.wanted.fill(uncut);
+  empty.after.fill(uncut);
+  empty.kept.fill(uncut);
+  empty.longest = uncut;
+  empty.message = uncut;
+  target_from_[num_lists_].fill(1);
+  for (int i = num_lists_; i-- > 0;) {
+    for (int s = 0; s < num_samples_; ++s) {
+      target_from_[i][s] = target_from_[i + 1][s] * table_.Target(tensor_dims_[i])[s];
+    }
+  }
+  for (int s = 0; s < num_samples_; ++s) target_[s] = uncut * target_from_[0][s];
+}
+
+void StepBounds::Start(const Lists& before) {
+  if (started_ && before == before_) return;
+  started_ = true;
+  before_ = before;
+  num_compared_ = 0;
+  block_before_ = empty().longest;
+  before_from_[num_lists_].fill(1);
+  for (int i = num_lists_; i-- > 0;) {
+    const CutTable::Pieces& pieces = table_.Along(before[i], tensor_dims_[i]);
+    before_pieces_[i] = &pieces;
+    block_before_ *= pieces.longest;
+    for (int s = 0; s < num_samples_; ++s) {
+      before_from_[i][s] = before_from_[i + 1][s] * pieces.length[s];
+    }
+  }
+  for (int s = 0; s < num_samples_; ++s) {
+    before_items_[s] = empty().longest * before_from_[0][s];
+  }
+}
+
+void StepBounds::Grow(size_t at) {
+  const size_t size = 2 * (at + 1);
+  std::unique_ptr<Factor[]> factors(new Factor[size]);
+  std::unique_ptr<List[]> factors_of(new List[size]);
+  std::copy_n(factors_, num_factors_, factors.get());
+  std::copy_n(factors_of_, num_factors_, factors_of.get());
+  std::fill(factors_of.get() + num_factors_, factors_of.get() + size, -1);
+  more_factors_ = std::move(factors);
+  more_of_ = std::move(factors_of);
+  factors_ = more_factors_.get();
+  factors_of_ = more_of_.get();
+  num_factors_ = size;
+}
+
+void StepBounds::Fill(int i, List after, Factor* factor) {
+  const int k = tensor_dims_[i];
+  const List before = before_[i];
+  const CutTable::Pieces& a = *before_pieces_[i];
+  const CutTable::Pieces& b = table_.Along(after, k);
+  factor->after = &b;
+  factor->message = std::min(a.longest, b.longest);
+  factor->code = table_.Code(after, k);
+  factor->across = table_.Across(after, k);
+  factor->from = 0;
+  factor->to = 0;
+  factor->facts = 0;
+  factor->facts_if_long = 0;
+  factor->facts_if_closed = 0;
+  factor->facts_if_closed_after = 0;
+  if (a.longest > 1) factor->facts |= kClosedBefore;
+  if (b.longest > 1) factor->facts |= kClosedAfter;
+  for (int s = 0; s < num_samples_; ++s) {
+    const int64_t begin = std::max(a.begin[s], b.begin[s]);
+    factor->kept[s] = std::max<int64_t>(std::min(a.end[s], b.end[s]) - begin, 0);
+  }
+  if (before == after) {
+    if (a.longest > 1) factor->facts |= kLong;
+    return;
+  }
+  const List common = table_.Common(before, after);
+  factor->from = table_.dims(before) & ~table_.dims(common);
+  factor->to = table_.dims(after) & ~table_.dims(common);
+  if (factor->from != 0) factor->facts_if_closed = kGatherPacks;
+  if (factor->to != 0) factor->facts_if_closed_after = kScatterPacks;
+  // The longest pieces before and after begin where their parent does, unless they are ragged.
+  if (ragged_ && common == CutTable::kNoCuts) return;
+  if (factor->message > 1) factor->facts |= kLong;
+  if (b.longest < a.longest) factor->facts_if_long |= kSendPacks;
+  if (a.longest < b.longest) factor->facts_if_long |= kReceivePacks;
+  // A gather adds no cuts, a scatter takes none off.
+  if (factor->to == 0 && b.longest % GroupSize(factor->from) != 0) factor->facts |= kGatherPads;
+  if (factor->from == 0 && a.longest % GroupSize(factor->to) != 0) factor->facts |= kScatterPads;
+}
+
+int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) const {
+  const int64_t item_bytes = problem_.item_bytes(stage);
+  const DimMask dims = product.from | product.to;
+  const int64_t moved = Moved(product);
+  int64_t ns = model_.StartNs(dims);
+  if (op == StepOp::kAllGather) {
+    const int64_t n = GroupSize(product.from);
+    const int64_t block = SaturatingMul(block_before_, item_bytes);
+    if (ragged_) {
+      return SaturatingAdd(ns, model_.TransferNs(SaturatingMul(moved, item_bytes)));
+    }
+    ns = SaturatingAdd(ns, model_.RingNs(dims, SaturatingMul(n - 1, block)));
+    if (block > 0 && (product.facts & (kGatherPacks | kGatherPads)) != 0) {
+      ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(n, block)));
+    }
+    return block > 0 && (product.facts & kGatherPads) != 0 ? SaturatingAdd(ns, model_.CopyNs(block))
+                                                           : ns;
+  }
+  if (op == StepOp::kPermute) {
+    if (moved == 0) return ns;
+    ns = SaturatingAdd(ns, model_.DirectNs(dims, SaturatingMul(moved, item_bytes), 1));
+    return SaturatingAdd(ns, model_.MessageNs());
+  }
+  int64_t sent = 0;
+  int64_t most_kept = 0;
+  const bool sends_all = (product.to & ~product.from) == 0;
+  const int64_t copies = sends_all ? GroupSize(product.from & ~product.to) : 0;
+  for (int s = 0; s < num_samples_; ++s) {
+    most_kept = std::max(most_kept, product.kept[s]);
+    sent = std::max(sent, copies * before_items_[s] - product.kept[s]);
+  }
+  // A member sends no other more than one message.
+  ns = SaturatingAdd(ns, model_.DirectNs(dims, SaturatingMul(std::max(sent, moved), item_bytes),
+                                         GroupSize(dims) - 1));
+  if (moved > 0) {
+    ns = SaturatingAdd(ns, SaturatingMul(model_.MessageNs(), CeilDiv(moved, product.message)));
+  }
+  if (block_before_ == 0) return ns;  // nothing at all
+  const bool send_packs = (product.facts & kSendPacks) != 0;
+  if (most_kept > 0 || send_packs) {
+    const int64_t packed = send_packs ? sent : 0;
+    ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(most_kept + packed, item_bytes)));
+  }
+  if ((product.facts & kReceivePacks) != 0) {
+    ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(moved, item_bytes)));
+  }
+  return ns;
+}
+
+int64_t StepBounds::LeastScatterNs(int stage, const Product& product) const {
+  const int64_t n = GroupSize(product.to);
+  const int64_t block = SaturatingMul(product.longest, problem_.item_bytes(stage));
+  const int64_t received = SaturatingMul(n - 1, block);
+  const int64_t start = model_.StartNs(product.to);
+  // In order, slices go by messages, and what is packed is another matter.
+  if (ragged_ || model_.ordered()) return SaturatingAdd(start, model_.TransferNs(received));
+  int64_t ns = SaturatingAdd(start, model_.RingNs(product.to, received));
+  if (block == 0) return ns;
+  if ((product.facts & (kScatterPacks | kScatterPads)) != 0) {
+    ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(n, block)));
+  }
+  return (product.facts & kScatterPads) != 0 ? SaturatingAdd(ns, model_.CopyNs(block)) : ns;
+}
+
+}  // namespace meshift
