@@ -104,6 +104,8 @@ void Hub::Run() {
     }
     std::erase_if(connections_, [](const auto& connection) { return connection->closed; });
   }
+  // What rank 0 said just before, its goodbye above all, is for the others.
+  for (const auto& connection : connections_) Read(*connection);
   SendToAll({.kind = Kind::kBye, .rank = -1}, -1);
 }
 

@@ -103,5 +103,35 @@ TEST(HubTest, AFailureIsWithThePeersWhenItIsTold) {
   }
 }
 
+// Rank 0 leaves, and the hub with it: what it had said before, the others must still learn.
+TEST(HubTest, WhatWasSaidBeforeTheHubLeavesIsPassedOn) {
+  constexpr int kTimes = 500;
+  for (int i = 0; i < kTimes; ++i) {
+    auto hub = *Hub::Start(2, "token", std::nullopt);
+    std::array<char, 1024> bytes;
+    std::vector<Socket> sockets;
+    for (int64_t rank = 0; rank < 2; ++rank) {
+      auto [mine, hubs] = *SocketPair();
+      hub->Adopt(std::move(hubs));
+      const Frame hello{.kind = Frame::Kind::kHello, .rank = rank, .number = 2, .text = "token"};
+      ASSERT_TRUE(mine.SendAll(Encode(hello)).ok());
+      ASSERT_GT(recv(mine.fd(), bytes.data(), bytes.size(), 0), 0);  // the welcome
+      sockets.push_back(std::move(mine));
+    }
+    ASSERT_TRUE(
+        sockets[0].SendAll(Encode({.kind = Frame::Kind::kBye, .rank = 0, .text = "joins"})).ok());
+    hub.reset();
+    const ssize_t size = recv(sockets[1].fd(), bytes.data(), bytes.size(), 0);
+    ASSERT_GT(size, 0);
+    FrameReader reader;
+    reader.Add({bytes.data(), static_cast<size_t>(size)});
+    const std::optional<Frame> frame = *reader.Next();
+    ASSERT_TRUE(frame.has_value());
+    EXPECT_EQ(frame->kind, Frame::Kind::kBye);
+    ASSERT_EQ(frame->rank, 0) << "time " << i;
+    EXPECT_EQ(frame->text, "joins");
+  }
+}
+
 }  // namespace
 }  // namespace meshift
