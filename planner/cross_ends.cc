@@ -32,11 +32,14 @@ MeshDims DimsThatAre(const Sharding& sharding, Placement::Kind kind) {
   return dims;
 }
 
-// Tensor dims that can be cut: those that are cut already first, then the longest.
+// Tensor dims that can be cut: those that are cut already first, then the longest. Of those of
+// size 1 one is enough: a cut of any gives the same rank all there is.
 std::vector<int> TensorDims(const Sharding& sharding) {
   std::vector<int> dims;
+  bool whole = false;
   for (int k = 0; k < static_cast<int>(sharding.shape().size()); ++k) {
-    if (sharding.shape()[k] > 1) dims.push_back(k);
+    if (sharding.shape()[k] > 1 || (sharding.shape()[k] == 1 && !whole)) dims.push_back(k);
+    whole |= sharding.shape()[k] == 1;
   }
   std::stable_sort(dims.begin(), dims.end(), [&](int a, int b) {
     const auto key = [&](int k) {

@@ -32,8 +32,11 @@ TEST(CrossEnds, SourcesAreReducedScatteredOrSliced) {
   // What is replicated is sliced before, so that no two groups reduce the same.
   EXPECT_EQ(Texts(CrossSources(Parse("f32[80]", "a=20,b=4", "P,R"), DType::kF32)),
             (List{"R,R", "S(0),R", "R,S(0)", "S(0)[1],S(0)[0]"}));
+  // Of dims of size 1 one is cut: who has it has all.
+  EXPECT_EQ(Texts(CrossSources(Parse("f32[1,1]", "a=2", "P"), DType::kF32)), (List{"R", "S(0)"}));
   // Nothing to cut.
-  EXPECT_EQ(Texts(CrossSources(Parse("f32[1]", "a=2", "P"), DType::kF32)), (List{"R"}));
+  EXPECT_EQ(Texts(CrossSources(Parse("f32[]", "a=2", "P"), DType::kF32)), (List{"R"}));
+  EXPECT_EQ(Texts(CrossSources(Parse("f32[0]", "a=2", "P"), DType::kF32)), (List{"R"}));
 }
 
 TEST(CrossEnds, ContributionsMayCross) {

@@ -63,6 +63,9 @@ TEST(CrossMeshTest, GoldenPlans) {
            {"f32[]", "a=2", "P", "b=2@2-3", "R", "exchange{onto mesh 1} -> R"},
            {"f32[64,64]", "a=4", "P", "b=2,c=2@4-7", "R,S(1)", "exchange{onto mesh 1} -> R,S(1)"},
            {"f32[4]", "a=2", "P", "b=2@2-3", "P", "exchange{onto mesh 1} -> S(0); mask{b} -> P"},
+           // Who has all there is keeps it.
+           {"f32[1,3]", "a=4", "S(0)", "b=2,c=2", "P,P",
+            "relabel{onto mesh 1} -> S(0),S(0); mask{b,c} -> P,P"},
            {"f32[0,8]", "a=2", "S(1)", "b=3@4-6", "R", "relabel{onto mesh 1} -> R"},
        }) {
     EXPECT_EQ(Steps(TryPlan(g.tensor, g.from_mesh, g.from, g.to_mesh, g.to)), g.steps)
