@@ -29,7 +29,7 @@
 #include "base/text_table.h"
 #include "comm/local/local_world.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/communicator.h"
-#include "comm/engine.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/identity.h"

@@ -22,14 +22,14 @@
 
 #include "absl/status/statusor.h"
 #include "cli/model.h"
-#include "comm/plan_cache.h"
-#include "comm/testing_allocation_count.h"
+#include "comm/redistribution/plan_cache.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/sharding.h"
 #include "planner/planner.h"
 #include "planner/planner_cache.h"
 #include "planner/verifier/verifier.h"
+#include "testing/allocation_count.h"
 #include "testing/random.h"
 
 namespace meshift {

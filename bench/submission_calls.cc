@@ -18,7 +18,7 @@
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 

@@ -12,9 +12,9 @@
 
 #include "absl/status/statusor.h"
 #include "comm/control/bootstrap.h"
+#include "comm/engine/testing_noop_engine.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
-#include "comm/testing_noop_engine.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 

@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "base/status_macros.h"
+#include "comm/engine/testing_noop_engine.h"
 #include "comm/redistributor.h"
-#include "comm/symmetric_pool.h"
-#include "comm/tensor_view.h"
-#include "comm/testing_noop_engine.h"
+#include "comm/symmetric/symmetric_pool.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 

@@ -21,8 +21,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "comm/communicator.h"
-#include "comm/engine.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
 #include "comm/program/byte_count.h"
 #include "placement/dtype.h"
 

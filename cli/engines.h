@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/control/bootstrap.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 namespace meshift::cli {
 

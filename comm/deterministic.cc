@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/kernels/reduce.h"
-#include "comm/strides.h"
-#include "comm/view_check.h"
+#include "comm/redistribution/view_check.h"
+#include "comm/tensor/strides.h"
 #include "placement/cast.h"
 #include "planner/capabilities.h"
 

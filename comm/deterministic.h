@@ -37,10 +37,10 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "comm/communicator.h"
-#include "comm/engine.h"
-#include "comm/redistribution.h"
-#include "comm/tensor_view.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
+#include "comm/redistribution/redistribution.h"
+#include "comm/tensor/tensor_view.h"
 #include "placement/dtype.h"
 
 namespace meshift {

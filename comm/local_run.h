@@ -16,7 +16,7 @@
 #include "absl/types/span.h"
 #include "comm/local/local_world.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "planner/plan/plan.h"
 

@@ -20,9 +20,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/communicator.h"
-#include "comm/engine.h"
-#include "comm/group_cache.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
+#include "comm/executor/group_cache.h"
 #include "mesh/device_mesh.h"
 #include "placement/placement.h"
 

@@ -4,23 +4,11 @@
 #include <utility>
 
 #include "base/status_macros.h"
-#include "comm/run_core.h"
+#include "comm/redistribution/run_core.h"
 
 namespace meshift {
 
 using run_internal::RunCore;
-
-PlannerOptions PlanningOptions(const Engine& engine, const RedistributorOptions& options) {
-  return {.reproducibility = options.reproducibility,
-          .topology = options.topology,
-          .planner = options.planner,
-          .engine = options.capabilities.value_or(engine.Capabilities()),
-          .ragged_sizes = options.ragged_sizes,
-          .reduce_block = options.reduce_block,
-          .max_memory = options.max_memory,
-          .buffers = options.buffers,
-          .groups = options.groups};
-}
 
 absl::StatusOr<Redistributor> Redistributor::Create(const DeviceMesh& mesh, Engine* engine,
                                                     const RedistributorOptions& options) {

@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "comm/engine/testing_fake_engine.h"
 #include "comm/local/local_world.h"
-#include "comm/tensor_view.h"
-#include "comm/testing_fake_engine.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"

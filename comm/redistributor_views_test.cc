@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "comm/engine/testing_fake_engine.h"
 #include "comm/kernels/small_float.h"
 #include "comm/local/local_world.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
-#include "comm/testing_fake_engine.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"

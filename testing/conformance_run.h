@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "comm/control/bootstrap.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "planner/planner.h"
 #include "testing/conformance_cases.h"
 

@@ -15,7 +15,7 @@
 #include "base/status_macros.h"
 #include "comm/ragged.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"

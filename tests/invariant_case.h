@@ -26,7 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/redistributor.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "comm/local/local_world.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "planner/plan/plan.h"

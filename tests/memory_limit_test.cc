@@ -16,7 +16,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/local/local_world.h"
 #include "comm/local_run.h"
 #include "mesh/topology.h"

@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/testing_allocation_count.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 #include "planner/planner.h"
+#include "testing/allocation_count.h"
 #include "testing/random.h"
 #include "testing/shardings.h"
 #include "testing/small_world.h"

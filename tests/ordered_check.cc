@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "tests/ordered_case.h"

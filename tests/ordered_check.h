@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "planner/plan/plan.h"
 
 namespace meshift {

@@ -19,7 +19,7 @@
 #include "base/status_macros.h"
 #include "comm/local/local_world.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"

@@ -13,9 +13,9 @@
 
 #include "comm/conformance/conformance.h"
 #include "comm/conformance/memory.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 

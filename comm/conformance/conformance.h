@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 namespace meshift {
 

@@ -6,11 +6,11 @@
 #include <numeric>
 #include <vector>
 
-#include "comm/communicator.h"
 #include "comm/conformance/conformance.h"
 #include "comm/conformance/memory.h"
 #include "comm/conformance/values.h"
-#include "comm/engine.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 

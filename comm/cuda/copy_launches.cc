@@ -12,7 +12,7 @@
 #include "base/status_macros.h"
 #include "comm/cuda/copy_bodies.h"
 #include "comm/cuda/kernel_params.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/kernels/copy.h"
 #include "placement/dtype.h"
 

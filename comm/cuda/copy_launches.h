@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "comm/cuda/kernel_params.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "placement/dtype.h"
 
 namespace meshift::cuda {

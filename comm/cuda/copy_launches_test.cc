@@ -14,7 +14,7 @@
 #include "comm/cuda/copy_bodies.h"
 #include "comm/cuda/emulator.h"
 #include "comm/cuda/kernel_params.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/kernels/copy.h"
 #include "placement/box.h"
 #include "placement/dtype.h"

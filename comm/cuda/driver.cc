@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/cuda/driver_functions.h"
-#include "comm/shared_library.h"
+#include "comm/engine/shared_library.h"
 
 namespace meshift {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "comm/communicator.h"
 #include "comm/cuda/kernel_params.h"
+#include "comm/engine/communicator.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 

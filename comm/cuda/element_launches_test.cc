@@ -13,9 +13,9 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/communicator.h"
 #include "comm/cuda/emulator.h"
 #include "comm/cuda/kernel_params.h"
+#include "comm/engine/communicator.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/identity.h"
 #include "comm/kernels/reduce.h"

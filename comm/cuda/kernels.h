@@ -18,10 +18,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/communicator.h"
 #include "comm/cuda/driver.h"
 #include "comm/cuda/kernel_params.h"
-#include "comm/engine.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 

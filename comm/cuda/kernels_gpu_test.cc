@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/communicator.h"
 #include "comm/cuda/device_fixture.h"
 #include "comm/cuda/kernel_cases.h"
+#include "comm/engine/communicator.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
 #include "comm/kernels/codec.h"
 #include "comm/kernels/codes.h"
 #include "comm/kernels/reducers.h"

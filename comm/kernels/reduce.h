@@ -25,7 +25,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
 #include "placement/dtype.h"
 
 namespace meshift {

@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "comm/collective_kind.h"
-#include "comm/communicator.h"
+#include "comm/engine/collective_kind.h"
+#include "comm/engine/communicator.h"
 #include "comm/kernels/reduce.h"
 #include "placement/dtype.h"
 

@@ -14,7 +14,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
 #include "comm/local/collective.h"
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"

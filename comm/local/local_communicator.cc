@@ -13,12 +13,12 @@
 #include "base/checked_math.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/symmetric_memory.h"
 #include "comm/local/collective.h"
 #include "comm/local/group.h"
 #include "comm/local/scheduler.h"
 #include "comm/local/symmetric.h"
-#include "comm/symmetric_memory.h"
 #include "placement/dtype.h"
 
 namespace meshift {

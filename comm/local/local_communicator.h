@@ -9,12 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/symmetric_memory.h"
 #include "comm/local/collective.h"
 #include "comm/local/group.h"
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"
-#include "comm/symmetric_memory.h"
 #include "placement/dtype.h"
 
 namespace meshift {

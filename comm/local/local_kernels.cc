@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status_macros.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/identity.h"
 #include "placement/dtype.h"

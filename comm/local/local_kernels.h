@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/reduce.h"

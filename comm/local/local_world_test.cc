@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/communicator.h"
-#include "comm/engine.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/communicator.h"
-#include "comm/engine.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
 #include "comm/local/local_world.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"

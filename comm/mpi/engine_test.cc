@@ -1,6 +1,6 @@
 // What the conformance tests cannot ask of every engine: progress while nobody waits, time-outs and
 // aborts across processes, tags of groups, messages in pieces. For two ranks or more.
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/requests.h"
 #include "comm/redistributor.h"

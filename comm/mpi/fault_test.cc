@@ -34,7 +34,7 @@
 #include "comm/mpi/mpi_session.h"
 #include "comm/mpi/testing_hang.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"

@@ -17,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/communicator.h"
-#include "comm/engine.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/testing_hang.h"
 #include "placement/dtype.h"

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/control/bootstrap.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/redistributor.h"

@@ -4,7 +4,7 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/list_check.h"
+#include "comm/conformance/list_check.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
 #include "mesh/device_mesh.h"

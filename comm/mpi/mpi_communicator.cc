@@ -9,9 +9,9 @@
 #include "base/final_cast.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "comm/engine/symmetric_memory.h"
 #include "comm/kernels/reduce.h"
 #include "comm/mpi/symmetric.h"
-#include "comm/symmetric_memory.h"
 
 namespace meshift {
 namespace {

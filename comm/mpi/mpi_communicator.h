@@ -10,13 +10,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/communicator.h"
-#include "comm/engine.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
+#include "comm/engine/symmetric_memory.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/prepared.h"
 #include "comm/mpi/progress.h"
 #include "comm/mpi/stream.h"
-#include "comm/symmetric_memory.h"
 #include "placement/dtype.h"
 
 namespace meshift {

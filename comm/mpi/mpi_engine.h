@@ -30,7 +30,7 @@
 
 #include "absl/status/statusor.h"
 #include "comm/control/control.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 namespace meshift {
 

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "comm/collective_kind.h"
-#include "comm/communicator.h"
+#include "comm/engine/collective_kind.h"
+#include "comm/engine/communicator.h"
 #include "comm/kernels/reduce.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/requests.h"
@@ -36,7 +36,7 @@
 
 namespace meshift {
 
-// What a member asks for. Buffers as in comm/communicator.h.
+// What a member asks for. Buffers as in comm/engine/communicator.h.
 struct MpiCall {
   using Kind = CollectiveKind;
   Kind kind = Kind::kBarrier;

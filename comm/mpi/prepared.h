@@ -11,12 +11,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
+#include "comm/executor/work_preparer.h"
 #include "comm/kernels/copy.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/operation.h"
 #include "comm/program/program.h"
-#include "comm/work_preparer.h"
 #include "placement/dtype.h"
 
 namespace meshift {

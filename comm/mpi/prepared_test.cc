@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "comm/communicator.h"
-#include "comm/engine.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
+#include "comm/executor/work_preparer.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/program/program.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
-#include "comm/work_preparer.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"

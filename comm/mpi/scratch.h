@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "comm/host_memory.h"
+#include "comm/engine/host_memory.h"
 
 namespace meshift {
 

@@ -24,7 +24,7 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/reduce.h"

@@ -11,12 +11,12 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/engine.h"
+#include "comm/conformance/symmetric_check.h"
+#include "comm/engine/engine.h"
+#include "comm/engine/symmetric_memory.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
-#include "comm/symmetric_check.h"
-#include "comm/symmetric_memory.h"
-#include "comm/symmetric_pool.h"
+#include "comm/symmetric/symmetric_pool.h"
 #include "mesh/device_mesh.h"
 
 namespace meshift {

@@ -16,7 +16,7 @@
 
 #include "base/status.h"
 #include "comm/cuda/driver.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/nccl/nccl_engine.h"
 
 namespace meshift {

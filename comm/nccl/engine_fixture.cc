@@ -10,11 +10,11 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"

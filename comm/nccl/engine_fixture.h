@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "comm/redistributor.h"

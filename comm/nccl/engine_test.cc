@@ -1,6 +1,6 @@
 // The NCCL engine under a redistributor, over the stand-in libraries: what later calls may do, what
 // is created, several groups at once. Graphs: graph_test.cc.
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -15,13 +15,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/communicator.h"
 #include "comm/control/bootstrap.h"
+#include "comm/engine/communicator.h"
 #include "comm/nccl/engine_fixture.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"

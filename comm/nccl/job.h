@@ -35,7 +35,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "comm/control/control.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/nccl/abort_thread.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/nccl_library.h"

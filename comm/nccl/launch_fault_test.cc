@@ -14,8 +14,8 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/communicator.h"
-#include "comm/engine.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "placement/dtype.h"

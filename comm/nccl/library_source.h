@@ -4,7 +4,7 @@
 #ifndef MESHIFT_COMM_NCCL_LIBRARY_SOURCE_H_
 #define MESHIFT_COMM_NCCL_LIBRARY_SOURCE_H_
 
-#include "comm/shared_library.h"
+#include "comm/engine/shared_library.h"
 
 namespace meshift {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "comm/list_check.h"
+#include "comm/conformance/list_check.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "mesh/device_mesh.h"

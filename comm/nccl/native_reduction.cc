@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 

@@ -18,7 +18,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
 #include "placement/dtype.h"
 
 namespace meshift {

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
 #include "placement/dtype.h"
 #include "placement/op_table.h"
 #include "placement/placement.h"

@@ -20,10 +20,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/symmetric_memory.h"
 #include "comm/nccl/job.h"
 #include "comm/nccl/streams.h"
-#include "comm/symmetric_memory.h"
 #include "placement/dtype.h"
 
 namespace meshift {

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "comm/engine/shared_library.h"
 #include "comm/nccl/library_source.h"
-#include "comm/shared_library.h"
 
 namespace meshift {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "comm/control/bootstrap.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 
 namespace meshift {
 

@@ -2,7 +2,7 @@
 
     nccl_test(
         name = "list_test",
-        deps = ["//comm:list_check"],
+        deps = ["//comm/conformance:list_check"],
     )
 
 is a test of list_test.cc. Without a CUDA toolkit there is none.

@@ -16,7 +16,7 @@
 #include "base/status_macros.h"
 #include "comm/control/bootstrap.h"
 #include "comm/cuda/driver.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/nccl/nccl_engine.h"
 #include "testing/fake_gpu/fake_report.h"
 

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "comm/control/bootstrap.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/nccl/nccl_engine.h"
 #include "testing/fake_gpu/fake_report.h"
 

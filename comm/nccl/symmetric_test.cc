@@ -7,13 +7,13 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/engine.h"
+#include "comm/conformance/symmetric_check.h"
+#include "comm/engine/engine.h"
+#include "comm/engine/symmetric_memory.h"
 #include "comm/nccl/native_reduction.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "comm/symmetric_check.h"
-#include "comm/symmetric_memory.h"
-#include "comm/symmetric_pool.h"
+#include "comm/symmetric/symmetric_pool.h"
 #include "mesh/device_mesh.h"
 
 namespace meshift {

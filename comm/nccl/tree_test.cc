@@ -23,7 +23,7 @@
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/dtype.h"

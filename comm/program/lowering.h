@@ -42,7 +42,7 @@ struct LoweringOptions {
 //
 // A rank that is not in the mesh of source or target has a tensor without elements there. It has no
 // instructions for steps on a mesh that it is not in, but names their groups, which are made by all
-// ranks of a root (comm/group_cache.h).
+// ranks of a root (comm/executor/group_cache.h).
 //
 // The plan need not be verified: what comes out stays inside its buffers, and all members of a
 // group come to the same decisions. INVALID_ARGUMENT: a step cannot be what it says, or the

@@ -15,7 +15,7 @@
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
 #include "comm/program/program_check.h"
-#include "comm/strides.h"
+#include "comm/tensor/strides.h"
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"

@@ -1,5 +1,5 @@
 // A plan lowered for one rank: buffers, copies, collective calls with counts. Comes from Lower()
-// (comm/program/lowering.h), runs on an engine (comm/executor.h).
+// (comm/program/lowering.h), runs on an engine (comm/executor/executor.h).
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, 1));
 //   fmt::print("{}", program.ToString());
@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
@@ -39,8 +39,8 @@ struct Location {
   friend bool operator==(const Location&, const Location&) = default;
 };
 
-// A BoxCopy (comm/engine.h) of elements of its instruction's dtype. Dims of size 1 are left out,
-// dims that lie behind each other on both sides merged.
+// A BoxCopy (comm/engine/engine.h) of elements of its instruction's dtype. Dims of size 1 are left
+// out, dims that lie behind each other on both sides merged.
 struct ProgramCopy {
   Location src;
   Location dst;

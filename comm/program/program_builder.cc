@@ -9,7 +9,7 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "comm/program/step_geometry.h"
-#include "comm/strides.h"
+#include "comm/tensor/strides.h"
 
 namespace meshift::lowering_internal {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "comm/strides.h"
+#include "comm/tensor/strides.h"
 
 namespace meshift {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
-#include "comm/communicator.h"
+#include "comm/engine/communicator.h"
 #include "comm/program/message_parts.h"
 #include "comm/program/program.h"
 #include "comm/program/program_builder.h"

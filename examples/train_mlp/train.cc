@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "examples/train_mlp/data.h"
 #include "mesh/device_mesh.h"
 #include "placement/gradient.h"

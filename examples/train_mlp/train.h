@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/redistributor.h"
 
 namespace meshift {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm/communicator.h"
 #include "comm/cuda/kernel_params.h"
+#include "comm/engine/communicator.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/reduce.h"
 #include "placement/dtype.h"

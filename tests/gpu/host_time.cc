@@ -17,11 +17,11 @@
 #include "base/status_macros.h"
 #include "comm/control/bootstrap.h"
 #include "comm/cuda/driver.h"
-#include "comm/engine.h"
+#include "comm/engine/engine.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_library.h"
 #include "comm/redistributor.h"
-#include "comm/tensor_view.h"
+#include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 

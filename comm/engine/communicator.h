@@ -1,0 +1,125 @@
+// Collectives over one group of ranks. Small and abstract; an Engine makes the instances.
+//
+//   communicator->AllReduce(in, out, count, DType::kBF16, {.op = ReduceOp::kSum}, *stream);
+//   engine->Synchronize(*stream);
+//
+// Every call only puts work on `stream` and returns; it never waits for other ranks. All members of
+// the group make the same calls in the same order. Buffers must stay untouched until the work is
+// done. `count`s are in elements. Members are numbered 0..size()-1 in ascending order of ranks.
+// A communicator is used by one thread at a time; different communicators may be used concurrently.
+// After Abort() every call fails with ABORTED.
+#ifndef MESHIFT_COMM_ENGINE_COMMUNICATOR_H_
+#define MESHIFT_COMM_ENGINE_COMMUNICATOR_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "placement/dtype.h"
+#include "placement/placement.h"
+
+namespace meshift {
+
+class Stream;          // comm/engine/engine.h
+struct SymmetricCall;  // comm/engine/symmetric_memory.h
+
+// How values are combined. avg: the sum, divided once by `divisor`, before rounding. Only
+// reductions in order (Engine::ReduceInOrder) heed `block`: where it is k > 0, inputs b*k ..
+// b*k+k-1 are combined first, then these results in ascending order of b; rounded once, at the end.
+struct Reduction {
+  ReduceOp op = ReduceOp::kSum;
+  int64_t divisor = 1;
+  int64_t block = 0;
+  friend bool operator==(const Reduction&, const Reduction&) = default;
+};
+
+// One message of a grouped send/recv; `peer` is a member's number.
+struct PeerMessage {
+  int peer = 0;
+  void* data = nullptr;
+  int64_t count = 0;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  virtual int rank() const = 0;  // this member's number
+  virtual int size() const = 0;
+
+  // recv[i] = the reduction of all members' send[i]; equal bits on all members. In place if
+  // recv == send.
+  virtual absl::Status AllReduce(const void* send, void* recv, int64_t count, DType dtype,
+                                 const Reduction& reduction, Stream& stream) = 0;
+  // `send` holds size() blocks of `recv_count` elements; member i gets the reduction of all blocks
+  // i. In place if recv is its own block of send.
+  virtual absl::Status ReduceScatter(const void* send, void* recv, int64_t recv_count, DType dtype,
+                                     const Reduction& reduction, Stream& stream) = 0;
+  // Block i of `recv` (size() blocks of `send_count` elements) is member i's `send`. In place if
+  // send is its own block of recv.
+  virtual absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
+                                 Stream& stream) = 0;
+  // Both with blocks of any sizes, one behind the other: `counts` has size() numbers of elements,
+  // 0 or more, equal on all members.
+  virtual absl::Status ReduceScatterV(const void* send, void* recv,
+                                      absl::Span<const int64_t> counts, DType dtype,
+                                      const Reduction& reduction, Stream& stream) = 0;
+  virtual absl::Status AllGatherV(const void* send, void* recv, absl::Span<const int64_t> counts,
+                                  DType dtype, Stream& stream) = 0;
+  // Block i of `recv` is block rank() of member i's `send`; blocks of `count` elements.
+  virtual absl::Status AllToAll(const void* send, void* recv, int64_t count, DType dtype,
+                                Stream& stream) = 0;
+  // All sends and receives as one operation, free of deadlock. At most one message per pair and
+  // direction; what a member sends, the peer receives with the same count. Not to itself. A member
+  // without messages still calls.
+  virtual absl::Status SendRecv(absl::Span<const PeerMessage> sends,
+                                absl::Span<const PeerMessage> recvs, DType dtype,
+                                Stream& stream) = 0;
+  // `data` of member `root` is copied to all.
+  virtual absl::Status Broadcast(void* data, int64_t count, DType dtype, int root,
+                                 Stream& stream) = 0;
+  // Done when all members have reached it.
+  virtual absl::Status Barrier(Stream& stream) = 0;
+
+  enum class ReduceCall : uint8_t { kAllReduce, kReduceScatter };
+  // Gets what a call with these arguments needs, so that the call itself allocates nothing; of a
+  // ReduceScatterV `count` is this member's. A call without it is right too. Waits for nobody.
+  virtual absl::Status Reserve(ReduceCall call, int64_t count, DType dtype,
+                               const Reduction& reduction) {
+    static_cast<void>(call), static_cast<void>(count), static_cast<void>(dtype);
+    static_cast<void>(reduction);
+    return absl::OkStatus();
+  }
+
+  // What this engine does of a call on symmetric memory (comm/engine/symmetric_memory.h), by what
+  // is equal on all members: nothing; or what AllGather and ReduceScatter do, where order-dependent
+  // reductions may have other bits, or have their bits.
+  enum class SymmetricSupport : uint8_t { kNone, kOtherBits, kSameBits };
+  virtual SymmetricSupport SupportOf(const SymmetricCall& call) const {
+    static_cast<void>(call);
+    return SymmetricSupport::kNone;
+  }
+  // Puts it on `stream`. Done when no member reads this one's memory any more. UNIMPLEMENTED where
+  // SupportOf is kNone; FAILED_PRECONDITION, where the engine can tell, if members differ in it.
+  virtual absl::Status CallSymmetric(const SymmetricCall& call, Stream& stream) {
+    static_cast<void>(call), static_cast<void>(stream);
+    return absl::UnimplementedError("this engine has no calls on symmetric memory");
+  }
+
+  // Ends all work of the group, also that of other members, with ABORTED. May be called twice, and
+  // from any thread.
+  virtual void Abort() = 0;
+  // OK, or the first error of this group. Any thread.
+  virtual absl::Status Health() const = 0;
+  virtual std::string ToString() const = 0;
+
+ protected:
+  Communicator() = default;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_ENGINE_COMMUNICATOR_H_

@@ -1,0 +1,76 @@
+#include "comm/engine/symmetric_memory.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/checked_math.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+
+namespace meshift {
+
+std::string SymmetricRequest::ToString() const {
+  return fmt::format("{} buffers of {} bytes from number {} on", count, bytes, first);
+}
+
+absl::Status CheckRequest(const SymmetricRequest& request) {
+  constexpr int64_t kMaxBytes = int64_t{1} << 38;
+  int64_t total = 0;
+  if (request.first < 0 || request.count < 1 || request.bytes < 1 ||
+      !CheckedMul(request.count, request.bytes, &total) || total > kMaxBytes) {
+    return InvalidArgument("{}: one buffer or more, each of one byte or more, {} in all at most",
+                           request.ToString(), kMaxBytes);
+  }
+  return absl::OkStatus();
+}
+
+int64_t SymmetricCall::Total() const {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
+
+bool SymmetricCall::IsEven() const {
+  return std::all_of(counts.begin(), counts.end(), [&](int64_t c) { return c == counts[0]; });
+}
+
+std::string SymmetricCall::ToString() const {
+  const bool reduces = kind == Kind::kReduceScatter;
+  std::string what = reduces ? fmt::format("{}, ", meshift::Name(reduction.op)) : "";
+  if (reduces && reduction.op == ReduceOp::kAvg) what += fmt::format("by {}, ", reduction.divisor);
+  return fmt::format("symmetric {}({}{} x {}, buffer {}+{} -> {}+{})",
+                     reduces ? "reduce_scatter" : "all_gather", what, Total(), Name(dtype),
+                     send.buffer->number(), send.offset, recv.buffer->number(), recv.offset);
+}
+
+absl::Status CheckSymmetricCall(const SymmetricCall& call, int member, int size) {
+  if (call.send.buffer == nullptr || call.recv.buffer == nullptr) {
+    return InvalidArgument("a symmetric call without a buffer");
+  }
+  if (static_cast<int>(call.counts.size()) != size) {
+    return InvalidArgument("{}: {} blocks for {} members", call.ToString(), call.counts.size(),
+                           size);
+  }
+  if (BitWidth(call.dtype) < 8) {
+    return InvalidArgument("{}: elements of {} share bytes", call.ToString(), Name(call.dtype));
+  }
+  int64_t total = 0;
+  for (const int64_t count : call.counts) {
+    if (count < 0) return InvalidArgument("{}: a block of {} elements", call.ToString(), count);
+    total = SaturatingAdd(total, count);
+  }
+  const int64_t all = SaturatingMul(total, BitWidth(call.dtype) / 8);
+  const int64_t own = Bytes(call.dtype, std::min(call.counts[member], total));
+  const bool gathers = call.kind == SymmetricCall::Kind::kAllGather;
+  for (const auto& [place, bytes] :
+       {std::pair(&call.send, gathers ? own : all), std::pair(&call.recv, gathers ? all : own)}) {
+    if (place->offset < 0 || place->offset % (BitWidth(call.dtype) / 8) != 0 ||
+        bytes > place->buffer->size_bytes() - place->offset) {
+      return InvalidArgument("{}: {} bytes at {} of a buffer of {}", call.ToString(), bytes,
+                             place->offset, place->buffer->size_bytes());
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace meshift

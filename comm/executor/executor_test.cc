@@ -1,0 +1,116 @@
+#include "comm/executor/executor.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
+#include "comm/engine/testing_fake_engine.h"
+#include "comm/program/byte_count.h"
+#include "comm/program/lowering.h"
+#include "comm/program/program.h"
+#include "mesh/device_mesh.h"
+#include "placement/sharding.h"
+#include "planner/plan/plan.h"
+#include "planner/planner.h"
+#include "planner/verifier/cases.h"
+
+namespace meshift {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+Program LowerCase(const Case& c, int64_t rank) {
+  EXPECT_EQ(Judge(c), "");
+  return Lower(Plan::Seal(MakeFields(c)), rank).value();
+}
+
+class ExecutorTest : public testing::Test {
+ protected:
+  absl::Status Run(const Program& program, const ExecutorOptions& options = {}) {
+    std::vector<std::unique_ptr<FakeCommunicator>> owned;
+    std::vector<Communicator*> communicators;
+    for (const ProgramGroup& group : program.groups) {
+      owned.push_back(
+          std::make_unique<FakeCommunicator>(group.ranks, program.rank, &communicator_log_));
+      communicators.push_back(owned.back().get());
+    }
+    const std::unique_ptr<Stream> stream = engine_.CreateStream().value();
+    return executor_.Enqueue(program, communicators, {}, options, *stream, &record_);
+  }
+
+  FakeEngine engine_{3, 4};
+  FakeLog communicator_log_;
+  Executor executor_{&engine_};
+  RunRecord record_;
+};
+
+TEST_F(ExecutorTest, MakesTheProgramsCallsAndCountsTheirBytes) {
+  ASSERT_TRUE(Run(LowerCase(ThreeSteps(), 3)).ok());
+  EXPECT_EQ(engine_.log(), Lines{"copy 1 f32"});
+  EXPECT_EQ(communicator_log_.lines, (Lines{"all_reduce 4 f32 sum", "all_gather 4 f32"}));
+  EXPECT_EQ(record_.bytes_sent, (std::vector<int64_t>{0, 16, 16}));
+  EXPECT_EQ(record_.calls, (std::vector<int64_t>{0, 1, 1}));
+  EXPECT_EQ(record_.StepNs(0), -1);
+}
+
+TEST_F(ExecutorTest, CountsPaddingAndMessages) {
+  const Case scatter = {
+      "a=4", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 24, kPadded}}, 48};
+  ASSERT_TRUE(Run(LowerCase(scatter, 3)).ok());
+  EXPECT_EQ(record_.bytes_sent, std::vector<int64_t>{24});
+  const Case exchange = {
+      "a=3", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}}, 16};
+  ASSERT_TRUE(Run(LowerCase(exchange, 2)).ok());
+  EXPECT_EQ(record_.bytes_sent, std::vector<int64_t>{8});
+  EXPECT_EQ(communicator_log_.lines,
+            (Lines{"reduce_scatter 2 f32 sum", "send_recv 2 sends 2 recvs f32"}));
+}
+
+TEST_F(ExecutorTest, CastsBetweenDTypes) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=4").value();
+  const Sharding from = Sharding::Parse("f32[8]", mesh, "S(0)").value();
+  const Sharding to = Sharding::Parse("bf16[8]", mesh, "R").value();
+  ASSERT_TRUE(Run(Lower(MakePlan(from, to).value(), 3).value()).ok());
+  EXPECT_EQ(engine_.log(), Lines{"cast 2 f32 to bf16"});
+  EXPECT_EQ(communicator_log_.lines, Lines{"all_gather 2 bf16"});
+  EXPECT_EQ(record_.bytes_sent, (std::vector<int64_t>{0, 12}));
+}
+
+TEST_F(ExecutorTest, TimesSteps) {
+  ASSERT_TRUE(Run(LowerCase(ThreeSteps(), 3), {.time_steps = true}).ok());
+  ASSERT_EQ(record_.events.size(), 4);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(record_.StepNs(i), 1);
+  EXPECT_EQ(record_.StepNs(3), -1);
+  // Steps in which this rank does nothing have their marks too.
+  const Case empty = {"a=2,b=2", "f32[0]", "S(0),R", "R,R", {{kAllGather, "a", "R,R", 0, 0, 0}}, 0};
+  ASSERT_TRUE(Run(LowerCase(empty, 3), {.time_steps = true}).ok());
+  EXPECT_EQ(record_.StepNs(0), 1);
+}
+
+TEST_F(ExecutorTest, StopsAtTheFirstError) {
+  communicator_log_.failures["all_reduce"] = absl::InternalError("cable");
+  EXPECT_EQ(Run(LowerCase(ThreeSteps(), 3)).ToString(), "INTERNAL: cable");
+  EXPECT_EQ(communicator_log_.lines.size(), 1);
+}
+
+TEST_F(ExecutorTest, WantsACommunicatorPerGroup) {
+  const std::unique_ptr<Stream> stream = engine_.CreateStream().value();
+  EXPECT_EQ(executor_.Enqueue(LowerCase(ThreeSteps(), 3), {}, {}, {}, *stream, &record_).ToString(),
+            "INVALID_ARGUMENT: 0 communicators for the 2 groups of a program");
+}
+
+TEST(ByteCountTest, Conventions) {
+  EXPECT_EQ(AllReduceBytes(800, 40), 1560);
+  EXPECT_EQ(AllReduceBytes(4, 3), 6);  // 5.33, rounded up
+  EXPECT_EQ(AllReduceBytes(4, 1), 0);
+  EXPECT_EQ(BlockBytes(100, 4), 300);
+}
+
+}  // namespace
+}  // namespace meshift

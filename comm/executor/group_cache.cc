@@ -1,0 +1,139 @@
+#include "comm/executor/group_cache.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "planner/plan/partition.h"
+
+namespace meshift {
+namespace {
+
+std::vector<int64_t> SortedRanks(const DeviceMesh& mesh) {
+  std::vector<int64_t> ranks = mesh.Ranks();
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GroupCache>> GroupCache::Create(Engine* engine,
+                                                               const DeviceMesh& mesh) {
+  if (!mesh.PositionOf(engine->rank())) {
+    return InvalidArgument("rank {} is not in mesh {}", engine->rank(), mesh.ToString());
+  }
+  auto cache = std::unique_ptr<GroupCache>(new GroupCache(engine, mesh));
+  const int64_t n = mesh.NumRanks();
+  const std::vector<int64_t> ranks =
+      mesh.IsRowMajor() && n == engine->world_size() ? std::vector<int64_t>() : SortedRanks(mesh);
+  if (!ranks.empty() && ranks.back() >= engine->world_size()) {
+    return InvalidArgument("rank {} of mesh {} is not in the engine's world of {}", ranks.back(),
+                           mesh.ToString(), engine->world_size());
+  }
+  if (n == engine->world_size()) {
+    cache->root_ = engine->world();
+  } else if (n > 1) {
+    MESHIFT_ASSIGN_OR_RETURN(cache->own_root_, engine->Split(*engine->world(), ranks, 0, {}));
+    cache->root_ = cache->own_root_.get();
+  }
+  return cache;
+}
+
+absl::Status GroupCache::StayOut(Engine* engine, const DeviceMesh& mesh) {
+  return mesh.NumRanks() > 1 ? engine->SkipSplit(*engine->world()) : absl::OkStatus();
+}
+
+absl::Status GroupCache::CheckMesh(const DeviceMesh& mesh) const {
+  if (mesh == mesh_) return absl::OkStatus();
+  if (mesh.IsRowMajor() && mesh_.IsRowMajor() && mesh.NumRanks() <= mesh_.NumRanks()) {
+    return absl::OkStatus();
+  }
+  for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+    if (mesh_.PositionOf(mesh.RankAt(p))) continue;
+    return InvalidArgument("rank {} of mesh {} is not in mesh {}, for which groups are made",
+                           mesh.RankAt(p), mesh.ToString(), mesh_.ToString());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Communicator*> GroupCache::Get(const DeviceMesh& mesh, const ProgramGroup& group,
+                                              const GroupOptions& options) {
+  const MutexLock making(making_);
+  Asked asked{mesh, group.mesh_dims, options.ToString()};
+  {
+    const MutexLock lock(mutex_);
+    if (const auto it = asked_.find(asked); it != asked_.end()) {
+      if (it->second != nullptr) ++stats_.reused;
+      return it->second;
+    }
+  }
+  MESHIFT_ASSIGN_OR_RETURN(Communicator * found, Find(mesh, group, options));
+  const MutexLock lock(mutex_);
+  asked_.emplace(std::move(asked), found);
+  return found;
+}
+
+absl::StatusOr<Communicator*> GroupCache::Find(const DeviceMesh& mesh, const ProgramGroup& group,
+                                               const GroupOptions& options) {
+  const bool is_out = group.ranks.empty();
+  if (group.ranks.size() == 1) {
+    return InvalidArgument("a group of {} ranks needs no communicator", group.ranks.size());
+  }
+  MESHIFT_RETURN_IF_ERROR(CheckMesh(mesh));
+  CacheKey key{group.ranks, options.ToString()};
+  std::string partition = PartitionKey(mesh, group.mesh_dims) + " " + key.second;
+  Communicator* known = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    if (static_cast<int64_t>(group.ranks.size()) == mesh_.NumRanks() && options == GroupOptions()) {
+      ++stats_.reused;
+      root_used_ = true;
+      if (aborted_) root_->Abort();
+      return root_;
+    }
+    if (const auto it = groups_.find(key); it != groups_.end()) known = it->second.get();
+    if (partitions_.contains(partition)) {
+      if (is_out) return nullptr;
+      ++stats_.reused;
+      if (known != nullptr) return known;
+      return Internal(
+          "the partition of group {} over {} dims of {} is split, the group is not there",
+          group.number, group.mesh_dims.size(), mesh.ToString());
+    }
+  }
+  if (known != nullptr || is_out) {
+    // All members of a known group know it, so all of them take this way.
+    MESHIFT_RETURN_IF_ERROR(engine_->SkipSplit(*root_));
+    const MutexLock lock(mutex_);
+    partitions_.insert(std::move(partition));
+    if (!is_out) ++stats_.reused;
+    return known;
+  }
+  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Communicator> made,
+                           engine_->Split(*root_, group.ranks, group.number, options));
+  const MutexLock lock(mutex_);
+  if (aborted_) made->Abort();
+  partitions_.insert(std::move(partition));
+  ++stats_.created;
+  return groups_.emplace(std::move(key), std::move(made)).first->second.get();
+}
+
+void GroupCache::AbortAll() {
+  const MutexLock lock(mutex_);
+  aborted_ = true;
+  for (const auto& [key, communicator] : groups_) communicator->Abort();
+  if (own_root_ != nullptr || (root_used_ && root_ != nullptr)) root_->Abort();
+}
+
+GroupCacheStats GroupCache::stats() const {
+  const MutexLock lock(mutex_);
+  GroupCacheStats stats = stats_;
+  stats.size = static_cast<int64_t>(groups_.size());
+  return stats;
+}
+
+}  // namespace meshift

@@ -1,0 +1,85 @@
+#include "comm/executor/lanes.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status_macros.h"
+
+namespace meshift::run_internal {
+
+absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(Engine* engine) {
+  auto lane = std::unique_ptr<Lane>(new Lane(engine));
+  MESHIFT_ASSIGN_OR_RETURN(lane->stream_, engine->CreateStream());
+  return lane;
+}
+
+absl::StatusOr<void*> Lane::Reserve(int64_t bytes) {
+  if (bytes == 0) return nullptr;
+  if (workspace_ == nullptr || workspace_->size_bytes() < bytes) {
+    MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, engine_->Allocate(bytes));
+    if (std::exchange(is_kept_, false)) {
+      kept_.push_back(std::move(workspace_));
+    } else if (workspace_ != nullptr) {
+      {
+        const MutexLock lock(mutex_);
+        outgrown_.emplace_back(uses_, std::move(workspace_));
+        has_outgrown_ = true;
+      }
+      NoteDone(0);
+    }
+    workspace_ = std::move(buffer);
+  }
+  return workspace_->data();
+}
+
+absl::Status Lane::BeginUse() {
+  if (!ended_elsewhere_ || done_ == uses_) return absl::OkStatus();
+  return engine_->WaitFor(*stream_, ended_);
+}
+
+absl::StatusOr<int64_t> Lane::EndUse(Stream& end) {
+  ended_elsewhere_ = &end != stream_.get();
+  if (ended_elsewhere_) MESHIFT_RETURN_IF_ERROR(engine_->RecordInto(end, &ended_));
+  return ++uses_;
+}
+
+void Lane::KeepUse(int64_t use) {
+  is_kept_ = workspace_ != nullptr;
+  // A list of tensors may have outgrown the one that its first used.
+  const MutexLock lock(mutex_);
+  std::erase_if(outgrown_, [&](auto& entry) {
+    if (entry.first < use) return false;
+    kept_.push_back(std::move(entry.second));
+    return true;
+  });
+}
+
+void Lane::NoteDone(int64_t use) {
+  int64_t done = done_;
+  while (done < use && !done_.compare_exchange_weak(done, use)) {
+  }
+  if (!has_outgrown_) return;
+  std::vector<std::unique_ptr<Buffer>> unused;
+  const MutexLock lock(mutex_);
+  std::erase_if(outgrown_, [&](auto& entry) {
+    if (entry.first > done_) return false;
+    unused.push_back(std::move(entry.second));
+    return true;
+  });
+  has_outgrown_ = !outgrown_.empty();
+}
+
+Lanes::~Lanes() {
+  // A program that begins on one lane, and uses its workspace, may end on another.
+  for (const auto& [communicator, lane] : lanes_) lane->EndStream();
+}
+
+absl::StatusOr<Lane*> Lanes::Of(Communicator* communicator) {
+  std::unique_ptr<Lane>& lane = lanes_[single_ ? nullptr : communicator];
+  if (lane == nullptr) {
+    MESHIFT_ASSIGN_OR_RETURN(lane, Lane::Create(engine_));
+  }
+  return lane.get();
+}
+
+}  // namespace meshift::run_internal

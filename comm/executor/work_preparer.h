@@ -1,0 +1,51 @@
+// What some engines can do besides: make a program's copies and messages ready once, so that each
+// run of it only says where its buffers are.
+//
+//   auto* preparer = dynamic_cast<WorkPreparer*>(engine);    // null: this engine does not
+//   MESHIFT_ASSIGN_OR_RETURN(auto work, preparer->PrepareCopies(copies, DType::kF32));
+//   MESHIFT_RETURN_IF_ERROR(preparer->Enqueue(work, {source, target, workspace}, *stream));
+#ifndef MESHIFT_COMM_EXECUTOR_WORK_PREPARER_H_
+#define MESHIFT_COMM_EXECUTOR_WORK_PREPARER_H_
+
+#include <array>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
+#include "comm/program/program.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+
+// Of an engine; it may be enqueued any number of times, also while an earlier time is not done.
+class PreparedWork {
+ public:
+  virtual ~PreparedWork() = default;
+};
+
+// By Location::Space; null where nothing of the work lies there.
+using WorkBases = std::array<const void*, 3>;
+
+class WorkPreparer {
+ public:
+  // As Engine::CopyBoxes. All locations are of the first tensor of a program.
+  virtual absl::StatusOr<std::shared_ptr<const PreparedWork>> PrepareCopies(
+      absl::Span<const ProgramCopy> copies, DType dtype) = 0;
+  // As Communicator::SendRecv.
+  virtual absl::StatusOr<std::shared_ptr<const PreparedWork>> PrepareMessages(
+      Communicator& communicator, absl::Span<const ProgramMessage> sends,
+      absl::Span<const ProgramMessage> recvs, DType dtype) = 0;
+  // Puts it on `stream`, as the call that it was prepared from does.
+  virtual absl::Status Enqueue(const std::shared_ptr<const PreparedWork>& work,
+                               const WorkBases& bases, Stream& stream) = 0;
+
+ protected:
+  ~WorkPreparer() = default;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_EXECUTOR_WORK_PREPARER_H_

@@ -1,0 +1,206 @@
+// Redistributions run asynchronously: each group's on its own stream, waiting for what they are
+// told to, waited for one by one, and never on memory that others still use.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/engine/engine.h"
+#include "comm/local/local_world.h"
+#include "comm/redistributor.h"
+#include "comm/tensor/tensor_view.h"
+#include "mesh/device_mesh.h"
+#include "placement/dtype.h"
+#include "placement/sharding.h"
+
+namespace meshift {
+namespace {
+
+using Floats = std::vector<float>;
+
+// Four ranks, driven by this thread.
+class AsyncTest : public testing::Test {
+ protected:
+  void Start(const RedistributorOptions& options = {},
+             std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+    world_ = LocalWorld::Create({.num_ranks = 4, .timeout = timeout}).value();
+    for (int r = 0; r < 4; ++r) {
+      redistribute_.push_back(Redistributor::Create(mesh_, world_->engine(r), options).value());
+    }
+  }
+  ~AsyncTest() override {
+    // Calls whose peers never come.
+    for (Redistributor& redistribute : redistribute_) redistribute.Abort();
+  }
+  Sharding Parse(const std::string& placements, int elements = 4) const {
+    return Sharding::Parse("f32[" + std::to_string(elements) + "]", mesh_, placements).value();
+  }
+  static TensorView View(Floats& data) {
+    return TensorView::Contiguous(data.data(), DType::kF32, {static_cast<int64_t>(data.size())});
+  }
+  // A gather over mesh dim a or b.
+  absl::StatusOr<RunHandle> Gather(int rank, char dim, Floats& in, Floats& out,
+                                   Stream* after = nullptr) {
+    const Sharding from = Parse(dim == 'a' ? "S(0),R" : "R,S(0)");
+    const Sharding to = Parse("R,R");
+    return redistribute_[rank](
+        {.from = from, .to = to, .source = View(in), .target = View(out), .after = after});
+  }
+
+  const DeviceMesh mesh_ = DeviceMesh::Parse("a=2,b=2").value();
+  std::unique_ptr<LocalWorld> world_;
+  std::vector<Redistributor> redistribute_;
+};
+
+// Ranks 2 and 3, which the gathers over a miss, do not keep ranks 0 and 1 from one over b.
+TEST_F(AsyncTest, GroupsHaveTheirOwnStreams) {
+  Start();
+  std::vector<Floats> in = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
+  std::vector<Floats> over_a(4, Floats(4));
+  std::vector<Floats> over_b(4, Floats(4));
+  std::vector<RunHandle> a(4);
+  std::vector<RunHandle> b(4);
+  for (int r = 0; r < 2; ++r) {
+    a[r] = Gather(r, 'a', in[r], over_a[r]).value();
+    b[r] = Gather(r, 'b', in[r], over_b[r]).value();
+  }
+  for (int r = 0; r < 2; ++r) {
+    const absl::Status status = b[r].Wait();
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(over_b[r], (Floats{1, 2, 3, 4}));
+  }
+  EXPECT_EQ(over_a[0], Floats(4, 0));
+  for (int r = 2; r < 4; ++r) {
+    a[r] = Gather(r, 'a', in[r], over_a[r]).value();
+    b[r] = Gather(r, 'b', in[r], over_b[r]).value();
+  }
+  for (int r = 0; r < 4; ++r) {
+    ASSERT_TRUE(a[r].Wait().ok());
+    ASSERT_TRUE(b[r].Wait().ok());
+  }
+  EXPECT_EQ(over_a[0], (Floats{1, 2, 5, 6}));
+  EXPECT_EQ(over_a[3], (Floats{3, 4, 7, 8}));
+}
+
+TEST_F(AsyncTest, ASingleStreamKeepsTheOrder) {
+  Start({.streams = StreamMode::kSingleStream}, std::chrono::milliseconds(100));
+  std::vector<Floats> in = {{1, 2}, {3, 4}};
+  std::vector<Floats> out(4, Floats(4));
+  RunHandle last;
+  for (int r = 0; r < 2; ++r) {
+    ASSERT_TRUE(Gather(r, 'a', in[r], out[r]).ok());
+    last = Gather(r, 'b', in[r], out[2 + r]).value();
+  }
+  EXPECT_EQ(last.Wait().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(AsyncTest, AConsumersStreamWaits) {
+  Start();
+  std::vector<Floats> in = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
+  std::vector<Floats> out(4, Floats(4));
+  Floats consumed(4);
+  Engine* const engine = world_->engine(0);
+  const auto consumer = engine->CreateStream().value();
+  ASSERT_TRUE(Gather(0, 'a', in[0], out[0]).value().Wait(*consumer).ok());
+  ASSERT_TRUE(engine->CopyIn(out[0].data(), consumed.data(), 16, *consumer).ok());
+  EXPECT_EQ(consumed, Floats(4, 0));
+  std::vector<RunHandle> others;
+  for (int r = 1; r < 4; ++r) others.push_back(Gather(r, 'a', in[r], out[r]).value());
+  ASSERT_TRUE(engine->Synchronize(*consumer).ok());
+  EXPECT_EQ(consumed, (Floats{1, 2, 5, 6}));
+  for (const RunHandle& other : others) ASSERT_TRUE(other.Wait().ok());
+}
+
+TEST_F(AsyncTest, ProducersAndEarlierRunsAreWaitedFor) {
+  Start();
+  Engine* const engine = world_->engine(0);
+  const auto producer = engine->CreateStream().value();
+  // The producer fills the source once rank 1 and the others let it.
+  ASSERT_TRUE(engine->world()->Barrier(*producer).ok());
+  Floats late = {1, 2};
+  std::vector<Floats> in = {{0, 0}, {3, 4}, {5, 6}, {7, 8}};
+  std::vector<Floats> middle(4, Floats(4));
+  std::vector<Floats> out(4, Floats(2));
+  ASSERT_TRUE(engine->CopyIn(late.data(), in[0].data(), 8, *producer).ok());
+  const Sharding whole = Parse("R,R");
+  const Sharding cut = Parse("S(0),R");
+  std::vector<RunHandle> runs;
+  for (int r = 0; r < 4; ++r) {
+    const RunHandle gathered =
+        Gather(r, 'a', in[r], middle[r], r == 0 ? producer.get() : nullptr).value();
+    // On another stream, since it has no calls.
+    runs.push_back(redistribute_[r]({.from = whole,
+                                     .to = cut,
+                                     .source = View(middle[r]),
+                                     .target = View(out[r]),
+                                     .after_run = gathered})
+                       .value());
+  }
+  std::vector<std::unique_ptr<Stream>> others;
+  for (int r = 1; r < 4; ++r) {
+    others.push_back(world_->engine(r)->CreateStream().value());
+    ASSERT_TRUE(world_->engine(r)->world()->Barrier(*others.back()).ok());
+  }
+  for (const RunHandle& run : runs) ASSERT_TRUE(run.Wait().ok());
+  EXPECT_EQ(out[0], (Floats{1, 2}));
+  EXPECT_EQ(out[2], (Floats{5, 6}));
+  EXPECT_EQ(out[3], (Floats{7, 8}));
+}
+
+// Many calls are in flight on the redistributor's own memory, of plans that begin and end on
+// different streams and need more and more of it.
+TEST_F(AsyncTest, WorkspacesAreNotSharedInFlight) {
+  Start();
+  constexpr int kCalls = 60;
+  std::vector<std::vector<Floats>> in(4);
+  std::vector<std::vector<Floats>> out(4);
+  std::vector<RunHandle> runs;
+  for (int call = 0; call < kCalls; ++call) {
+    const int elements = 4 + call / 3;
+    const Sharding from = Parse(call % 3 == 0 ? "P,R" : call % 3 == 1 ? "R,P" : "P,P", elements);
+    const Sharding to = Parse("R,R", elements);
+    for (int r = 0; r < 4; ++r) {
+      in[r].emplace_back(elements, static_cast<float>(call + 1));
+      out[r].emplace_back(elements);
+      runs.push_back(
+          redistribute_[r](
+              {.from = from, .to = to, .source = View(in[r].back()), .target = View(out[r].back())})
+              .value());
+    }
+  }
+  for (size_t i = runs.size(); i > 0; --i) {
+    const absl::Status status = runs[i - 1].Wait();
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  for (int r = 0; r < 4; ++r) {
+    for (int call = 0; call < kCalls; ++call) {
+      const auto sum = static_cast<float>((call + 1) * (call % 3 == 2 ? 4 : 2));
+      ASSERT_EQ(out[r][call], Floats(out[r][call].size(), sum)) << call;
+    }
+  }
+  // What was outgrown is given back: what is left is one workspace per stream.
+  EXPECT_LE(world_->memory(0).bytes_in_use, 4 * 128);
+}
+
+TEST_F(AsyncTest, HandlesMayOutliveTheRedistributor) {
+  Start();
+  std::vector<Floats> in = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
+  std::vector<Floats> out(4, Floats(4));
+  std::vector<RunHandle> runs;
+  for (int r = 0; r < 4; ++r) runs.push_back(Gather(r, 'b', in[r], out[r]).value());
+  const std::vector<RunHandle> copies = runs;
+  runs.clear();
+  redistribute_.clear();
+  for (const RunHandle& run : copies) EXPECT_TRUE(run.Wait().ok());
+  EXPECT_EQ(out[2], (Floats{5, 6, 7, 8}));
+  EXPECT_TRUE(RunHandle().Wait().ok());
+}
+
+}  // namespace
+}  // namespace meshift

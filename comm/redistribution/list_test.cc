@@ -1,0 +1,372 @@
+// Many tensors in one call do what one call each does, with fewer collectives and the same bytes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/local/local_world.h"
+#include "comm/redistributor.h"
+#include "comm/tensor/strides.h"
+#include "comm/tensor/tensor_view.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/sharding.h"
+#include "planner/planner.h"
+
+namespace meshift {
+namespace {
+
+// A redistribution of one tensor, on all ranks.
+struct Tensor {
+  Sharding from;
+  Sharding to;
+  bool strided_source = false;
+  bool strided_target = false;
+  bool one_buffer = false;
+  bool consume = false;
+};
+
+// A tensor's memory on one rank.
+struct Local {
+  std::vector<uint64_t> source;
+  std::vector<uint64_t> target;
+  TensorView in;
+  TensorView out;
+};
+
+// Element `i` of a rank's contribution: exact in every dtype, however it is summed.
+void Put(DType dtype, int64_t i, int64_t rank, char* at) {
+  const int value = static_cast<int>((i * 7 + rank * 3) % 3);  // 0, 1, 2
+  std::memset(at, 0, Bytes(dtype, 1));
+  switch (dtype) {
+    case DType::kF32: {
+      const auto f = static_cast<float>(value);
+      std::memcpy(at, &f, sizeof(f));
+      return;
+    }
+    case DType::kF64: {
+      const auto f = static_cast<double>(value);
+      std::memcpy(at, &f, sizeof(f));
+      return;
+    }
+    case DType::kBF16: {
+      const uint16_t bits[] = {0, 0x3f80, 0x4000};
+      std::memcpy(at, &bits[value], sizeof(bits[0]));
+      return;
+    }
+    default:
+      *at = static_cast<char>(value);
+  }
+}
+
+// The tensor's elements, every second one where it is strided, first dim innermost.
+TensorView ViewOf(std::vector<uint64_t>* memory, DType dtype, const Shape& shape, bool strided) {
+  TensorView view = TensorView::Contiguous(nullptr, dtype, shape);
+  if (strided) {
+    int64_t stride = 2;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      view.strides[d] = stride;
+      stride *= std::max<int64_t>(shape[d], 1);
+    }
+  }
+  const int64_t elements = ExtentOf(view.shape, view.strides)->high;
+  memory->resize(std::max<size_t>(memory->size(), Bytes(dtype, elements) / 8 + 1),
+                 0xa5a5a5a5a5a5a5a5);
+  view.data = memory->data();
+  return view;
+}
+
+Local Lay(const Tensor& tensor, int64_t rank) {
+  Local local;
+  const Shape source = tensor.from.LocalBox(rank).size;
+  const Shape target = tensor.to.LocalBox(rank).size;
+  local.in = ViewOf(&local.source, tensor.from.dtype(), source, tensor.strided_source);
+  std::vector<uint64_t>& out = tensor.one_buffer ? local.source : local.target;
+  local.out = ViewOf(&out, tensor.to.dtype(), target, tensor.strided_target);
+  local.in.data = local.source.data();
+  const int64_t item = Bytes(tensor.from.dtype(), 1);
+  // Replicas hold equal contributions: those of the ranks whose box it is.
+  const Box box = tensor.from.LocalBox(rank);
+  int64_t seed = 0;
+  for (size_t d = 0; d < box.offset.size(); ++d) seed = seed * 5 + box.offset[d];
+  for (int d = 0; d < tensor.from.mesh().NumDims(); ++d) {
+    if (tensor.from.placement(d).IsPartial()) {
+      seed = seed * 3 + (*tensor.from.mesh().CoordinateOf(rank))[d];
+    }
+  }
+  Shape index(source.size(), 0);
+  for (int64_t i = 0; i < NumElements(source); ++i) {
+    int64_t at = 0;
+    for (size_t d = 0; d < index.size(); ++d) at += index[d] * local.in.strides[d];
+    Put(tensor.from.dtype(), i, seed, static_cast<char*>(local.in.data) + at * item);
+    for (size_t d = index.size(); d > 0 && ++index[d - 1] == source[d - 1]; --d) index[d - 1] = 0;
+  }
+  return local;
+}
+
+std::vector<Local> LayAll(const std::vector<Tensor>& tensors, int64_t rank) {
+  std::vector<Local> locals;
+  locals.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) locals.push_back(Lay(tensor, rank));
+  return locals;
+}
+
+struct Totals {
+  int64_t bytes = 0;
+  int64_t calls = 0;
+};
+
+Totals TotalsOf(const RunRecord& record) {
+  return {std::accumulate(record.bytes_sent.begin(), record.bytes_sent.end(), int64_t{0}),
+          std::accumulate(record.calls.begin(), record.calls.end(), int64_t{0})};
+}
+
+class ListTest : public testing::Test {
+ protected:
+  void Start(const std::string& mesh, const RedistributorOptions& options = {}) {
+    redistributors_.clear();
+    mesh_.emplace(DeviceMesh::Parse(mesh).value());
+    world_ = LocalWorld::Create({.num_ranks = mesh_->NumRanks(), .num_workers = 1}).value();
+    for (int64_t r = 0; r < mesh_->NumRanks(); ++r) {
+      redistributors_.push_back(Redistributor::Create(*mesh_, world_->engine(r), options).value());
+    }
+  }
+  Tensor Of(const std::string& tensor, const std::string& from, const std::string& to) const {
+    Sharding source = Sharding::Parse(tensor, *mesh_, from).value();
+    Sharding target = source.WithPlacements(to).value();
+    return {std::move(source), std::move(target)};
+  }
+  static std::vector<Redistribution> ListOf(const std::vector<Tensor>& tensors,
+                                            std::vector<Local>& locals) {
+    std::vector<Redistribution> list;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      list.push_back({.from = tensors[i].from,
+                      .to = tensors[i].to,
+                      .source = locals[i].in,
+                      .target = locals[i].out,
+                      .consume_source = tensors[i].consume});
+    }
+    return list;
+  }
+
+  // Runs the tensors both ways; the totals of this rank's calls: one call each, and one for all.
+  std::vector<std::pair<Totals, Totals>> RunBoth(const std::vector<Tensor>& tensors,
+                                                 bool own_workspace) {
+    const auto ranks = redistributors_.size();
+    std::vector<std::vector<Local>> apart(ranks);
+    std::vector<std::vector<Local>> together(ranks);
+    std::vector<std::pair<Totals, Totals>> totals(ranks);
+    for (size_t r = 0; r < ranks; ++r) {
+      apart[r] = LayAll(tensors, static_cast<int64_t>(r));
+      together[r] = LayAll(tensors, static_cast<int64_t>(r));
+    }
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      std::vector<RunHandle> runs;
+      for (size_t r = 0; r < ranks; ++r) {
+        const Local& local = apart[r][i];
+        runs.push_back(redistributors_[r]({.from = tensors[i].from,
+                                           .to = tensors[i].to,
+                                           .source = local.in,
+                                           .target = local.out,
+                                           .consume_source = tensors[i].consume})
+                           .value());
+        const Totals one = TotalsOf(redistributors_[r].last_run());
+        totals[r].first.bytes += one.bytes;
+        totals[r].first.calls += one.calls;
+      }
+      for (const RunHandle& run : runs) EXPECT_TRUE(run.Wait().ok());
+    }
+    std::vector<std::vector<uint64_t>> memory(ranks);
+    std::vector<RunHandle> runs;
+    for (size_t r = 0; r < ranks; ++r) {
+      const std::vector<Redistribution> list = ListOf(tensors, together[r]);
+      Workspace workspace;
+      if (own_workspace) {
+        workspace.bytes = redistributors_[r].WorkspaceBytes(list).value();
+        memory[r].resize(workspace.bytes / 8 + 4);
+        workspace.data = memory[r].data() + reinterpret_cast<uintptr_t>(memory[r].data()) / 8 % 2;
+      }
+      runs.push_back(redistributors_[r](list, workspace).value());
+      totals[r].second = TotalsOf(redistributors_[r].last_run());
+    }
+    for (const RunHandle& run : runs) {
+      const absl::Status status = run.Wait();
+      EXPECT_TRUE(status.ok()) << status;
+    }
+    for (size_t r = 0; r < ranks; ++r) {
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        EXPECT_EQ(apart[r][i].target, together[r][i].target)
+            << tensors[i].from.ToString() << " -> " << tensors[i].to.ToString();
+        EXPECT_TRUE(tensors[i].consume || apart[r][i].source == together[r][i].source);
+      }
+    }
+    return totals;
+  }
+
+  std::optional<DeviceMesh> mesh_;
+  std::unique_ptr<LocalWorld> world_;
+  std::vector<Redistributor> redistributors_;
+};
+
+TEST_F(ListTest, RandomLists) {
+  std::mt19937 random(5);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  const char* const meshes[] = {"a=2", "a=4", "a=2,b=2", "a=3,b=2", "a=2,b=2@3,0,2,1"};
+  const char* const dtypes[] = {"f32", "bf16", "i32", "u8", "f64", "i16"};
+  const char* const placements[] = {"R", "S(0)", "S(1)", "P", "P(max)", "P(avg)"};
+  int64_t calls_apart = 0;
+  int64_t calls_together = 0;
+  int64_t num_tensors = 0;
+  for (int round = 0; round < 150; ++round) {
+    Start(meshes[below(5)],
+          {.coalesce_bytes = round % 5 == 0 ? std::optional<int64_t>(16) : std::nullopt});
+    std::vector<Tensor> tensors;
+    const int wanted = 1 + below(12);
+    while (static_cast<int>(tensors.size()) < wanted) {
+      Shape shape;
+      for (int d = 1 + below(3); d > 0; --d) shape.push_back(below(8));
+      std::string text = dtypes[below(6)] + std::string("[");
+      for (size_t d = 0; d < shape.size(); ++d) {
+        text += (d > 0 ? "," : "") + std::to_string(shape[d]);
+      }
+      std::string from;
+      std::string to;
+      for (int d = 0; d < mesh_->NumDims(); ++d) {
+        from += std::string(d > 0 ? "," : "") + placements[below(6)];
+        to += std::string(d > 0 ? "," : "") + placements[below(6)];
+      }
+      const auto source = Sharding::Parse(text + "]", *mesh_, from);
+      if (!source.ok()) continue;
+      const auto target = source->WithPlacements(to);
+      if (!target.ok() || !MakePlan(*source, *target).ok()) continue;
+      Tensor tensor{*source, *target};
+      tensor.strided_source = below(4) == 0;
+      tensor.strided_target = below(4) == 0;
+      tensor.one_buffer = below(6) == 0;
+      tensor.consume = !tensor.one_buffer && below(6) == 0;
+      tensors.push_back(tensor);
+      // Often once more, so that there is something to merge.
+      for (int copies = below(3); copies > 0; --copies) tensors.push_back(tensor);
+    }
+    for (const auto& [apart, together] : RunBoth(tensors, /*own_workspace=*/round % 2 == 0)) {
+      calls_apart += apart.calls;
+      calls_together += together.calls;
+      // An all-reduce's bytes are rounded up once per call.
+      EXPECT_LE(together.bytes, apart.bytes);
+      EXPECT_LE(apart.bytes - together.bytes, apart.calls - together.calls);
+    }
+    num_tensors += static_cast<int64_t>(tensors.size());
+    if (HasFailure()) FAIL() << "round " << round;
+  }
+  EXPECT_GT(num_tensors, 1000);
+  EXPECT_LT(calls_together, calls_apart * 3 / 4);
+}
+
+TEST_F(ListTest, LikeCallsAreOne) {
+  Start("a=2,b=2");
+  // Gathers of any dtype; exchanges, as unequal parts are gathered, likewise; sums of one dtype.
+  const std::vector<Tensor> tensors = {
+      Of("f32[8]", "S(0),R", "R,R"),  Of("u8[3]", "S(0),R", "R,R"), Of("f32[6]", "P,P", "R,R"),
+      Of("f32[2,2]", "P,P", "R,R"),   Of("bf16[6]", "P,P", "R,R"),  Of("f32[4]", "R,S(0)", "R,R"),
+      Of("bf16[5]", "S(0),R", "R,R"), Of("f32[4]", "R,R", "R,S(0)")};
+  for (const auto& [apart, together] : RunBoth(tensors, false)) {
+    EXPECT_EQ(apart.calls, 7);
+    EXPECT_EQ(together.calls, 5);
+    EXPECT_EQ(together.bytes, apart.bytes);
+  }
+}
+
+TEST_F(ListTest, LargeTensorsStayAlone) {
+  Start("a=4", {.coalesce_bytes = 48});
+  // They send 48, 48 and 96 bytes; what is merged has at most 8 * 48.
+  std::vector<Tensor> tensors = {Of("f32[16]", "S(0)", "R"), Of("f32[16]", "S(0)", "R"),
+                                 Of("f32[32]", "S(0)", "R")};
+  EXPECT_EQ(RunBoth(tensors, false)[0].second.calls, 2);
+  for (int i = 0; i < 5; ++i) tensors.push_back(tensors[0]);
+  EXPECT_EQ(RunBoth(tensors, false)[0].second.calls, 3);
+}
+
+TEST_F(ListTest, MergedProgramsAreKept) {
+  Start("a=2");
+  const std::vector<Tensor> tensors = {Of("f32[8]", "P", "R"), Of("f32[4]", "P", "R")};
+  RunBoth(tensors, false);
+  const RedistributorStats before = redistributors_[0].stats();
+  RunBoth(tensors, false);
+  EXPECT_EQ(redistributors_[0].stats().programs_made, before.programs_made);
+  EXPECT_EQ(before.programs_made, 1);
+  EXPECT_EQ(redistributors_[0].stats().calls, before.calls + 3);
+}
+
+TEST_F(ListTest, ARefusedTensorRefusesTheCall) {
+  Start("a=2");
+  const std::vector<Tensor> tensors = {Of("f32[8]", "S(0)", "R"), Of("f32[4]", "S(0)", "R")};
+  std::vector<Local> locals = LayAll(tensors, 0);
+  const auto refusal = [&](const std::vector<Redistribution>& list, Workspace workspace = {}) {
+    return redistributors_[0](list, workspace).status().ToString();
+  };
+  std::vector<Redistribution> list = ListOf(tensors, locals);
+  {
+    std::vector<Local> wrong = locals;
+    wrong[1].in.shape = {1};
+    EXPECT_EQ(refusal(ListOf(tensors, wrong)),
+              "INVALID_ARGUMENT: tensor 1: the source is f32[1]; rank 0 holds f32[2]");
+    wrong = locals;
+    wrong[0].out.data = nullptr;
+    EXPECT_EQ(refusal(ListOf(tensors, wrong)),
+              "INVALID_ARGUMENT: tensor 0: the target f32[8] is null");
+    wrong = locals;
+    wrong[1].out.data = static_cast<float*>(locals[0].out.data) + 4;
+    EXPECT_EQ(refusal(ListOf(tensors, wrong)),
+              "INVALID_ARGUMENT: the target of tensor 0 and the target of tensor 1 overlap, and a "
+              "list is not in order");
+    wrong[1].out.data = static_cast<float*>(locals[0].in.data) + 3;
+    EXPECT_EQ(refusal(ListOf(tensors, wrong)),
+              "INVALID_ARGUMENT: the source of tensor 0 and the target of tensor 1 overlap, and a "
+              "list is not in order");
+  }
+  alignas(16) char memory[256];
+  EXPECT_EQ(refusal(list, {memory, 16}),
+            "INVALID_ARGUMENT: the workspace has 16 bytes; the plan needs 48");
+  EXPECT_EQ(refusal(list, {memory + 8, 200}),
+            "INVALID_ARGUMENT: the workspace is not aligned to 16 bytes");
+  EXPECT_EQ(refusal(list, {locals[1].target.data(), 64}),
+            "INVALID_ARGUMENT: tensor 1: the target and the workspace overlap");
+  list[1].workspace = {memory, 256};
+  EXPECT_EQ(refusal(list),
+            "INVALID_ARGUMENT: tensor 1: a workspace is given to the call, not to one tensor of a "
+            "list");
+  // Nothing was done: no groups, no calls; the peer need not call either.
+  EXPECT_EQ(redistributors_[0].stats().calls, 0);
+  RunBoth(tensors, true);
+}
+
+TEST_F(ListTest, SharedSourcesAndNone) {
+  Start("a=2");
+  const std::vector<Tensor> tensors = {Of("f32[8]", "S(0)", "R"), Of("f32[8]", "S(0)", "R")};
+  std::vector<RunHandle> runs;
+  std::vector<std::vector<Local>> locals(2);
+  for (int r = 0; r < 2; ++r) {
+    locals[r] = LayAll(tensors, r);
+    locals[r][1].in = locals[r][0].in;
+    runs.push_back(redistributors_[r](ListOf(tensors, locals[r])).value());
+    EXPECT_TRUE(redistributors_[r](std::vector<Redistribution>()).value().Wait().ok());
+  }
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_TRUE(runs[r].Wait().ok());
+    EXPECT_EQ(locals[r][0].target, locals[r][1].target);
+  }
+}
+
+}  // namespace
+}  // namespace meshift

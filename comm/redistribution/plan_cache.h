@@ -1,0 +1,164 @@
+// The plans of a redistributor, ready to run on its rank. Internal.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto prepared, cache.Find({&from, &to, reduce_dtype}));
+//   MESHIFT_ASSIGN_OR_RETURN(auto program, cache.ProgramOf(*prepared, layouts));
+//
+// Plans come from a PlannerCache, which others may share; what is lowered of them for this rank is
+// kept here, bounded by bytes too. Verifies; makes no groups, so that what is refused has changed
+// nothing. For one thread at a time.
+#ifndef MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
+#define MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/lru_cache.h"
+#include "comm/engine/communicator.h"
+#include "comm/executor/executor.h"
+#include "comm/executor/lanes.h"
+#include "comm/program/coalesce.h"
+#include "comm/program/lowering.h"
+#include "comm/program/program.h"
+#include "comm/redistribution/view_check.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "placement/sharding.h"
+#include "planner/plan/plan.h"
+#include "planner/plan_key.h"
+#include "planner/planner_cache.h"
+
+namespace meshift::run_internal {
+
+// A program, and what it runs with, which the caller adds before it runs for the first time.
+struct BoundProgram {
+  explicit BoundProgram(Program p) : program(std::move(p)) {}
+  const Program program;
+  uint64_t id = 0;  // of this cache, never used again
+  bool is_bound = false;
+  std::vector<Communicator*> communicators;  // one per group
+  std::vector<ReadyInstruction> ready;
+  std::vector<ProgramPart> parts;
+  Lane* first_lane = nullptr;  // of the first part
+};
+
+// Layouts as a key of a cache.
+struct LayoutsKey {
+  LoweringOptions layouts;
+  friend bool operator==(const LayoutsKey&, const LayoutsKey&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const LayoutsKey& k) {
+    return H::combine(std::move(h), k.layouts.source_strides, k.layouts.target_strides,
+                      k.layouts.one_buffer, k.layouts.consume_source);
+  }
+};
+
+// A plan that is ready to run on this rank.
+struct PreparedPlan {
+  static constexpr size_t kMaxLayouts = 64;  // besides row-major
+
+  Plan plan;
+  // For people: the fingerprint, and from what to what.
+  std::shared_ptr<const std::string> text;
+  CoalesceTraits traits;
+  PlainTensor source;  // this rank's local tensors; of shape {0} where it is not in the mesh
+  PlainTensor target;
+  bool has_source = true;  // whether this rank is in the mesh of the source, of the target
+  bool has_target = true;
+  std::shared_ptr<BoundProgram> program;  // for row-major tensors
+  LruCache<LayoutsKey, std::shared_ptr<BoundProgram>> others{kMaxLayouts};
+};
+
+// Several plans in one call.
+struct MergedCall {
+  struct Part {
+    std::shared_ptr<BoundProgram> program;
+    std::vector<int> tensors;      // numbers in the call; of the program in this order
+    int64_t workspace_offset = 0;  // in a workspace of the whole call
+  };
+  std::vector<Part> parts;
+  int64_t workspace_bytes = 0;
+  Fingerprint fingerprint;
+  std::shared_ptr<const std::string> text;  // for people
+};
+
+struct FingerprintKey {
+  Fingerprint fingerprint;
+  friend bool operator==(const FingerprintKey&, const FingerprintKey&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const FingerprintKey& k) {
+    return H::combine(std::move(h), k.fingerprint.high, k.fingerprint.low);
+  }
+};
+
+struct PlanCacheStats {
+  int64_t plans_made = 0;
+  int64_t plans_reused = 0;
+  int64_t programs_made = 0;
+};
+
+class PlanCache {
+ public:
+  // `planner`: of options without a reduce_dtype. `max_bytes`: of programs, about; of plans that
+  // are made and of plans that are brought, each. `coalesce_bytes`: for CoalesceTraitsOf.
+  // `check_mesh`: of new plans.
+  PlanCache(int64_t rank, std::shared_ptr<PlannerCache> planner, bool verify, int64_t max_bytes,
+            int64_t coalesce_bytes, std::function<absl::Status(const DeviceMesh&)> check_mesh)
+      : rank_(rank),
+        planner_(std::move(planner)),
+        coalesce_bytes_(coalesce_bytes),
+        check_mesh_(std::move(check_mesh)),
+        verify_(verify),
+        made_(max_bytes),
+        brought_(max_bytes) {}
+
+  // The plan for two shardings, made where it is not here.
+  absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const PlanKey& what);
+  // A plan that the caller brings, verified where it is not here.
+  absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const Plan& plan);
+  // Its program for tensors of these layouts.
+  absl::StatusOr<std::shared_ptr<BoundProgram>> ProgramOf(PreparedPlan& prepared,
+                                                          const LoweringOptions& layouts);
+  // Several plans in one call: of programs of this cache, and the tensors' plans.
+  absl::StatusOr<std::shared_ptr<MergedCall>> Merge(
+      absl::Span<const std::shared_ptr<PreparedPlan>> plans,
+      absl::Span<const std::shared_ptr<BoundProgram>> programs);
+
+  size_t size() const { return made_.size() + brought_.size(); }
+  const PlanCacheStats& stats() const { return stats_; }
+
+ private:
+  static constexpr size_t kMaxMerged = 64;
+  // What a program may merge beyond what one plan may have without staying alone.
+  static constexpr int64_t kMergedPlans = 8;
+  using Ids = std::vector<uint64_t>;
+
+  absl::StatusOr<std::shared_ptr<PreparedPlan>> Make(const Plan& plan);
+  std::shared_ptr<BoundProgram> Add(Program program);
+
+  const int64_t rank_;
+  const std::shared_ptr<PlannerCache> planner_;
+  const int64_t coalesce_bytes_;
+  const std::function<absl::Status(const DeviceMesh&)> check_mesh_;
+  const bool verify_;
+  // Values keep what keys point to.
+  LruCache<PlanKey, std::shared_ptr<PreparedPlan>> made_;
+  LruCache<FingerprintKey, std::shared_ptr<PreparedPlan>> brought_;
+  uint64_t next_id_ = 0;
+  Ids ids_;  // of the call that is being looked up
+  LruCache<Ids, std::shared_ptr<MergedCall>> merged_{kMaxMerged};
+  PlanCacheStats stats_;
+};
+
+}  // namespace meshift::run_internal
+
+#endif  // MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_

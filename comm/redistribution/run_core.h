@@ -1,0 +1,212 @@
+// What a redistributor and the handles of its work share: caches, groups, streams, the order of its
+// calls, and its first error. Internal.
+#ifndef MESHIFT_COMM_REDISTRIBUTION_RUN_CORE_H_
+#define MESHIFT_COMM_REDISTRIBUTION_RUN_CORE_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/lru_cache.h"
+#include "base/mutex.h"
+#include "comm/control/control.h"
+#include "comm/engine/engine.h"
+#include "comm/executor/executor.h"
+#include "comm/executor/group_cache.h"
+#include "comm/executor/lanes.h"
+#include "comm/redistribution/plan_cache.h"
+#include "comm/redistribution/redistribution.h"
+#include "comm/redistribution/redistributor_options.h"
+#include "comm/redistribution/run_handle.h"
+#include "comm/redistribution/ticket_line.h"
+#include "comm/redistribution/view_check.h"
+#include "comm/symmetric/symmetric_decision.h"
+#include "comm/symmetric/symmetric_pool.h"
+#include "comm/symmetric/symmetric_use.h"
+#include "comm/tensor/tensor_view.h"
+#include "mesh/device_mesh.h"
+#include "planner/plan/plan.h"
+
+namespace meshift::run_internal {
+
+// One call that was made. Used again once it has no handles.
+struct Run {
+  std::atomic<int> handles = 0;
+  Run* next_free = nullptr;
+  int64_t call = 0;
+  // The work is done when these are reached; those behind the first `num_done` are kept for later.
+  std::vector<std::shared_ptr<Event>> done;
+  size_t num_done = 0;
+  absl::InlinedVector<std::pair<Lane*, int64_t>, 4> uses;  // of workspaces
+  // While it is issued: what it comes after, and streams that it has work on at the end.
+  std::vector<std::shared_ptr<Event>> after;  // kept likewise
+  absl::InlinedVector<Stream*, 4> after_streams;
+  absl::InlinedVector<const Run*, 4> after_runs;
+  absl::InlinedVector<Stream*, 4> ends;
+};
+
+// One tensor of a call.
+struct TensorArgs {
+  const TensorView& source;
+  const TensorView& target;
+  bool consume_source = false;
+};
+
+// What a call comes after.
+struct After {
+  Stream* stream = nullptr;
+  const RunHandle* run = nullptr;
+};
+
+// Memory that one tensor of a list uses.
+struct WrittenRange {
+  MemoryRange range;
+  int tensor = 0;
+  bool is_source = false;
+  bool written = false;
+};
+
+class RunCore : public std::enable_shared_from_this<RunCore> {
+ public:
+  static absl::StatusOr<std::shared_ptr<RunCore>> Create(const DeviceMesh& mesh, Engine* engine,
+                                                         const RedistributorOptions& options);
+  RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOptions& options);
+
+  absl::StatusOr<RunHandle> Redistribute(const Redistribution& what);
+  absl::StatusOr<RunHandle> Redistribute(absl::Span<const Redistribution> list,
+                                         const Workspace& workspace, std::optional<int64_t> ticket);
+  absl::StatusOr<RunHandle> RunPlan(const Plan& plan, const TensorArgs& tensor,
+                                    const Workspace& workspace, const After& after,
+                                    std::optional<int64_t> ticket);
+  absl::StatusOr<Plan> Prepare(const PlanKey& what);
+  absl::Status Prepare(absl::Span<const Plan> plans);
+  absl::Status Prepare(absl::Span<const Redistribution> list);
+  absl::StatusOr<std::unique_ptr<SymmetricPool>> MakeSymmetricPool(
+      absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options);
+  absl::StatusOr<int64_t> WorkspaceBytes(const Plan& plan, const TensorView& source,
+                                         const TensorView& target, bool consume_source) const;
+  absl::StatusOr<int64_t> WorkspaceBytes(absl::Span<const Redistribution> list);
+  void Abort();
+  RedistributorStats stats();
+  const RunRecord& last_run() const { return last_run_; }
+  const DeviceMesh& mesh() const { return mesh_; }
+
+  // Of handles, from any thread.
+  absl::Status Wait(const Run& run);
+  absl::Status Wait(const Run& run, Stream& stream);
+  void GiveBack(Run* run);
+
+ private:
+  friend class RunTurn;
+
+  // Whether this rank is in the mesh.
+  bool Takes() const { return groups_ != nullptr; }
+  absl::Status Health() const;
+  // The first error ends everything. Returns it. `tell`: the peers.
+  absl::Status Fail(const absl::Status& status, bool tell);
+  // As Fail, for what an engine said of a call: asks the peers what they know of it.
+  absl::Status FailCall(int64_t call, const absl::Status& status);
+
+  // The calls below are made with the lock of issuing held.
+
+  // The program for a tensor of a plan; `may_be_null`: its memory.
+  absl::StatusOr<std::shared_ptr<BoundProgram>> ProgramFor(PreparedPlan& prepared,
+                                                           const TensorArgs& tensor,
+                                                           bool may_be_null = false)
+      MESHIFT_REQUIRES(issuing_);
+  absl::Status CheckAfter(const RunHandle* run) const;
+  // Takes the next number for a call, and compares it with the peers'.
+  absl::StatusOr<int64_t> BeginCall(const Fingerprint& fingerprint,
+                                    const std::shared_ptr<const std::string>& text)
+      MESHIFT_REQUIRES(issuing_);
+  // A call with its number; one handle.
+  absl::StatusOr<RunHandle> BeginRun(const Fingerprint& fingerprint,
+                                     const std::shared_ptr<const std::string>& text)
+      MESHIFT_REQUIRES(issuing_);
+  Run* NewRun() MESHIFT_REQUIRES(issuing_);
+  absl::Status Bind(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
+  // A call that is posted as this fingerprint and text: the plan's, unless more is said of it.
+  absl::StatusOr<RunHandle> Call(PreparedPlan& prepared, const Fingerprint& fingerprint,
+                                 const std::shared_ptr<const std::string>& text,
+                                 const TensorArgs& tensor, const Workspace& workspace,
+                                 const After& after) MESHIFT_REQUIRES(issuing_);
+  // A call that names symmetric memory.
+  absl::StatusOr<RunHandle> RedistributeSymmetric(PreparedPlan& prepared,
+                                                  const Redistribution& what)
+      MESHIFT_REQUIRES(issuing_);
+  SymmetricDecision Decide(const PreparedPlan& prepared, const SymmetricUse& use,
+                           const SymmetricBlock& source, const SymmetricBlock& target)
+      MESHIFT_REQUIRES(issuing_);
+  absl::Status IssueSymmetric(const SymmetricUse& use, const SymmetricDecision& decision,
+                              const BoundProgram& program, Run* run) MESHIFT_REQUIRES(issuing_);
+  void CountMiss(const SymmetricUse& use, SymmetricMiss miss) MESHIFT_REQUIRES(issuing_);
+  absl::Status Prepare(PreparedPlan& prepared) MESHIFT_REQUIRES(issuing_);
+  // Makes the program's groups, and its workspace where the caller gives none.
+  absl::Status MakeReady(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
+  // Looks up all that a list needs, into scratch, and checks it; changes nothing else.
+  absl::StatusOr<std::shared_ptr<MergedCall>> CheckList(absl::Span<const Redistribution> list,
+                                                        bool may_be_null)
+      MESHIFT_REQUIRES(issuing_);
+  absl::Status IssueList(absl::Span<const Redistribution> list, const MergedCall& call,
+                         const Workspace& workspace, Run* run) MESHIFT_REQUIRES(issuing_);
+
+  // Of one run, in this order: marks what it comes after; puts programs on their streams, with the
+  // lane's workspace where none is given; marks where they end.
+  absl::Status BeginAfter(const After& after, Run* run) MESHIFT_REQUIRES(issuing_);
+  // Later work on `stream` waits for what BeginAfter has marked.
+  absl::Status WaitBefore(Stream& stream, const Run& run) MESHIFT_REQUIRES(issuing_);
+  absl::Status Issue(BoundProgram& program, ProgramBuffers buffers, Run* run)
+      MESHIFT_REQUIRES(issuing_);
+  absl::Status EndIssue(Run* run) MESHIFT_REQUIRES(issuing_);
+
+  const DeviceMesh mesh_;
+  Engine* const engine_;
+  const RedistributorOptions options_;
+
+  mutable Mutex mutex_;
+  absl::Status error_ MESHIFT_GUARDED_BY(mutex_);
+  std::atomic<bool> failed_ = false;
+
+  std::unique_ptr<GroupCache> groups_;  // null where this rank is not in the mesh
+
+  mutable Mutex issuing_;
+  TicketLine line_ MESHIFT_GUARDED_BY(issuing_);
+  int64_t num_calls_ MESHIFT_GUARDED_BY(issuing_) = 0;  // those of Prepare included
+  int64_t num_runs_ MESHIFT_GUARDED_BY(issuing_) = 0;
+  // What the last posts of the control root refer to.
+  std::vector<std::shared_ptr<const std::string>> posted_ MESHIFT_GUARDED_BY(issuing_);
+  PlanCache plans_ MESHIFT_GUARDED_BY(issuing_);
+  Executor executor_ MESHIFT_GUARDED_BY(issuing_);
+  RunRecord last_run_;
+  // Of the list that is being issued.
+  std::vector<std::shared_ptr<PreparedPlan>> list_plans_ MESHIFT_GUARDED_BY(issuing_);
+  std::vector<std::shared_ptr<BoundProgram>> list_programs_ MESHIFT_GUARDED_BY(issuing_);
+  std::vector<WrittenRange> list_ranges_ MESHIFT_GUARDED_BY(issuing_);
+  std::vector<TensorBuffers> list_buffers_ MESHIFT_GUARDED_BY(issuing_);
+  static constexpr size_t kMaxDecisions = 1024;
+  LruCache<SymmetricKey, SymmetricDecision> decisions_ MESHIFT_GUARDED_BY(issuing_){kMaxDecisions};
+  SymmetricCounts symmetric_ MESHIFT_GUARDED_BY(issuing_);
+  int64_t num_pools_ MESHIFT_GUARDED_BY(issuing_) = 0;
+  std::vector<std::unique_ptr<Run>> runs_ MESHIFT_GUARDED_BY(issuing_);
+  Run* free_ MESHIFT_GUARDED_BY(issuing_) = nullptr;  // a list
+  std::atomic<Run*> given_back_ = nullptr;            // a list
+
+  // Calls Fail() as long as it lives.
+  std::unique_ptr<ControlRoot> root_;
+  // Destroyed first: waits for all work.
+  Lanes lanes_ MESHIFT_GUARDED_BY(issuing_);
+};
+
+}  // namespace meshift::run_internal
+
+#endif  // MESHIFT_COMM_REDISTRIBUTION_RUN_CORE_H_

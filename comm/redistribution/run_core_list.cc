@@ -1,0 +1,167 @@
+// Calls with several tensors.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/redistribution/run_core.h"
+#include "comm/redistribution/run_turn.h"
+#include "comm/redistribution/view_check.h"
+
+namespace meshift::run_internal {
+namespace {
+
+// Whether what tensors of a list write is used by no other; sorts the ranges.
+absl::Status CheckApart(std::vector<WrittenRange>* ranges) {
+  std::sort(ranges->begin(), ranges->end(), [](const WrittenRange& a, const WrittenRange& b) {
+    return a.range.begin < b.range.begin;
+  });
+  // Those before the current one that reach furthest.
+  const WrittenRange* any = nullptr;
+  const WrittenRange* written = nullptr;
+  for (const WrittenRange& r : *ranges) {
+    const WrittenRange* const last = r.written ? any : written;
+    if (last != nullptr && r.range.Overlaps(last->range)) {
+      return InvalidArgument(
+          "the {} of tensor {} and the {} of tensor {} overlap, and a list is not in order",
+          last->is_source ? "source" : "target", last->tensor, r.is_source ? "source" : "target",
+          r.tensor);
+    }
+    if (any == nullptr || r.range.end > any->range.end) any = &r;
+    if (r.written && (written == nullptr || r.range.end > written->range.end)) written = &r;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RunHandle> RunCore::Redistribute(absl::Span<const Redistribution> list,
+                                                const Workspace& workspace,
+                                                std::optional<int64_t> ticket) {
+  MESHIFT_RETURN_IF_ERROR(Health());
+  if (!Takes()) return RunHandle();
+  RunTurn turn(*this);
+  MESHIFT_RETURN_IF_ERROR(turn.Enter(ticket));
+  if (list.empty()) return RunHandle();
+  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<MergedCall> call,
+                           CheckList(list, /*may_be_null=*/false));
+  if (workspace.data != nullptr) {
+    MESHIFT_ASSIGN_OR_RETURN(
+        const MemoryRange range,
+        CheckWorkspace(workspace.data, workspace.bytes, call->workspace_bytes));
+    for (const WrittenRange& used : list_ranges_) {
+      const absl::Status status =
+          CheckDisjoint(used.is_source ? "source" : "target", used.range, range);
+      if (!status.ok()) return Annotate(status, fmt::format("tensor {}", used.tensor));
+    }
+  }
+  MESHIFT_ASSIGN_OR_RETURN(RunHandle handle, BeginRun(call->fingerprint, call->text));
+  Run* const run = handle.run_;
+  const absl::Status status = IssueList(list, *call, workspace, run);
+  if (!status.ok()) return FailCall(run->call, status);
+  return handle;
+}
+
+absl::StatusOr<std::shared_ptr<MergedCall>> RunCore::CheckList(
+    absl::Span<const Redistribution> list, bool may_be_null) {
+  list_plans_.clear();
+  list_programs_.clear();
+  list_ranges_.clear();
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Redistribution& what = list[i];
+    const auto refused = [&](const absl::Status& status) {
+      return Annotate(status, fmt::format("tensor {}", i));
+    };
+    if (what.workspace.data != nullptr || what.ticket) {
+      return refused(InvalidArgument("a {} is given to the call, not to one tensor of a list",
+                                     what.ticket ? "ticket" : "workspace"));
+    }
+    if (what.symmetric != nullptr && what.symmetric->pool == nullptr) {
+      return refused(InvalidArgument("a symmetric use names no pool of this redistributor"));
+    }
+    if (const absl::Status status = CheckAfter(&what.after_run); !status.ok()) {
+      return refused(status);
+    }
+    auto prepared = plans_.Find(PlanKey{&what.from, &what.to, what.reduce_dtype});
+    if (!prepared.ok()) return refused(prepared.status());
+    auto program = ProgramFor(
+        **prepared,
+        {.source = what.source, .target = what.target, .consume_source = what.consume_source},
+        may_be_null);
+    if (!program.ok()) return refused(program.status());
+    const auto tensor = static_cast<int>(i);
+    const MemoryRange source = RangeOf(what.source);
+    MemoryRange target = RangeOf(what.target);
+    if (source.Overlaps(target)) {
+      // One buffer.
+      target.end = std::max(target.end, source.end);
+    } else if (source.begin < source.end) {
+      list_ranges_.push_back({.range = source,
+                              .tensor = tensor,
+                              .is_source = true,
+                              .written = (*program)->program.consumes_source});
+    }
+    if (target.begin < target.end) {
+      list_ranges_.push_back({.range = target, .tensor = tensor, .written = true});
+    }
+    list_plans_.push_back(*std::move(prepared));
+    list_programs_.push_back(*std::move(program));
+  }
+  if (!may_be_null) MESHIFT_RETURN_IF_ERROR(CheckApart(&list_ranges_));
+  return plans_.Merge(list_plans_, list_programs_);
+}
+
+absl::Status RunCore::IssueList(absl::Span<const Redistribution> list, const MergedCall& call,
+                                const Workspace& workspace, Run* run) {
+  for (const MergedCall::Part& part : call.parts) {
+    MESHIFT_RETURN_IF_ERROR(Bind(part.program.get()));
+  }
+  for (const Redistribution& what : list) {
+    if (what.symmetric != nullptr) [[unlikely]] {
+      CountMiss(*what.symmetric, SymmetricMiss::kList);
+    }
+    MESHIFT_RETURN_IF_ERROR(BeginAfter({.stream = what.after, .run = &what.after_run}, run));
+  }
+  for (const MergedCall::Part& part : call.parts) {
+    list_buffers_.clear();
+    for (const int i : part.tensors) {
+      list_buffers_.push_back({.source = list[i].source.data, .target = list[i].target.data});
+    }
+    char* const scratch = static_cast<char*>(workspace.data);
+    MESHIFT_RETURN_IF_ERROR(
+        Issue(*part.program,
+              {.source = list_buffers_[0].source,
+               .target = list_buffers_[0].target,
+               .workspace = scratch == nullptr ? nullptr : scratch + part.workspace_offset,
+               .others = absl::MakeConstSpan(list_buffers_).subspan(1)},
+              run));
+  }
+  return EndIssue(run);
+}
+
+absl::Status RunCore::Prepare(absl::Span<const Redistribution> list) {
+  MESHIFT_RETURN_IF_ERROR(Health());
+  if (!Takes() || list.empty()) return absl::OkStatus();
+  const MutexLock lock(issuing_);
+  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<MergedCall> call,
+                           CheckList(list, /*may_be_null=*/true));
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t number, BeginCall(call->fingerprint, call->text));
+  for (const MergedCall::Part& part : call->parts) {
+    const absl::Status status = MakeReady(part.program.get());
+    if (!status.ok()) return FailCall(number, status);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> RunCore::WorkspaceBytes(absl::Span<const Redistribution> list) {
+  MESHIFT_RETURN_IF_ERROR(Health());
+  if (!Takes() || list.empty()) return 0;
+  const MutexLock lock(issuing_);
+  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<MergedCall> call,
+                           CheckList(list, /*may_be_null=*/true));
+  return call->workspace_bytes;
+}
+
+}  // namespace meshift::run_internal

@@ -1,0 +1,216 @@
+// Calls that name symmetric memory.
+//
+// Which way such a call goes follows from its plan and from what it says: the pool, the blocks, the
+// offsets. All of that is posted with the plan's fingerprint, so ranks that say different things
+// learn of it as those do that run different plans; what a rank's tensor really is only decides
+// whether its call is refused.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/program/step_geometry.h"
+#include "comm/redistribution/run_core.h"
+#include "comm/symmetric/symmetric_form.h"
+
+namespace meshift::run_internal {
+namespace {
+
+// INVALID_ARGUMENT unless a tensor that is said to lie in a block does.
+absl::Status CheckPlace(const char* name, const TensorView& view, const SymmetricTensor& tensor,
+                        const SymmetricBlock& block) {
+  if (tensor.block == 0 || NumElements(view.shape) == 0) return absl::OkStatus();
+  const char* const begin = static_cast<const char*>(block.data) + tensor.offset;
+  if (view.data != begin || !view.IsContiguous()) {
+    return InvalidArgument("the {} {} is not {} bytes behind the beginning of block {}, in one run",
+                           name, view.ToString(), tensor.offset, tensor.block);
+  }
+  return absl::OkStatus();
+}
+
+// Whether `bytes` bytes of a block lie behind the offset, where elements of `align` bytes can.
+bool Fits(const SymmetricTensor& tensor, const SymmetricBlock& block, int64_t bytes) {
+  constexpr int64_t kElement = 16;  // the largest
+  return tensor.offset >= 0 && tensor.offset % kElement == 0 &&
+         bytes <= block.bytes - tensor.offset;
+}
+
+bool Overlap(const SymmetricBlock& a, int64_t a_bytes, int64_t a_offset, const SymmetricBlock& b,
+             int64_t b_bytes, int64_t b_offset) {
+  return a.number == b.number && a_offset < b_offset + b_bytes && b_offset < a_offset + a_bytes;
+}
+
+std::string PlaceText(const SymmetricTensor& tensor, const SymmetricBlock& block) {
+  if (tensor.block == 0) return "none";
+  return fmt::format("block {}+{} (buffer {}+{}, {} bytes)", tensor.block, tensor.offset,
+                     block.buffer, block.offset, block.bytes);
+}
+
+}  // namespace
+
+SymmetricDecision RunCore::Decide(const PreparedPlan& prepared, const SymmetricUse& use,
+                                  const SymmetricBlock& source, const SymmetricBlock& target) {
+  SymmetricDecision decision;
+  const SymmetricPool& pool = *use.pool;
+  decision.text = std::make_shared<const std::string>(
+      fmt::format("{}, symmetric pool {}: source {}, target {}", *prepared.text, pool.id(),
+                  PlaceText(use.source, source), PlaceText(use.target, target)));
+  decision.fingerprint = Fingerprint::Of(*decision.text);
+  const auto miss = [&](SymmetricMiss reason) {
+    decision.miss = reason;
+    return decision;
+  };
+  if (use.source.block == 0) return miss(SymmetricMiss::kSource);
+  if (use.target.block == 0) return miss(SymmetricMiss::kTarget);
+  auto form = std::make_shared<SymmetricForm>(SymmetricFormOf(prepared.plan, engine_->rank()));
+  if (form->miss) return miss(*form->miss);
+  if (form->ranks != pool.ranks()) return miss(SymmetricMiss::kGroup);
+  if (!Fits(use.source, source, form->source_bytes) ||
+      !Fits(use.target, target, form->target_bytes)) {
+    return miss(SymmetricMiss::kSize);
+  }
+  if (Overlap(source, form->source_bytes, use.source.offset, target, form->target_bytes,
+              use.target.offset)) {
+    return miss(SymmetricMiss::kOverlap);
+  }
+  decision.call = {.kind = form->kind,
+                   .dtype = form->dtype,
+                   .reduction = form->reduction,
+                   .counts = form->counts,
+                   .send = pool.PlaceOf(source, use.source.offset),
+                   .recv = pool.PlaceOf(target, use.target.offset)};
+  using Support = Communicator::SymmetricSupport;
+  const Support support = pool.communicator()->SupportOf(decision.call);
+  if (support == Support::kNone) return miss(SymmetricMiss::kEngine);
+  if (support == Support::kOtherBits && form->needs_same_bits) return miss(SymmetricMiss::kPromise);
+  decision.form = std::move(form);
+  return decision;
+}
+
+absl::StatusOr<RunHandle> RunCore::RedistributeSymmetric(PreparedPlan& prepared,
+                                                         const Redistribution& what) {
+  const SymmetricUse& use = *what.symmetric;
+  if (use.pool == nullptr || use.pool->owner() != this) {
+    return InvalidArgument("a symmetric use names no pool of this redistributor");
+  }
+  SymmetricBlock blocks[2];
+  for (const auto& [name, tensor, view, block] :
+       {std::tuple("source", &use.source, &what.source, &blocks[0]),
+        std::tuple("target", &use.target, &what.target, &blocks[1])}) {
+    if (tensor->block == 0) continue;
+    absl::StatusOr<SymmetricBlock> found = use.pool->Find(tensor->block);
+    if (!found.ok()) return InvalidArgument("the {}: {}", name, Message(found.status()));
+    *block = *found;
+    MESHIFT_RETURN_IF_ERROR(CheckPlace(name, *view, *tensor, *block));
+  }
+  const SymmetricKey key{prepared.plan.fingerprint(), use.pool->id(), use.source, use.target};
+  SymmetricDecision* decision = decisions_.Find(key);
+  if (decision == nullptr) {
+    decision = decisions_.Insert(key, Decide(prepared, use, blocks[0], blocks[1]));
+  }
+  const TensorArgs tensor{
+      .source = what.source, .target = what.target, .consume_source = what.consume_source};
+  const After after{.stream = what.after, .run = &what.after_run};
+  if (decision->miss) {
+    absl::StatusOr<RunHandle> handle =
+        Call(prepared, decision->fingerprint, decision->text, tensor, what.workspace, after);
+    if (handle.ok()) CountMiss(use, *decision->miss);
+    return handle;
+  }
+  MESHIFT_RETURN_IF_ERROR(CheckAfter(after.run));
+  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<BoundProgram> program,
+                           ProgramFor(prepared, tensor));
+  MESHIFT_ASSIGN_OR_RETURN(RunHandle handle, BeginRun(decision->fingerprint, decision->text));
+  Run* const run = handle.run_;
+  absl::Status status = Bind(program.get());
+  if (status.ok()) status = BeginAfter(after, run);
+  if (status.ok()) status = IssueSymmetric(use, *decision, *program, run);
+  if (status.ok()) status = EndIssue(run);
+  if (!status.ok()) return FailCall(run->call, status);
+  ++symmetric_.hits;
+  use.pool->CountHit();
+  return handle;
+}
+
+void RunCore::CountMiss(const SymmetricUse& use, SymmetricMiss miss) {
+  ++symmetric_.misses[static_cast<size_t>(miss)];
+  use.pool->CountMiss(miss);
+}
+
+absl::Status RunCore::IssueSymmetric(const SymmetricUse& use, const SymmetricDecision& decision,
+                                     const BoundProgram& program, Run* run) {
+  // The plan's only group has the pool's ranks, and there is one communicator per set of ranks.
+  Communicator& communicator = *use.pool->communicator();
+  if (program.communicators.size() != 1 || program.communicators[0] != &communicator) {
+    return Internal("{} is not of the plan's group", use.pool->ToString());
+  }
+  MESHIFT_ASSIGN_OR_RETURN(Lane * lane, lanes_.Of(&communicator));
+  Stream& stream = lane->stream();
+  MESHIFT_RETURN_IF_ERROR(WaitBefore(stream, *run));
+  const auto mark = [&]() -> absl::Status {
+    if (!options_.time_steps) return absl::OkStatus();
+    MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Event> event, engine_->Record(stream));
+    last_run_.events.push_back(std::move(event));
+    return absl::OkStatus();
+  };
+  MESHIFT_RETURN_IF_ERROR(mark());
+  MESHIFT_RETURN_IF_ERROR(communicator.CallSymmetric(decision.call, stream));
+  MESHIFT_RETURN_IF_ERROR(mark());
+  last_run_.bytes_sent.push_back(decision.form->bytes_sent);
+  last_run_.calls.push_back(1);
+  run->ends.push_back(&stream);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<SymmetricPool>> RunCore::MakeSymmetricPool(
+    absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options) {
+  MESHIFT_RETURN_IF_ERROR(Health());
+  if (!Takes()) {
+    return FailedPrecondition("rank {} is not in mesh {} and has no group", engine_->rank(),
+                              mesh_.ToString());
+  }
+  // Mesh dims of size 1 are in no plan's groups.
+  ProgramGroup group;
+  int last = -1;
+  for (const int d : mesh_dims) {
+    if (d <= last || d >= mesh_.NumDims()) {
+      return InvalidArgument("mesh dim {} of a symmetric pool does not stand in mesh order", d);
+    }
+    last = d;
+    if (mesh_.dim(d).size > 1) group.mesh_dims.push_back(d);
+  }
+  if (group.mesh_dims.empty()) {
+    return InvalidArgument("a symmetric pool of groups of one rank");
+  }
+  Coordinate at = *mesh_.CoordinateOf(engine_->rank());
+  group.number = lowering_internal::GroupNumber(mesh_, group.mesh_dims, at);
+  const lowering_internal::Members members(mesh_, group.mesh_dims, at);
+  for (int64_t number = 0; number < members.size(); ++number) {
+    members.SetCoordinate(members.IndexOfNumber(number), &at);
+    group.ranks.push_back(mesh_.RankAt(at));
+  }
+  MESHIFT_RETURN_IF_ERROR(CheckOptions(options));
+  const MutexLock lock(issuing_);
+  const int64_t id = ++num_pools_;
+  const auto text = std::make_shared<const std::string>(fmt::format(
+      "symmetric pool {} over mesh dims {}: {} of at most {} buffers of {} bytes", id,
+      fmt::join(group.mesh_dims, ","), options.buffers, options.max_buffers, options.buffer_bytes));
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t call, BeginCall(Fingerprint::Of(*text), text));
+  absl::StatusOr<Communicator*> communicator = groups_->Get(mesh_, group);
+  if (!communicator.ok()) return FailCall(call, communicator.status());
+  auto pool = SymmetricPool::Create(engine_, *communicator, options);
+  if (!pool.ok()) {
+    // What all members refuse ends nothing.
+    const absl::StatusCode code = pool.status().code();
+    const bool refused = code == absl::StatusCode::kUnimplemented ||
+                         code == absl::StatusCode::kInvalidArgument ||
+                         code == absl::StatusCode::kResourceExhausted;
+    return refused ? pool.status() : FailCall(call, pool.status());
+  }
+  (*pool)->SetOwner(shared_from_this(), id, group.ranks);
+  return pool;
+}
+
+}  // namespace meshift::run_internal

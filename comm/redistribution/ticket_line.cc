@@ -1,0 +1,54 @@
+#include "comm/redistribution/ticket_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/status.h"
+#include "base/status_macros.h"
+
+namespace meshift::run_internal {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How often a thread that waits looks whether there is still something to wait for.
+constexpr std::chrono::milliseconds kLook(50);
+
+}  // namespace
+
+absl::Status TicketLine::EnterInTurn(MutexLock& lock, std::optional<int64_t> ticket,
+                                     std::chrono::nanoseconds timeout,
+                                     absl::FunctionRef<absl::Status()> health) {
+  if (!with_tickets_) with_tickets_ = ticket.has_value();
+  if (*with_tickets_ != ticket.has_value()) {
+    return InvalidArgument("{}: either all calls of a redistributor have tickets, or none has",
+                           ticket
+                               ? fmt::format("ticket {} comes after calls without tickets", *ticket)
+                               : "a call without a ticket comes after calls with tickets");
+  }
+  if (!ticket) return health();
+  int64_t awaited = -1;
+  Clock::time_point since;
+  while (*ticket > next_) {
+    MESHIFT_RETURN_IF_ERROR(health());
+    if (awaited != next_) {
+      awaited = next_;
+      since = Clock::now();
+    }
+    const auto left = timeout - (Clock::now() - since);
+    if (left <= std::chrono::nanoseconds::zero()) {
+      return absl::DeadlineExceededError(
+          fmt::format("ticket {} did not come within {} s; ticket {} waits for it", awaited,
+                      std::chrono::duration<double>(timeout).count(), *ticket));
+    }
+    lock.WaitFor(changed_, std::min<std::chrono::nanoseconds>(left, kLook),
+                 [&] { return awaited != next_; });
+  }
+  if (*ticket < next_) {
+    return InvalidArgument("ticket {} was used before; the next one is {}", *ticket, next_);
+  }
+  return health();
+}
+
+}  // namespace meshift::run_internal

@@ -1,0 +1,54 @@
+// Lets the calls of several threads pass in the order of their tickets. Internal.
+//
+//   MutexLock lock(mutex);
+//   MESHIFT_RETURN_IF_ERROR(line.Enter(lock, ticket, timeout, health));
+//   ... the call; nobody else enters as long as the lock is held ...
+//   line.Leave(ticket);
+//
+// Guarded by the caller's lock, which is given up while a thread waits.
+#ifndef MESHIFT_COMM_REDISTRIBUTION_TICKET_LINE_H_
+#define MESHIFT_COMM_REDISTRIBUTION_TICKET_LINE_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <optional>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "base/mutex.h"
+
+namespace meshift::run_internal {
+
+class TicketLine {
+ public:
+  // Waits until the tickets before `ticket` have left. Calls have tickets, or none has:
+  // INVALID_ARGUMENT, and for a ticket that was used before. DEADLINE_EXCEEDED names the ticket
+  // that was missing for `timeout`. `health`: an error that ends the waiting, looked at now and
+  // then.
+  absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket,
+                     std::chrono::nanoseconds timeout, absl::FunctionRef<absl::Status()> health) {
+    if (!ticket && with_tickets_ == false) [[likely]]
+      return health();
+    return EnterInTurn(lock, ticket, timeout, health);
+  }
+  // The call is made, or was refused, which uses up its ticket too.
+  void Leave(std::optional<int64_t> ticket) {
+    if (!ticket) return;
+    ++next_;
+    changed_.notify_all();
+  }
+
+ private:
+  absl::Status EnterInTurn(MutexLock& lock, std::optional<int64_t> ticket,
+                           std::chrono::nanoseconds timeout,
+                           absl::FunctionRef<absl::Status()> health);
+
+  std::optional<bool> with_tickets_;  // calls have; not known before the first
+  int64_t next_ = 0;
+  std::condition_variable changed_;
+};
+
+}  // namespace meshift::run_internal
+
+#endif  // MESHIFT_COMM_REDISTRIBUTION_TICKET_LINE_H_

@@ -1,0 +1,184 @@
+#include "comm/redistribution/view_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/checked_math.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/program/program.h"
+#include "comm/tensor/strides.h"
+#include "mesh/device_mesh.h"
+#include "placement/sharding.h"
+
+namespace meshift {
+namespace {
+
+std::string Text(const TensorView& view) {
+  return fmt::format("{} with strides ({})", view.ToString(), fmt::join(view.strides, ","));
+}
+
+// Empty where row-major; strides that do not matter are 0, so that equal layouts are equal.
+Shape NormalStrides(const TensorView& view) {
+  if (view.IsContiguous()) return {};
+  Shape strides = view.strides;
+  for (size_t d = 0; d < strides.size(); ++d) {
+    if (view.shape[d] == 1) strides[d] = 0;
+  }
+  return strides;
+}
+
+// Half a byte counts as one.
+int64_t BytesOf(DType dtype, int64_t elements) {
+  return BitWidth(dtype) < 8 ? CeilDiv(elements, 2) : Bytes(dtype, elements);
+}
+
+bool IsPlain(const TensorView& view, const PlainTensor& plain) {
+  return plain.bytes > 0 && view.data != nullptr && view.dtype == plain.dtype &&
+         view.shape == plain.shape && view.strides == plain.strides;
+}
+
+std::string DeviceText(const Device& device) {
+  return fmt::format("{}:{}", device.kind == Device::Kind::kHost ? "host" : "cuda", device.index);
+}
+
+// `view`, or, where the rank is not in the tensor's mesh, one of shape {0}.
+absl::StatusOr<TensorView> OwnView(std::string_view name, const TensorView& view, bool has,
+                                   const Sharding& sharding, const Device& device, int64_t rank) {
+  if (has) return view;
+  if (view.data != nullptr && NumElements(view.shape) > 0) {
+    return InvalidArgument("the {} is {}; rank {} holds nothing of it, since it is not in mesh {}",
+                           name, view.ToString(), rank, sharding.mesh().ToString());
+  }
+  return TensorView::Contiguous(nullptr, sharding.dtype(), {0}, device);
+}
+
+}  // namespace
+
+PlainTensor::PlainTensor(DType type, const Shape& dims)
+    : dtype(type), shape(dims), strides(RowMajorStrides(dims)) {
+  if (!ExtentOf(shape, strides)) return;
+  bytes = BytesOf(dtype, NumElements(shape));
+}
+
+bool ArePlain(const TensorView& source, const PlainTensor& plain_source, const TensorView& target,
+              const PlainTensor& plain_target) {
+  if (!IsPlain(source, plain_source) || !IsPlain(target, plain_target)) return false;
+  if (!(source.device == target.device)) return false;
+  const auto range = [](const TensorView& view, int64_t bytes) {
+    const auto begin = reinterpret_cast<uintptr_t>(view.data);
+    return MemoryRange{begin, begin + static_cast<uintptr_t>(bytes)};
+  };
+  return !range(source, plain_source.bytes).Overlaps(range(target, plain_target.bytes));
+}
+
+absl::Status CheckView(std::string_view name, const TensorView& view, DType dtype,
+                       const Shape& shape, int64_t rank) {
+  if (view.dtype != dtype || view.shape != shape) {
+    return InvalidArgument("the {} is {}; rank {} holds {}[{}]", name, view.ToString(), rank,
+                           Name(dtype), fmt::join(shape, ","));
+  }
+  if (view.strides.size() != view.shape.size()) {
+    return InvalidArgument("the {} {} has {} strides for {} dims", name, view.ToString(),
+                           view.strides.size(), view.shape.size());
+  }
+  if (!ExtentOf(view.shape, view.strides)) {
+    return InvalidArgument("the {} {} reaches beyond what can be addressed", name, Text(view));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTarget(const TensorView& target) {
+  switch (FindOverlap(target.shape, target.strides)) {
+    case Overlap::kNo:
+      return absl::OkStatus();
+    case Overlap::kYes:
+      return InvalidArgument("elements of the target {} overlap each other", Text(target));
+    case Overlap::kUnknown:
+      break;
+  }
+  return InvalidArgument(
+      "it would take too long to find out whether elements of the target {} overlap each other",
+      Text(target));
+}
+
+MemoryRange RangeOf(const TensorView& view) {
+  if (view.data == nullptr || NumElements(view.shape) == 0) return {};
+  const StridedExtent extent = ExtentOf(view.shape, view.strides).value();
+  const auto bytes = [&](int64_t elements) {
+    return static_cast<uintptr_t>(BytesOf(view.dtype, elements));
+  };
+  const auto at = reinterpret_cast<uintptr_t>(view.data);
+  return {at - bytes(-extent.low), at + bytes(extent.high)};
+}
+
+absl::StatusOr<LoweringOptions> LayoutsOf(const TensorView& source, const TensorView& target,
+                                          bool consume_source) {
+  LoweringOptions layouts;
+  layouts.source_strides = NormalStrides(source);
+  layouts.target_strides = NormalStrides(target);
+  const MemoryRange in = RangeOf(source);
+  const MemoryRange out = RangeOf(target);
+  const bool known = source.data != nullptr && target.data != nullptr;
+  if (known && in.Overlaps(out)) {
+    if (in.begin != out.begin) {
+      return InvalidArgument(
+          "the source and the target overlap, but do not begin at one address, as one buffer "
+          "would");
+    }
+    layouts.one_buffer = true;
+  }
+  layouts.consume_source = consume_source && !layouts.one_buffer &&
+                           layouts.source_strides.empty() &&
+                           reinterpret_cast<uintptr_t>(source.data) % kWorkspaceAlignment == 0;
+  return layouts;
+}
+
+absl::StatusOr<MemoryRange> CheckWorkspace(const void* data, int64_t bytes, int64_t needed) {
+  if (bytes < needed) {
+    return InvalidArgument("the workspace has {} bytes; the plan needs {}", bytes, needed);
+  }
+  const auto begin = reinterpret_cast<uintptr_t>(data);
+  if (begin % kWorkspaceAlignment != 0) {
+    return InvalidArgument("the workspace is not aligned to {} bytes", kWorkspaceAlignment);
+  }
+  return MemoryRange{begin, begin + static_cast<uintptr_t>(bytes)};
+}
+
+absl::Status CheckDisjoint(std::string_view name, const MemoryRange& tensor,
+                           const MemoryRange& workspace) {
+  if (!tensor.Overlaps(workspace)) return absl::OkStatus();
+  return InvalidArgument("the {} and the workspace overlap", name);
+}
+
+absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank,
+                                           const LocalShapes& shapes, const TensorView& source,
+                                           const TensorView& target, bool consume_source) {
+  if (!shapes.has_source || !shapes.has_target) [[unlikely]] {
+    MESHIFT_ASSIGN_OR_RETURN(
+        const TensorView own_source,
+        OwnView("source", source, shapes.has_source, plan.from(), target.device, rank));
+    MESHIFT_ASSIGN_OR_RETURN(
+        const TensorView own_target,
+        OwnView("target", target, shapes.has_target, plan.to(), own_source.device, rank));
+    return CheckViews(
+        plan, rank,
+        {.source = shapes.source, .target = shapes.target, .has_source = true, .has_target = true},
+        own_source, own_target, consume_source);
+  }
+  MESHIFT_RETURN_IF_ERROR(CheckView("source", source, plan.from().dtype(), shapes.source, rank));
+  MESHIFT_RETURN_IF_ERROR(CheckView("target", target, plan.to().dtype(), shapes.target, rank));
+  MESHIFT_RETURN_IF_ERROR(CheckTarget(target));
+  if (!(source.device == target.device)) {
+    return InvalidArgument("the source is on device {}, the target on device {}",
+                           DeviceText(source.device), DeviceText(target.device));
+  }
+  return LayoutsOf(source, target, consume_source);
+}
+
+}  // namespace meshift

@@ -1,0 +1,137 @@
+#include "comm/symmetric/symmetric_form.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "comm/program/step_geometry.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/op_table.h"
+#include "placement/sharding.h"
+
+namespace meshift {
+namespace {
+
+using lowering_internal::Members;
+using Kind = SymmetricCall::Kind;
+
+SymmetricForm Miss(SymmetricMiss miss, std::string why) {
+  SymmetricForm form;
+  form.miss = miss;
+  form.why = std::move(why);
+  return form;
+}
+
+// Whether `parts` lie one behind the other in `whole`, and are all of it.
+bool Fill(const Box& whole, const std::vector<Box>& parts) {
+  int64_t end = 0;
+  for (const Box& part : parts) {
+    if (part.IsEmpty()) continue;
+    if (!Contains(whole, part) || !IsContiguousIn(part, whole) || OffsetIn(part, whole) != end) {
+      return false;
+    }
+    end += part.NumElements();
+  }
+  return end == whole.NumElements();
+}
+
+// Whether no other group of the step computes what one does.
+bool IsSingleSourced(const Plan& plan, const Step& step) {
+  const DeviceMesh& mesh = plan.from().mesh();
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    if (mesh.dim(d).size == 1 || std::count(step.mesh_dims.begin(), step.mesh_dims.end(), d) > 0) {
+      continue;
+    }
+    if (plan.from().placement(d).IsReplicate()) return false;
+  }
+  return true;
+}
+
+// Why sums of a reduce-scatter in ascending order of members, which no plan's engine has promised,
+// would break what this plan promises; empty where they would not.
+std::string BrokenPromise(const Plan& plan, const Step& step, SymmetricForm* form) {
+  if (IsExact(form->reduction.op, form->dtype)) return "";
+  if (step.reduce_order == ReduceOrder::kAscending) {
+    return "the plan adds in the order of its partial coordinates";
+  }
+  const Reproducibility promise = std::max(plan.asked(), plan.kept());
+  form->needs_same_bits = promise >= Reproducibility::kBatchInvariant;
+  if (promise >= Reproducibility::kReplicas && !IsSingleSourced(plan, step)) {
+    return "several groups would compute the same sums";
+  }
+  return "";
+}
+
+}  // namespace
+
+SymmetricForm SymmetricFormOf(const Plan& plan, int64_t rank) {
+  const Sharding& from = plan.from();
+  const Sharding& to = plan.to();
+  if (plan.steps().size() != 1 || !(from.mesh() == to.mesh()) || from.dtype() != to.dtype()) {
+    return Miss(SymmetricMiss::kOperation,
+                fmt::format("the plan has {} steps; one all_gather or reduce_scatter is needed",
+                            plan.steps().size()));
+  }
+  const Step& step = plan.steps()[0];
+  const bool scatters = step.op == StepOp::kReduceScatter;
+  if (!scatters && step.op != StepOp::kAllGather && step.op != StepOp::kExchange) {
+    return Miss(SymmetricMiss::kOperation,
+                fmt::format("{} is no all_gather or reduce_scatter", step.Label()));
+  }
+  const DeviceMesh& mesh = from.mesh();
+  const std::optional<Coordinate> me = mesh.CoordinateOf(rank);
+  if (!me) {
+    return Miss(SymmetricMiss::kGroup,
+                fmt::format("rank {} is not in mesh {}", rank, mesh.ToString()));
+  }
+  Coordinate at = *me;
+  const Members members(mesh, step.mesh_dims, at);
+  const auto self = members.NumberOf(members.IndexOf(at));
+  SymmetricForm form;
+  form.member = static_cast<int>(self);
+  form.kind = scatters ? Kind::kReduceScatter : Kind::kAllGather;
+  // What all members have whole, before or after the step; and what each has a part of.
+  const Sharding& whole = scatters ? from : to;
+  const Sharding& cut = scatters ? to : from;
+  const Box box = whole.BoxAt(at);
+  std::vector<Box> parts;
+  bool same = true;
+  for (int64_t number = 0; number < members.size(); ++number) {
+    members.SetCoordinate(members.IndexOfNumber(number), &at);
+    form.ranks.push_back(mesh.RankAt(at));
+    same = same && whole.BoxAt(at) == box;
+    parts.push_back(cut.BoxAt(at));
+  }
+  if (!same || box.IsEmpty() || !Fill(box, parts)) {
+    return Miss(SymmetricMiss::kOperation,
+                fmt::format("the parts of {} do not lie one behind the other", step.Label()));
+  }
+  const DType dtype = from.dtype();
+  form.dtype = scatters ? dtype : DType::kU8;
+  int64_t largest = 0;
+  for (const Box& part : parts) {
+    const int64_t bytes = Bytes(dtype, part.NumElements());
+    form.counts.push_back(scatters ? part.NumElements() : bytes);
+    largest = std::max(largest, bytes);
+  }
+  const int64_t all = Bytes(dtype, box.NumElements());
+  const int64_t own = Bytes(dtype, parts[self].NumElements());
+  form.source_bytes = scatters ? all : largest;
+  form.target_bytes = scatters ? largest : all;
+  form.bytes_sent = scatters ? all - own : own * (members.size() - 1);
+  if (scatters) {
+    if (!step.reduce_op || BitWidth(dtype) < 8) {
+      return Miss(SymmetricMiss::kOperation, fmt::format("{} of {}", step.Label(), Name(dtype)));
+    }
+    form.reduction = {.op = *step.reduce_op, .divisor = step.divisor.value_or(1)};
+    if (std::string why = BrokenPromise(plan, step, &form); !why.empty()) {
+      return Miss(SymmetricMiss::kPromise, std::move(why));
+    }
+  }
+  return form;
+}
+
+}  // namespace meshift

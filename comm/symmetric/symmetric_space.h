@@ -1,0 +1,57 @@
+// Which bytes of equal buffers are taken: the arithmetic of a pool, without memory. Internal to
+// comm/symmetric/symmetric_pool.h.
+//
+//   SymmetricSpace space(/*buffer_bytes=*/1 << 20);
+//   space.AddBuffers(2);
+//   std::optional<SymmetricSpace::Range> taken = space.Take(4096);
+//   space.GiveBack(*taken);
+//
+// Best fit: of the free ranges that are large enough the smallest, of equal ones the first. So what
+// a sequence of calls gives is a function of that sequence alone. All calls take O(log n).
+#ifndef MESHIFT_COMM_SYMMETRIC_SYMMETRIC_SPACE_H_
+#define MESHIFT_COMM_SYMMETRIC_SYMMETRIC_SPACE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+namespace meshift {
+
+class SymmetricSpace {
+ public:
+  struct Range {
+    int64_t buffer = 0;
+    int64_t offset = 0;
+    int64_t bytes = 0;
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+
+  explicit SymmetricSpace(int64_t buffer_bytes) : buffer_bytes_(buffer_bytes) {}
+  void AddBuffers(int64_t count);
+  // None where no free range is large enough. REQUIRES: bytes > 0.
+  std::optional<Range> Take(int64_t bytes);
+  // REQUIRES: a range that Take gave.
+  void GiveBack(const Range& range);
+
+  int64_t num_buffers() const { return num_buffers_; }
+  int64_t free_bytes() const { return free_bytes_; }
+  int64_t largest_free() const { return by_size_.empty() ? 0 : std::get<0>(*by_size_.rbegin()); }
+  int64_t num_free_ranges() const { return static_cast<int64_t>(by_place_.size()); }
+
+ private:
+  using Place = std::pair<int64_t, int64_t>;  // buffer, offset
+  void Add(const Place& place, int64_t bytes);
+  void Remove(std::map<Place, int64_t>::iterator at);
+
+  const int64_t buffer_bytes_;
+  int64_t num_buffers_ = 0;
+  int64_t free_bytes_ = 0;
+  std::map<Place, int64_t> by_place_;                        // free ranges: their bytes
+  std::set<std::tuple<int64_t, int64_t, int64_t>> by_size_;  // the same: bytes, buffer, offset
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_SYMMETRIC_SYMMETRIC_SPACE_H_

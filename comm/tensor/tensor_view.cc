@@ -1,0 +1,34 @@
+#include "comm/tensor/tensor_view.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "comm/tensor/strides.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+
+TensorView TensorView::Contiguous(void* data, DType dtype, Shape shape, Device device) {
+  TensorView view;
+  view.data = data;
+  view.dtype = dtype;
+  view.device = device;
+  view.strides = RowMajorStrides(shape);
+  view.shape = std::move(shape);
+  return view;
+}
+
+bool TensorView::IsContiguous() const { return IsRowMajor(shape, strides); }
+
+int64_t TensorView::NumBytes() const { return Bytes(dtype, NumElements(shape)); }
+
+std::string TensorView::ToString() const {
+  return fmt::format("{}[{}]", Name(dtype), fmt::join(shape, ","));
+}
+
+}  // namespace meshift

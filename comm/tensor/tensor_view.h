@@ -1,0 +1,46 @@
+// A tensor in memory that someone else owns.
+//
+//   TensorView in = TensorView::Contiguous(data, DType::kBF16, {4096, 512});
+//   TensorView transposed{.data = data, .dtype = DType::kBF16, .shape = {512, 4096}, .strides = {1,
+//   512}};
+#ifndef MESHIFT_COMM_TENSOR_TENSOR_VIEW_H_
+#define MESHIFT_COMM_TENSOR_TENSOR_VIEW_H_
+
+#include <cstdint>
+#include <string>
+
+#include "placement/box.h"
+#include "placement/dtype.h"
+
+namespace meshift {
+
+// Where memory lives; `index` is the device's ordinal (0 for the host).
+struct Device {
+  enum class Kind : uint8_t { kHost, kCuda };
+  Kind kind = Kind::kHost;
+  int index = 0;
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+// Does not own `data`, which must outlive every operation that was given the view. A source is only
+// read, although `data` is not const.
+struct TensorView {
+  void* data = nullptr;  // of element (0, 0, ...); may be null where there are no elements
+  DType dtype = DType::kF32;
+  Shape shape;
+  Shape strides;  // in elements, one per dim; may be negative or zero
+  Device device;
+
+  // Row-major strides for `shape`.
+  static TensorView Contiguous(void* data, DType dtype, Shape shape, Device device = {});
+  // Whether the elements lie in one run in row-major order (strides of dims of size 1 do not
+  // matter).
+  bool IsContiguous() const;
+  int64_t NumBytes() const;  // of the elements, without what lies between them
+  // "bf16[4096,512]"
+  std::string ToString() const;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_TENSOR_TENSOR_VIEW_H_
