@@ -6,8 +6,8 @@
 //
 // Values keep their addresses until they are forgotten; a key may point into its value. For one
 // thread at a time.
-#ifndef MESHIFT_PLANNER_LRU_CACHE_H_
-#define MESHIFT_PLANNER_LRU_CACHE_H_
+#ifndef MESHIFT_BASE_LRU_CACHE_H_
+#define MESHIFT_BASE_LRU_CACHE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -78,4 +78,4 @@ class LruCache {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_LRU_CACHE_H_
+#endif  // MESHIFT_BASE_LRU_CACHE_H_
