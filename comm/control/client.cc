@@ -204,6 +204,13 @@ void Client::Lose(const absl::Status& status, bool left) {
     if (!lost_.ok()) return;
     lost_ = status;
     hub_left_ = left;
+    // Rank 0's process may have ended because another one did, which then is what to say.
+    for (const auto& [rank, went] : absent_) {
+      if (!left && joins_of_left_.count(rank) == 0) {
+        lost_ = Annotate(went, Message(status) + ", after this");
+        break;
+      }
+    }
     changed_.notify_all();
   }
   if (left) return;
