@@ -33,6 +33,8 @@
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/mpi/testing_hang.h"
+#include "comm/mpi/testing_stopwatch.h"
+#include "comm/mpi/testing_world.h"
 #include "comm/redistributor.h"
 #include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
@@ -42,8 +44,8 @@
 namespace meshift {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+using Duration = std::chrono::nanoseconds;
 
 enum class Fault { kNone, kTarget, kShape, kDtype, kMesh, kLate, kKilled, kKilledInside };
 
@@ -112,12 +114,12 @@ absl::Status Work(Redistributor& redistribute, const DeviceMesh& mesh, int64_t r
   return absl::OkStatus();
 }
 
-int64_t Ms(Clock::duration duration) {
+int64_t Ms(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
 }
 
 // What a rank that did nothing wrong must have got.
-absl::Status Judge(const absl::Status& got, Clock::duration took, Fault fault) {
+absl::Status Judge(const absl::Status& got, Duration took, Fault fault) {
   if (got.ok()) return Internal("no error");
   if (took > kTimeout + milliseconds(1000))
     return Internal("an error only after {} ms: {}", Ms(took), got.ToString());
@@ -135,7 +137,7 @@ absl::Status Judge(const absl::Status& got, Clock::duration took, Fault fault) {
 // What was last said, and what took longest, on a rank that did nothing wrong.
 struct Seen {
   std::string example;
-  Clock::duration longest{};
+  Duration longest{};
 };
 
 // A barrier that leaves the cores to others while a rank is late: to other parts, whose time is
@@ -187,10 +189,10 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) 
   // A fault may end calls of others that are still running, or even their Create.
   if (how.hang) HangOnceKilled(culprit);
   MPI_Barrier(MPI_COMM_WORLD);
-  const auto begin = Clock::now();
+  const Stopwatch stopwatch;
   status = Work(*redistribute, mesh, rank.engine->rank(), fault, culprit, 0,
                 fault == Fault::kKilledInside ? 10000 : 1);
-  const auto took = Clock::now() - begin;
+  const Duration took = stopwatch.Took();
   const bool is_killed = fault == Fault::kKilled || fault == Fault::kKilledInside;
   if (rank.engine->rank() != culprit) {
     seen->example = Message(status);
@@ -211,7 +213,7 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) 
   const int64_t me = rank.engine->rank();
   redistribute.reset();
   rank.engine = nullptr;
-  const auto left = Clock::now() - begin;
+  const Duration left = stopwatch.Took();
   if (me != culprit && left > kTimeout + milliseconds(1000)) {
     return Internal("an error after {} ms, and the end only after {} ms", Ms(took), Ms(left));
   }
@@ -220,10 +222,6 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) 
 }
 
 absl::Status Disagree() {
-  int rank = 0;
-  int size = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
   const int64_t rounds = NumberOf("MESHIFT_FAULT_ROUNDS", 100);
   const int64_t first = NumberOf("TEST_SHARD_INDEX", 0);
   const int64_t shards = NumberOf("TEST_TOTAL_SHARDS", 1);
@@ -240,7 +238,7 @@ absl::Status Disagree() {
     }
     int64_t longest = Ms(seen.longest);
     MPI_Allreduce(MPI_IN_PLACE, &longest, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
-    if (rank == (first + 1) % size) {
+    if (WorldRank() == (first + 1) % WorldSize()) {
       fmt::print("{}: {} rounds, {} ms at most; the last: {}\n", name, made, longest, seen.example);
     }
   }
@@ -266,9 +264,8 @@ int main(int argc, char** argv) {
   } else if (status.ok()) {
     status = meshift::Disagree();
   }
-  int rank = 0;
-  if (session.ok()) MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (!status.ok()) {
+    const int rank = session.ok() ? meshift::WorldRank() : 0;
     fmt::print(stderr, "fault_test, rank {}: {}\n", rank, meshift::Message(status));
   }
   std::fflush(nullptr);

@@ -1,5 +1,9 @@
 // One member's side of a group of ranks.
 //
+//   MpiGroup group(comm, /*ranks=*/{0, 2}, /*member=*/1, tag, "group 1 {0,2}", /*watch=*/nullptr);
+//   const int64_t call = group.TakeNumber();
+//   if (group.turn() == call) { ... }       // its messages may go; then group.EndTurn()
+//
 // A group is no MPI communicator: its messages travel on the engine's one private communicator,
 // under tags of their own. So making a group sends nothing and waits for nobody, and a group that
 // has failed leaves nothing behind that MPI would have to agree upon.

@@ -1,4 +1,9 @@
 // A group as a Communicator: checks a call, and puts it on a stream.
+//
+//   MpiCommunicator communicator(progress, group);
+//   MpiStream stream(progress);
+//   MESHIFT_RETURN_IF_ERROR(communicator.AllReduce(in, out, 8, DType::kF32, {}, stream));
+//   MESHIFT_RETURN_IF_ERROR(progress->AwaitIdle(stream.state()));
 #ifndef MESHIFT_COMM_MPI_MPI_COMMUNICATOR_H_
 #define MESHIFT_COMM_MPI_MPI_COMMUNICATOR_H_
 

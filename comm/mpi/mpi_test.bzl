@@ -37,7 +37,8 @@ def mpi_test(name, binary, ranks, args = [], data = [], mpirun_args = [], parts 
             args = ([str(parts), "$(location %s)" % script] if side_by_side else []) +
                    [MPIRUN, "-n", str(n)] + mpirun_args + ["$(location %s)" % binary] + args,
             data = [binary] + data + ([script] if side_by_side else []),
-            # Open MPI leaks by itself, and is not instrumented.
+            # Open MPI leaks by itself, as does on purpose what was left to it (ASAN_OPTIONS=detect_leaks=0
+            # helps), and is not instrumented.
             tags = tags + ["noasan", "notsan"],
             **kwargs
         )

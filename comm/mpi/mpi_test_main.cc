@@ -2,12 +2,12 @@
 // "leave" it ends without MPI_Finalize, which may not come back from what tests left behind; as
 // mpirun then loses exit codes, each rank says that it has passed (mpi_test.sh).
 #include <gtest/gtest.h>
-#include <mpi.h>
 
 #include <cstdio>
 #include <string_view>
 
 #include "comm/mpi/mpi_session.h"
+#include "comm/mpi/testing_world.h"
 
 int main(int argc, char** argv) {
   auto session = meshift::MpiSession::Start();
@@ -15,8 +15,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", session.status().ToString().c_str());
     return 1;
   }
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const int rank = meshift::WorldRank();
   testing::InitGoogleTest(&argc, argv);
   // All ranks say the same, but what fails.
   if (rank > 0)

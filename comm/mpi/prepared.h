@@ -1,5 +1,9 @@
 // Copies and messages of a program but for the addresses of its buffers, as the tasks of many runs
 // share them.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(task->prepared, MpiPreparedWork::OfCopies(copies, DType::kF32));
+//   task->bases = {source, target, workspace};
+//   ... task->prepared->FillIn(task->bases, &task->copies) ...     // by whoever does the work
 #ifndef MESHIFT_COMM_MPI_PREPARED_H_
 #define MESHIFT_COMM_MPI_PREPARED_H_
 

@@ -1,8 +1,13 @@
 // Streams and events of a process: in-order queues of work that nobody has to wait for.
 //
+//   auto task = stream->NewTask();
+//   task->kind = MpiTask::Kind::kFill;                      // and what it fills
+//   stream->Put(std::move(task));                           // small, on an idle stream: done
+//   while (!stream->idle()) stream->Advance({});
+//
 // Work is done by whoever is there: by the caller that puts it on an idle stream, as far as it is
 // small and needs no other rank; by threads that wait, on all streams of the engine, their own
-// first; and by one thread of the engine (worker.h) for what lies there while nobody waits.
+// first; and by one thread of the engine (progress.h) for what lies there while nobody waits.
 // Whoever goes on with a stream claims it for as long. Nothing blocks inside: a collective that
 // cannot go on is left where it is.
 //
