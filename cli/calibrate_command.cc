@@ -139,7 +139,8 @@ int CalibrateCommand(const CalibrateFlags& flags, Io& io) {
         fmt::format("calibrate{} --max-bytes {} --repeat {}",
                     flags.topology ? " --topology " + *flags.topology : std::string(),
                     flags.max_bytes, flags.repeat);
-    return RunAsRank(flags.engine, asked, body, io);
+    // Times the engine as programs have it.
+    return RunAsRank(flags.engine, /*bounded_waits=*/false, asked, body, io);
   }
   const std::unique_ptr<Site> site = MakeLocalSite();
   const absl::StatusOr<int> code =

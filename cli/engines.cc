@@ -20,22 +20,23 @@ namespace {
 struct Entry {
   const char* name;
   std::string (*absence)();  // why this build leaves it out; empty: it does not
-  absl::StatusOr<RankJob> (*start)();
+  absl::StatusOr<RankJob> (*start)(bool bounded_waits);
 };
 
-absl::StatusOr<RankJob> StartMpi() {
+absl::StatusOr<RankJob> StartMpi(bool bounded_waits) {
   RankJob job;
   MESHIFT_ASSIGN_OR_RETURN(MpiSession session, MpiSession::Start());
   job.session = std::make_shared<MpiSession>(std::move(session));
   MESHIFT_ASSIGN_OR_RETURN(job.bootstrap, MpiBootstrap());
-  MESHIFT_ASSIGN_OR_RETURN(job.engine, CreateMpiEngine({.control = job.bootstrap->control()}));
+  MESHIFT_ASSIGN_OR_RETURN(job.engine, CreateMpiEngine({.control = job.bootstrap->control(),
+                                                        .bounded_waits = bounded_waits}));
   return job;
 }
 
 bool IsSet(const char* variable) { return std::getenv(variable) != nullptr; }
 
 // mpirun may run inside of a job of torchrun's, but not the other way round.
-absl::StatusOr<RankJob> StartNccl() {
+absl::StatusOr<RankJob> StartNccl(bool) {
   RankJob job;
   if (IsSet("OMPI_COMM_WORLD_SIZE") && MpiAbsence().empty()) {
     MESHIFT_ASSIGN_OR_RETURN(MpiSession session, MpiSession::Start());
@@ -81,9 +82,9 @@ absl::Status CheckEngine(const std::string& name) {
   return InvalidArgument("--engine: \"{}\" is no engine ({})", name, EngineNames());
 }
 
-absl::StatusOr<RankJob> StartRankJob(const std::string& name) {
+absl::StatusOr<RankJob> StartRankJob(const std::string& name, bool bounded_waits) {
   for (const Entry& entry : RankEngines()) {
-    if (name == entry.name) return entry.start();
+    if (name == entry.name) return entry.start(bounded_waits);
   }
   return CheckEngine(name);
 }

@@ -286,8 +286,9 @@ absl::Status CheckAsked(Bootstrap& bootstrap, const std::string& asked) {
 
 }  // namespace
 
-int RunAsRank(const std::string& engine, const std::string& asked, const RankBody& body, Io& io) {
-  absl::StatusOr<RankJob> job = StartRankJob(engine);
+int RunAsRank(const std::string& engine, bool bounded_waits, const std::string& asked,
+              const RankBody& body, Io& io) {
+  absl::StatusOr<RankJob> job = StartRankJob(engine, bounded_waits);
   if (!job.ok()) return Fail(io, job.status());
   const std::unique_ptr<Site> site = MakeRankSite(&*job);
   std::ostream nowhere(nullptr);

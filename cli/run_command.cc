@@ -193,7 +193,8 @@ int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
     all.problem.capabilities = job->engine->Capabilities();
     return Run(all, here, site, own);
   };
-  return RunAsRank(flags.problem.engine, Asked(flags), body, io);
+  // Who checks never hangs.
+  return RunAsRank(flags.problem.engine, /*bounded_waits=*/true, Asked(flags), body, io);
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ using RankBody = std::function<absl::StatusOr<int>(RankJob* job, Site* site, Io&
 // says so, and ends the process at once. `asked`: of the command line what all ranks must have been
 // given alike, since it says how often they meet; where they were not, all say so. REQUIRES: as
 // StartRankJob.
-int RunAsRank(const std::string& engine, const std::string& asked, const RankBody& body, Io& io);
+int RunAsRank(const std::string& engine, bool bounded_waits, const std::string& asked,
+              const RankBody& body, Io& io);
 
 }  // namespace meshift::cli
 
