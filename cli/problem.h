@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "cli/io.h"
 #include "placement/sharding.h"
-#include "planner/capabilities.h"
 #include "planner/groups/group_budget.h"
+#include "planner/options/capabilities.h"
 #include "planner/planner.h"
 
 namespace meshift::cli {

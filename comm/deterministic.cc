@@ -14,7 +14,7 @@
 #include "comm/redistribution/view_check.h"
 #include "comm/tensor/strides.h"
 #include "placement/cast.h"
-#include "planner/capabilities.h"
+#include "planner/options/capabilities.h"
 
 namespace meshift {
 namespace {

@@ -18,7 +18,7 @@
 #include "placement/dtype.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
-#include "planner/capabilities.h"
+#include "planner/options/capabilities.h"
 #include "planner/plan/plan.h"
 #include "planner/planner.h"
 #include "planner/verifier/cases.h"

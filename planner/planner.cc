@@ -1,7 +1,7 @@
 #include "planner/planner.h"
 
-#include "planner/cross_plan.h"
-#include "planner/plan_on_mesh.h"
+#include "planner/cross/cross_plan.h"
+#include "planner/one_mesh/plan_on_mesh.h"
 
 namespace meshift {
 

@@ -14,8 +14,8 @@
 
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
+#include "planner/options/planner_options.h"
 #include "planner/plan/plan.h"
-#include "planner/planner_options.h"
 
 namespace meshift {
 

@@ -9,7 +9,7 @@
 #include "base/status_macros.h"
 #include "mesh/device_mesh.h"
 #include "planner/graph/state.h"
-#include "planner/plan_on_mesh.h"
+#include "planner/one_mesh/plan_on_mesh.h"
 
 namespace meshift {
 namespace {

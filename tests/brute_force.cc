@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "planner/cost/cost.h"
-#include "planner/reduction_choice.h"
+#include "planner/one_mesh/reduction_choice.h"
 #include "planner/search/edges.h"
 
 namespace meshift {

@@ -22,7 +22,7 @@
 #include "mesh/topology.h"
 #include "mesh/union_mesh.h"
 #include "planner/cost/cross_cost.h"
-#include "planner/cross_ends.h"
+#include "planner/cross/cross_ends.h"
 #include "planner/plan/crossing.h"
 #include "planner/planner.h"
 #include "planner/verifier/verifier.h"

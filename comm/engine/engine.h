@@ -24,7 +24,7 @@
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
-#include "planner/capabilities.h"
+#include "planner/options/capabilities.h"
 
 namespace meshift {
 

@@ -26,7 +26,7 @@
 #include "absl/types/span.h"
 #include "comm/engine/communicator.h"
 #include "comm/engine/engine.h"
-#include "planner/capabilities.h"
+#include "planner/options/capabilities.h"
 
 namespace meshift {
 

@@ -14,7 +14,7 @@
 #include "comm/nccl/device.h"
 #include "comm/nccl/environment.h"
 #include "comm/nccl/nccl_library.h"
-#include "planner/capabilities.h"
+#include "planner/options/capabilities.h"
 
 namespace meshift {
 

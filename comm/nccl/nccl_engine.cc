@@ -33,7 +33,7 @@
 #include "comm/nccl/symmetric.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
-#include "planner/capabilities.h"
+#include "planner/options/capabilities.h"
 
 namespace meshift {
 namespace {

@@ -28,7 +28,7 @@
 #include "mesh/topology.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
-#include "planner/capabilities.h"
+#include "planner/options/capabilities.h"
 #include "planner/plan/plan.h"
 #include "planner/planner.h"
 #include "testing/fake_gpu/fake_report.h"

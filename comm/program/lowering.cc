@@ -21,7 +21,7 @@
 #include "placement/cast.h"
 #include "placement/local_box.h"
 #include "placement/placement.h"
-#include "planner/capabilities.h"
+#include "planner/options/capabilities.h"
 #include "planner/plan/crossing.h"
 
 namespace meshift {

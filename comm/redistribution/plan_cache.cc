@@ -12,7 +12,7 @@
 #include "comm/program/merge_programs.h"
 #include "placement/local_box.h"
 #include "placement/placement.h"
-#include "planner/capabilities.h"
+#include "planner/options/capabilities.h"
 #include "planner/plan/plan.h"
 #include "planner/verifier/verifier.h"
 

@@ -1,4 +1,4 @@
-#include "planner/assemble.h"
+#include "planner/one_mesh/assemble.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

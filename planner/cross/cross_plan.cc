@@ -1,4 +1,4 @@
-#include "planner/cross_plan.h"
+#include "planner/cross/cross_plan.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -6,11 +6,11 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "planner/assemble.h"
 #include "planner/cost/path_cost.h"
-#include "planner/cross_mesh.h"
+#include "planner/cross/cross_mesh.h"
 #include "planner/groups/plan_groups.h"
-#include "planner/limited_planner.h"
+#include "planner/one_mesh/assemble.h"
+#include "planner/one_mesh/limited_planner.h"
 #include "planner/plan/memory_limit.h"
 
 namespace meshift {

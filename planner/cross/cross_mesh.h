@@ -6,12 +6,12 @@
 //     // reduce_scatter{dp} -> ...; exchange{onto mesh 1} -> S(1)[1],S(1)[0]; all_gather{dp} ->
 //     R,S(1)
 //
-// Every source of planner/cross_ends.h is paired with every target; the search for one mesh plans
-// both sides, and the cheapest of all wins. A pair is not priced where a bound says that it cannot.
-// Small contributions may be added by the ranks that take them: exchange{sum:ascending, onto mesh
-// 1}.
-#ifndef MESHIFT_PLANNER_CROSS_MESH_H_
-#define MESHIFT_PLANNER_CROSS_MESH_H_
+// Every source of planner/cross/cross_ends.h is paired with every target; the search for one mesh
+// plans both sides, and the cheapest of all wins. A pair is not priced where a bound says that it
+// cannot. Small contributions may be added by the ranks that take them: exchange{sum:ascending,
+// onto mesh 1}.
+#ifndef MESHIFT_PLANNER_CROSS_CROSS_MESH_H_
+#define MESHIFT_PLANNER_CROSS_CROSS_MESH_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +23,8 @@
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
 #include "planner/groups/plan_groups.h"
+#include "planner/options/planner_options.h"
 #include "planner/plan/plan.h"
-#include "planner/planner_options.h"
 
 namespace meshift {
 
@@ -63,4 +63,4 @@ absl::StatusOr<std::vector<Plan>> ListCrossPlans(const Sharding& from, const Sha
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_CROSS_MESH_H_
+#endif  // MESHIFT_PLANNER_CROSS_CROSS_MESH_H_

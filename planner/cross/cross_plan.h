@@ -1,15 +1,15 @@
 // Plans onto another mesh within what the options allow: memory, and groups. Internal.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakeCrossPlan(from, to, {.max_memory = 1 << 30}));
-#ifndef MESHIFT_PLANNER_CROSS_PLAN_H_
-#define MESHIFT_PLANNER_CROSS_PLAN_H_
+#ifndef MESHIFT_PLANNER_CROSS_CROSS_PLAN_H_
+#define MESHIFT_PLANNER_CROSS_CROSS_PLAN_H_
 
 #include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
+#include "planner/options/planner_options.h"
 #include "planner/plan/plan.h"
-#include "planner/planner_options.h"
 
 namespace meshift {
 
@@ -25,4 +25,4 @@ absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& t
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_CROSS_PLAN_H_
+#endif  // MESHIFT_PLANNER_CROSS_CROSS_PLAN_H_

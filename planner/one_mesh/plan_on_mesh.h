@@ -3,8 +3,8 @@
 //   MakePlanOnMesh(from, to, options, [&](const Problem& problem, FindPathFn find) {
 //     return memory.Recall(problem) or find();
 //   });
-#ifndef MESHIFT_PLANNER_PLAN_ON_MESH_H_
-#define MESHIFT_PLANNER_PLAN_ON_MESH_H_
+#ifndef MESHIFT_PLANNER_ONE_MESH_PLAN_ON_MESH_H_
+#define MESHIFT_PLANNER_ONE_MESH_PLAN_ON_MESH_H_
 
 #include <cstdint>
 
@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
 #include "planner/graph/state.h"
+#include "planner/options/planner_options.h"
 #include "planner/plan/plan.h"
-#include "planner/planner_options.h"
 #include "planner/search/search.h"
 
 namespace meshift {
@@ -32,4 +32,4 @@ absl::StatusOr<int64_t> LeastMemoryOnMesh(const Sharding& from, const Sharding& 
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_PLAN_ON_MESH_H_
+#endif  // MESHIFT_PLANNER_ONE_MESH_PLAN_ON_MESH_H_

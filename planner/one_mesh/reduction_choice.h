@@ -7,8 +7,8 @@
 //
 // Above `replicas` everything that is reduced is reduced by one step over exactly its mesh dims, so
 // that what is rounded when is a matter of the placements alone.
-#ifndef MESHIFT_PLANNER_REDUCTION_CHOICE_H_
-#define MESHIFT_PLANNER_REDUCTION_CHOICE_H_
+#ifndef MESHIFT_PLANNER_ONE_MESH_REDUCTION_CHOICE_H_
+#define MESHIFT_PLANNER_ONE_MESH_REDUCTION_CHOICE_H_
 
 #include <string>
 
@@ -19,7 +19,7 @@
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
-#include "planner/planner_options.h"
+#include "planner/options/planner_options.h"
 
 namespace meshift {
 
@@ -51,4 +51,4 @@ bool GroupsLieAlike(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_REDUCTION_CHOICE_H_
+#endif  // MESHIFT_PLANNER_ONE_MESH_REDUCTION_CHOICE_H_

@@ -1,4 +1,4 @@
-#include "planner/mesh_paths.h"
+#include "planner/one_mesh/mesh_paths.h"
 
 #include <cstdint>
 #include <optional>

@@ -3,8 +3,8 @@
 //   const MeshPaths paths(problem, model, options, rules, groups, memory);
 //   MESHIFT_ASSIGN_OR_RETURN(const Path path, paths.Cheapest());
 //   MESHIFT_ASSIGN_OR_RETURN(const Least<Path> least, paths.LeastWorkspace());
-#ifndef MESHIFT_PLANNER_MESH_PATHS_H_
-#define MESHIFT_PLANNER_MESH_PATHS_H_
+#ifndef MESHIFT_PLANNER_ONE_MESH_MESH_PATHS_H_
+#define MESHIFT_PLANNER_ONE_MESH_MESH_PATHS_H_
 
 #include <cstdint>
 
@@ -16,9 +16,9 @@
 #include "planner/graph/transitions.h"
 #include "planner/groups/budget_search.h"
 #include "planner/groups/plan_groups.h"
-#include "planner/limited_planner.h"
+#include "planner/one_mesh/limited_planner.h"
+#include "planner/options/planner_options.h"
 #include "planner/plan/memory_limit.h"
-#include "planner/planner_options.h"
 #include "planner/search/search.h"
 
 namespace meshift {
@@ -51,4 +51,4 @@ class MeshPaths final : public LimitedPlanner<Path> {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_MESH_PATHS_H_
+#endif  // MESHIFT_PLANNER_ONE_MESH_MESH_PATHS_H_

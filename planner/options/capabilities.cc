@@ -1,4 +1,4 @@
-#include "planner/capabilities.h"
+#include "planner/options/capabilities.h"
 
 #include <array>
 #include <cstddef>

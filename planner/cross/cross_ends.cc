@@ -1,4 +1,4 @@
-#include "planner/cross_ends.h"
+#include "planner/cross/cross_ends.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "planner/planner_options.h"
+#include "planner/options/planner_options.h"
 
 #include <array>
 #include <cstddef>

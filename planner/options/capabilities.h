@@ -3,8 +3,8 @@
 //
 //   EngineCapabilities::Local().CanReduce(ReduceOp::kSum, DType::kBF16);   // true
 //   EngineCapabilities::Of("nccl").native_invariance;                      // kNone
-#ifndef MESHIFT_PLANNER_CAPABILITIES_H_
-#define MESHIFT_PLANNER_CAPABILITIES_H_
+#ifndef MESHIFT_PLANNER_OPTIONS_CAPABILITIES_H_
+#define MESHIFT_PLANNER_OPTIONS_CAPABILITIES_H_
 
 #include <array>
 #include <cstdint>
@@ -65,4 +65,4 @@ class EngineCapabilities {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_CAPABILITIES_H_
+#endif  // MESHIFT_PLANNER_OPTIONS_CAPABILITIES_H_

@@ -12,8 +12,8 @@
 // too where it makes an average. On small meshes
 // all cuts in mesh order or the other way round are among them, whatever their size; where these
 // are many, those where the first mesh dims or the last cut one tensor dim.
-#ifndef MESHIFT_PLANNER_CROSS_ENDS_H_
-#define MESHIFT_PLANNER_CROSS_ENDS_H_
+#ifndef MESHIFT_PLANNER_CROSS_CROSS_ENDS_H_
+#define MESHIFT_PLANNER_CROSS_CROSS_ENDS_H_
 
 #include <vector>
 
@@ -32,4 +32,4 @@ std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype);
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_CROSS_ENDS_H_
+#endif  // MESHIFT_PLANNER_CROSS_CROSS_ENDS_H_

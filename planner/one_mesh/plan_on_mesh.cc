@@ -1,4 +1,4 @@
-#include "planner/plan_on_mesh.h"
+#include "planner/one_mesh/plan_on_mesh.h"
 
 #include <cstdint>
 #include <optional>
@@ -6,13 +6,13 @@
 
 #include "base/checked_math.h"
 #include "base/status_macros.h"
-#include "planner/assemble.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
-#include "planner/mesh_paths.h"
+#include "planner/one_mesh/assemble.h"
+#include "planner/one_mesh/mesh_paths.h"
+#include "planner/one_mesh/reduction_choice.h"
 #include "planner/plan/memory_limit.h"
-#include "planner/reduction_choice.h"
 #include "planner/search/memory_search.h"
 #include "planner/search/per_dim.h"
 #include "planner/search/search.h"

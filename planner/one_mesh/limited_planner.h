@@ -7,8 +7,8 @@
 //
 // Who derives from it knows what there is over a given set of groups; which set that should be, and
 // why there is none, is found here (planner/groups/budget_search.h).
-#ifndef MESHIFT_PLANNER_LIMITED_PLANNER_H_
-#define MESHIFT_PLANNER_LIMITED_PLANNER_H_
+#ifndef MESHIFT_PLANNER_ONE_MESH_LIMITED_PLANNER_H_
+#define MESHIFT_PLANNER_ONE_MESH_LIMITED_PLANNER_H_
 
 #include <cstdint>
 #include <optional>
@@ -20,8 +20,8 @@
 #include "planner/cost/path_cost.h"
 #include "planner/groups/budget_search.h"
 #include "planner/groups/plan_groups.h"
+#include "planner/options/planner_options.h"
 #include "planner/plan/memory_limit.h"
-#include "planner/planner_options.h"
 
 namespace meshift {
 
@@ -141,4 +141,4 @@ absl::StatusOr<Solution> LimitedPlanner<Solution>::Cheapest() const {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_LIMITED_PLANNER_H_
+#endif  // MESHIFT_PLANNER_ONE_MESH_LIMITED_PLANNER_H_

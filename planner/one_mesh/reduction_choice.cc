@@ -1,4 +1,4 @@
-#include "planner/reduction_choice.h"
+#include "planner/one_mesh/reduction_choice.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "planner/cross_mesh.h"
+#include "planner/cross/cross_mesh.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -14,16 +14,16 @@
 #include "base/status_macros.h"
 #include "placement/cast.h"
 #include "placement/op_table.h"
-#include "planner/assemble.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/cross_cost.h"
 #include "planner/cost/path_cost.h"
-#include "planner/cross_ends.h"
+#include "planner/cross/cross_ends.h"
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
+#include "planner/one_mesh/assemble.h"
+#include "planner/one_mesh/reduction_choice.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/memory_limit.h"
-#include "planner/reduction_choice.h"
 #include "planner/search/memory_search.h"
 #include "planner/search/search.h"
 

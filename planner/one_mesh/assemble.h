@@ -7,8 +7,8 @@
 //   onto.AddPath(first.problem, first.model, first.path, choice, /*mesh=*/0);
 //   onto.AddStep(crossing, /*send_piece_bytes=*/0, /*receive_piece_bytes=*/4096);
 //   Plan plan = std::move(onto).Seal(bound, choice.why);
-#ifndef MESHIFT_PLANNER_ASSEMBLE_H_
-#define MESHIFT_PLANNER_ASSEMBLE_H_
+#ifndef MESHIFT_PLANNER_ONE_MESH_ASSEMBLE_H_
+#define MESHIFT_PLANNER_ONE_MESH_ASSEMBLE_H_
 
 #include <cstdint>
 #include <string>
@@ -20,9 +20,9 @@
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
+#include "planner/one_mesh/reduction_choice.h"
+#include "planner/options/planner_options.h"
 #include "planner/plan/plan.h"
-#include "planner/planner_options.h"
-#include "planner/reduction_choice.h"
 #include "planner/search/search.h"
 
 namespace meshift {
@@ -65,4 +65,4 @@ absl::StatusOr<PlanGroups> GroupsOf(absl::Span<const DeviceMesh> meshes,
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_ASSEMBLE_H_
+#endif  // MESHIFT_PLANNER_ONE_MESH_ASSEMBLE_H_
