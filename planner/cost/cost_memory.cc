@@ -7,7 +7,7 @@
 #include "base/checked_math.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/geometry.h"
-#include "planner/plan/memory_limit.h"
+#include "planner/plan/workspace.h"
 
 namespace meshift {
 

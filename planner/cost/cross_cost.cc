@@ -7,7 +7,7 @@
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "planner/cost/group_shape.h"
-#include "planner/plan/memory_limit.h"
+#include "planner/plan/workspace.h"
 
 namespace meshift {
 namespace {

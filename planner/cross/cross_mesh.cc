@@ -24,6 +24,7 @@
 #include "planner/one_mesh/reduction_choice.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/memory_limit.h"
+#include "planner/plan/workspace.h"
 #include "planner/search/memory_search.h"
 #include "planner/search/search.h"
 

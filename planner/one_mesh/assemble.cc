@@ -11,6 +11,7 @@
 #include "planner/cost/lower_bound.h"
 #include "planner/graph/transitions.h"
 #include "planner/plan/memory_limit.h"
+#include "planner/plan/workspace.h"
 
 namespace meshift {
 namespace {

@@ -9,6 +9,7 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "placement/dtype.h"
+#include "planner/plan/workspace.h"
 
 namespace meshift {
 namespace {
@@ -83,18 +84,6 @@ absl::Status TensorMemory::Refusal(int64_t max_memory, int64_t least_workspace,
                   is_least ? fmt::format("the least that would do is {}", least)
                            : fmt::format("{} would do, though less might", least),
                   tensors, least_workspace));
-}
-
-bool WorksOnCopy(StepOp op, const Sharding& from, const Sharding& to) {
-  if (op == StepOp::kAllReduce) return false;
-  if (op != StepOp::kRelabel) return true;
-  for (int64_t position = 0; position < to.mesh().NumRanks(); ++position) {
-    const int64_t rank = to.mesh().RankAt(position);
-    if (!from.mesh().PositionOf(rank)) continue;
-    const Box box = to.LocalBox(rank);
-    if (!box.IsEmpty() && !(from.LocalBox(rank) == box)) return true;
-  }
-  return false;
 }
 
 }  // namespace meshift

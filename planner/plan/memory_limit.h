@@ -1,5 +1,5 @@
-// What a plan takes of memory: tensors and pieces of the workspace, what a limit on the peak leaves
-// for the workspace, and how it is refused.
+// What source and target take of memory, what a limit on the peak leaves for the workspace
+// (planner/plan/workspace.h), and how it is refused.
 //
 //   const TensorMemory memory(from, to, Buffers::kTwo);
 //   MESHIFT_ASSIGN_OR_RETURN(const int64_t workspace, memory.WorkspaceLimit(max_memory));
@@ -16,35 +16,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/checked_math.h"
 #include "placement/sharding.h"
 #include "planner/plan/buffers.h"
-#include "planner/plan/plan.h"
 
 namespace meshift {
-
-inline constexpr int64_t kPieceAlignment = 16;
-
-// What a value or piece of so many bytes takes of the workspace: it begins and ends at multiples of
-// 16. INT64_MAX where there are more.
-inline int64_t AlignedPiece(int64_t bytes) {
-  return bytes > INT64_MAX / kPieceAlignment * kPieceAlignment ? INT64_MAX
-                                                               : RoundUp(bytes, kPieceAlignment);
-}
-
-// What the pieces of a step take of the workspace: those that do not fit, one after the other, into
-// `scratch` bytes, a multiple of 16, of a consumed source.
-inline int64_t PiecesBytes(int64_t send, int64_t receive, int64_t scratch) {
-  int64_t bytes = 0;
-  for (const int64_t piece : {AlignedPiece(send), AlignedPiece(receive)}) {
-    if (piece <= scratch) {
-      scratch -= piece;
-    } else {
-      bytes = SaturatingAdd(bytes, piece);
-    }
-  }
-  return bytes;
-}
 
 // Bytes of the largest local tensor. INT64_MAX where there are more.
 int64_t TensorBytes(const Sharding& sharding);
@@ -73,10 +48,6 @@ struct TensorMemory {
   int64_t scratch = 0;
   Buffers buffers = Buffers::kTwo;
 };
-
-// Whether a single step from `from` to `to` works on a copy where both are one buffer: all do but
-// an all_reduce, and a relabel that leaves every rank's box as it is. O(ranks) for a relabel.
-bool WorksOnCopy(StepOp op, const Sharding& from, const Sharding& to);
 
 }  // namespace meshift
 

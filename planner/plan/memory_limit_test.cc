@@ -39,15 +39,6 @@ TEST(MemoryLimitTest, TheSmallestTensorIsThatOfSomeRank) {
   EXPECT_GT(uneven, 50);
 }
 
-TEST(MemoryLimitTest, PiecesLieInScratchOneAfterTheOther) {
-  EXPECT_EQ(PiecesBytes(30, 50, 0), 32 + 64);
-  EXPECT_EQ(PiecesBytes(30, 50, 96), 0);
-  EXPECT_EQ(PiecesBytes(30, 50, 80), 64);
-  EXPECT_EQ(PiecesBytes(50, 30, 48), 64);
-  EXPECT_EQ(PiecesBytes(0, 0, 0), 0);
-  EXPECT_EQ(PiecesBytes(INT64_MAX, 16, 16), INT64_MAX);
-}
-
 TEST(MemoryLimitTest, WhatSourceAndTargetTake) {
   const Sharding from = Parse("a=4", "f32[18]", "S(0)");  // 5, 5, 5, 3
   const Sharding to = Parse("a=4", "f32[18]", "R");
@@ -83,15 +74,6 @@ TEST(MemoryLimitTest, RefusalsSayWhatWouldDo) {
   EXPECT_EQ(text(Buffers::kOne, true),
             "max_memory is 9 bytes per rank; the least that would do is 104: source 20 and target "
             "72 in one buffer, workspace 32");
-}
-
-TEST(MemoryLimitTest, WhichStepsWorkOnACopy) {
-  const Sharding eight = Parse("a=8", "f32[64]", "S(0)");
-  const Sharding grid = Parse("b=2,c=4", "f32[64]", "S(0),S(0)");
-  EXPECT_TRUE(WorksOnCopy(StepOp::kAllGather, eight, eight));
-  EXPECT_FALSE(WorksOnCopy(StepOp::kAllReduce, eight, eight));
-  EXPECT_FALSE(WorksOnCopy(StepOp::kRelabel, eight, grid));
-  EXPECT_TRUE(WorksOnCopy(StepOp::kRelabel, Parse("a=8", "f32[64]", "R"), grid));
 }
 
 }  // namespace
