@@ -3,7 +3,7 @@
 # The toolchain's flags keep a frame pointer and guard stacks. Sanitizer and debug builds leave it at
 # that.
 INNER_LOOPS = select({
-    "//planner:opt": [
+    "//planner/graph:opt": [
         "-fomit-frame-pointer",
         "-fno-stack-protector",
     ],

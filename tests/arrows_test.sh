@@ -1,0 +1,59 @@
+#!/bin/bash
+# Arrows between folders point up the list of docs/design.md, "Layers".
+#
+#   arrows_test.sh graph docs/design.md     # graph: of `bazel query --output=graph`
+set -euo pipefail
+readonly graph=$1 design=$2
+
+# Prints those of the edges on stdin that point down the list, and then how many it looked at.
+against() {
+  awk '
+    # The list: the first block of the page. A folder that has folders of its own comes after them.
+    FNR == NR {
+      if (/^```/) { ++fences; next }
+      if (fences != 1) next
+      sub(/(never|know|knows|of planner\/ it).*/, "")
+      n = split($0, words)
+      for (i = 1; i <= n; ++i) {
+        if (words[i] !~ /^[a-z_]+\/[a-z_\/]*$/) continue
+        name = substr(words[i], 1, length(words[i]) - 1)
+        place[name] = ++places
+        parent = name
+        if (sub(/\/[^\/]*$/, "", parent)) place[parent] = places + 0.5
+      }
+      next
+    }
+    function folder(label) {
+      if (!match(label, /^"\/\/[a-z_\/]+:/)) return ""
+      label = substr(label, 4, RLENGTH - 4)
+      while (!(label in place) && sub(/\/[^\/]*$/, "", label)) {}
+      return label in place ? label : ""
+    }
+    $2 == "->" {
+      from = folder($1)
+      to = folder($3)
+      if (from == "" || to == "") next
+      ++edges
+      if (place[to] > place[from]) print $0
+      # The verifier knows what a plan is, and nothing of how one is made.
+      if (from == "planner/verifier" && to ~ /^planner/ && to != from && to != "planner/plan") print $0
+    }
+    END { print edges + 0 }
+  ' "$design" -
+}
+
+found=$(against < "$graph")
+seen=$(tail -n 1 <<< "$found")
+if [[ $found != "$seen" ]]; then
+  echo "these arrows point down the list of $design:"
+  echo "$found"
+  exit 1
+fi
+echo "$seen arrows point up the list"
+((seen > 1000))
+# Arrows that it must find.
+for arrow in base:status,planner/plan:plan planner/search:search,planner:planner comm/executor:lanes,comm:redistributor \
+  mesh:layout,placement:sharding planner/verifier:verifier,planner/search:search comm/engine:engine,comm/local:engine; do
+  found=$(printf '  "//%s" -> "//%s"\n' "${arrow%,*}" "${arrow#*,}" | against | wc -l)
+  ((found == 2)) || { echo "not found: $arrow"; exit 1; }
+done
