@@ -71,5 +71,17 @@ INSTANTIATE_TEST_SUITE_P(Gathers, DetourTest,
                                          Triple{"a=2,b=5,c=4", "f32[291,265,13,178]", "S(1),S(0),R",
                                                 "S(1),R,S(3)", "R,R,S(2)", "nvlink=4"}));
 
+// An exchange moves cuts to mesh dims that were replicated, or gathers some, and leads nowhere near
+// the target.
+INSTANTIATE_TEST_SUITE_P(
+    Exchanges, DetourTest,
+    testing::Values(Triple{"a=2,b=4,c=2", "bf16[2,2]", "P,R,S(0)", "P,S(0),S(1)", "R,S(0),P"},
+                    Triple{"a=3,b=2,c=4", "f32[6,939,312,361]", "S(2),S(2),R", "S(0),S(3),S(2)",
+                           "R,S(3),S(2)", "nvlink=4"},
+                    Triple{"a=2,b=2,c=4,d=2", "f64[64,2048,1024]", "S(2),S(0),S(2),R", "S(2),R,R,R",
+                           "P(max),R,R,R", "h100"},
+                    Triple{"a=4,b=3,c=2", "bf16[512,1024,128]", "S(0)[1],S(0)[0],S(0)[2]",
+                           "R,S(1),R", "R,P,R", "h100"}));
+
 }  // namespace
 }  // namespace meshift

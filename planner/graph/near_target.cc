@@ -24,6 +24,20 @@ DimMask Replicated(const Problem& problem, const State& state) {
 
 }  // namespace
 
+bool ExchangesLeadAnywhere(const Problem& problem) {
+  constexpr int64_t kMostStates = 3000;
+  const auto num_lists = static_cast<int64_t>(problem.candidate_dims().size());
+  // Of k mesh dims out of n, every order of them, cut off by where the next tensor dim begins.
+  int64_t states = 0;
+  int64_t orders = 1;
+  const int n = problem.num_dims();
+  for (int k = 0; k <= n && states <= kMostStates; ++k) {
+    states += orders;
+    orders = orders * (n - k) * (k + num_lists) / (k + 1);
+  }
+  return states <= kMostStates;
+}
+
 FinishedStates LocallyFinished(const Problem& problem) {
   FinishedStates found = {problem.target()};
   absl::InlinedVector<bool, 8> sliced = {false};  // whether those before a slice to it were found

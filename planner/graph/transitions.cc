@@ -242,4 +242,18 @@ void ForEachCastAndMask(const Problem& problem, const State& state, const Transi
   Enumerator(problem, state, rules, emit).RunCastsAndMasks();
 }
 
+void ForEachCut(const Problem& problem, const State& state,
+                absl::FunctionRef<void(const State& next)> emit) {
+  DimMask pool = 0;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (!state.IsPartial(d)) pool |= DimMask{1} << d;
+  }
+  const State uncut = problem.WithCuts(state, CutLists());
+  emit(uncut);
+  ForEachSubset(pool, [&](DimMask dims) {
+    ForEachPlacing(problem, CutLists(), dims, /*towards_target=*/false,
+                   [&](const CutLists& cuts) { emit(problem.WithCuts(uncut, cuts)); });
+  });
+}
+
 }  // namespace meshift

@@ -6,8 +6,8 @@
 // Each transition acts on a set of mesh dims at once; a set of two or more uses a flattened group,
 // whether its dims are adjacent or not, and may cut or gather several tensor dims at once.
 // An exchange could lead anywhere. Listed here are those in place of an all_gather of pieces that
-// are not all alike, which it pads; the search (planner/search/edges.h) adds those to the states
-// that are worth it: NearTarget and LocallyFinished.
+// are not all alike, which it pads; the search (planner/search/edges.h) adds all others, or, where
+// there are too many states, those to the states that are worth it: NearTarget and LocallyFinished.
 //
 // transitions.cc has the steps out of a state, transitions_between.cc what the step between two
 // states is, near_target.cc NearTarget and LocallyFinished.
@@ -18,6 +18,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "planner/graph/state.h"
 #include "planner/plan/plan.h"
 
@@ -54,6 +55,11 @@ void ForEachLocalTransition(const Problem& problem, const State& state,
 void ForEachCastAndMask(const Problem& problem, const State& state, const TransitionRules& rules,
                         const TransitionFn& emit);
 
+// Calls `emit` for every state that differs from this one in nothing but what mesh dims cut, and
+// where; and for itself.
+void ForEachCut(const Problem& problem, const State& state,
+                absl::FunctionRef<void(const State& next)> emit);
+
 // Whether a reduction over `dims` in `state` is single-sourced: every other mesh dim is a shard or
 // partial, so that no two groups compute the same value.
 bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims);
@@ -76,6 +82,11 @@ bool IsEven(const Problem& problem, const CutLists& before, const CutLists& afte
 // local ones left out.
 std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& before,
                                         const State& after, const TransitionRules& rules);
+
+// Whether exchanges lead from any state to any other: where mesh dims can cut the tensor in no more
+// than 3,000 ways, which four do along up to five tensor dims, and five along two. Elsewhere they
+// lead near the target.
+bool ExchangesLeadAnywhere(const Problem& problem);
 
 // The target, and the states from which local steps alone lead to it; in a fixed order. Few, as a
 // rule.

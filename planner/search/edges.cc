@@ -30,6 +30,7 @@ Edges::Edges(const Problem& problem, const CostModel& model, const TransitionRul
     : problem_(problem),
       model_(model),
       rules_(rules),
+      anywhere_(ExchangesLeadAnywhere(problem)),
       max_items_(std::max(problem.MaxItems(problem.source()), problem.MaxItems(problem.target()))),
       max_bytes_(problem.MaxValueBytes()) {
   const FinishedStates finished = LocallyFinished(problem);
@@ -39,6 +40,7 @@ Edges::Edges(const Problem& problem, const CostModel& model, const TransitionRul
     const State end = state.AtStage(problem.target().stage());
     if (seen.insert(end).second) ends_.push_back(end);
   };
+  if (anywhere_) return;
   for (const State& state : NearTarget(problem, rules.towards_target)) add(state);
   for (const State& state : finished) add(state);
 }
@@ -102,11 +104,13 @@ void Edges::ForEachToTarget(const State& state, absl::FunctionRef<void(StepOp op
 
 void Edges::ForEachExchange(const State& state,
                             absl::FunctionRef<void(const State& next)> emit) const {
-  for (const State& end : ends_) {
-    if (!ArePartialAlike(problem_, state, end)) continue;
-    const State next = end.AtStage(state.stage());
-    if (!CollectiveBetween(problem_, state, next, rules_)) continue;
+  const auto emit_to = [&](const State& next) {
+    if (!CollectiveBetween(problem_, state, next, rules_)) return;
     if (!model_.IsChosenGather(state, next)) emit(next);
+  };
+  if (anywhere_) return ForEachCut(problem_, state, emit_to);
+  for (const State& end : ends_) {
+    if (ArePartialAlike(problem_, state, end)) emit_to(end.AtStage(state.stage()));
   }
 }
 

@@ -45,19 +45,20 @@ class Edges {
   // Those of ForEach that lead to the target, in no time.
   void ForEachToTarget(const State& state, absl::FunctionRef<void(StepOp op)> emit) const;
 
-  // The exchanges but those of ForEachTransition: wherever it has data to move, to the target, to
-  // the states from which one transition leads to it (NearTarget), and to those from which local
-  // steps alone do (LocallyFinished). What is partial stays as it is. None takes the place of a
-  // gather whose sizes were chosen.
+  // The exchanges but those of ForEachTransition: wherever it has data to move, to any state
+  // (ExchangesLeadAnywhere), or to the target, to the states from which one transition leads to it
+  // (NearTarget), and to those from which local steps alone do (LocallyFinished). What is partial
+  // stays as it is. None takes the place of a gather whose sizes were chosen.
   void ForEachExchange(const State& state, absl::FunctionRef<void(const State& next)> emit) const;
 
  private:
   const Problem& problem_;
   const CostModel& model_;
   const TransitionRules rules_;
+  const bool anywhere_;  // ExchangesLeadAnywhere
   int64_t max_items_ = 0;
   int64_t max_bytes_ = 0;
-  std::vector<State> ends_;              // of exchanges, each at the target's stage
+  std::vector<State> ends_;  // of exchanges that do not lead anywhere, each at the target's stage
   absl::flat_hash_set<State> finished_;  // local steps alone lead from these to the target
 };
 

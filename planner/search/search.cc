@@ -14,7 +14,7 @@ namespace {
 constexpr int kFew = 2;
 // So many steps wait for their turn before a path is put together that bounds them, and before one
 // is looked for; the part of the bound that is too little to matter.
-constexpr size_t kSome = 192;
+constexpr size_t kSome = 64;
 constexpr size_t kMany = 256;
 constexpr int64_t kClose = 64;
 // What a step that waits, and one that is priced, count for beside a list that is put together, by

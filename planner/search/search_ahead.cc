@@ -420,9 +420,8 @@ SearchAhead::Rest SearchAhead::Look(const View& view, int64_t left_ns) {
     const StepBounds::Product& product = bounds_.Compare(goal.view.lists);
     const Step step = LeastStep(view, goal.view, product);
     const int64_t ns = SaturatingAdd(goal.gather_ns, step.ns);
-    // Exchanges lead to the target and what is before one step to it.
-    const bool is_edge =
-        step.op != StepOp::kExchange || goal.is_finished || goal.last->state == problem_.target();
+    const bool is_edge = step.op != StepOp::kExchange || space_.exchanges_anywhere() ||
+                         goal.is_finished || goal.last->state == problem_.target();
     if (is_edge && ns < rest.way.ns) {
       rest.way = {step.op, goal.is_finished ? nullptr : &goal.view, goal.last, ns};
     }

@@ -128,7 +128,7 @@ class SearchRun {
   }
   void MoveAhead(int from, const View& view);
   template <typename Fn>
-  void Exchange(const View& view, const SearchSpace::Limits& limits, const Fn& offer);
+  void ExchangeNearTarget(const View& view, const SearchSpace::Limits& limits, const Fn& offer);
   // Whether the view is partial where the target is.
   bool MeetsTarget(const View& view) const {
     return view.partial_code == space_.target().partial_code;

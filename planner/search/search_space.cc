@@ -34,6 +34,7 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
   }
   may_pad_ &= total_elements_ > 0;
   uncut_ = bounds_.empty().longest;
+  exchanges_anywhere_ = ExchangesLeadAnywhere(problem);
   const State& source = problem.source();
   const State& target = problem.target();
   max_items_ = std::max(problem.MaxItems(source), problem.MaxItems(target));
@@ -400,12 +401,13 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
     const Lists& base;
     const Limits& limits;
     ExtensionFn leaf;
+    const DimMask all;
     Lists lists;
     std::array<StepBounds::Product, kMaxTensorRank + 1> products;  // of the tensor dims before
 
     // Leaves what is written before it is read as it is.
-    Recursion(SearchSpace& s, const Lists& b, const Limits& l, ExtensionFn f)
-        : space(s), base(b), limits(l), leaf(f), lists(b) {
+    Recursion(SearchSpace& s, const Lists& b, DimMask pool, const Limits& l, ExtensionFn f)
+        : space(s), base(b), limits(l), leaf(f), all(pool), lists(b) {
       products[0] = space.bounds_.empty();
     }
     // Whether lists that go on with this one are within the limit of what is missing. The first
@@ -421,6 +423,16 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
       }
       return true;
     }
+    // Of items that are kept, those that take no time.
+    int64_t Saved(int64_t kept) const { return kept - kept / kCopyParts * limits.copied; }
+    // Whether mesh dims may be left over: the first sample's box is as large as that makes it.
+    bool MayLeave(DimMask left) const {
+      if (left == 0) return true;
+      if (limits.places_all || limits.moved == INT64_MAX) return !limits.places_all;
+      const int64_t after = products[0].after[0] * space.LeastItems(0, all & ~left).first;
+      const int64_t before = products[0].kept[0] * space.bounds_.BeforeFrom(0)[0];
+      return after - Saved(before) <= limits.moved;
+    }
     bool MayPay(int i, DimMask pool) const {
       const Samples& target = space.bounds_.target();
       const Samples& wanted = space.bounds_.TargetFrom(i + 1);
@@ -430,7 +442,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
       for (int s = space.table_.num_samples(); s-- > 0;) {
         const int64_t missing = target[s] - product.wanted[s] * wanted[s];
         const int64_t after = product.after[s] * (s == 0 ? least.first : least.any);
-        const int64_t moved = after - product.kept[s] * before[s];
+        const int64_t moved = after - Saved(product.kept[s] * before[s]);
         if (moved > limits.moved) return false;
         if (missing + std::max<int64_t>(moved, 0) > limits.together) return false;
       }
@@ -449,14 +461,14 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
       if (limits.hops != INT_MAX && !MayHop(i)) return;
       if (i + 1 == space.num_lists_) {
         leaf(lists, pool, product);
-      } else if (!limits.places_all || limits.moved == INT64_MAX || MayPay(i, pool)) {
+      } else if (limits.moved == INT64_MAX || MayPay(i, pool)) {
         Go(i + 1, base[i + 1], pool);
       }
     }
     void Go(int i, List list, DimMask pool) {
       lists[i] = list;
       List model = CutTable::kNoCuts;  // where the cut that comes next is like that list's last
-      bool ends = !limits.places_all || i + 1 < space.num_lists_ || pool == 0;
+      bool ends = i + 1 < space.num_lists_ || MayLeave(pool);
       if (limits.alike != nullptr) {
         model = (*limits.alike)[i];
         const int size = space.table_.size(list);
@@ -480,7 +492,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
     }
   };
   if (num_lists_ == 0) return;
-  Recursion(*this, base, limits, leaf).Go(0, base[0], pool);
+  Recursion(*this, base, pool, limits, leaf).Go(0, base[0], pool);
 }
 
 }  // namespace meshift

@@ -81,6 +81,7 @@ class SearchSpace {
   }
   bool masks_target() const { return masks_target_; }  // a dim is partial in the target alone
   bool changes_partials() const { return changes_partials_; }  // something is reduced, or masked
+  bool exchanges_anywhere() const { return exchanges_anywhere_; }  // ExchangesLeadAnywhere
   bool has_casts() const { return problem_.num_stages() > 1; }
   // Whether a value may be on the way; `items`: of its largest box.
   bool Admits(const State& state, int64_t items) const;
@@ -209,13 +210,15 @@ class SearchSpace {
   // outermost and the largest tensor dim.
   void SetTowardsTarget(bool towards_target);
   bool towards_target() const { return towards_target_; }
+  static constexpr int64_t kCopyParts = 1024;
   struct Limits {
     // Items of the target that a rank may lack behind the step.
     int64_t missing = INT64_MAX;
-    // Only extensions by all of the pool. Of these, items that a rank may get by the step; and both
-    // together.
-    bool places_all = false;
+    bool places_all = false;  // only extensions by all of the pool
+    // Items that a rank may get by the step, or keep, of which `copied` of kCopyParts count; and
+    // that it may get or lack.
     int64_t moved = INT64_MAX;
+    int64_t copied = 0;
     int64_t together = INT64_MAX;
     // Hops of the step and of all that follows, of which one goes across `also` in any case.
     int hops = INT_MAX;
@@ -307,6 +310,7 @@ class SearchSpace {
   int64_t least_collective_ns_ = 0;
   int64_t least_finish_ns_ = 0;
   bool may_pad_ = false;  // some gather, its pieces
+  bool exchanges_anywhere_ = false;
   bool masks_target_ = false;
   bool changes_partials_ = false;
   int64_t total_elements_ = 1;
@@ -317,7 +321,6 @@ class SearchSpace {
   bool looks_closer_ = false;
   bool counts_shares_ = false;  // what is lacking behind reductions is bounded (Missing)
   int64_t share_ = 0;           // the largest box of a value without replicas is no smaller
-  static constexpr int64_t kCopyParts = 1024;
   int64_t outer_extent_ = 0;     // of LookCloser(); 0: nothing is known
   int64_t copied_parts_ = 0;     // of the time that it takes to bring an item, of that to copy one
   int64_t least_copied_ns_ = 0;  // of a collective before the last, copies

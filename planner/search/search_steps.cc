@@ -100,10 +100,12 @@ void SearchRun::MoveAhead(int from, const View& view) {
     const int64_t gotten = spot.items - space_.MostCommon(view.lists, spot.lists);
     const int64_t gotten_ns = model_.TransferNs(SaturatingMul(gotten, item_bytes));
     if (SaturatingAdd(SaturatingAdd(reached_ns, gotten_ns), rest_ns) > bound_ns_) continue;
-    const bool is_near = spot.is_near || (!has_cuts && spot.cut == target.cut);
+    const bool is_near =
+        space_.exchanges_anywhere() || spot.is_near || (!has_cuts && spot.cut == target.cut);
     const bool is_permutation = space_.IsPermutation(view.lists, spot.lists);
     const bool trades = spot.cut == view.cut && (!is_permutation || has_cuts);
     const StepBounds::Product& product = bounds.Compare(spot.lists);
+    if (product.from == 0) continue;  // a slice
     const auto offer = [&](StepOp op) {
       const int64_t least = bounds.LeastMoveNs(op, view.state.stage(), product);
       const int64_t next_ns = SaturatingAdd(cost_ns, least);
@@ -144,6 +146,7 @@ void SearchRun::Move(int from, const View& view) {
   limits.also = view.reducible;
   if (LooksAhead(view)) return MoveAhead(from, view);
   // Whether all that an all_to_all leads to may be before a step to the target.
+  const bool anywhere = space_.exchanges_anywhere();
   const bool meets_target = MeetsTarget(view) && view.cut == space_.target().cut;
   const auto offer = [&](StepOp op, const Lists& lists, const StepBounds::Product& product) {
     if ((product.from | product.to) == 0) return;
@@ -157,23 +160,28 @@ void SearchRun::Move(int from, const View& view) {
     const int64_t least = bounds.LeastMoveNs(op, view.state.stage(), product);
     if (SaturatingAdd(SaturatingAdd(cost.ns, least), rest.close_ns) > bound_ns_) return;
     if (op == StepOp::kAllToAll && space_.IsPermutation(view.lists, lists)) {
-      if (!meets_target) return;
+      if (!anywhere && !meets_target) return;
       op = StepOp::kExchange;
     }
     Offer(from, op, next, product.longest, least, rest);
   };
-  Exchange(view, limits, offer);
+  if (!anywhere) ExchangeNearTarget(view, limits, offer);
   space_.ForEachPrefix(view.lists, [&](const Lists& lists) {
     const StepBounds::Product& product = bounds.Compare(lists);
     offer(StepOp::kAllGather, lists, product);
     const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
-    if (space_.Pads(view.state, next, product)) offer(StepOp::kExchange, lists, product);
+    if (!anywhere && space_.Pads(view.state, next, product)) {
+      offer(StepOp::kExchange, lists, product);
+    }
   });
-  limits.places_all = true;
-  space_.ForEachExtension({}, view.cut, limits,
-                          [&](const Lists& lists, DimMask, const StepBounds::Product& product) {
-                            offer(StepOp::kAllToAll, lists, product);
-                          });
+  limits.places_all = !anywhere;
+  limits.copied = model_.CopyParts(SearchSpace::kCopyParts);
+  space_.ForEachExtension(
+      {}, anywhere ? view.cut | view.replicated : view.cut, limits,
+      [&](const Lists& lists, DimMask, const StepBounds::Product& product) {
+        if (product.from == 0) return;  // a slice, or nothing
+        offer(product.from == product.to ? StepOp::kAllToAll : StepOp::kExchange, lists, product);
+      });
   // Permutations: as many cuts of the same sizes, by these dims or replicated ones.
   limits = {.missing = limits.missing, .hops = limits.hops, .also = limits.also};
   limits.alike = &view.lists;
@@ -185,7 +193,8 @@ void SearchRun::Move(int from, const View& view) {
 
 // To the target and the states before one step to it. An all_to_all costs what an exchange does.
 template <typename Fn>
-void SearchRun::Exchange(const View& view, const SearchSpace::Limits& limits, const Fn& offer) {
+void SearchRun::ExchangeNearTarget(const View& view, const SearchSpace::Limits& limits,
+                                   const Fn& offer) {
   StepBounds& bounds = space_.bounds();
   const View& target = space_.target();
   const auto offer_exchange = [&](const Lists& lists, const StepBounds::Product& product) {

@@ -17,6 +17,7 @@
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
 #include "planner/search/domain_bounds.h"
+#include "planner/search/edges.h"
 #include "planner/search/last_steps.h"
 #include "planner/search/search_space.h"
 
@@ -46,8 +47,7 @@ std::optional<Cost> LeastCost(const Problem& problem, const CostModel& model,
   const State& source = problem.source();
   const int64_t max_items = std::max(problem.MaxItems(source), problem.MaxItems(problem.target()));
   const int64_t max_bytes = problem.MaxValueBytes();
-  std::vector<State> near = NearTarget(problem, /*towards_target=*/false);
-  for (const State& state : LocallyFinished(problem)) near.push_back(state);
+  const Edges edges(problem, model, rules);
   std::map<State, Cost> costs = {{source, {}}};
   std::set<std::pair<Cost, State>> open = {{{}, source}};
   while (!open.empty()) {
@@ -66,14 +66,7 @@ std::optional<Cost> LeastCost(const Problem& problem, const CostModel& model,
       it->second = sum;
       open.insert({sum, next});
     };
-    for (const State& state_near : near) {
-      bool alike = true;
-      for (int d = 0; d < problem.num_dims(); ++d) {
-        alike &= state_near.IsPartial(d) == state.IsPartial(d);
-        if (state.IsPartial(d) && alike) alike = state_near.op(d) == state.op(d);
-      }
-      if (alike) relax(StepOp::kExchange, 0, state_near.AtStage(state.stage()));
-    }
+    edges.ForEachExchange(state, [&](const State& next) { relax(StepOp::kExchange, 0, next); });
     ForEachTransition(problem, state, rules, relax);
   }
   return std::nullopt;
