@@ -88,7 +88,7 @@ struct Tally {
       if (unplanned[i] == 0) continue;
       text += fmt::format(", and {} by one that {}", unplanned[i], Name(static_cast<Unplanned>(i)));
     }
-    EXPECT_LE(excepted, 3 + triples / 100);  // rare; of a few triples, one may be
+    EXPECT_LE(excepted, 3 + triples / 1000);  // rare; of a few triples, one may be
     fmt::print("triangle, {}, shard {} of {}: {} triples, {} longer than the detour{}\n", name,
                shard, kNumShards, triples, longer, text);
   }

@@ -164,12 +164,11 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
   }
   choice.rules = {.single_sourced = options.reproducibility >= Reproducibility::kReplicas,
                   .exact = choice.exact};
+  const bool one_dtype = problem.num_stages() == 1 && options.reduce_dtype.value_or(dtype) == dtype;
   if (!choice.reduces) {
     choice.why = "nothing is reduced";
     // But identities may be added to what becomes partial.
     const ReduceOp op = problem.cut_mask_op();
-    const bool one_dtype =
-        problem.num_stages() == 1 && options.reduce_dtype.value_or(dtype) == dtype;
     choice.rules.masks_cuts = problem.MasksTarget() && one_dtype && !per_dim &&
                               options.reproducibility <= Reproducibility::kReplicas &&
                               CheckReduce(op, dtype).ok() && options.engine.CanReduce(op, dtype);
@@ -212,6 +211,11 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
     if (options.engine.CanReduce(op, dtype)) continue;
     return Unimplemented("engine '{}' cannot reduce {} by {}", options.engine.name(), Name(dtype),
                          Name(op));
+  }
+  // What is reduced already may be so again, with identities. REQUIRES one op: values have one.
+  if (choice.reduces && !choice.rules.at_once) {
+    choice.rules.masks_cuts = problem.MasksTarget() && one_dtype && !per_dim &&
+                              problem.cut_mask_op() == problem.mask_op();
   }
   return choice;
 }

@@ -319,8 +319,8 @@ class SearchSpace {
   int64_t num_made_ = 0;
   bool towards_target_ = false;
   bool looks_closer_ = false;
-  bool counts_shares_ = false;  // what is lacking behind reductions is bounded (Missing)
-  int64_t share_ = 0;           // the largest box of a value without replicas is no smaller
+  bool counts_shares_ = false;   // what is lacking behind reductions is bounded (Missing)
+  int64_t share_ = 0;            // the largest box of a value without replicas is no smaller
   int64_t outer_extent_ = 0;     // of LookCloser(); 0: nothing is known
   int64_t copied_parts_ = 0;     // of the time that it takes to bring an item, of that to copy one
   int64_t least_copied_ns_ = 0;  // of a collective before the last, copies
