@@ -191,7 +191,7 @@ class Problem {
   // The op that a replicated dim may be masked to, so that it joins a reduction.
   ReduceOp mask_op() const { return mask_op_; }
   // Whether a mesh dim is partial in the target alone; then the op that a cut may be masked to, so
-  // that a reduction makes it whole, where there is nothing else to reduce.
+  // that a reduction makes it whole.
   bool MasksTarget() const { return cut_mask_op_.has_value(); }
   ReduceOp cut_mask_op() const { return cut_mask_op_.value_or(mask_op_); }
 

@@ -33,8 +33,8 @@ struct TransitionRules {
   bool at_once = false;
   // reduce_scatter is among the reductions.
   bool scatters = true;
-  // Where the target is partial and the source is not: a mask towards it may also make cuts
-  // partial, which a reduction then makes whole, though nothing else is reduced.
+  // Where a mesh dim is partial in the target alone: a mask towards it may also make cuts
+  // partial, which a reduction then makes whole: of what is not reduced, or is already.
   bool masks_cuts = false;
   // Cuts are added only where the target has them: a fraction of the edges, for a first upper
   // bound.
