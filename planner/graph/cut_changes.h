@@ -14,6 +14,25 @@ namespace meshift::transitions_internal {
 
 inline constexpr CutSizes kAllCutSizes[] = {CutSizes::kCeil, CutSizes::kSource, CutSizes::kTarget};
 
+// The mesh dims whose cuts a step takes off, and those whose cuts it adds: behind the cuts that
+// `before` and `after` have in common.
+struct ChangedDims {
+  DimMask from = 0;
+  DimMask to = 0;
+};
+inline ChangedDims ChangesBetween(const Problem& problem, const CutLists& before,
+                                  const CutLists& after) {
+  ChangedDims dims;
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    const CutLists::List& a = before.of[k];
+    const CutLists::List& b = after.of[k];
+    const int common = CommonLength(a, b);
+    for (int i = common; i < a.size; ++i) dims.from |= DimMask{1} << a[i];
+    for (int i = common; i < b.size; ++i) dims.to |= DimMask{1} << b[i];
+  }
+  return dims;
+}
+
 // Calls fn(cuts) for every way to add all of `dims` to `cuts`, each dim as one of the innermost
 // cuts of any candidate tensor dim. Every arrangement comes once: dims are inserted in ascending
 // order, at any place behind the cuts that were there; one that becomes outermost has each of the

@@ -6,6 +6,7 @@
 
 namespace meshift {
 
+using transitions_internal::ChangesBetween;
 using transitions_internal::ForEachPlacing;
 using transitions_internal::ForEachSubset;
 using transitions_internal::ForEachSuffix;
@@ -242,17 +243,21 @@ void ForEachCastAndMask(const Problem& problem, const State& state, const Transi
   Enumerator(problem, state, rules, emit).RunCastsAndMasks();
 }
 
-void ForEachCut(const Problem& problem, const State& state,
-                absl::FunctionRef<void(const State& next)> emit) {
+void ForEachExchange(const Problem& problem, const State& state,
+                     absl::FunctionRef<void(DimMask dims, const State& next)> emit) {
+  const CutLists before = problem.Cuts(state);
+  const State uncut = problem.WithCuts(state, CutLists());
+  const auto emit_to = [&](const CutLists& cuts) {
+    const auto [from, to] = ChangesBetween(problem, before, cuts);
+    if (from != 0) emit(from | to, problem.WithCuts(uncut, cuts));
+  };
   DimMask pool = 0;
   for (int d = 0; d < problem.num_dims(); ++d) {
     if (!state.IsPartial(d)) pool |= DimMask{1} << d;
   }
-  const State uncut = problem.WithCuts(state, CutLists());
-  emit(uncut);
+  emit_to(CutLists());
   ForEachSubset(pool, [&](DimMask dims) {
-    ForEachPlacing(problem, CutLists(), dims, /*towards_target=*/false,
-                   [&](const CutLists& cuts) { emit(problem.WithCuts(uncut, cuts)); });
+    ForEachPlacing(problem, CutLists(), dims, /*towards_target=*/false, emit_to);
   });
 }
 

@@ -55,10 +55,10 @@ void ForEachLocalTransition(const Problem& problem, const State& state,
 void ForEachCastAndMask(const Problem& problem, const State& state, const TransitionRules& rules,
                         const TransitionFn& emit);
 
-// Calls `emit` for every state that differs from this one in nothing but what mesh dims cut, and
-// where; and for itself.
-void ForEachCut(const Problem& problem, const State& state,
-                absl::FunctionRef<void(const State& next)> emit);
+// Calls `emit` for every exchange: to each state that differs in nothing but what mesh dims cut,
+// and where, unless cuts are only added, which moves nothing. `dims`: those that move (MovingDims).
+void ForEachExchange(const Problem& problem, const State& state,
+                     absl::FunctionRef<void(DimMask dims, const State& next)> emit);
 
 // Whether a reduction over `dims` in `state` is single-sourced: every other mesh dim is a shard or
 // partial, so that no two groups compute the same value.

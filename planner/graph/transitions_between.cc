@@ -15,16 +15,9 @@ bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims) {
 }
 
 DimMask MovingDims(const Problem& problem, const State& before, const State& after) {
-  const CutLists a = problem.Cuts(before);
-  const CutLists b = problem.Cuts(after);
-  DimMask moving = 0;
-  for (int k = 0; k < problem.tensor_rank(); ++k) {
-    const int common = CommonLength(a.of[k], b.of[k]);
-    for (const CutLists::List* list : {&a.of[k], &b.of[k]}) {
-      for (int i = common; i < list->size; ++i) moving |= DimMask{1} << (*list)[i];
-    }
-  }
-  return moving;
+  const auto [from, to] =
+      transitions_internal::ChangesBetween(problem, problem.Cuts(before), problem.Cuts(after));
+  return from | to;
 }
 
 DimMask StepDims(const Problem& problem, StepOp op, const State& before, const State& after) {
@@ -106,13 +99,7 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
   const CutLists a = problem.Cuts(before);
   const CutLists b = problem.Cuts(after);
   if (reduced == 0) {
-    DimMask from = 0;
-    DimMask to = 0;
-    for (int k = 0; k < problem.tensor_rank(); ++k) {
-      const int common = CommonLength(a.of[k], b.of[k]);
-      for (int i = common; i < a.of[k].size; ++i) from |= DimMask{1} << a.of[k][i];
-      for (int i = common; i < b.of[k].size; ++i) to |= DimMask{1} << b.of[k][i];
-    }
+    const auto [from, to] = transitions_internal::ChangesBetween(problem, a, b);
     if (from == 0) return std::nullopt;  // a slice, or nothing
     if (to == 0) return StepOp::kAllGather;
     if (IsPermutation(problem, before, after)) return StepOp::kPermute;

@@ -78,9 +78,8 @@ std::string Edges::WhyNotHeld(const State& state) const {
 }
 
 void Edges::ForEach(const State& state, const TransitionFn& emit) const {
-  ForEachExchange(state, [&](const State& next) {
-    emit(StepOp::kExchange, MovingDims(problem_, state, next), next);
-  });
+  ForEachExchange(state,
+                  [&](DimMask dims, const State& next) { emit(StepOp::kExchange, dims, next); });
   ForEachTransition(problem_, state, rules_, [&](StepOp op, DimMask dims, const State& next) {
     if (op == StepOp::kExchange && model_.IsChosenGather(state, next)) return;
     emit(op, dims, next);
@@ -103,14 +102,16 @@ void Edges::ForEachToTarget(const State& state, absl::FunctionRef<void(StepOp op
 }
 
 void Edges::ForEachExchange(const State& state,
-                            absl::FunctionRef<void(const State& next)> emit) const {
-  const auto emit_to = [&](const State& next) {
-    if (!CollectiveBetween(problem_, state, next, rules_)) return;
-    if (!model_.IsChosenGather(state, next)) emit(next);
+                            absl::FunctionRef<void(DimMask dims, const State& next)> emit) const {
+  const auto emit_to = [&](DimMask dims, const State& next) {
+    if (!model_.IsChosenGather(state, next)) emit(dims, next);
   };
-  if (anywhere_) return ForEachCut(problem_, state, emit_to);
+  if (anywhere_) return meshift::ForEachExchange(problem_, state, emit_to);
   for (const State& end : ends_) {
-    if (ArePartialAlike(problem_, state, end)) emit_to(end.AtStage(state.stage()));
+    const State next = end.AtStage(state.stage());
+    if (!ArePartialAlike(problem_, state, next)) continue;
+    if (!CollectiveBetween(problem_, state, next, rules_)) continue;
+    emit_to(MovingDims(problem_, state, next), next);
   }
 }
 

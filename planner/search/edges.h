@@ -49,7 +49,8 @@ class Edges {
   // (ExchangesLeadAnywhere), or to the target, to the states from which one transition leads to it
   // (NearTarget), and to those from which local steps alone do (LocallyFinished). What is partial
   // stays as it is. None takes the place of a gather whose sizes were chosen.
-  void ForEachExchange(const State& state, absl::FunctionRef<void(const State& next)> emit) const;
+  void ForEachExchange(const State& state,
+                       absl::FunctionRef<void(DimMask dims, const State& next)> emit) const;
 
  private:
   const Problem& problem_;

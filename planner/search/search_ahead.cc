@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kMost = 128;
 // As many as a search looks at as a rule.
 constexpr size_t kSomeRests = 48;
+constexpr size_t kSomeGoals = 16;
 
 // A bit for each sum of a bit of one and a bit of the other.
 uint64_t Sums(uint64_t a, uint64_t b) {
@@ -68,6 +69,7 @@ SearchAhead::SearchAhead(const Problem& problem, const CostModel& model, SearchS
   }
   least_step_ns_ = std::min(space_.least_collective_ns(), model_.CopyNs(0));
   rests_.reserve(kSomeRests);
+  goals_.reserve(kSomeGoals);
   FindGoals();
 }
 
@@ -75,6 +77,7 @@ void SearchAhead::FindGoals() {
   const auto add = [&](const View& view, const View& last, int64_t items, int64_t ns) {
     Goal& goal = goals_.emplace_back();
     goal.view = view;
+    goal.number = static_cast<int>(goals_.size());
     goal.last = &last;
     goal.is_finished = view.state == last.state;
     goal.ns = ns;
@@ -101,11 +104,13 @@ void SearchAhead::FindGoals() {
       return;
     }
     // Those that fewer mesh dims cut come first: gathers lead from others to them.
-    std::stable_sort(goals_.begin() + first, goals_.end(), [](const Goal& a, const Goal& b) {
-      return __builtin_popcount(a.view.cut) < __builtin_popcount(b.view.cut);
+    std::sort(goals_.begin() + first, goals_.end(), [](const Goal& a, const Goal& b) {
+      return std::pair(__builtin_popcount(a.view.cut), a.number) <
+             std::pair(__builtin_popcount(b.view.cut), b.number);
     });
     for (size_t i = first + 1; i < goals_.size(); ++i) {
       Goal& goal = goals_[i];
+      goal.number = static_cast<int>(i);
       bounds_.Start(goal.view.lists);
       for (size_t j = first; j < i; ++j) {
         const Goal& next = goals_[j];
@@ -122,8 +127,9 @@ void SearchAhead::FindGoals() {
       }
     }
   }
-  std::stable_sort(goals_.begin(), goals_.end(),
-                   [](const Goal& a, const Goal& b) { return a.ns < b.ns; });
+  std::sort(goals_.begin(), goals_.end(), [](const Goal& a, const Goal& b) {
+    return std::pair(a.ns, a.number) < std::pair(b.ns, b.number);
+  });
 }
 
 bool SearchAhead::BeginsWith(const Lists& lists, const Lists& beginning) const {

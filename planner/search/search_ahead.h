@@ -92,6 +92,7 @@ class SearchAhead {
   // A state from which gathers and local steps lead to the target.
   struct Goal {
     View view;
+    int number = 0;              // among those that take as long
     const View* last = nullptr;  // from which local steps do; not behind a gather: the view itself
     bool is_finished = false;    // it is itself
     int64_t ns = 0;              // of these gathers and local steps, at least

@@ -102,10 +102,10 @@ void SearchRun::MoveAhead(int from, const View& view) {
     if (SaturatingAdd(SaturatingAdd(reached_ns, gotten_ns), rest_ns) > bound_ns_) continue;
     const bool is_near =
         space_.exchanges_anywhere() || spot.is_near || (!has_cuts && spot.cut == target.cut);
-    const bool is_permutation = space_.IsPermutation(view.lists, spot.lists);
-    const bool trades = spot.cut == view.cut && (!is_permutation || has_cuts);
     const StepBounds::Product& product = bounds.Compare(spot.lists);
     if (product.from == 0) continue;  // a slice
+    const bool is_permutation = space_.IsPermutation(view.lists, spot.lists);
+    const bool trades = spot.cut == view.cut && (!is_permutation || has_cuts);
     const auto offer = [&](StepOp op) {
       const int64_t least = bounds.LeastMoveNs(op, view.state.stage(), product);
       const int64_t next_ns = SaturatingAdd(cost_ns, least);
@@ -116,12 +116,11 @@ void SearchRun::MoveAhead(int from, const View& view) {
       if (SaturatingAdd(next_ns, spot.least_ns) > bound_ns_) return;
       Offer(from, op, spot.state, spot.items, least, rest);
     };
-    if ((is_near && (product.from != product.to || is_permutation)) || (trades && is_permutation)) {
+    if (product.to == 0) offer(StepOp::kAllGather);
+    const bool leads = is_near && (product.from != product.to || is_permutation);
+    if (leads || (trades && is_permutation) ||
+        (product.to == 0 && space_.Pads(view.state, spot.state, product))) {
       offer(StepOp::kExchange);
-    }
-    if (product.to == 0) {
-      offer(StepOp::kAllGather);
-      if (space_.Pads(view.state, spot.state, product)) offer(StepOp::kExchange);
     }
     if (trades && !is_permutation) offer(StepOp::kAllToAll);
     if (is_permutation) offer(StepOp::kPermute);

@@ -66,7 +66,8 @@ std::optional<Cost> LeastCost(const Problem& problem, const CostModel& model,
       it->second = sum;
       open.insert({sum, next});
     };
-    edges.ForEachExchange(state, [&](const State& next) { relax(StepOp::kExchange, 0, next); });
+    edges.ForEachExchange(state,
+                          [&](DimMask, const State& next) { relax(StepOp::kExchange, 0, next); });
     ForEachTransition(problem, state, rules, relax);
   }
   return std::nullopt;
