@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/checked_math.h"
+#include "mesh/layout.h"
 #include "placement/cast.h"
 #include "placement/dtype.h"
 #include "planner/cost/cost.h"
@@ -35,7 +36,7 @@ std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
   RankGroups inside{.size = k};
   RankGroups across{.size = n / k};
   int64_t left = k;  // of a block, in the modes to come
-  for (const RankMode& mode : groups.modes) {
+  for (const Layout::Mode& mode : groups.modes) {
     if (left % mode.size == 0) {
       inside.modes.push_back(mode);
       left /= mode.size;

@@ -81,7 +81,7 @@ class Runs {
   // Of the units and wholes of RunOf().
   Runs(const RankGroups& groups, int64_t unit, int64_t whole)
       : unit_(unit), whole_(whole), period_(whole > 0 ? whole : unit) {
-    RankModes modes = groups.modes;
+    Layout::Modes modes = groups.modes;
     Reduce(&modes);
     const int64_t places = modes.empty() ? 1 : period_ / step_;
     if (places > 1 && period_ > kMaxPlaces) {
@@ -92,7 +92,7 @@ class Runs {
     for (int64_t place = 0; place < places; ++place) {
       runs_[place] = Run().Behind(place / unit_, 0);
     }
-    for (const RankMode& mode : modes) Repeat(mode);
+    for (const Layout::Mode& mode : modes) Repeat(mode);
   }
 
   // The ranks after which places come again; 1 where they do not matter.
@@ -111,15 +111,15 @@ class Runs {
 
   // Counts ranks by `step_`, as far as members, units and wholes allow, and blocks of members that
   // no unit (if those are ranks, no whole) divides as one.
-  void Reduce(RankModes* modes) {
+  void Reduce(Layout::Modes* modes) {
     while (!modes->empty()) {
       int64_t step = unit_ > 1 ? unit_ : whole_;
-      for (const RankMode& mode : *modes) step = std::gcd(step, mode.stride);
+      for (const Layout::Mode& mode : *modes) step = std::gcd(step, mode.stride);
       step_ *= step;
-      for (RankMode& mode : *modes) mode.stride /= step;
+      for (Layout::Mode& mode : *modes) mode.stride /= step;
       if (unit_ > 1) unit_ /= step;
       whole_ /= step;
-      RankMode& first = modes->front();
+      Layout::Mode& first = modes->front();
       const int64_t block = std::gcd(first.size, unit_ > 1 ? unit_ : whole_);
       if (first.stride > 1 || (block == 1 && first.size > 1)) return;
       if (unit_ == 1) times_ *= block;
@@ -129,7 +129,7 @@ class Runs {
   }
 
   // Every run and those that are mode.stride behind each other after it, by doubling.
-  void Repeat(const RankMode& mode) {
+  void Repeat(const Layout::Mode& mode) {
     const RunList one = runs_;
     int64_t size = 1;
     for (int bit = std::bit_width(static_cast<uint64_t>(mode.size)) - 1; bit-- > 0;) {
@@ -194,7 +194,7 @@ void TakeWorse(const Topology& topology, absl::Span<const OnLevel> group, GroupS
 }
 
 // Ranks modulo `period` at which a group of the partition begins.
-std::vector<bool> Firsts(const RankModes& modes, int64_t num_ranks, int64_t period) {
+std::vector<bool> Firsts(const Layout::Modes& modes, int64_t num_ranks, int64_t period) {
   std::vector<bool> firsts(period, false);
   firsts[0] = true;
   const auto add = [&](int64_t size, int64_t stride) {
@@ -213,7 +213,7 @@ std::vector<bool> Firsts(const RankModes& modes, int64_t num_ranks, int64_t peri
     }
   };
   int64_t next = 1;
-  for (const RankMode& mode : modes) {
+  for (const Layout::Mode& mode : modes) {
     if (mode.stride > next) add(mode.stride / next, next);
     next = mode.size * mode.stride;
   }
@@ -223,9 +223,9 @@ std::vector<bool> Firsts(const RankModes& modes, int64_t num_ranks, int64_t peri
 
 // Members that each domain of `domain` ranks holds, of those that hold any. nullopt: not all alike,
 // or that is not seen at once.
-std::optional<int64_t> MembersOf(const RankModes& modes, int64_t domain) {
+std::optional<int64_t> MembersOf(const Layout::Modes& modes, int64_t domain) {
   int64_t members = 1;
-  for (const RankMode& mode : modes) {
+  for (const Layout::Mode& mode : modes) {
     if (domain % (mode.size * mode.stride) == 0) {
       members *= mode.size;
     } else if (mode.stride % domain != 0) {

@@ -16,6 +16,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "mesh/layout.h"
 #include "mesh/topology.h"
 
 namespace meshift {
@@ -23,21 +24,13 @@ namespace meshift {
 // The least k with 2^k >= n. REQUIRES: n >= 1.
 constexpr int Log2Ceil(int64_t n) { return std::bit_width(static_cast<uint64_t>(n) - 1); }
 
-// Ranks at a distance of each other, `size` of them.
-struct RankMode {
-  int64_t size = 1;
-  int64_t stride = 1;
-};
-
-using RankModes = absl::InlinedVector<RankMode, 4>;
-
 // The groups of a partition, alike in size: listed, or in closed form.
 struct RankGroups {
   int64_t size = 1;
   std::vector<std::vector<int64_t>> ranks = {};  // of each group; empty: see `modes`
   // Of the first group, innermost first, each stride a multiple of the size times the stride of the
   // mode before; the others begin wherever a digit that no mode has is another.
-  RankModes modes = {};
+  Layout::Modes modes = {};
 };
 
 struct GroupShape {

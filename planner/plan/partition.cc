@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "mesh/layout.h"
 #include "planner/plan/plan.h"
 
 namespace meshift {
@@ -21,23 +22,19 @@ void AppendMode(int64_t size, int64_t stride, std::string* text) {
 }
 
 std::string KeyOfRowMajor(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
-  std::string text;
-  int64_t size = 1;  // of the mode that is being collected
-  int64_t stride = 1;
-  int64_t next = 1;  // the stride of mesh dim d
+  Layout::Modes modes(mesh_dims.size());
+  int64_t stride = 1;  // of mesh dim d
+  size_t left = mesh_dims.size();
   for (int d = mesh.NumDims() - 1; d >= 0; --d) {
-    const int64_t n = mesh.dim(d).size;
-    if (n > 1 && std::find(mesh_dims.begin(), mesh_dims.end(), d) != mesh_dims.end()) {
-      if (size > 1 && size * stride != next) {
-        AppendMode(size, stride, &text);
-        size = 1;
-      }
-      if (size == 1) stride = next;
-      size *= n;
-    }
-    next *= n;
+    const int64_t size = mesh.dim(d).size;
+    if (left > 0 && mesh_dims[left - 1] == d) modes[--left] = {size, stride};
+    stride *= size;
   }
-  if (size > 1) AppendMode(size, stride, &text);
+  std::string text;
+  const Layout group = Coalesce(*Layout::Create(std::move(modes)));
+  for (int m = group.NumModes() - 1; m >= 0; --m) {
+    AppendMode(group.mode(m).size, group.mode(m).stride, &text);
+  }
   return text;
 }
 
