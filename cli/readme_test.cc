@@ -1,10 +1,9 @@
-// The README shows what the commands print today: every block of it that begins with "$ meshift"
-// must be the output of its first line.
+// README.md and docs/command_line.md show what the commands print today: every block that begins
+// with "$ meshift" must be the output of its first line. README's C++ is that of an example.
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <iterator>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -29,20 +28,46 @@ std::vector<std::string> Split(const std::string& line) {
   return words;
 }
 
-TEST(Readme, ShowsWhatTheCommandsPrint) {
-  std::ifstream file("README.md");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  const std::string start = "```\n$ meshift ";
-  int blocks = 0;
-  for (size_t at = text.find(start); at != std::string::npos; at = text.find(start, at + 1)) {
-    const size_t args = at + start.size();
-    const size_t body = text.find('\n', args) + 1;
-    const std::string line = text.substr(args, body - 1 - args);
-    const std::string shown = text.substr(body, text.find("```", body) - body);
-    EXPECT_EQ(shown, Meshift(Split(line)).out) << "meshift " << line;
-    ++blocks;
+std::string Read(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// What stands in the page's blocks between ```, without the line that begins them, where that or
+// the first line begins so.
+std::vector<std::string> Blocks(const std::string& page, const std::string& start) {
+  std::vector<std::string> blocks;
+  const std::string text = Read(page);
+  for (size_t at = text.find("\n```" + start); at != std::string::npos;
+       at = text.find("\n```" + start, at + 1)) {
+    const size_t begin = text.find('\n', at + 1) + 1;
+    blocks.push_back(text.substr(begin, text.find("```", begin) - begin));
   }
-  EXPECT_EQ(blocks, 2);
+  return blocks;
+}
+
+// The page's blocks that begin with "$ meshift" are what that prints.
+void ExpectPrinted(const std::string& page, size_t count) {
+  const std::string start = "$ meshift ";
+  const std::vector<std::string> blocks = Blocks(page, "\n" + start);
+  EXPECT_EQ(blocks.size(), count) << page;
+  for (const std::string& block : blocks) {
+    const size_t body = block.find('\n') + 1;
+    const std::string line = block.substr(start.size(), body - 1 - start.size());
+    EXPECT_EQ(block.substr(body), Meshift(Split(line)).out) << "meshift " << line;
+  }
+}
+
+TEST(Readme, ShowsWhatTheCommandsPrint) {
+  ExpectPrinted("README.md", 2);
+  ExpectPrinted("docs/command_line.md", 2);
+}
+
+TEST(Readme, ShowsCodeThatIsCompiledAndRun) {
+  const std::vector<std::string> blocks = Blocks("README.md", "cpp");
+  ASSERT_EQ(blocks.size(), 1);
+  EXPECT_NE(Read("examples/redistribute.cc").find("\n" + blocks[0]), std::string::npos);
 }
 
 }  // namespace
