@@ -1,7 +1,7 @@
 // The parameters of a model, each dim scaled by 1/16 and by 1/128, redistributed among eight ranks
 // of the local engine: one call for all against one call each.
 //
-//   bazel run //bench:coalesce_bench
+//   ./bazelw run //bench:coalesce_bench
 //
 // Prints the time of both, the ratios of time and of processor time, and how many collectives they
 // make on a rank; for the gather of FSDP's shards, the sum of gradients into them, and several

@@ -1,7 +1,7 @@
 // What the ordered all-reduce of comm/deterministic.h costs, against the engine's own and against
 // the rank reference.
 //
-//   bazel run //bench:deterministic_bench     # bytes; then mpirun -n 4 and -n 8 of this program
+//   ./bazelw run //bench:deterministic_bench     # bytes; then mpirun -n 4 and -n 8 of this program
 //
 // Bytes are counted from the calls that each form makes (bench/traffic.h). The most that a
 // rank receives and sends, and the latter over 2 (n-1)/n of the tensor, what a ring sends. Of

@@ -1,9 +1,9 @@
 // What a redistribution costs on the MPI engine, over the same MPI calls made by hand: all ratios
 // are of one run, raw and ours in turns.
 //
-//   bazel run //bench:execute_bench            # mpirun -n 2 and -n 4 of this program
-//   bazel run //bench:execute_bench 1048576 all_gather    # this size and this operation only
-//   bazel run //bench:execute_bench bounded               # with MpiEngineOptions::bounded_waits
+//   ./bazelw run //bench:execute_bench            # mpirun -n 2 and -n 4 of this program
+//   ./bazelw run //bench:execute_bench 1048576 all_gather    # this size and this operation only
+//   ./bazelw run //bench:execute_bench bounded               # with MpiEngineOptions::bounded_waits
 //
 // Bytes are those of the larger of a rank's two buffers, as nccl-tests counts. Columns, in us: the
 // blocking and the non-blocking MPI call; the engine's call; the redistribution; what that adds to

@@ -1,6 +1,6 @@
 // How near plans come to what no algorithm goes below (planner/cost/lower_bound.h):
 //
-//   bazel run //bench:near_bound
+//   ./bazelw run //bench:near_bound
 //
 // All pairs of R and S, with every order of cuts, on small meshes, for even tensors of about 1 KiB,
 // 1 MiB and 1 GiB; and all from sources that are partial on one or two mesh dims. A row per mesh,

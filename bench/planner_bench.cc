@@ -1,6 +1,6 @@
 // What planning costs: cold, cached, for a whole model, and on a mesh of a million ranks.
 //
-//   bazel run //bench:planner_bench
+//   ./bazelw run //bench:planner_bench
 //   tools/planner_instructions.sh      # instructions instead of time, which no other work disturbs
 //
 // "cold" plans a named mix of pairs (Mix below), one MakePlan each, and prints the median and the

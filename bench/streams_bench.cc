@@ -1,6 +1,6 @@
 // What a single stream for all groups costs, against a stream for each group.
 //
-//   bazel run //bench:streams_bench     # the local engine, then 4 processes over MPI
+//   ./bazelw run //bench:streams_bench     # the local engine, then 4 processes over MPI
 //
 // Four ranks, a mesh of 2 x 2. Each rank starts an all-reduce of group A (over `a`), then a short
 // one of group B (over `b`), computes on the host what needs B's result, and waits for A's. A is

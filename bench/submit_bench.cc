@@ -1,7 +1,7 @@
 // What a cached redistribution costs the thread that asks for it, besides the calls of the engine:
 // look-up of the plan, checks of the views, the program, the handle.
 //
-//   bazel run //bench:submit_bench
+//   ./bazelw run //bench:submit_bench
 #include <benchmark/benchmark.h>
 
 #include <cstdint>

@@ -1,8 +1,7 @@
 // Which reductions of which dtypes there are. Engines may serve fewer.
 //
 //   CheckReduce(ReduceOp::kMax, DType::kF32);  // OK
-//   CheckReduce(ReduceOp::kMax, DType::kC64);  // max of c64 is refused: complex numbers have no
-//   ...
+//   CheckReduce(ReduceOp::kMax, DType::kC64);  // "max of c64 is refused: ..."
 #ifndef MESHIFT_PLACEMENT_OP_TABLE_H_
 #define MESHIFT_PLACEMENT_OP_TABLE_H_
 

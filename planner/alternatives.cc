@@ -160,7 +160,7 @@ std::string LabelOf(const Plan& plan) {
 // With what it takes to set up groups.
 int64_t NsOf(const Plan& plan) { return SaturatingAdd(plan.total().est_ns, plan.total().setup_ns); }
 
-// "9.001 us more (+69 %): 2 more collectives, sends 64 B less"
+// "9.001 us more (+69 %): 2 collectives more, sends 64 B less"
 std::string Difference(const Plan& plan, const Plan& best) {
   const auto signed_text = [](int64_t value, const std::string& text, std::string_view equal) {
     if (value == 0) return std::string(equal);

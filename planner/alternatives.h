@@ -3,8 +3,7 @@
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<Alternative> all, ListAlternatives(from, to, options));
 //   all[0].plan;                       // the best plan, as MakePlan makes it
 //   all[1].verdict;                    // kCostsMore
-//   all[1].reason;                     // "9.001 us more (+69 %): 2 more collectives, sends as
-//   much"
+//   all[1].reason;                     // "9.001 us more (+69 %): 2 collectives more, ..."
 //
 // Plans are told apart by what they do, not by where they put it: of those with the same reductions
 // and moves over the same mesh dims the cheapest stands for all. A pure function of its arguments,

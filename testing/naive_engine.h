@@ -5,8 +5,7 @@
 // use.
 //
 //   Buffers out = RunNaively(from, to, in, {.seed = 3});
-//   Buffers bad = RunNaively(from, to, in, {.seed = 3, .lost = 1});   // without coordinate 1's
-//   part
+//   Buffers bad = RunNaively(from, to, in, {.seed = 3, .lost = 1});   // of coordinate 1
 #ifndef MESHIFT_TESTING_NAIVE_ENGINE_H_
 #define MESHIFT_TESTING_NAIVE_ENGINE_H_
 

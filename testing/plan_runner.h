@@ -1,8 +1,9 @@
 // Runs plans on the in-process engine, all ranks from one thread, and judges what every rank holds
 // by the definition.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(auto runner, PlanRunner::Create(mesh));   // or UnionMesh(from's,
-//   to's) const Pass passes[] = {{.fill = {.values = Values::kExact, .seed = 1}}};
+//   // The mesh of the plan, or UnionMesh of its two.
+//   MESHIFT_ASSIGN_OR_RETURN(auto runner, PlanRunner::Create(mesh));
+//   const Pass passes[] = {{.fill = {.values = Values::kExact, .seed = 1}}};
 //   MESHIFT_ASSIGN_OR_RETURN(PlanRun run, runner->Run(plan, passes));
 //   run.data.ok();                      // or run.data.ToString() says which rank holds what
 //   run.bytes_sent[0];                  // of step 0, counted from the calls that were made

@@ -1,6 +1,6 @@
 // Prints tests/data/golden_fingerprints.txt anew, for after a change of plans:
 //
-//   bazel run //tests:golden_fingerprints > tests/data/golden_fingerprints.txt
+//   ./bazelw run //tests:golden_fingerprints > tests/data/golden_fingerprints.txt
 #include <fmt/format.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 // Sets Meshift's plans beside the measured ones of other planners (tests/data/README.md):
 //
-//   bazel run //tools:comparison > docs/comparison.md
+//   ./bazelw run //tools:comparison > docs/comparison.md
 #include <fmt/format.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ Topology BytesAlone() {
 constexpr const char* kHead =
     R"(# Plans beside those of other planners
 
-Made by `bazel run //tools:comparison > docs/comparison.md`. The peers' plans were measured by running them on a 2x2 mesh (`tests/data/README.md`): PyTorch 2.15.0 DTensor, *greedy* (its default) and *graph* (its search), *flat* where
+Made by `./bazelw run //tools:comparison > docs/comparison.md`. The peers' plans were measured by running them on a 2x2 mesh (`tests/data/README.md`): PyTorch 2.15.0 DTensor, *greedy* (its default) and *graph* (its search), *flat* where
 flattened groups were made by hand beforehand; and what JAX 0.10.2 compiles by *xla* and by Shardy's own planner. Meshift's are its default plans for the same cases, proven by the verifier and run on the local engine.
 
 Each row has the cases in which the peer was measured, and both sides' figures for exactly these. The tensors are small, so that plans by Meshift's default costs take bytes to save the start of a collective; *by bytes* are its plans where starts cost next to nothing, as those of

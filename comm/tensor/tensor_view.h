@@ -1,8 +1,8 @@
 // A tensor in memory that someone else owns.
 //
 //   TensorView in = TensorView::Contiguous(data, DType::kBF16, {4096, 512});
-//   TensorView transposed{.data = data, .dtype = DType::kBF16, .shape = {512, 4096}, .strides = {1,
-//   512}};
+//   TensorView transposed{
+//       .data = data, .dtype = DType::kBF16, .shape = {512, 4096}, .strides = {1, 512}};
 #ifndef MESHIFT_COMM_TENSOR_TENSOR_VIEW_H_
 #define MESHIFT_COMM_TENSOR_TENSOR_VIEW_H_
 

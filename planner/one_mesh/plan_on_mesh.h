@@ -1,8 +1,6 @@
 // Plans on one mesh, with a say in where the path comes from. Internal.
 //
-//   MakePlanOnMesh(from, to, options, [&](const Problem& problem, FindPathFn find) {
-//     return memory.Recall(problem) or find();
-//   });
+//   MakePlanOnMesh(from, to, options, [](const Problem&, FindPathFn find) { return find(); });
 #ifndef MESHIFT_PLANNER_ONE_MESH_PLAN_ON_MESH_H_
 #define MESHIFT_PLANNER_ONE_MESH_PLAN_ON_MESH_H_
 

@@ -1,5 +1,5 @@
-// What an engine can reduce, and promises of it: an explicit input of planning, never asked of a
-// live engine.
+// What an engine can reduce, and promises of it: an explicit input of planning. The planner never
+// asks an engine; a Redistributor hands on what Engine::Capabilities() says, unless its options do.
 //
 //   EngineCapabilities::Local().CanReduce(ReduceOp::kSum, DType::kBF16);   // true
 //   EngineCapabilities::Of("nccl").native_invariance;                      // kNone

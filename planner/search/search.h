@@ -3,8 +3,8 @@
 //   std::optional<Path> path = FindCheapest(problem, model, rules);
 //   path->moves[0].op;       // kAllReduce
 //
-// Exact under the cost model over its edges: the transitions of ForEachTransition, and exchanges to
-// the target, to the states one transition before it, and to those that local steps finish. No
+// Exact under the cost model over its edges: the transitions of ForEachTransition, and exchanges:
+// to any state or, where there are too many (ExchangesLeadAnywhere), to those near the target. No
 // value on the way is larger than source and target (or, where it is reduced in another dtype, than
 // the source in that), and ties are broken by bytes sent, then number of steps, then the order in
 // which paths are found, which is a function of the problem, so that the result is the same

@@ -6,9 +6,9 @@
 //   space.Missing(space.Wanted(view.lists), 0);              // items that some rank lacks
 //   space.LeastRest(view.state, view.lists, 0).close_ns;     // no path to the target is faster
 //   space.bounds().Start(view.lists);
-//   space.ForEachExtension(view.lists, view.replicated, limits, [](const Lists& lists, DimMask
-//   left,
-//                          const StepBounds::Product& product) {});
+//   space.ForEachExtension(
+//       view.lists, view.replicated, limits,
+//       [](const Lists& lists, DimMask left, const StepBounds::Product& product) {});
 //
 // Lists of cuts are put together one cut at a time, and given up as soon as the products so far
 // (step_bounds.h) say so, before a state is made of them. All items, bytes and ns are exact or

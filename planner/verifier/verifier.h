@@ -2,7 +2,7 @@
 // with which partial contributions, every rank holds after every step, on one mesh or two.
 //
 //   Verdict verdict = Verify(plan);
-//   if (!verdict.ok()) fmt::print("step {}: {}: {}\n", ...);
+//   if (!verdict.ok()) fmt::print("{}: {}\n", verdict.fault->rule, verdict.fault->message);
 //
 // What is judged, in this order: that every step can be done as it says and leaves what `after`
 // says; that the last step leaves the target; that no value is lost or added twice; the promise
@@ -24,9 +24,13 @@ struct Verdict {
 };
 
 struct VerifyOptions {
+  // Off: for plans that were put together without one, by hand or by a test.
   bool check_fingerprint = true;
 };
 
+// Never fails, whatever the plan says; what is too large to be followed breaks the rule "scale". On
+// a row-major mesh O(steps * kinds of groups), whatever the number of ranks; with listed ranks, and
+// from mesh to mesh, O(ranks + messages). A pure function; safe for concurrent use.
 Verdict Verify(const Plan& plan, const VerifyOptions& options = {});
 
 }  // namespace meshift
