@@ -115,7 +115,25 @@ struct Submission {
   double idle = 0;
   double busy = 0;
   double cold = 0;
-  double beside = 0;
+  double beside = -1;  // not measured
+};
+
+// Times of rounds, by way.
+struct Measured {
+  Times blocking;      // MPI's calls, with packing by hand
+  Times non_blocking;  // and waiting
+  Times bare_blocking;
+  Times bare_polled;
+  Times engine;  // none: empty
+  Times own;
+  Times submission;
+  Times mpi_submission;
+  Times mpi_begin;
+
+  std::vector<Times*> Ways() {
+    return {&blocking, &non_blocking, &bare_blocking,  &bare_polled, &engine,
+            &own,      &submission,   &mpi_submission, &mpi_begin};
+  }
 };
 
 class Bench {
@@ -134,6 +152,11 @@ class Bench {
                       double* us);
   // One submission beside an all-reduce of 64 MiB, in us.
   absl::Status SubmitBeside(Redistributor& redistribute, const Redistribution& what, double* us);
+  // All but `idle`.
+  absl::Status MeasureSubmission(Redistributor& redistribute, const Redistribution& what,
+                                 int rounds, bool beside, Submission* submit);
+  void PrintRow(const Subject& subject, int64_t bytes, const Measured& times,
+                const Submission& submit) const;
   // The columns of a row-major matrix of `rows` rows into one block per rank, or back.
   void MoveColumns(int64_t rows, bool pack);
 
@@ -356,45 +379,36 @@ absl::Status Bench::RunOne(const Subject& subject, int64_t bytes, int rounds, in
     submitting += Clock::now() - begin;
     MPI_Wait(&request, MPI_STATUS_IGNORE);
   };
-  Times blocking;
-  Times non_blocking;
-  Times bare_blocking;
-  Times bare_polled;
-  Times engine;
-  Times own;
-  Times submission;
-  Times mpi_submission;
-  Times mpi_begin;
-  const auto submits = [&](Times* times, const std::function<void()>& way) {
+  Measured times;
+  const auto submits = [&](Times* of, const std::function<void()>& way) {
     submitting = {};
     way();
-    times->push_back(Us(submitting) / calls);
+    of->push_back(Us(submitting) / calls);
   };
   // In turns, since each leaves the caches to the next.
   std::vector<std::function<void()>> ways = {
-      [&] { blocking.push_back(Time(calls, [&] { with_packing(bare); })); },
-      [&] { non_blocking.push_back(Time(calls, [&] { with_packing(bare_non_blocking); })); },
-      [&] { submits(&submission, [&] { own.push_back(Time(calls, ours)); }); },
+      [&] { times.blocking.push_back(Time(calls, [&] { with_packing(bare); })); },
+      [&] { times.non_blocking.push_back(Time(calls, [&] { with_packing(bare_non_blocking); })); },
+      [&] { submits(&times.submission, [&] { times.own.push_back(Time(calls, ours)); }); },
       [&] {
-        submits(&mpi_submission, [&] {
+        submits(&times.mpi_submission, [&] {
           Time(calls, [&] {
             bare();
             submit_to_mpi();
           });
         });
       },
-      [&] { submits(&mpi_begin, [&] { Time(calls, begin_with_mpi); }); }};
-  if (subject.engine != nullptr) ways.push_back([&] { engine.push_back(Time(calls, of_engine)); });
+      [&] { submits(&times.mpi_begin, [&] { Time(calls, begin_with_mpi); }); }};
+  if (subject.engine != nullptr)
+    ways.push_back([&] { times.engine.push_back(Time(calls, of_engine)); });
   if (packs) {
-    ways.push_back([&] { bare_blocking.push_back(Time(calls, bare)); });
-    ways.push_back([&] { bare_polled.push_back(Time(calls, bare_non_blocking)); });
+    ways.push_back([&] { times.bare_blocking.push_back(Time(calls, bare)); });
+    ways.push_back([&] { times.bare_polled.push_back(Time(calls, bare_non_blocking)); });
   }
   for (int i = 0; i < 3; ++i) {
     for (const auto& way : ways) way();
   }
-  const std::vector<Times*> all = {&blocking, &non_blocking, &bare_blocking,  &bare_polled, &engine,
-                                   &own,      &submission,   &mpi_submission, &mpi_begin};
-  for (Times* times : all) times->clear();
+  for (Times* of : times.Ways()) of->clear();
   std::vector<size_t> order(ways.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::mt19937 random(1);
@@ -405,45 +419,58 @@ absl::Status Bench::RunOne(const Subject& subject, int64_t bytes, int rounds, in
     for (const size_t way : order) ways[way]();
   }
   MESHIFT_RETURN_IF_ERROR(status);
-  Submission submit{.idle = Best(submission)};
+  Submission submit{.idle = Best(times.submission)};
+  MESHIFT_RETURN_IF_ERROR(
+      MeasureSubmission(redistribute, what, rounds, /*beside=*/bytes <= 64 << 10, &submit));
+  for (Times* of : {&times.blocking, &times.non_blocking, &times.bare_blocking, &times.bare_polled,
+                    &times.engine, &times.own}) {
+    TakeSlowestRank(of);
+  }
+  if (engine_.rank() == 0) PrintRow(subject, bytes, times, submit);
+  return absl::OkStatus();
+}
+
+absl::Status Bench::MeasureSubmission(Redistributor& redistribute, const Redistribution& what,
+                                      int rounds, bool beside, Submission* submit) {
   for (const bool cold : {false, true}) {
-    double& best = cold ? submit.cold : submit.busy;
+    double& best = cold ? submit->cold : submit->busy;
     for (int round = 0; round < std::max(rounds / 4, 10); ++round) {
       double us = 0;
       MESHIFT_RETURN_IF_ERROR(Submit(redistribute, what, cold, &us));
       best = round == 0 ? us : std::min(best, us);
     }
   }
-  const bool small = bytes <= 64 << 10;
-  for (int round = 0; small && round < 20; ++round) {
+  for (int round = 0; beside && round < 20; ++round) {
     double us = 0;
     MESHIFT_RETURN_IF_ERROR(SubmitBeside(redistribute, what, &us));
-    submit.beside = round == 0 ? us : std::min(submit.beside, us);
+    submit->beside = round == 0 ? us : std::min(submit->beside, us);
   }
-  for (Times* times : {&blocking, &non_blocking, &bare_blocking, &bare_polled, &engine, &own}) {
-    TakeSlowestRank(times);
-  }
-  if (engine_.rank() != 0) return absl::OkStatus();
-  const bool blocks = Median(blocking) <= Median(non_blocking);
-  const Times& mpi = blocks ? blocking : non_blocking;
-  const Times ratios = Ratios(mpi, own);
-  const auto text = [](bool is, const Times& times, double (*of)(const Times&)) {
-    return is ? fmt::format("{:.2f}", of(times)) : "";
-  };
-  const bool has_engine = subject.engine != nullptr;
-  fmt::print(
-      kRow, ranks_, subject.name, bytes, text(true, blocking, Best), text(true, non_blocking, Best),
-      text(has_engine, engine, Best), text(true, own, Best),
-      text(true, OfRounds(own, mpi, std::minus<>()), Median),
-      text(has_engine, has_engine ? Ratios(mpi, engine) : Times(), Median),
-      text(true, ratios, Median),
-      fmt::format("{:.2f}-{:.2f}", Quantile(ratios, 0.25), Quantile(ratios, 0.75)),
-      text(packs, packs ? Ratios(blocks ? bare_blocking : bare_polled, own) : Times(), Median),
-      fmt::format("{:.2f}", submit.idle), text(true, mpi_submission, Best),
-      text(true, mpi_begin, Best), fmt::format("{:.2f}", submit.busy),
-      fmt::format("{:.2f}", submit.cold), small ? fmt::format("{:.2f}", submit.beside) : "");
-  std::fflush(stdout);
   return absl::OkStatus();
+}
+
+void Bench::PrintRow(const Subject& subject, int64_t bytes, const Measured& times,
+                     const Submission& submit) const {
+  const bool blocks = Median(times.blocking) <= Median(times.non_blocking);
+  const Times& mpi = blocks ? times.blocking : times.non_blocking;
+  const Times& bare = blocks ? times.bare_blocking : times.bare_polled;
+  const Times ratios = Ratios(mpi, times.own);
+  // Nothing where nothing was measured.
+  const auto text = [](const Times& of, double (*figure)(const Times&)) {
+    return of.empty() ? "" : fmt::format("{:.2f}", figure(of));
+  };
+  const auto ratio = [&](const Times& of, const Times& over) {
+    return of.empty() || over.empty() ? "" : fmt::format("{:.2f}", Median(Ratios(of, over)));
+  };
+  fmt::print(kRow, ranks_, subject.name, bytes, text(times.blocking, Best),
+             text(times.non_blocking, Best), text(times.engine, Best), text(times.own, Best),
+             text(OfRounds(times.own, mpi, std::minus<>()), Median), ratio(mpi, times.engine),
+             text(ratios, Median),
+             fmt::format("{:.2f}-{:.2f}", Quantile(ratios, 0.25), Quantile(ratios, 0.75)),
+             ratio(bare, times.own), fmt::format("{:.2f}", submit.idle),
+             text(times.mpi_submission, Best), text(times.mpi_begin, Best),
+             fmt::format("{:.2f}", submit.busy), fmt::format("{:.2f}", submit.cold),
+             submit.beside < 0 ? "" : fmt::format("{:.2f}", submit.beside));
+  std::fflush(stdout);
 }
 
 // `sizes`, `operations`: only these; none: all.
