@@ -2,9 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ios>
+#include <ostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "cli/command_line.h"
+#include "cli/io.h"
 #include "cli/test_util.h"
 
 namespace meshift::cli {
@@ -389,6 +394,30 @@ TEST(BadInput, WrongPlans) {
   const Outcome ran = Meshift({"run", "--plan", "-"}, wrong);
   EXPECT_EQ(ran.code, 1) << ran;
   EXPECT_EQ(ran.out.find("wrong: step 0: "), 0) << ran;
+}
+
+// What comes in one piece gets to a stderr that processes share in one piece.
+class CountWrites : public std::stringbuf {
+ public:
+  int writes() const { return writes_; }
+
+ private:
+  std::streamsize xsputn(const char* text, std::streamsize size) override {
+    ++writes_;
+    return std::stringbuf::xsputn(text, size);
+  }
+  int writes_ = 0;
+};
+
+TEST(BadInput, AMessageIsOneWrite) {
+  std::istringstream in;
+  std::ostringstream out;
+  CountWrites writes;
+  std::ostream err(&writes);
+  Io io{in, out, err};
+  EXPECT_EQ(RunMeshift(PlanArgs("a=2", "f33[4]", "R", "R"), io), 2);
+  EXPECT_EQ(writes.str().find("meshift: "), 0U) << writes.str();
+  EXPECT_EQ(writes.writes(), 1);
 }
 
 TEST(Help, GoesToStdoutAndIsFine) {

@@ -48,7 +48,8 @@ int ExitCodeOf(const absl::Status& status) {
 }
 
 int Fail(Io& io, const absl::Status& status) {
-  io.err << "meshift: " << Printable(Message(status)) << "\n";
+  // In one piece: where processes share stderr, their messages do not get into each other.
+  io.err << fmt::format("meshift: {}\n", Printable(Message(status)));
   return ExitCodeOf(status);
 }
 
