@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,6 +43,13 @@ Json IdOf(const absl::StatusOr<Json>& line) {
   return id == line->end() ? Json(nullptr) : *id;
 }
 
+// The error of what was read at `key` names it.
+template <typename T>
+absl::StatusOr<T> At(std::string_view key, absl::StatusOr<T> read) {
+  if (!read.ok()) return Annotate(read.status(), std::string(key));
+  return read;
+}
+
 absl::StatusOr<DeviceMesh> ReadMesh(const Json& json, std::string_view key) {
   if (!json.is_object())
     return InvalidArgument("{} is {}; it must be an object", key, JsonQuote(json));
@@ -68,7 +78,7 @@ absl::StatusOr<DeviceMesh> ReadMesh(const Json& json, std::string_view key) {
       ranks.push_back(value);
     }
   }
-  return DeviceMesh::Create(std::move(dims), std::move(ranks));
+  return At(key, DeviceMesh::Create(std::move(dims), std::move(ranks)));
 }
 
 absl::StatusOr<std::string> ReadString(const Json& object, std::string_view key) {
@@ -82,13 +92,6 @@ absl::StatusOr<std::optional<std::string>> ReadOptional(const Json& object, std:
   if (value == object.end() || value->is_null()) return std::nullopt;
   MESHIFT_ASSIGN_OR_RETURN(std::string text, JsonString(*value, key));
   return std::optional<std::string>(std::move(text));
-}
-
-// The error of what was read at `key` names it.
-template <typename T>
-absl::StatusOr<T> At(std::string_view key, absl::StatusOr<T> read) {
-  if (!read.ok()) return Annotate(read.status(), std::string(key));
-  return read;
 }
 
 absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
@@ -191,6 +194,39 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& line, PlannerOptions opt
   return MakePlan(from, to, options);
 }
 
+// Keys that PlanLine does not read: misspelt ones, as a rule.
+std::vector<std::string> UnknownKeys(std::string_view text) {
+  constexpr std::string_view kKnown[] = {"id",
+                                         "mesh",
+                                         "to_mesh",
+                                         "tensor",
+                                         "from",
+                                         "to",
+                                         "to_dtype",
+                                         "relabel_ranks",
+                                         "topology",
+                                         "planner",
+                                         "reproducibility",
+                                         "reduce_dtype",
+                                         "reduce_block",
+                                         "ragged_sizes",
+                                         "max_memory",
+                                         "buffers",
+                                         "new_groups",
+                                         "existing_groups",
+                                         "max_communicators",
+                                         "expected_uses"};
+  std::vector<std::string> unknown;
+  const absl::StatusOr<Json> line = ParseJson(text);
+  if (!line.ok() || !line->is_object()) return unknown;
+  for (const auto& [key, value] : line->items()) {
+    if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown)) {
+      unknown.push_back(key);
+    }
+  }
+  return unknown;
+}
+
 }  // namespace
 
 std::string PlanLine(std::string_view text, const PlannerOptions& defaults,
@@ -230,7 +266,13 @@ std::string CheckLine(std::string_view text, bool* ok) {
 
 absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
                        const std::optional<std::string>& existing_groups, Io& io) {
+  std::set<std::string> ignored;
   return ForEachLine(path, io, [&](const std::string& line) {
+    for (const std::string& key : UnknownKeys(line)) {
+      if (!ignored.insert(key).second) continue;
+      io.err << fmt::format("meshift: key '{}' of a line is not known, and ignored\n",
+                            Printable(Clipped(key, 40)));
+    }
     io.out << PlanLine(line, defaults, existing_groups) << "\n" << std::flush;
   });
 }

@@ -19,7 +19,8 @@
 namespace meshift::cli {
 
 // The answer to one line of `plan --batch`, without a newline. Optional keys of the line
-// (reproducibility, topology, planner) go before `defaults`; unknown keys are ignored.
+// (reproducibility, topology, planner) go before `defaults`; unknown keys are ignored
+// (PlanBatch says so on io.err, once for each).
 // `existing_groups`: those of lines that name none, in words of the line's meshes.
 std::string PlanLine(std::string_view line, const PlannerOptions& defaults,
                      const std::optional<std::string>& existing_groups = std::nullopt);

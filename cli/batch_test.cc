@@ -144,7 +144,7 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
   ExpectError(R"({"mesh": {"dims": [["a", 2.5]]}})", code,
               "the size of a mesh dim is 2.5; it must be an integer below 2^63");
   ExpectError(R"({"mesh": {"dims": [["a", 0]]}})", code,
-              "mesh dim 'a' has size 0; sizes are 1 or more");
+              "mesh: mesh dim 'a' has size 0; sizes are 1 or more");
   ExpectError(R"({"mesh": {"dims": [["a", 2]], "ranks": []}})", code,
               "ranks is []; it must be null or a list of ranks");
   ExpectError(Line(R"("tensor": 3)"), code, "tensor is 3; it must be a string");
@@ -197,6 +197,15 @@ TEST(PlanBatch, GoesOnAfterABadLine) {
   EXPECT_EQ(outcome.err, "");
   const std::string plan = PlanLine(good, {});
   EXPECT_EQ(outcome.out, plan + "\n" + PlanLine("bad", {}) + "\n" + plan + "\n");
+}
+
+TEST(PlanBatch, SaysWhichKeysItDoesNotKnow) {
+  const std::string misspelt =
+      Line(std::string(R"("max_memmory": 1, "to_mesh": null, )") + kGather);
+  const Outcome outcome = Meshift({"plan", "--batch", "-"}, misspelt + "\n" + misspelt + "\n");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.err, "meshift: key 'max_memmory' of a line is not known, and ignored\n");
+  EXPECT_EQ(outcome.out, PlanLine(misspelt, {}) + "\n" + PlanLine(misspelt, {}) + "\n");
 }
 
 TEST(PlanBatch, ReadsAFile) {

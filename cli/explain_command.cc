@@ -4,14 +4,18 @@
 
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "base/text_table.h"
 #include "cli/json.h"
 #include "cli/text.h"
+#include "mesh/topology.h"
 #include "planner/alternatives.h"
+#include "planner/cost/time_parts.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/plan_io.h"
 #include "planner/plan/plan_text.h"
@@ -19,7 +23,38 @@
 namespace meshift::cli {
 namespace {
 
-std::string RenderAlternatives(const std::vector<Alternative>& all) {
+// What links bytes wait for: "nvlink", "net, 8 links per group and domain".
+std::string LinksText(const TimeParts& parts, const Topology& topology) {
+  if (!parts.slowest_level) return "";
+  const std::string& name = topology.level(*parts.slowest_level).name;
+  if (parts.sharing == 0) return name;
+  return fmt::format("{}, {} per group and domain", name, CountText(parts.sharing, "link"));
+}
+
+// What the time of each collective is made of.
+std::string PartsTable(const Alternative& one, const Topology& topology) {
+  const auto right = TextTable::Align::kRight;
+  TextTable table({{"of it"},
+                   {"starts", right},
+                   {"hops", right},
+                   {"messages", right},
+                   {"links", right},
+                   {"copies", right},
+                   {"the slowest links"}});
+  bool any = false;
+  for (size_t i = 0; i < one.parts.size(); ++i) {
+    if (!IsCollective(one.plan.steps()[i].op)) continue;
+    const TimeParts& parts = one.parts[i];
+    any = true;
+    table.AddRow({fmt::format("{}", i), ExactTimeText(parts.starts_ns),
+                  ExactTimeText(parts.hops_ns), ExactTimeText(parts.messages_ns),
+                  ExactTimeText(parts.links_ns), ExactTimeText(parts.copies_ns),
+                  LinksText(parts, topology)});
+  }
+  return any ? table.ToString() : "";
+}
+
+std::string RenderAlternatives(const std::vector<Alternative>& all, const Topology& topology) {
   const Plan& best = all[0].plan;
   std::string text = PlanPreamble(best, "explain");
   text +=
@@ -33,17 +68,30 @@ std::string RenderAlternatives(const std::vector<Alternative>& all) {
                         CountText(total.collectives, "collective"));
     if (!one.reason.empty()) text += one.reason + "\n";
     if (!one.plan.steps().empty()) text += PlanStepsTable(one.plan);
+    text += PartsTable(one, topology);
   }
   return text;
 }
 
 // One plan per line, so that each is what `meshift check --batch` reads.
-std::string AlternativesToJson(const std::vector<Alternative>& all) {
+std::string AlternativesToJson(const std::vector<Alternative>& all, const Topology& topology) {
   std::string text;
   for (const Alternative& one : all) {
     Json json = Json::parse(PlanToJson(one.plan, /*indent=*/-1));
     json["verdict"] = Name(one.verdict);
     json["reason"] = one.reason;
+    Json& times = json["times"] = Json::array();
+    for (const TimeParts& parts : one.parts) {
+      Json time = {{"starts_ns", parts.starts_ns},
+                   {"hops_ns", parts.hops_ns},
+                   {"messages_ns", parts.messages_ns},
+                   {"links_ns", parts.links_ns},
+                   {"copies_ns", parts.copies_ns}};
+      time["slowest_links"] =
+          parts.slowest_level ? Json(topology.level(*parts.slowest_level).name) : Json();
+      time["links_per_domain"] = parts.sharing == 0 ? Json() : Json(parts.sharing);
+      times.push_back(std::move(time));
+    }
     text += JsonText(json) + "\n";
   }
   return text;
@@ -62,7 +110,9 @@ absl::Status Run(const ExplainFlags& flags, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const std::vector<Alternative> all,
                            ListAlternatives(problem.from, problem.to, problem.options,
                                             static_cast<int>(flags.alternatives)));
-  io.out << (flags.format == "json" ? AlternativesToJson(all) : RenderAlternatives(all));
+  const Topology& topology = problem.options.topology;
+  io.out << (flags.format == "json" ? AlternativesToJson(all, topology)
+                                    : RenderAlternatives(all, topology));
   return absl::OkStatus();
 }
 

@@ -41,6 +41,32 @@ TEST(Explain, SetsPlansBesideEachOther) {
   }
 }
 
+// Of two plans that send as much, what makes the one slower: with groups over ddp alone some domain
+// has one member, whose link carries all; the flattened group has eight in each.
+TEST(Explain, SaysWhatTheDifferenceIsMadeOf) {
+  const Outcome outcome = Meshift(Args("f32[16384,16384]"));
+  const std::string three = R"(
+37.834661 ms more (+645 %): 2 collectives more, sends as much; of that links 37.804661 ms, starts 20 us, hops 10 us
+# step  op              mesh dims  groups  after          in      out         sent           est  how
+0       reduce_scatter  ddp         5 x 8  S(0),P,R    1 GiB  128 MiB      896 MiB  19.599419 ms  sum f32 even dims=0
+1       all_reduce      fsdp        8 x 5  S(0),R,R  128 MiB  128 MiB  214748365 B   4.497925 ms  sum f32 even
+2       all_gather      ddp         5 x 8  R,R,R     128 MiB    1 GiB      896 MiB  19.599419 ms  f32 even dims=0
+# of it  starts   hops  messages         links  copies  the slowest links
+0         10 us  16 us      0 ns  19.573419 ms    0 ns  net, 1 link per group and domain
+1         10 us  14 us      0 ns   4.473925 ms    0 ns  net, 1 link per group and domain
+2         10 us  16 us      0 ns  19.573419 ms    0 ns  net, 1 link per group and domain
+)";
+  EXPECT_NE(outcome.out.find(three), std::string::npos) << outcome;
+  EXPECT_NE(outcome.out.find("0         10 us  36 us      0 ns  5.816102 ms    0 ns  nvlink\n"),
+            std::string::npos)
+      << outcome;
+  const Outcome json = Meshift(Args("f32[16384,16384]", {"--format", "json"}));
+  EXPECT_GT(Count(json.out, R"("links_ns":19573419,"copies_ns":0,"slowest_links":"net",)"
+                            R"("links_per_domain":1})"),
+            0)
+      << json;
+}
+
 TEST(Explain, ListsAsManyAsAskedFor) {
   EXPECT_EQ(Count(Meshift(Args("f32[256]", {"--alternatives", "3"})).out, "] costs more: "), 3);
   EXPECT_EQ(Count(Meshift(Args("f32[256]", {"--alternatives", "0"})).out, "] costs more: "), 0);

@@ -384,6 +384,18 @@ TEST(PlanModel, AParameterWithoutARuleIsAnError) {
   EXPECT_EQ(outcome.err, "meshift: parameter 'a.w': none of the 1 rules matches 'a.w'\n");
   args.insert(args.end(), {"--from", "R,R"});
   EXPECT_EQ(Meshift(args).err, "meshift: --from and --rules exclude each other\n");
+  // The errors of a rule name its keys, not options.
+  for (const char* key : {"from", "to"}) {
+    const std::string other = key == std::string("to") ? "from" : "to";
+    const std::string wrong = WriteFile(std::string(key) + ".json",
+                                        std::string(R"_({"rules": [{"match": "*", ")_") + key +
+                                            R"_(": "S(7),R", ")_" + other + R"_(": "R,R"}]})_");
+    const Outcome named =
+        Meshift({"plan", "--model", model, "--rules", wrong, "--mesh", "a=2,b=2"});
+    EXPECT_NE(named.err.find("': " + std::string(key) + ": Shard(7) is out of range"),
+              std::string::npos)
+        << named;
+  }
   const Outcome alone = Meshift({"plan", "--rules", rules, "--mesh", "a=2", "--tensor", "f32[2]",
                                  "--from", "R", "--to", "R"});
   EXPECT_EQ(alone.err, "meshift: --rules needs --model\n");

@@ -115,7 +115,7 @@ absl::StatusOr<Sharding> ParseTarget(const Sharding& source, const DeviceMesh& m
     tensor = *std::move(cast);
   }
   absl::StatusOr<Sharding> to = Sharding::Parse(std::move(tensor), mesh, placements);
-  if (!to.ok()) return Annotate(to.status(), "--to");
+  if (!to.ok()) return Annotate(to.status(), flags.rules ? "to" : "--to");
   return to;
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <queue>
@@ -16,6 +18,7 @@
 #include "base/status_macros.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/path_cost.h"
+#include "planner/cost/time_parts.h"
 #include "planner/cross/cross_mesh.h"
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
@@ -31,8 +34,11 @@ namespace {
 
 using Verdict = Alternative::Verdict;
 
-// States that are gone on from, at most.
+// States that are gone on from, at most; and what is done, in the measure of FindCheapest, of which
+// a step that is priced counts for so much.
 constexpr int kMaxExpanded = 3000;
+constexpr int64_t kMaxWork = int64_t{1} << 26;
+constexpr int64_t kPriceWork = 2048;
 
 // Moves of cuts differ in price and in calls, not in what they mean.
 std::string_view KindOf(StepOp op) {
@@ -50,14 +56,9 @@ std::string_view KindOf(StepOp op) {
 // the search finds it.
 class PathLister {
  public:
-  // `flattens`: whether collectives may be over several mesh dims.
   PathLister(const Problem& problem, const PlannerOptions& options, const ReductionChoice& choice,
-             const CostModel& model, bool flattens)
-      : problem_(problem),
-        options_(options),
-        model_(model),
-        edges_(problem, model, choice.rules),
-        flattens_(flattens) {}
+             const CostModel& model)
+      : problem_(problem), options_(options), model_(model), edges_(problem, model, choice.rules) {}
 
   // Calls `take` with paths, the cheapest first, no two that do the same, until it returns false.
   void Run(const std::function<bool(const Path& path)>& take) {
@@ -65,7 +66,7 @@ class PathLister {
     Push(0);
     int expanded = 0;
     absl::flat_hash_set<std::string> taken;
-    while (!open_.empty() && expanded < kMaxExpanded) {
+    while (!open_.empty() && expanded < kMaxExpanded && work_ < kMaxWork) {
       const int at = std::get<1>(open_.top());
       open_.pop();
       if (nodes_[at].state == problem_.target()) {
@@ -91,8 +92,8 @@ class PathLister {
   void Expand(int at) {
     const State state = nodes_[at].state;
     edges_.ForEach(state, [&](StepOp op, DimMask dims, const State& next) {
-      if (!edges_.MayHold(next) || WasAt(at, next)) return;
-      if (!flattens_ && IsCollective(op) && (dims & (dims - 1)) != 0) return;
+      if (work_ >= kMaxWork || !edges_.MayHold(next) || WasAt(at, next)) return;
+      work_ += kPriceWork;
       Node node{next, nodes_[at].cost + CostOf(model_.Measure(op, state, next)), at, op,
                 fmt::format("{}{}:{:x};", nodes_[at].label, KindOf(op), dims)};
       nodes_.push_back(std::move(node));
@@ -123,7 +124,7 @@ class PathLister {
     if (is_new) at->second = FindRest(state);
     return at->second;
   }
-  std::optional<PathCost> FindRest(const State& state) const {
+  std::optional<PathCost> FindRest(const State& state) {
     if (state == problem_.target()) return PathCost{};
     const absl::StatusOr<Problem> problem =
         Problem::Create(problem_.ToSharding(state), problem_.to(), options_.reduce_dtype);
@@ -131,7 +132,8 @@ class PathLister {
     const absl::StatusOr<ReductionChoice> choice = ChooseReductions(*problem, options_);
     if (!choice.ok()) return std::nullopt;
     const CostModel model(*problem, options_.topology, CostOptionsOf(options_, *choice));
-    const std::optional<Path> path = FindCheapest(*problem, model, choice->rules);
+    const std::optional<Path> path =
+        FindCheapest(*problem, model, choice->rules, INT64_MAX, &work_);
     if (!path) return std::nullopt;
     return CostOf(*problem, model, *path);
   }
@@ -140,7 +142,7 @@ class PathLister {
   const PlannerOptions& options_;
   const CostModel& model_;
   const Edges edges_;
-  const bool flattens_;
+  int64_t work_ = 0;
   std::vector<Node> nodes_;
   // By estimate of the whole path, then age.
   using Entry = std::tuple<PathCost, int>;
@@ -160,8 +162,58 @@ std::string LabelOf(const Plan& plan) {
 // With what it takes to set up groups.
 int64_t NsOf(const Plan& plan) { return SaturatingAdd(plan.total().est_ns, plan.total().setup_ns); }
 
-// "9.001 us more (+69 %): 2 collectives more, sends 64 B less"
-std::string Difference(const Plan& plan, const Plan& best) {
+std::vector<TimeParts> PartsOf(const Plan& plan, const Topology& topology) {
+  std::vector<TimeParts> parts;
+  if (plan.meshes().size() > 1) return parts;
+  const Sharding* before = &plan.from();
+  for (const Step& step : plan.steps()) {
+    parts.push_back(TimePartsOf(*before, step, topology));
+    before = &step.after;
+  }
+  return parts;
+}
+
+// "; of that links 37.8 ms, starts 20 us": what makes most of the difference first.
+std::string PartsDifference(const std::vector<TimeParts>& parts,
+                            const std::vector<TimeParts>& best) {
+  constexpr int64_t kRounding = 8;  // ns
+  struct Part {
+    std::string_view name;
+    int64_t ns = 0;
+  };
+  std::array<Part, 5> all = {Part{"starts"}, Part{"hops"}, Part{"messages"}, Part{"links"},
+                             Part{"copies"}};
+  const auto add = [&all](const std::vector<TimeParts>& of, int sign) {
+    for (const TimeParts& one : of) {
+      const std::array<int64_t, 5> ns = {one.starts_ns, one.hops_ns, one.messages_ns, one.links_ns,
+                                         one.copies_ns};
+      for (size_t i = 0; i < ns.size(); ++i) all[i].ns += sign * ns[i];
+    }
+  };
+  add(parts, 1);
+  add(best, -1);
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Part& a, const Part& b) { return std::abs(a.ns) > std::abs(b.ns); });
+  std::string text;
+  for (const Part& part : all) {
+    if (std::abs(part.ns) < kRounding) continue;
+    text += fmt::format("{}{} {}{}", text.empty() ? "; of that " : ", ", part.name,
+                        part.ns < 0 ? "-" : "", ExactTimeText(std::abs(part.ns)));
+  }
+  return text;
+}
+
+// The best plan, with which others are compared.
+struct Best {
+  Best(const Plan& p, const Topology& t) : plan(p), topology(t), parts(PartsOf(p, t)) {}
+  const Plan& plan;
+  const Topology& topology;
+  const std::vector<TimeParts> parts;
+};
+
+// "9.001 us more (+69 %): 2 collectives more, sends 64 B less; of that starts 10 us, ..."
+std::string Difference(const Plan& plan, const Best& than) {
+  const Plan& best = than.plan;
   const auto signed_text = [](int64_t value, const std::string& text, std::string_view equal) {
     if (value == 0) return std::string(equal);
     return fmt::format("{} {}", text, value > 0 ? "more" : "less");
@@ -178,8 +230,9 @@ std::string Difference(const Plan& plan, const Plan& best) {
       fmt::format("{} collective{}", collectives < 0 ? -collectives : collectives,
                   collectives == 1 || collectives == -1 ? "" : "s");
   text += ": " + signed_text(collectives, count, "as many collectives");
-  return text + ", sends " +
-         signed_text(bytes, ExactBytesText(bytes < 0 ? -bytes : bytes), "as much");
+  text += ", sends " + signed_text(bytes, ExactBytesText(bytes < 0 ? -bytes : bytes), "as much");
+  if (plan.meshes().size() > 1) return text;
+  return text + PartsDifference(PartsOf(plan, than.topology), than.parts);
 }
 
 bool TakesTooMuch(const Plan& plan, const PlannerOptions& options) {
@@ -187,7 +240,7 @@ bool TakesTooMuch(const Plan& plan, const PlannerOptions& options) {
 }
 
 // A plan that keeps the promise: `free` names no limits in its inputs, `within` those of `options`.
-Alternative Judged(const Plan& free, const Plan& within, const Plan& best,
+Alternative Judged(const Plan& free, const Plan& within, const Best& best,
                    const PlannerOptions& options, const PlanGroups& groups) {
   const std::string difference = Difference(free, best);
   if (TakesTooMuch(free, options)) {
@@ -208,6 +261,7 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
                                                                const PlannerOptions& options,
                                                                const Plan& best, int most) {
   std::vector<Alternative> all = {{Verdict::kBest, best, ""}};
+  const Best than(best, options.topology);
   const std::vector<DeviceMesh> meshes = {from.mesh(), to.mesh()};
   PlannerOptions unlimited = options;
   unlimited.max_memory.reset();
@@ -222,7 +276,7 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
                            ListCrossPlans(from, to, options, groups, limit, LabelOf));
   for (size_t i = 0; i < free.size() && all.size() < limit; ++i) {
     if (LabelOf(free[i]) == LabelOf(best)) continue;
-    all.push_back(Judged(free[i], within[i], best, options, groups));
+    all.push_back(Judged(free[i], within[i], than, options, groups));
   }
   std::stable_sort(all.begin() + 1, all.end(), [](const Alternative& a, const Alternative& b) {
     return NsOf(a.plan) < NsOf(b.plan);
@@ -233,7 +287,7 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
   const absl::StatusOr<Plan> cheaper = MakePlan(from, to, none);
   if (cheaper.ok() && cheaper->kept() < best.kept() && NsOf(*cheaper) < NsOf(best)) {
     all.push_back({Verdict::kBreaksPromise, *cheaper,
-                   fmt::format("{}; but keeps only {}: {}", Difference(*cheaper, best),
+                   fmt::format("{}; but keeps only {}: {}", Difference(*cheaper, than),
                                Name(cheaper->kept()), cheaper->why())});
   }
   return all;
@@ -277,6 +331,7 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   MESHIFT_ASSIGN_OR_RETURN(const Plan best, MakePlan(from, to, wanted));
   if (!(from.mesh() == to.mesh())) return ListCrossAlternatives(from, to, wanted, best, most);
   std::vector<Alternative> all = {{Verdict::kBest, best, ""}};
+  const Best than(best, wanted.topology);
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, wanted.reduce_dtype));
   MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, wanted));
   const CostModel model(problem, wanted.topology, CostOptionsOf(wanted, choice));
@@ -287,19 +342,37 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   wanted.max_memory.reset();
   wanted.groups = {};
   absl::flat_hash_set<std::string> listed = {LabelOf(best)};
-  const auto list = [&](bool flattens, size_t limit) {
-    PathLister(problem, wanted, choice, model, flattens).Run([&](const Path& path) {
-      if (all.size() >= limit) return false;
-      Plan plan = Assemble(problem, model, path, wanted, choice, any_groups);
-      if (listed.insert(LabelOf(plan)).second) {
-        const Plan within = Assemble(problem, model, path, options, choice, groups);
-        all.push_back(Judged(plan, within, best, options, groups));
-      }
-      return flattens;  // without flattened groups, the best one is enough
-    });
+  const size_t limit = static_cast<size_t>(most) + 1;
+  const auto take = [&](const Path& path) {
+    if (all.size() >= limit) return false;
+    Plan plan = Assemble(problem, model, path, wanted, choice, any_groups);
+    if (listed.insert(LabelOf(plan)).second) {
+      const Plan within = Assemble(problem, model, path, options, choice, groups);
+      all.push_back(Judged(plan, within, than, options, groups));
+    }
+    return true;
   };
-  if (most > 0) list(/*flattens=*/false, 2);
-  list(/*flattens=*/true, static_cast<size_t>(most) + 1);
+  int64_t work = 0;
+  const auto take_over = [&](const DimSets& sets) {
+    if (all.size() >= limit || work >= kMaxWork) return;
+    const std::optional<Path> path =
+        FindCheapest(problem, model.WithGroups(sets), choice.rules, INT64_MAX, &work);
+    if (path) take(*path);
+  };
+  DimSets single;
+  for (int d = 0; d < problem.num_dims(); ++d) single.set(DimMask{1} << d);
+  take_over(single);
+  PathLister(problem, wanted, choice, model).Run(take);
+  // Where that took too long: around each group that the best plan needs.
+  for (const Step& step : best.steps()) {
+    if (!IsCollective(step.op)) continue;
+    DimMask dims = 0;
+    for (int d = 0; d < problem.num_dims(); ++d) {
+      const auto& of = step.mesh_dims;
+      if (std::find(of.begin(), of.end(), problem.mesh_dim(d)) != of.end()) dims |= DimMask{1} << d;
+    }
+    take_over(DimSets().set().reset(dims));
+  }
   // What is left of a path is bounded, as a rule exactly: nearly in order.
   std::stable_sort(all.begin() + 1, all.end(), [](const Alternative& a, const Alternative& b) {
     return NsOf(a.plan) < NsOf(b.plan);
@@ -308,13 +381,13 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   const absl::StatusOr<Plan> free = WithoutPromise(problem, wanted);
   if (free.ok() && free->kept() < best.kept() && NsOf(*free) < NsOf(best)) {
     all.push_back({Verdict::kBreaksPromise, *free,
-                   fmt::format("{}; but keeps only {}: {}", Difference(*free, best),
+                   fmt::format("{}; but keeps only {}: {}", Difference(*free, than),
                                Name(free->kept()), free->why())});
   }
   wanted.planner = PlannerKind::kPerDim;
   const absl::StatusOr<Plan> per_dim = MakePlan(from, to, wanted);
   if (per_dim.ok()) {
-    std::string reason = Difference(*per_dim, best);
+    std::string reason = Difference(*per_dim, than);
     if (TakesTooMuch(*per_dim, options)) {
       reason += fmt::format("; takes {} of memory", ExactBytesText(per_dim->total().peak_bytes));
     }
@@ -328,6 +401,7 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
     }
     all.push_back({Verdict::kPerDim, *per_dim, std::move(reason)});
   }
+  for (Alternative& one : all) one.parts = PartsOf(one.plan, options.topology);
   return all;
 }
 

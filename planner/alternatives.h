@@ -4,6 +4,7 @@
 //   all[0].plan;                       // the best plan, as MakePlan makes it
 //   all[1].verdict;                    // kCostsMore
 //   all[1].reason;                     // "9.001 us more (+69 %): 2 collectives more, ..."
+//   all[1].parts[0].links_ns;          // of its first step's time, what bytes take
 //
 // Plans are told apart by what they do, not by where they put it: of those with the same reductions
 // and moves over the same mesh dims the cheapest stands for all. A pure function of its arguments,
@@ -18,6 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "placement/sharding.h"
+#include "planner/cost/time_parts.h"
 #include "planner/plan/plan.h"
 #include "planner/planner.h"
 
@@ -37,6 +39,8 @@ struct Alternative {
   Verdict verdict = Verdict::kBest;
   Plan plan;
   std::string reason;  // empty for the best
+  // What each step's time is made of; none where the plan leads onto another mesh.
+  std::vector<TimeParts> parts = {};
 };
 std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", ...
 
@@ -45,9 +49,10 @@ std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", .
 // among them; then the best without a promise, where that is cheaper, and the plan of
 // PlannerKind::kPerDim. From one mesh to another they are told apart by the steps around the
 // crossing, and there is no kPerDim, which plans on one mesh. Others are looked for among all
-// paths of steps that visit no state twice, in order of their cost, up to a fixed number of states:
-// on meshes of four dims or more some may be missed. Fails as MakePlan does; `options.planner` is
-// not looked at.
+// paths of steps that visit no state twice, in order of their cost, up to a fixed amount of work:
+// on meshes of four dims or more some may be missed, and those by the cheapest way that avoids a
+// group of the best plan stand in for them. Fails as MakePlan does; `options.planner` is not looked
+// at.
 absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, const Sharding& to,
                                                           const PlannerOptions& options,
                                                           int most = 8);

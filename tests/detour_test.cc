@@ -65,6 +65,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Triple{"a=6,b=3,c=2", "bf16[1,384,143]", "S(0),S(2),P", "P,P,P",
                            "S(0)[1],P,S(0)[0]"}));
 
+// A mask towards the target joins a reduction, which makes it whole, and is made again.
+INSTANTIATE_TEST_SUITE_P(
+    MasksTwice, DetourTest,
+    testing::Values(Triple{"a=2,b=3,c=2@5,11,0,4,1,3,2,6,10,9,7,8", "u8[100,4096,4]",
+                           "P(max),P(max),R", "R,R,R", "R,R,P(max)", "nvlink=8"},
+                    Triple{"a=3,b=2,c=2,d=2@13,21,12,9,1,3,6,23,15,22,4,19,5,2,8,0,11,16,20,10,7,"
+                           "18,14,17",
+                           "f32[1000,128,4]", "P,P,P,R", "S(2),R,R,R", "S(2),R,R,P", "nvlink=3"}));
+
 // An exchange gathers pieces that are not all alike, though more than one step is left behind it.
 INSTANTIATE_TEST_SUITE_P(Gathers, DetourTest,
                          testing::Values(Triple{"a=2,b=2,c=2,d=2", "f32[27,53,42,47]",

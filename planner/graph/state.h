@@ -188,6 +188,13 @@ class Problem {
     if (!target_.IsPartial(d)) return true;
     return state.stage() != target_.stage() || state.op(d) != target_.op(d);
   }
+  // Whether `state` is partial on mesh dim d for the target alone, and may be reduced over it along
+  // with what must be, and be masked again: what was masked is a value and identities. An average
+  // is not: of n equal contributions integers may wrap.
+  bool MayReduceAlong(const State& state, int d) const {
+    return state.IsPartial(d) && !source_.IsPartial(d) && state.op(d) != ReduceOp::kAvg &&
+           !IsReducible(state, d);
+  }
   // The op that a replicated dim may be masked to, so that it joins a reduction.
   ReduceOp mask_op() const { return mask_op_; }
   // Whether a mesh dim is partial in the target alone; then the op that a cut may be masked to, so

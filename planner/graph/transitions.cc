@@ -23,6 +23,7 @@ class Enumerator {
     for (int d = 0; d < problem.num_dims(); ++d) {
       const DimMask bit = DimMask{1} << d;
       if (state.IsReplicate(d)) replicated_ |= bit;
+      if (problem.MayReduceAlong(state, d)) along_ |= bit;
       if (!problem.IsReducible(state, d)) continue;
       reducible_ |= bit;
       if (state.op(d) == ReduceOp::kAvg) averaged_ |= bit;
@@ -56,9 +57,11 @@ class Enumerator {
 
   // all_reduce and reduce_scatter.
   void Reductions() {
-    ForEachSubset(reducible_, [&](DimMask dims) {
+    ForEachSubset(reducible_ | along_, [&](DimMask dims) {
+      const DimMask must = dims & reducible_;
+      if (must == 0 || (rules_.at_once && dims != reducible_)) return;
       // An average is divided once, in the last reduction.
-      if (((dims & averaged_) != 0 || rules_.at_once) && dims != reducible_) return;
+      if ((dims & averaged_) != 0 && must != reducible_) return;
       if (rules_.single_sourced && !rules_.exact && !IsSingleSourced(problem_, state_, dims)) {
         return;
       }
@@ -157,31 +160,42 @@ class Enumerator {
     }
     // To join a reduction: from R, where several groups must not compute it; from R or from
     // innermost cuts, where one collective is cheaper than a reduction and a gather. What a mask
-    // can make for the target at once does not join, but may be made along with it.
+    // can make for the target at once is made along with it (and may be reduced along, but for an
+    // average, which may join as a sum instead).
     if (rules_.at_once || state_.stage() != problem_.reduce_stage()) return;
     if (reducible_ == 0 && !rules_.masks_cuts) return;
     DimMask stays = 0;
+    DimMask averages = 0;
     for (int d = 0; d < problem_.num_dims(); ++d) {
-      if (HasDim(wanted, d) && !MixesOps(Masked(state_, DimMask{1} << d))) stays |= DimMask{1} << d;
+      const DimMask bit = DimMask{1} << d;
+      if (!HasDim(wanted, d) || MixesOps(Masked(state_, bit))) continue;
+      stays |= bit;
+      if (AveragesAny(bit)) averages |= bit;
     }
     const ReduceOp op = reducible_ != 0 ? problem_.mask_op() : problem_.cut_mask_op();
-    const auto join = [&](const CutLists& kept, DimMask dims) {
-      if ((dims & ~stays) == 0) return;  // a mask towards the target
-      State next = Masked(problem_.WithCuts(state_, kept), dims & stays);
-      for (int d = 0; d < problem_.num_dims(); ++d) {
-        if (HasDim(dims & ~stays, d)) next.SetPartial(d, op);
-      }
-      if (MixesOps(next)) return;
-      Emit(StepOp::kMask, dims, next);
+    // `cut`: those of the dims that are cuts, behind `kept`.
+    const auto join = [&](const CutLists& kept, DimMask dims, DimMask cut) {
+      const auto with_sums = [&](DimMask sums) {
+        const DimMask staying = dims & stays & ~sums;
+        if ((dims & ~staying) == 0) return;  // a mask towards the target
+        if (reducible_ == 0 && (cut & ~staying) == 0) return;
+        State next = Masked(problem_.WithCuts(state_, kept), staying);
+        for (int d = 0; d < problem_.num_dims(); ++d) {
+          if (HasDim(dims & ~staying, d)) next.SetPartial(d, op);
+        }
+        if (!MixesOps(next)) Emit(StepOp::kMask, dims, next);
+      };
+      const DimMask always = averages & cut;
+      with_sums(always);
+      if (reducible_ == 0) return;
+      ForEachSubset(averages & dims & ~cut, [&](DimMask sums) { with_sums(always | sums); });
     };
     // Where nothing else is reduced, what is replicated has no reason to be but that of groups.
     const DimMask joining = reducible_ != 0 || !rules_.exact ? replicated_ : replicated_ & stays;
-    if (reducible_ != 0) ForEachSubset(joining, [&](DimMask dims) { join(cuts_, dims); });
-    ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask dims) {
-      if ((dims & stays) != 0 && AveragesAny(dims & stays)) return;
-      if (reducible_ == 0 && (dims & ~stays) == 0) return;
-      join(kept, dims);
-      ForEachSubset(joining, [&](DimMask more) { join(kept, dims | more); });
+    if (reducible_ != 0) ForEachSubset(joining, [&](DimMask dims) { join(cuts_, dims, 0); });
+    ForEachSuffix(problem_, cuts_, [&](const CutLists& kept, DimMask cut) {
+      join(kept, cut, cut);
+      ForEachSubset(joining, [&](DimMask more) { join(kept, cut | more, cut); });
     });
   }
   // A cut cannot become a partial average: the rest of the box has no value that leaves it as it
@@ -223,7 +237,8 @@ class Enumerator {
   const CutLists cuts_;
   DimMask replicated_ = 0;
   DimMask reducible_ = 0;  // Problem::IsReducible
-  DimMask averaged_ = 0;   // those of them that are P(avg)
+  DimMask along_ = 0;      // Problem::MayReduceAlong
+  DimMask averaged_ = 0;   // those of the reducible ones that are P(avg)
 };
 
 }  // namespace

@@ -84,10 +84,12 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
   if (before.stage() != after.stage()) return std::nullopt;
   DimMask reduced = 0;
   DimMask reducible = 0;
+  DimMask along = 0;
   bool averages = false;
   for (int d = 0; d < problem.num_dims(); ++d) {
     const DimMask bit = DimMask{1} << d;
     if (problem.IsReducible(before, d)) reducible |= bit;
+    if (problem.MayReduceAlong(before, d)) along |= bit;
     if (before.IsPartial(d) == after.IsPartial(d)) {
       if (before.IsPartial(d) && before.op(d) != after.op(d)) return std::nullopt;
       continue;
@@ -106,7 +108,10 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
     return from == to ? StepOp::kAllToAll : StepOp::kExchange;
   }
   if (before.stage() != problem.reduce_stage()) return std::nullopt;
-  if ((averages || rules.at_once) && reduced != reducible) return std::nullopt;
+  const DimMask must = reduced & reducible;
+  if (must == 0 || (reduced & ~(reducible | along)) != 0) return std::nullopt;
+  if (averages && must != reducible) return std::nullopt;
+  if (rules.at_once && reduced != reducible) return std::nullopt;
   if (rules.single_sourced && !rules.exact && !IsSingleSourced(problem, before, reduced)) {
     return std::nullopt;
   }

@@ -137,6 +137,31 @@ TEST(GroupBudgetTest, WithoutTheFlattenedGroupThePromiseIsKept) {
   EXPECT_EQ(PlannerCache(options).Find(from, to).value(), plan);
 }
 
+// Of what cannot be sliced, a mesh dim that is partial in the target alone joins the reduction over
+// the root, and is masked again; an average joins as a sum.
+TEST(GroupBudgetTest, AMaskTowardsTheTargetJoinsAReduction) {
+  const DeviceMesh mesh = Mesh("a=2,b=3,c=2");
+  const PlannerOptions options{.groups = {.allow_new_groups = false}};
+  const struct {
+    const char* from;
+    const char* to;
+    const char* first;
+  } cases[] = {{"P,R,P", "R,P,R", "mask{b} -> P,P,P"},
+               {"P(avg),R,P(avg)", "R,P(avg),R", "mask{b} -> P(avg),P,P(avg)"}};
+  for (const auto& [placements, target, first] : cases) {
+    const Sharding from = Sharding::Parse("f64[]", mesh, placements).value();
+    const Sharding to = from.WithPlacements(target).value();
+    const absl::StatusOr<Plan> plan = MakePlan(from, to, options);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    ASSERT_EQ(plan->steps().size(), 3);
+    EXPECT_EQ(plan->steps()[0].ToString(), first);
+    EXPECT_EQ(plan->steps()[1].ToString(), "all_reduce{a,b,c} -> R,R,R");
+    EXPECT_EQ(plan->steps()[2].op, StepOp::kMask);
+    EXPECT_EQ(plan->kept(), Reproducibility::kReplicas);
+    EXPECT_TRUE(Verify(*plan).ok());
+  }
+}
+
 // A group that two steps are over is set up once, and what exists is not.
 TEST(GroupBudgetTest, SetUpIsSharedByTheUsesAndOncePerGroup) {
   const DeviceMesh mesh = Mesh("a=4,b=2,c=2");

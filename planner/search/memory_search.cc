@@ -32,6 +32,9 @@ struct Label {
   friend auto operator<=>(const Label&, const Label&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
+// An edge that is measured takes as long as so many that are not.
+constexpr int64_t kMeasured = 16;
+
 class WidestPath {
  public:
   WidestPath(const Problem& problem, const CostModel& model, const TransitionRules& rules,
@@ -70,6 +73,7 @@ class WidestPath {
   using Entry = std::tuple<Label, State, int>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open_;
   int64_t limit_ = 0;  // that labels are below
+  int64_t seen_ = 0;   // edges
   bool is_done_ = true;
 };
 
@@ -92,6 +96,7 @@ void WidestPath::Relax(int from, StepOp op, int to) {
   const int64_t most = std::min(limit_, after.label.workspace);
   if (std::max(before.label.workspace, SaturatingAdd(before.bytes, after.bytes)) >= most) return;
   if (model_.LeastWorkspaceBytes(op, before.state, after.state) >= most) return;
+  seen_ += kMeasured;
   const Traffic traffic = model_.Measure(op, before.state, after.state);
   const Label label{std::max(before.label.workspace,
                              model_.WorkspaceBytes(op, before.state, after.state, traffic)),
@@ -109,11 +114,10 @@ std::optional<LeastPath> WidestPath::Below(int64_t known) {
   const int target = NodeOf(problem_.target());
   nodes_[source].label = {0, 0};
   open_.push({nodes_[source].label, problem_.source(), source});
-  int64_t seen = 0;
   while (!open_.empty()) {
     const auto [label, state, from] = open_.top();
     if (label.workspace >= limit_) break;  // as the target's is
-    if (seen >= max_edges_) {
+    if (seen_ >= max_edges_) {
       is_done_ = false;
       break;
     }
@@ -127,7 +131,12 @@ std::optional<LeastPath> WidestPath::Below(int64_t known) {
       continue;
     }
     edges_.ForEach(state, [&, from = from](StepOp op, DimMask, const State& next) {
-      ++seen;
+      // Of one state of a mesh of six dims there may be more than all that are looked at.
+      if (seen_ >= max_edges_) {
+        is_done_ = false;
+        return;
+      }
+      ++seen_;
       const int to = NodeOf(next);
       Relax(from, op, to);
       if (to == target) limit_ = std::min(limit_, nodes_[to].label.workspace);

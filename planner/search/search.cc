@@ -400,9 +400,12 @@ PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path
 }
 
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
-                                 const TransitionRules& rules, int64_t bound_ns) {
+                                 const TransitionRules& rules, int64_t bound_ns, int64_t* work) {
   if (problem.source() == problem.target()) return Path{};
-  return SearchRun(problem, model, rules, bound_ns).Run();
+  SearchRun run(problem, model, rules, bound_ns);
+  std::optional<Path> path = run.Run();
+  if (work != nullptr) *work += run.Work();
+  return path;
 }
 
 DimMask LeastAcross(const Problem& problem, const CostModel& model, const TransitionRules& rules) {

@@ -48,9 +48,11 @@ struct Path {
 PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path);
 
 // nullopt: no path keeps the rules (which no problem is known to cause), takes at most `bound_ns`,
-// needs no more workspace and is over no other groups than the model allows.
+// needs no more workspace and is over no other groups than the model allows. `work`: where given,
+// what was done is added to it, in the measure by which long searches settle: some 2^26 a second.
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
-                                 const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
+                                 const TransitionRules& rules, int64_t bound_ns = INT64_MAX,
+                                 int64_t* work = nullptr);
 
 // Mesh dims that the collectives of every path are over: each of at least one.
 DimMask LeastAcross(const Problem& problem, const CostModel& model, const TransitionRules& rules);

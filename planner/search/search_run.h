@@ -43,6 +43,8 @@ class SearchRun {
         space_(problem, model, rules),
         bound_ns_(bound_ns) {}
   std::optional<Path> Run();
+  // What is done so far: of what it counts, a list of cuts that is put together counts for one.
+  int64_t Work() const { return work_ + space_.num_made(); }
 
  private:
   // What a step and the rest may take at most, behind `cost`.
@@ -89,8 +91,6 @@ class SearchRun {
   bool Continue(size_t many);
   // So much work is done before the search settles.
   static constexpr int64_t kPatience = int64_t{1} << 26;
-  // What is done so far: of what it counts, a list of cuts that is put together counts for one.
-  int64_t Work() const { return work_ + space_.num_made(); }
   // Where the best path takes long to find: from now on only paths are looked for that are shorter
   // than those that are known by some part; twice that, where half as much work is done again.
   void Settle();

@@ -121,6 +121,7 @@ View SearchSpace::LookAnew(const State& state) {
     } else {
       view.partial |= bit;
       if (problem_.IsReducible(state, d)) view.reducible |= bit;
+      if (problem_.MayReduceAlong(state, d)) view.along |= bit;
       view.partial_code |= state.code() & uint64_t{255} << (8 * d);
     }
   }
@@ -378,12 +379,13 @@ std::optional<StepOp> SearchSpace::Classify(const View& before, const View& afte
   const DimMask reduced = before.partial & ~after.partial;
   if ((after.partial & ~before.partial) != 0 || from != 0) return std::nullopt;
   if (before.state.stage() != problem_.reduce_stage()) return std::nullopt;
-  if ((reduced & ~before.reducible) != 0) return std::nullopt;
+  const DimMask must = reduced & before.reducible;
+  if (must == 0 || (reduced & ~(before.reducible | before.along)) != 0) return std::nullopt;
   if (rules_.at_once && reduced != before.reducible) return std::nullopt;
   uint64_t rest = before.partial_code;
   for (int d = 0; d < problem_.num_dims(); ++d) {
     if (!HasDim(reduced, d)) continue;
-    if (before.state.op(d) == ReduceOp::kAvg && reduced != before.reducible) return std::nullopt;
+    if (before.state.op(d) == ReduceOp::kAvg && must != before.reducible) return std::nullopt;
     rest &= ~(uint64_t{255} << (8 * d));
   }
   if (rest != after.partial_code) return std::nullopt;

@@ -45,6 +45,7 @@ struct View {
   DimMask partial = 0;
   DimMask replicated = 0;
   DimMask reducible = 0;  // Problem::IsReducible
+  DimMask along = 0;      // Problem::MayReduceAlong
   DimMask cut = 0;
 };
 

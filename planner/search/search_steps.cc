@@ -59,12 +59,14 @@ void SearchRun::Reduce(int from, const View& view) {
   };
   const int64_t item_bytes = problem_.item_bytes(view.state.stage());
   const int64_t bytes = SaturatingMul(space_.MaxItems(view.lists), item_bytes);
-  // An average is divided once, in the last reduction.
   const auto allows = [&](DimMask dims) {
-    const bool all_at_once = rules_.at_once || (dims & averaged) != 0;
-    return dims != 0 && (!all_at_once || dims == view.reducible);
+    const DimMask must = dims & view.reducible;
+    if (must == 0 || (rules_.at_once && dims != view.reducible)) return false;
+    // An average is divided once, in the last reduction.
+    return (dims & averaged) == 0 || must == view.reducible;
   };
-  for (DimMask dims = view.reducible; dims != 0; dims = (dims - 1) & view.reducible) {
+  const DimMask all = view.reducible | view.along;
+  for (DimMask dims = all; dims != 0; dims = (dims - 1) & all) {
     if (!allows(dims)) continue;
     const State next = space_.WithLists(without(dims), view.lists, view.state.stage());
     const int64_t n = model_.GroupSize(dims);
@@ -74,9 +76,9 @@ void SearchRun::Reduce(int from, const View& view) {
   }
   if (!rules_.scatters) return;
   space_.ForEachExtension(
-      view.lists, view.reducible, {.hops = HopsLeft(nodes_[from].cost), .also = view.reducible},
+      view.lists, all, {.hops = HopsLeft(nodes_[from].cost), .also = view.reducible},
       [&](const Lists&, DimMask left, const StepBounds::Product& product) {
-        const DimMask dims = view.reducible & ~left;
+        const DimMask dims = all & ~left;
         if (!allows(dims)) return;
         const State next = State::FromCode(without(dims) | product.code, view.state.stage());
         Offer(from, StepOp::kReduceScatter, next, product.longest,

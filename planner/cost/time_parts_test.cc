@@ -1,0 +1,86 @@
+#include "planner/cost/time_parts.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "placement/sharding.h"
+#include "planner/planner.h"
+#include "testing/small_world.h"
+
+namespace meshift {
+namespace {
+
+TimeParts PartsOfFirst(const Plan& plan, const Topology& topology) {
+  return TimePartsOf(plan.from(), plan.steps()[0], topology);
+}
+
+// The formulas of docs/cost_model.md, by hand.
+TEST(TimePartsTest, AreTheTermsOfTheFormulas) {
+  const Topology h100 = *Topology::Parse("h100");
+  const DeviceMesh mesh = *DeviceMesh::Parse("a=8,b=5");
+  const Sharding from = *Sharding::Parse("bf16[32768,16384]", mesh, "P,P");
+  const Plan plan = *MakePlan(from, *from.WithPlacements("R,R"), {.topology = h100});
+  ASSERT_EQ(plan.steps()[0].Label(), "all_reduce{a,b}");
+  const TimeParts parts = PartsOfFirst(plan, h100);
+  EXPECT_EQ(parts.starts_ns, 10'000);
+  EXPECT_EQ(parts.hops_ns, 2 * (3 * 5'000 + 3 * 1'000));  // 5 domains of 8
+  EXPECT_EQ(parts.messages_ns, 0);
+  EXPECT_EQ(parts.copies_ns, 0);
+  // 2 GiB * 39/40 within a domain; across, 8 members bring a link each.
+  EXPECT_EQ(parts.links_ns, (int64_t{2093796557} * 1000 + 359'999) / 360'000);
+  EXPECT_EQ(parts.slowest_level, 0);
+
+  // Groups over a have a single member in some domain.
+  const Sharding one = *Sharding::Parse("bf16[32768,16384]", mesh, "P,S(0)");
+  const Plan jagged = *MakePlan(one, *one.WithPlacements("R,S(0)"), {.topology = h100});
+  ASSERT_EQ(jagged.steps()[0].Label(), "all_reduce{a}");
+  const TimeParts slow = PartsOfFirst(jagged, h100);
+  EXPECT_EQ(slow.slowest_level, 1);
+  EXPECT_EQ(slow.sharing, 1);
+  EXPECT_EQ(slow.Sum(), jagged.steps()[0].est_ns);
+}
+
+// Messages, packing and what is kept.
+TEST(TimePartsTest, OfMessages) {
+  const DeviceMesh mesh = *DeviceMesh::Parse("a=4");
+  const Sharding from = *Sharding::Parse("f32[64,64]", mesh, "S(0)");
+  const Plan plan = *MakePlan(from, *from.WithPlacements("S(1)"));
+  ASSERT_EQ(plan.steps()[0].op, StepOp::kAllToAll);
+  const TimeParts parts = PartsOfFirst(plan, Topology::Flat());
+  EXPECT_EQ(parts.starts_ns, 10'000);
+  EXPECT_EQ(parts.hops_ns, 2'000);
+  EXPECT_EQ(parts.messages_ns, 1'500);
+  EXPECT_GE(parts.copies_ns, 2'000);
+  EXPECT_EQ(parts.Sum(), plan.steps()[0].est_ns);
+}
+
+TEST(TimePartsTest, AddUpToTheStep) {
+  const Topology nvlink = *Topology::Parse("nvlink=2");
+  int64_t steps = 0;
+  testkit::ForEachSmallWorldCase({.fraction = 97}, [&](const Sharding& from, const Sharding& to) {
+    for (const Reproducibility promise : {Reproducibility::kReplicas, Reproducibility::kOrdered}) {
+      const absl::StatusOr<Plan> plan =
+          MakePlan(from, to, {.reproducibility = promise, .topology = nvlink});
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      const Sharding* before = &plan->from();
+      for (const Step& step : plan->steps()) {
+        const TimeParts parts = TimePartsOf(*before, step, nvlink);
+        EXPECT_EQ(parts.Sum(), step.est_ns) << step.ToString();
+        for (const int64_t ns :
+             {parts.starts_ns, parts.hops_ns, parts.messages_ns, parts.links_ns, parts.copies_ns}) {
+          EXPECT_GE(ns, 0) << before->ToString() << " " << step.ToString();
+        }
+        EXPECT_EQ(parts.starts_ns == 0, !IsCollective(step.op)) << step.ToString();
+        before = &step.after;
+        ++steps;
+      }
+    }
+  });
+  EXPECT_GT(steps, 1000);
+}
+
+}  // namespace
+}  // namespace meshift
