@@ -8,8 +8,8 @@
 //   Complement(layout, 24);             // (4):(3): {0, 3, 6, 9} shifts tile 0..23
 //
 // A group of a row-major mesh is a base plus a layout; its complement lists the bases of all groups
-// of its partition. So groups of any size cost O(modes): how groups lie on domains
-// (planner/cost/group_shape.h) and which partitions are equal (planner/plan/partition.h) is told so.
+// of its partition. So groups of any size cost O(modes): how they lie on domains
+// (planner/cost/group_shape.h), and which partitions are equal (planner/plan/partition.h).
 //
 // Laws are given as @post conditions; layout_test.cc checks them on all small layouts.
 // A Layout is an immutable value. Safe for concurrent use.

@@ -54,7 +54,7 @@ class EngineCapabilities {
   NativeInvariance native_invariance = NativeInvariance::kNone;
   // What that rests on, or what is in its way, for plans' `why`: "rank 3: NCCL_ALGO is not set";
   // equal on all ranks, as the rest. May be empty.
-  std::string native_why = "";
+  std::string native_why = {};
   const std::string& name() const { return name_; }
   friend bool operator==(const EngineCapabilities&, const EngineCapabilities&) = default;
 

@@ -145,7 +145,7 @@ struct PlanFields {
   Sharding to;
   Reproducibility asked = Reproducibility::kReplicas;
   Reproducibility kept = Reproducibility::kReplicas;
-  std::string why = "";
+  std::string why = {};
   std::vector<Step> steps = {};
   PlanTotals total = {};
   LowerBound lower_bound = {};

@@ -48,7 +48,7 @@ struct Case {
   int64_t workspace;
   std::optional<DType> to_dtype = std::nullopt;      // nullopt: the source's
   std::optional<DType> reduce_dtype = std::nullopt;  // the option
-  std::string to_mesh = "";                          // "": the source's
+  std::string to_mesh = {};                          // "": the source's
   std::string topology = "flat";
 };
 
