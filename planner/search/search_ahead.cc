@@ -145,6 +145,7 @@ struct SearchAhead::Part {
   DimMask cut = 0;
   uint64_t code = 0;
   int64_t items = 1;
+  int64_t common = 1;  // at most, with a box of the source
   CutTable::Samples wanted = {};
   bool begins_like_target = true;  // or begins what the target's lists go on
   bool begins_target = true;
@@ -169,6 +170,7 @@ void SearchAhead::FindSpots(int64_t bound_ns) {
   AddSpots(0, pool,
            {.code = target.partial_code,
             .items = bounds_.empty().longest,
+            .common = bounds_.empty().longest,
             .wanted = bounds_.empty().wanted},
            source, bound_ns);
 }
@@ -176,39 +178,43 @@ void SearchAhead::FindSpots(int64_t bound_ns) {
 void SearchAhead::AddSpots(int list, DimMask pool, const Part& part, const Lists& source,
                            int64_t bound_ns) {
   const View& target = space_.target();
-  if (list == space_.num_lists()) {
-    const int64_t gotten = part.items - space_.MostCommon(source, part.lists);
-    const int64_t rest_ns = CollectiveNs(bounds_.MissingOfTarget(part.wanted, INT64_MAX));
-    if (SaturatingAdd(CollectiveNs(gotten), rest_ns) > bound_ns) return;
-    spots_.push_back({.state = State::FromCode(part.code, target.state.stage()),
-                      .lists = part.lists,
-                      .cut = part.cut,
-                      .items = part.items,
-                      .is_near = part.begins_like_target || part.begins_target,
-                      .rest_ns = rest_ns});
-    return;
-  }
   CutTable& table = space_.table();
   const int k = bounds_.tensor_dim(list);
+  const bool is_last = list + 1 == space_.num_lists();
+  const int64_t source_longest = table.Along(source[list], k).longest;
+  const CutTable::Samples& others = bounds_.TargetFrom(list + 1);
   const auto go_on = [&](const auto& self, CutTable::List cuts, DimMask left) -> void {
     const CutTable::Pieces& pieces = table.Along(cuts, k);
-    const CutTable::List common = table.Common(cuts, target.lists[list]);
-    Part next = part;
-    next.lists[list] = cuts;
-    next.cut |= table.dims(cuts);
-    next.code |= table.Code(cuts, k);
-    next.items *= pieces.longest;
-    for (int s = 0; s < table.num_samples(); ++s) next.wanted[s] *= pieces.wanted[s];
     // What follows leaves no more of the target.
-    const CutTable::Samples& others = bounds_.TargetFrom(list + 1);
+    CutTable::Samples wanted = {};
     int64_t missing = 0;
     for (int s = 0; s < table.num_samples(); ++s) {
-      missing = std::max(missing, bounds_.target()[s] - next.wanted[s] * others[s]);
+      wanted[s] = part.wanted[s] * pieces.wanted[s];
+      missing = std::max(missing, bounds_.target()[s] - wanted[s] * others[s]);
     }
-    if (CollectiveNs(missing) > bound_ns) return;
-    next.begins_like_target &= common == target.lists[list];
-    next.begins_target &= common == cuts;
-    AddSpots(list + 1, left, next, source, bound_ns);
+    const int64_t rest_ns = CollectiveNs(missing);
+    if (rest_ns > bound_ns) return;
+    const CutTable::List shared = table.Common(cuts, target.lists[list]);
+    const int64_t items = part.items * pieces.longest;
+    const int64_t common = part.common * std::min(pieces.longest, source_longest);
+    const bool begins_like_target = part.begins_like_target && shared == target.lists[list];
+    const bool begins_target = part.begins_target && shared == cuts;
+    const DimMask cut = part.cut | table.dims(cuts);
+    const uint64_t code = part.code | table.Code(cuts, k);
+    if (!is_last) {
+      Part next{part.lists, cut, code, items, common, wanted, begins_like_target, begins_target};
+      next.lists[list] = cuts;
+      AddSpots(list + 1, left, next, source, bound_ns);
+    } else if (SaturatingAdd(CollectiveNs(items - common), rest_ns) <= bound_ns) {
+      Spot& spot = spots_.emplace_back();
+      spot.state = State::FromCode(code, target.state.stage());
+      spot.lists = part.lists;
+      spot.lists[list] = cuts;
+      spot.cut = cut;
+      spot.items = items;
+      spot.is_near = begins_like_target || begins_target;
+      spot.rest_ns = rest_ns;
+    }
     for (DimMask rest = left; rest != 0; rest &= rest - 1) {
       const int d = __builtin_ctz(rest);
       self(self, table.Append(cuts, d), left & ~(DimMask{1} << d));

@@ -32,6 +32,7 @@ SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
   for (int k : problem.candidate_dims()) {
     may_pad_ |= problem.extent(k) % problem.mesh().NumRanks() != 0;
   }
+  may_have_many_pieces_ = may_pad_ && problem.mesh().NumRanks() > kMaxUnlikePieces;
   may_pad_ &= total_elements_ > 0;
   uncut_ = bounds_.empty().longest;
   exchanges_anywhere_ = ExchangesLeadAnywhere(problem);
@@ -105,7 +106,7 @@ void SearchSpace::CountGroups() {
 bool SearchSpace::Admits(const State& state, int64_t items) const {
   if (items > max_items_) return false;
   if (SaturatingMul(items, problem_.item_bytes(state.stage())) > max_bytes_) return false;
-  if (!MayBeOnTheWay(problem_, state)) return false;
+  if (may_have_many_pieces_ && !MayBeOnTheWay(problem_, state)) return false;
   return problem_.from().dtype() != DType::kF4E2M1 || problem_.IsAligned(state);
 }
 

@@ -310,7 +310,8 @@ class SearchSpace {
   int64_t hop_ns_ = 0;
   int64_t least_collective_ns_ = 0;
   int64_t least_finish_ns_ = 0;
-  bool may_pad_ = false;  // some gather, its pieces
+  bool may_pad_ = false;               // some gather, its pieces
+  bool may_have_many_pieces_ = false;  // TooManyPieces may say so of a state
   bool exchanges_anywhere_ = false;
   bool masks_target_ = false;
   bool changes_partials_ = false;
