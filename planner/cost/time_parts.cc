@@ -38,7 +38,10 @@ TimeParts TimePartsOf(const Sharding& before, const Step& step, const Topology& 
   }
   // The step by itself: from what is before it to what is behind.
   const absl::StatusOr<Problem> problem = Problem::Create(before, step.after, before.dtype());
-  if (!problem.ok()) return parts;
+  if (!problem.ok()) {  // no step of a right plan; still, parts add up
+    parts.links_ns = step.est_ns;
+    return parts;
+  }
   const CostOptions options = OptionsOf(step);
   Terms terms{{}, topology.constants()};
   for (int i = 0; i < topology.NumLevels(); ++i) terms.levels.push_back(topology.level(i));
