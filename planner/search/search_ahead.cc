@@ -16,6 +16,7 @@ constexpr size_t kMost = 128;
 // As many as a search looks at as a rule.
 constexpr size_t kSomeRests = 48;
 constexpr size_t kSomeGoals = 16;
+constexpr size_t kSomeJoins = 8;
 
 // A bit for each sum of a bit of one and a bit of the other.
 uint64_t Sums(uint64_t a, uint64_t b) {
@@ -44,7 +45,8 @@ bool SearchAhead::Pays(const Problem& problem, const CostModel& model, const Sea
   return SaturatingMul(most - 1, model.MessageNs()) > model.LeastCollectiveNs();
 }
 
-SearchAhead::SearchAhead(const Problem& problem, const CostModel& model, SearchSpace& space)
+SearchAhead::SearchAhead(const Problem& problem, const CostModel& model, SearchSpace& space,
+                         int64_t bound_ns)
     : problem_(problem),
       model_(model),
       space_(space),
@@ -70,10 +72,10 @@ SearchAhead::SearchAhead(const Problem& problem, const CostModel& model, SearchS
   least_step_ns_ = std::min(space_.least_collective_ns(), model_.CopyNs(0));
   rests_.reserve(kSomeRests);
   goals_.reserve(kSomeGoals);
-  FindGoals();
+  FindGoals(bound_ns);
 }
 
-void SearchAhead::FindGoals() {
+void SearchAhead::FindGoals(int64_t bound_ns) {
   const auto add = [&](const View& view, const View& last, int64_t items, int64_t ns) {
     Goal& goal = goals_.emplace_back();
     goal.view = view;
@@ -89,11 +91,16 @@ void SearchAhead::FindGoals() {
     const int64_t last_items = space_.MaxItems(last.lists);
     if (!space_.Admits(last.state, last_items)) continue;
     const size_t first = goals_.size();
-    add(last, last, last_items, last.state == problem_.target() ? 0 : space_.least_finish_ns());
+    const int64_t finish_ns = last.state == problem_.target() ? 0 : space_.least_finish_ns();
+    add(last, last, last_items, finish_ns);
+    const int64_t left_ns = bound_ns - SaturatingAdd(finish_ns, space_.least_collective_ns());
+    // No gather is from longer pieces than those of one cut more.
+    if (all_even_ && TransferNs(last_items - last_items / least_size_) > left_ns) continue;
     space_.bounds().Start(last.lists);
     space_.ForEachExtension(last.lists, last.replicated, {},
                             [&](const Lists&, DimMask left, const StepBounds::Product& product) {
                               if (left == last.replicated || goals_.size() > kMost) return;
+                              if (TransferNs(last_items - product.longest) > left_ns) return;
                               const State state = State::FromCode(last.partial_code | product.code,
                                                                   last.state.stage());
                               if (!space_.Admits(state, product.longest)) return;
@@ -117,7 +124,8 @@ void SearchAhead::FindGoals() {
         const int64_t least = SaturatingAdd(
             next.ns, SaturatingAdd(space_.least_collective_ns(),
                                    TransferNs(std::max<int64_t>(next.items - goal.items, 0))));
-        if (least >= goal.ns || !BeginsWith(goal.view.lists, next.view.lists)) continue;
+        if (least >= goal.ns || least > bound_ns) continue;
+        if (!BeginsWith(goal.view.lists, next.view.lists)) continue;
         if (next.view.cut == goal.view.cut) continue;
         const int64_t ns =
             SaturatingAdd(next.ns, bounds_.LeastMoveNs(StepOp::kAllGather, last.state.stage(),
@@ -303,7 +311,7 @@ void SearchAhead::AddJoins(DimMask dims, uint64_t doublings, Joins* joins) const
 void SearchAhead::FindJoins() {
   const auto end = DimMask{1} << problem_.num_dims();
   cuts_of_.assign(end, 1);
-  Joins joins;
+  joins_.reserve(kSomeJoins);
   for (DimMask dims = 1; dims < end; ++dims) {
     const uint64_t others = cuts_of_[dims & (dims - 1)];
     cuts_of_[dims] = others | others << Log2Ceil(problem_.size(std::countr_zero(dims)));
@@ -311,14 +319,16 @@ void SearchAhead::FindJoins() {
     uint64_t doublings = along_one;
     // Of all tensor dims one at least has its pieces made shorter.
     for (int i = 2; i < space_.num_lists(); ++i) doublings = Sums(doublings, along_one);
-    AddJoins(dims, doublings & (2 * std::bit_floor(cuts_of_[dims]) - 1), &joins);
+    AddJoins(dims, doublings & (2 * std::bit_floor(cuts_of_[dims]) - 1), &joins_);
   }
-  const int most = std::bit_width(cuts_of_[end - 1]) - 1;
-  for (int doublings = 0; doublings <= most; ++doublings) {
-    int64_t& least = joined_ns_[doublings];
+}
+
+void SearchAhead::JoinUpTo(int doublings) {
+  for (; num_joined_ <= doublings; ++num_joined_) {
+    int64_t& least = joined_ns_[num_joined_];
     least = INT64_MAX;
-    for (const Join& join : joins) {
-      const int left = doublings - join.doublings;
+    for (const Join& join : joins_) {
+      const int left = num_joined_ - join.doublings;
       if (left > 0 && join.doublings == 0) continue;
       least = std::min(least, left > 0 ? SaturatingAdd(join.ns, joined_ns_[left]) : join.ns);
     }
@@ -330,6 +340,7 @@ void SearchAhead::FindJoins() {
 SearchAhead::Joins SearchAhead::JoinsTo(const Lists& lists) {
   const CutTable& table = space_.table();
   Joins joins;
+  joins.reserve(kSomeJoins);
   space_.ForEachPrefix(lists, [&](const Lists& kept) {
     DimMask dims = 0;
     for (int i = 0; i < space_.num_lists(); ++i) {
@@ -349,7 +360,7 @@ SearchAhead::Joins SearchAhead::JoinsTo(const Lists& lists) {
 
 // Two collectives or more, between which every mesh dim cuts: the last, and what others double
 // besides.
-int64_t SearchAhead::LeastMixNs(const View& from, const View& to, const Joins& last) const {
+int64_t SearchAhead::LeastMixNs(const View& from, const View& to, const Joins& last) {
   CutTable& table = space_.table();
   int doublings = 0;
   for (int i = 0; i < space_.num_lists(); ++i) {
@@ -357,6 +368,7 @@ int64_t SearchAhead::LeastMixNs(const View& from, const View& to, const Joins& l
     doublings += Log2Ceil(
         CeilDiv(table.Along(to.lists[i], k).longest, table.Along(from.lists[i], k).longest));
   }
+  JoinUpTo(doublings);
   int64_t least = INT64_MAX;
   for (const Join& join : last) {
     const int left = std::max(doublings - join.doublings, 0);
@@ -366,7 +378,8 @@ int64_t SearchAhead::LeastMixNs(const View& from, const View& to, const Joins& l
 }
 
 // Of paths to a goal whose last step is no gather. That is the only step; or a slice, behind which
-// there was as much more as the mesh dim that it cuts by has ranks; or another collective.
+// there was as much more as the mesh dim that it cuts by has ranks; or another collective. Where it
+// is at least `limit_ns`, that or more.
 int64_t SearchAhead::LeastNsTo(const View& view, int64_t items, const StepBounds::Product& product,
                                int64_t limit_ns, Goal* to) {
   Goal& goal = *to;
@@ -381,6 +394,8 @@ int64_t SearchAhead::LeastNsTo(const View& view, int64_t items, const StepBounds
   const int64_t moved_ns = TransferNs(moved);
   const int64_t starts = space_.Starts(2, across).close_ns;
   const int64_t local = std::min(space_.Starts(1, across).close_ns + model_.CopyNs(0), starts);
+  const bool may_be_local = view.replicated != 0 || !goal.is_finished;
+  if (SaturatingAdd(may_be_local ? local : starts, moved_ns) >= limit_ns) return limit_ns;
   int64_t joined_ns = moved_ns;
   if (goal.items > items) {
     if (goal.together_ns < 0) {

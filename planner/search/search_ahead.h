@@ -1,6 +1,6 @@
 // What is left of a path, looked at two collectives ahead. Internal to the search.
 //
-//   SearchAhead ahead(problem, model, space);
+//   SearchAhead ahead(problem, model, space, bound_ns);
 //   ahead.Of(state, left_ns).least_ns;      // no path to the target is faster
 //
 // Where groups are large, a message to every member takes longer than a collective to start, and
@@ -33,8 +33,9 @@ class SearchAhead {
   // Whether messages count for more than collectives, and there are few states to list.
   static bool Pays(const Problem& problem, const CostModel& model, const SearchSpace& space);
 
-  // REQUIRES: Pays(). Changes what space.bounds() started from.
-  SearchAhead(const Problem& problem, const CostModel& model, SearchSpace& space);
+  // REQUIRES: Pays(). Changes what space.bounds() started from. Of paths that take longer than
+  // `bound_ns` nothing will be asked.
+  SearchAhead(const Problem& problem, const CostModel& model, SearchSpace& space, int64_t bound_ns);
 
   // A step, the gather behind it, if there is a state between, and what finishes.
   struct Way {
@@ -88,7 +89,7 @@ class SearchAhead {
     int doublings = 0;
     int64_t ns = 0;
   };
-  using Joins = absl::InlinedVector<Join, 8>;
+  using Joins = std::vector<Join>;
   // A state from which gathers and local steps lead to the target.
   struct Goal {
     View view;
@@ -114,7 +115,7 @@ class SearchAhead {
   int64_t GrowthNs(int64_t items, const Goal& goal) const {
     return TransferNs(std::max<int64_t>(goal.items - items, 0));
   }
-  void FindGoals();
+  void FindGoals(int64_t bound_ns);
   int64_t LeastNsTo(const View& view, int64_t items, const StepBounds::Product& product,
                     int64_t limit_ns, Goal* goal);
   // Whether every mesh dim cuts, and pieces are alike.
@@ -122,7 +123,8 @@ class SearchAhead {
   void FindJoins();
   void AddJoins(DimMask dims, uint64_t doublings, Joins* joins) const;
   Joins JoinsTo(const Lists& lists);
-  int64_t LeastMixNs(const View& from, const View& to, const Joins& last) const;
+  void JoinUpTo(int doublings);
+  int64_t LeastMixNs(const View& from, const View& to, const Joins& last);
   int64_t LeastTogetherNs(int64_t bytes) const;
   bool IsEven(const View& view);
   void FindSpots(int64_t bound_ns);
@@ -156,10 +158,13 @@ class SearchAhead {
   bool lists_spots_ = false;
   std::vector<Spot> spots_;
   // FindJoins(): a bit for each number of doublings that a cut by some of these mesh dims makes;
-  // and the least time of steps that double pieces so often, or more often.
-  static constexpr int kMaxDoublings = 32;  // there are no more ranks
+  // steps between any states; and, as far as it was asked for, the least time of such that double
+  // pieces so often, or more often.
   absl::InlinedVector<uint64_t, 16> cuts_of_;
-  std::array<int64_t, kMaxDoublings + 1> joined_ns_ = {};
+  Joins joins_;
+  static constexpr int kMaxDoublings = 32;  // there are no more ranks
+  std::array<int64_t, kMaxDoublings + 1> joined_ns_;
+  int num_joined_ = 0;
   absl::flat_hash_map<uint64_t, Rest> rests_;  // by code of the state
 };
 

@@ -125,7 +125,7 @@ void SearchRun::BoundAhead(const State& state, int64_t ns) {
 void SearchRun::LookAhead() {
   looked_ahead_ = true;
   if (!SearchAhead::Pays(problem_, model_, space_)) return;
-  ahead_ = std::make_unique<SearchAhead>(problem_, model_, space_);
+  ahead_ = std::make_unique<SearchAhead>(problem_, model_, space_, bound_ns_);
   if (ahead_->all_even()) BoundFirst({space_.Look(problem_.source())});
 }
 

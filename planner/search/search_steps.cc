@@ -98,9 +98,15 @@ void SearchRun::MoveAhead(int from, const View& view) {
   for (SearchAhead::Spot& spot : ahead_->spots()) {
     const int64_t rest_ns = std::max(spot.rest_ns, spot.least_ns);
     if (SaturatingAdd(reached_ns, rest_ns) > bound_ns_ || spot.state == view.state) continue;
-    // A box has no more in common with one before than lists that nest leave.
-    const int64_t gotten = spot.items - space_.MostCommon(view.lists, spot.lists);
-    const int64_t gotten_ns = model_.TransferNs(SaturatingMul(gotten, item_bytes));
+    // A box has no more in common with one before than lists that nest leave, and no message brings
+    // more; but a gather takes no messages.
+    const int64_t common = space_.MostCommon(view.lists, spot.lists);
+    const int64_t gotten = spot.items - common;
+    int64_t gotten_ns = model_.TransferNs(SaturatingMul(gotten, item_bytes));
+    if (gotten > 0 && (spot.cut == view.cut || (spot.cut & ~view.cut) != 0)) {
+      const int64_t messages = common > 0 ? CeilDiv(gotten, common) : 0;
+      gotten_ns = SaturatingAdd(gotten_ns, SaturatingMul(messages, model_.MessageNs()));
+    }
     if (SaturatingAdd(SaturatingAdd(reached_ns, gotten_ns), rest_ns) > bound_ns_) continue;
     const bool is_near =
         space_.exchanges_anywhere() || spot.is_near || (!has_cuts && spot.cut == target.cut);
