@@ -16,7 +16,6 @@ constexpr size_t kMost = 128;
 // As many as a search looks at as a rule.
 constexpr size_t kSomeRests = 48;
 constexpr size_t kSomeGoals = 16;
-constexpr size_t kSomeJoins = 8;
 
 // A bit for each sum of a bit of one and a bit of the other.
 uint64_t Sums(uint64_t a, uint64_t b) {
@@ -72,14 +71,16 @@ SearchAhead::SearchAhead(const Problem& problem, const CostModel& model, SearchS
   least_step_ns_ = std::min(space_.least_collective_ns(), model_.CopyNs(0));
   rests_.reserve(kSomeRests);
   goals_.reserve(kSomeGoals);
+  order_.reserve(kSomeGoals);
   FindGoals(bound_ns);
 }
 
 void SearchAhead::FindGoals(int64_t bound_ns) {
   const auto add = [&](const View& view, const View& last, int64_t items, int64_t ns) {
+    order_.push_back(static_cast<int>(goals_.size()));
     Goal& goal = goals_.emplace_back();
     goal.view = view;
-    goal.number = static_cast<int>(goals_.size());
+    goal.number = order_.back();
     goal.last = &last;
     goal.is_finished = view.state == last.state;
     goal.ns = ns;
@@ -108,19 +109,20 @@ void SearchAhead::FindGoals(int64_t bound_ns) {
                             });
     if (goals_.size() > kMost) {  // nothing is known, then
       goals_.clear();
+      order_.clear();
       return;
     }
     // Those that fewer mesh dims cut come first: gathers lead from others to them.
-    std::sort(goals_.begin() + first, goals_.end(), [](const Goal& a, const Goal& b) {
-      return std::pair(__builtin_popcount(a.view.cut), a.number) <
-             std::pair(__builtin_popcount(b.view.cut), b.number);
+    std::sort(order_.begin() + first, order_.end(), [this](int a, int b) {
+      return std::pair(__builtin_popcount(goals_[a].view.cut), a) <
+             std::pair(__builtin_popcount(goals_[b].view.cut), b);
     });
-    for (size_t i = first + 1; i < goals_.size(); ++i) {
-      Goal& goal = goals_[i];
+    for (size_t i = first + 1; i < order_.size(); ++i) {
+      Goal& goal = goals_[order_[i]];
       goal.number = static_cast<int>(i);
       bounds_.Start(goal.view.lists);
       for (size_t j = first; j < i; ++j) {
-        const Goal& next = goals_[j];
+        const Goal& next = goals_[order_[j]];
         const int64_t least = SaturatingAdd(
             next.ns, SaturatingAdd(space_.least_collective_ns(),
                                    TransferNs(std::max<int64_t>(next.items - goal.items, 0))));
@@ -135,8 +137,8 @@ void SearchAhead::FindGoals(int64_t bound_ns) {
       }
     }
   }
-  std::sort(goals_.begin(), goals_.end(), [](const Goal& a, const Goal& b) {
-    return std::pair(a.ns, a.number) < std::pair(b.ns, b.number);
+  std::sort(order_.begin(), order_.end(), [this](int a, int b) {
+    return std::pair(goals_[a].ns, goals_[a].number) < std::pair(goals_[b].ns, goals_[b].number);
   });
 }
 
@@ -288,30 +290,46 @@ int64_t SearchAhead::LeastTogetherNs(int64_t bytes) const {
 // that come. Such a step makes of f pieces one, at every rank: by f - 1 messages, in a group of all
 // these mesh dims, and the rank at the first coordinates copies what it keeps. Where f is 1, that
 // is a permute, of two mesh dims at least.
-void SearchAhead::AddJoins(DimMask dims, uint64_t doublings, Joins* joins) const {
-  if (std::has_single_bit(dims)) doublings &= ~uint64_t{1};
-  const int64_t start_ns = model_.StartNs(dims);
-  for (; doublings != 0; doublings &= doublings - 1) {
-    const int made = std::countr_zero(doublings);
-    int64_t ns = start_ns;
-    if (made > 0) {
-      const int64_t messages = (int64_t{1} << made) - 1;
-      ns += model_.CopyNs(0) + SaturatingMul(messages, model_.MessageNs());
+class SearchAhead::JoinList {
+ public:
+  explicit JoinList(const CostModel& model) : model_(model) {}
+
+  void Add(DimMask dims, uint64_t doublings) {
+    if (std::has_single_bit(dims)) doublings &= ~uint64_t{1};
+    const int64_t start_ns = model_.StartNs(dims);
+    for (uint64_t left = doublings; left != 0; left &= left - 1) {
+      int64_t& least = start_ns_[std::countr_zero(left)];
+      const bool is_new = (made_ >> std::countr_zero(left) & 1) == 0;
+      least = is_new ? start_ns : std::min(least, start_ns);
     }
-    const auto same = std::find_if(joins->begin(), joins->end(),
-                                   [made](const Join& join) { return join.doublings == made; });
-    if (same == joins->end()) {
-      joins->push_back({made, ns});
-    } else {
-      same->ns = std::min(same->ns, ns);
-    }
+    made_ |= doublings;
   }
-}
+
+  Joins joins() const {
+    Joins joins;
+    joins.reserve(std::popcount(made_));
+    for (uint64_t left = made_; left != 0; left &= left - 1) {
+      const int made = std::countr_zero(left);
+      int64_t ns = start_ns_[made];
+      if (made > 0) {
+        const int64_t messages = (int64_t{1} << made) - 1;
+        ns += model_.CopyNs(0) + SaturatingMul(messages, model_.MessageNs());
+      }
+      joins.push_back({made, ns});
+    }
+    return joins;
+  }
+
+ private:
+  const CostModel& model_;
+  uint64_t made_ = 0;                 // a bit for each number of doublings
+  std::array<int64_t, 64> start_ns_;  // the least, by such a number
+};
 
 void SearchAhead::FindJoins() {
   const auto end = DimMask{1} << problem_.num_dims();
   cuts_of_.assign(end, 1);
-  joins_.reserve(kSomeJoins);
+  JoinList joins(model_);
   for (DimMask dims = 1; dims < end; ++dims) {
     const uint64_t others = cuts_of_[dims & (dims - 1)];
     cuts_of_[dims] = others | others << Log2Ceil(problem_.size(std::countr_zero(dims)));
@@ -319,8 +337,9 @@ void SearchAhead::FindJoins() {
     uint64_t doublings = along_one;
     // Of all tensor dims one at least has its pieces made shorter.
     for (int i = 2; i < space_.num_lists(); ++i) doublings = Sums(doublings, along_one);
-    AddJoins(dims, doublings & (2 * std::bit_floor(cuts_of_[dims]) - 1), &joins_);
+    joins.Add(dims, doublings & (2 * std::bit_floor(cuts_of_[dims]) - 1));
   }
+  joins_ = joins.joins();
 }
 
 void SearchAhead::JoinUpTo(int doublings) {
@@ -339,8 +358,7 @@ void SearchAhead::JoinUpTo(int doublings) {
 // is known then.
 SearchAhead::Joins SearchAhead::JoinsTo(const Lists& lists) {
   const CutTable& table = space_.table();
-  Joins joins;
-  joins.reserve(kSomeJoins);
+  JoinList joins(model_);
   space_.ForEachPrefix(lists, [&](const Lists& kept) {
     DimMask dims = 0;
     for (int i = 0; i < space_.num_lists(); ++i) {
@@ -353,9 +371,9 @@ SearchAhead::Joins SearchAhead::JoinsTo(const Lists& lists) {
       const int cuts = Log2Ceil(bounds_.GroupSize(changed));
       doublings = Sums(doublings, Excess(uint64_t{1} << cuts, cuts_of_[dims]));
     }
-    AddJoins(dims, doublings, &joins);
+    joins.Add(dims, doublings);
   });
-  return joins;
+  return joins.joins();
 }
 
 // Two collectives or more, between which every mesh dim cuts: the last, and what others double
@@ -434,7 +452,8 @@ SearchAhead::Rest SearchAhead::Look(const View& view, int64_t left_ns) {
   const int64_t too_long_ns = SaturatingAdd(left_ns, 1);
   rest.least_ns = too_long_ns;
   rest.left_ns = left_ns;
-  for (Goal& goal : goals_) {
+  for (const int i : order_) {
+    Goal& goal = goals_[i];
     const int64_t some_ns = SaturatingAdd(goal.ns, least_step_ns_);
     if (some_ns >= (rest.way.last != nullptr ? rest.least_ns : too_long_ns)) break;
     if (goal.view.state == view.state) {
@@ -463,7 +482,8 @@ bool SearchAhead::MayGoOn(const View& view, int64_t left_ns) {
   if (!Knows(view)) return true;
   const int64_t items = space_.MaxItems(view.lists);
   bounds_.Start(view.lists);
-  for (Goal& goal : goals_) {
+  for (const int i : order_) {
+    Goal& goal = goals_[i];
     if (SaturatingAdd(goal.ns, least_step_ns_) > left_ns) break;
     if (goal.view.state == view.state) {
       if (goal.is_finished) return true;

@@ -121,7 +121,7 @@ class SearchAhead {
   // Whether every mesh dim cuts, and pieces are alike.
   bool IsFull(const View& view) const { return all_even_ && view.replicated == 0; }
   void FindJoins();
-  void AddJoins(DimMask dims, uint64_t doublings, Joins* joins) const;
+  class JoinList;
   Joins JoinsTo(const Lists& lists);
   void JoinUpTo(int doublings);
   int64_t LeastMixNs(const View& from, const View& to, const Joins& last);
@@ -153,7 +153,8 @@ class SearchAhead {
   int64_t least_size_ = 0;   // of a mesh dim
   bool all_even_ = false;    // whatever cuts a tensor dim; and mesh dims are powers of two
   int64_t whole_bytes_ = 0;  // of the tensor; 0: too many, or boxes are not alike
-  std::vector<Goal> goals_;  // by time
+  std::vector<Goal> goals_;
+  std::vector<int> order_;  // of goals_, by time
   bool found_spots_ = false;
   bool lists_spots_ = false;
   std::vector<Spot> spots_;
