@@ -120,16 +120,16 @@ int StridedCopy::DenseInSource() const {
   return -1;
 }
 
-void StridedCopy::RunUnits(int64_t begin, int64_t end) const {
+void StridedCopy::RunUnits(int64_t begin, int64_t end, int64_t stream_bytes) const {
   if (begin >= end) return;
   if (shape_.empty()) {
-    CopyRun(src_ + begin, dst_ + begin, end - begin, bytes_ >= kStreamBytes);
+    CopyRun(src_ + begin, dst_ + begin, end - begin, bytes_ >= stream_bytes);
     return;
   }
   // One or two dims make a plane, which an inner loop copies; the others are gone through here.
   const int last = static_cast<int>(shape_.size()) - 1;
   const int dense = DenseInSource();
-  const bool stream = dense < 0 && bytes_ >= kStreamBytes && MayStreamRuns();
+  const bool stream = dense < 0 && bytes_ >= stream_bytes && MayStreamRuns();
   const auto size_of = [&](int d) { return d == 0 ? end - begin : shape_[d]; };
   const auto copy_plane = [&](const char* src, char* dst) {
     if (dense >= 0) {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/engine/engine.h"
+#include "comm/kernels/copy_rows.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 
@@ -48,9 +49,10 @@ class StridedCopy {
 
   // The copy can be cut into this many units of equal bytes; 0 where there is nothing to do.
   int64_t units() const { return units_; }
-  // Copies the units [begin, end).
-  void RunUnits(int64_t begin, int64_t end) const;
-  void Run() const { RunUnits(0, units_); }
+  // Copies the units [begin, end). A copy of `stream_bytes` or more goes past the caches where that
+  // pays.
+  void RunUnits(int64_t begin, int64_t end, int64_t stream_bytes = kStreamBytes) const;
+  void Run(int64_t stream_bytes = kStreamBytes) const { RunUnits(0, units_, stream_bytes); }
 
  private:
   // The dim along which elements are side by side in the source where they are so along the last

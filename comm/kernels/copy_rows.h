@@ -2,6 +2,7 @@
 #ifndef MESHIFT_COMM_KERNELS_COPY_ROWS_H_
 #define MESHIFT_COMM_KERNELS_COPY_ROWS_H_
 
+#include <algorithm>
 #include <cstdint>
 
 namespace meshift {
@@ -18,6 +19,10 @@ struct CopyRow {
 
 // What copies that many bytes does not stay in a core's caches, and is better written past them.
 inline constexpr int64_t kStreamBytes = int64_t{4} << 20;
+
+// Likewise where a few cores share a cache of so many bytes (0: not known), in which who reads a
+// smaller copy next finds it. Measured: docs/benchmarks.md, "Executing over MPI".
+inline int64_t StreamBytes(int64_t cache_bytes) { return std::max(kStreamBytes, cache_bytes / 32); }
 
 // As memcpy. `stream`: past the caches, where the run is long enough to gain from it.
 void CopyRun(const char* src, char* dst, int64_t bytes, bool stream);

@@ -249,6 +249,59 @@ TEST_P(MpiEngineTest, MessagesBeginAfterTheCopiesThatTheyNeed) {
   }
 }
 
+// Blocks of 4 MiB and more, whatever the caches have room for: nothing, a quarter of what a call
+// touches, all of it.
+TEST_P(MpiEngineTest, LargeBlocksArriveByWhicheverWay) {
+  const int n = WorldSize();
+  const int me = WorldRank();
+  constexpr int64_t kCount = (1 << 20) + 3;
+  const auto value = [](int from, int to, int64_t i) {
+    return static_cast<int32_t>(i * 16 + from * 4 + to);
+  };
+  const auto is_right = [&](absl::Span<const int32_t> block, int from, int to) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (block[i] != value(from, to, static_cast<int64_t>(i))) return false;
+    }
+    return true;
+  };
+  for (const int64_t cache_bytes : {int64_t{0}, 4 * kCount * n * n, int64_t{1} << 40}) {
+    auto engine = CreateMpiEngine({.timeout = std::chrono::seconds(20),
+                                   .bounded_waits = GetParam(),
+                                   .cache_bytes = cache_bytes});
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    const auto stream = (*engine)->CreateStream().value();
+    Communicator& world = *(*engine)->world();
+    std::vector<int64_t> counts;  // of blocks that are not alike
+    for (int rank = 0; rank < n; ++rank) counts.push_back(kCount + rank);
+    std::vector<int32_t> own(kCount + me);
+    for (size_t i = 0; i < own.size(); ++i) own[i] = value(me, 0, static_cast<int64_t>(i));
+    std::vector<int32_t> sent;
+    for (int to = 0; to < n; ++to) {
+      for (int64_t i = 0; i < kCount; ++i) sent.push_back(value(me, to, i));
+    }
+    std::vector<int32_t> gathered(n * kCount);
+    std::vector<int32_t> ragged(n * kCount + n * (n - 1) / 2);
+    std::vector<int32_t> exchanged(n * kCount);
+    for (int round = 0; round < 2; ++round) {
+      std::fill(gathered.begin(), gathered.end(), -1);
+      std::fill(ragged.begin(), ragged.end(), -1);
+      std::fill(exchanged.begin(), exchanged.end(), -1);
+      ASSERT_TRUE(world.AllGather(own.data(), gathered.data(), kCount, DType::kI32, *stream).ok());
+      ASSERT_TRUE(world.AllGatherV(own.data(), ragged.data(), counts, DType::kI32, *stream).ok());
+      ASSERT_TRUE(world.AllToAll(sent.data(), exchanged.data(), kCount, DType::kI32, *stream).ok());
+      const absl::Status status = (*engine)->Synchronize(*stream);
+      ASSERT_TRUE(status.ok()) << status;
+      int64_t begin = 0;
+      for (int from = 0; from < n; ++from) {
+        EXPECT_TRUE(is_right({gathered.data() + from * kCount, kCount}, from, 0)) << from;
+        EXPECT_TRUE(is_right({ragged.data() + begin, static_cast<size_t>(counts[from])}, from, 0));
+        EXPECT_TRUE(is_right({exchanged.data() + from * kCount, kCount}, from, me)) << from;
+        begin += counts[from];
+      }
+    }
+  }
+}
+
 TEST(RequestsTest, LongMessagesGoInPieces) {
   constexpr int64_t kPiece = 1000;
   constexpr int kTag = 5;

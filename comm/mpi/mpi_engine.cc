@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/cache_size.h"
 #include "base/checked_math.h"
 #include "base/final_cast.h"
 #include "base/status.h"
@@ -470,7 +471,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& 
   }
   const MPI_Comm given =
       options.communicator ? MPI_Comm_f2c(*options.communicator) : MPI_COMM_WORLD;
-  auto progress = Progress::Create(options.timeout.count(), options.bounded_waits);
+  auto progress = Progress::Create(options.timeout.count(), options.bounded_waits,
+                                   options.cache_bytes.value_or(LastLevelCacheBytes()));
   const auto own = std::make_shared<absl::StatusOr<OwnComm>>();
   MESHIFT_RETURN_IF_ERROR(progress->Do("MPI_Comm_dup", [own, given] {
     *own = OwnComm::Duplicate(given);

@@ -24,6 +24,7 @@
 #define MESHIFT_COMM_MPI_MPI_ENGINE_H_
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +51,9 @@ struct MpiEngineOptions {
   // memory. Leave the process then (MpiSession::Leave). Costs some 5 us per wait. Equal on all
   // ranks, which create the engine, and free symmetric memory, within the time-out of each other.
   bool bounded_waits = false;
+  // Of the cache that ranks of a host share, in bytes; 0: none. Large blocks are copied another way
+  // where a call has room in it. None: as this host says.
+  std::optional<int64_t> cache_bytes = std::nullopt;
 };
 
 // Collective. FAILED_PRECONDITION where MPI is not initialised, or not for several threads;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/kernels/copy_rows.h"
@@ -14,10 +15,6 @@ namespace meshift {
 namespace {
 
 using Kind = MpiCall::Kind;
-
-void CopyBytes(const char* from, char* to, int64_t bytes) {
-  if (from != to) CopyRun(from, to, bytes, bytes >= kStreamBytes);
-}
 
 }  // namespace
 
@@ -56,9 +53,10 @@ int64_t Operation::MessageBytes(const MpiGroup& group) const {
   return Bytes(call_.dtype, count);
 }
 
-void Operation::Start(MpiGroup* group, ScratchPool* pool) {
+void Operation::Start(MpiGroup* group, ScratchPool* pool, int64_t cache_bytes) {
   group_ = group;
   pool_ = pool;
+  cache_bytes_ = cache_bytes;
   status_ = absl::OkStatus();
   moves_ = 0;
   at_once_ = false;
@@ -113,11 +111,20 @@ absl::Status Operation::Begin() {
   return Internal("call kind {} is unknown", static_cast<int>(call_.kind));
 }
 
-// A large own block is copied past the caches first, and peers read the copy: what this member has
-// just read lies in its caches, and where the peers' cores share none with it, they get it from
-// there more slowly than from memory.
+void Operation::CopyBytes(const char* from, char* to, int64_t bytes) const {
+  if (from != to) CopyRun(from, to, bytes, bytes >= StreamBytes(cache_bytes_));
+}
+
+// Where an all-gather has no room in the cache, peers read the copy of a large own block, which is
+// made first: of what this member has just read the latest part lies in its own caches, and out of
+// these other cores get it more slowly than from memory.
 bool Operation::CopiesOwnFirst() const {
-  return call_.kind == Kind::kAllGather && BlockBytes(group_->member()).count >= kStreamBytes;
+  if (call_.kind != Kind::kAllGather) return false;
+  if (BlockBytes(group_->member()).count < StreamBytes(cache_bytes_)) return false;
+  const int64_t n = group_->size();
+  const int64_t bytes = Bytes(call_.dtype, call_.count);
+  const int64_t gathered = call_.begins.empty() ? SaturatingMul(n, bytes) : bytes;
+  return SaturatingMul(n + 1, gathered) > cache_bytes_;  // sources, and n targets
 }
 
 // Sends come first here too.

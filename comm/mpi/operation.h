@@ -70,8 +70,9 @@ class Operation {
   // To be filled in before Start.
   MpiCall& call() { return call_; }
   const MpiCall& call() const { return call_; }
-  // Both must outlive the operation.
-  void Start(MpiGroup* group, ScratchPool* pool);
+  // `group` and `pool` must outlive the operation. `cache_bytes`: of the cache that ranks of a host
+  // share; 0: not known.
+  void Start(MpiGroup* group, ScratchPool* pool, int64_t cache_bytes);
   bool started() const { return group_ != nullptr; }
   // What this member sends and receives, roughly.
   int64_t MessageBytes(const MpiGroup& group) const;
@@ -103,6 +104,7 @@ class Operation {
   absl::Status Begin();
   absl::Status Go(int64_t max_work, bool* done);
   absl::Status BeginReduction(int64_t total);
+  void CopyBytes(const char* from, char* to, int64_t bytes) const;
   bool CopiesOwnFirst() const;  // before anything is posted
   absl::Status PostBlocks();
   absl::Status GoAllAtOnce(bool* done);
@@ -132,6 +134,7 @@ class Operation {
   MpiCall call_;
   MpiGroup* group_ = nullptr;
   ScratchPool* pool_ = nullptr;
+  int64_t cache_bytes_ = 0;
   Scratch scratch_;
   absl::Status status_;
   int64_t moves_ = 0;

@@ -47,10 +47,12 @@ void Rest(int64_t still_ns) {
 
 }  // namespace
 
-std::shared_ptr<Progress> Progress::Create(int64_t timeout_ns, bool bounded_waits) {
-  std::shared_ptr<Progress> progress(new Progress(timeout_ns, bounded_waits), [](Progress* p) {
-    if (p->Stop()) delete p;
-  });
+std::shared_ptr<Progress> Progress::Create(int64_t timeout_ns, bool bounded_waits,
+                                           int64_t cache_bytes) {
+  std::shared_ptr<Progress> progress(new Progress(timeout_ns, bounded_waits, cache_bytes),
+                                     [](Progress* p) {
+                                       if (p->Stop()) delete p;
+                                     });
   if (bounded_waits) progress->Nudge();
   return progress;
 }
@@ -73,7 +75,7 @@ bool Progress::Stop() {
 }
 
 std::shared_ptr<StreamState> Progress::AddStream() {
-  auto stream = std::make_shared<StreamState>(&pool_, watch());
+  auto stream = std::make_shared<StreamState>(&pool_, watch(), cache_bytes_);
   const MutexLock lock(mutex_);
   streams_.push_back(stream);
   generation_.fetch_add(1, std::memory_order_release);

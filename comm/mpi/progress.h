@@ -3,7 +3,7 @@
 // MPI: those that wait then give that thread up where it does not come back, and all ends with that
 // error. Such a thread, the Progress and whatever else it may touch stay for good.
 //
-//   const auto progress = Progress::Create(timeout_ns, /*bounded_waits=*/false);
+//   const auto progress = Progress::Create(timeout_ns, /*bounded_waits=*/false, cache_bytes);
 //   MESHIFT_RETURN_IF_ERROR(progress->AwaitIdle(stream));
 #ifndef MESHIFT_COMM_MPI_PROGRESS_H_
 #define MESHIFT_COMM_MPI_PROGRESS_H_
@@ -31,7 +31,9 @@ class Progress {
  public:
   // A collective that makes no step for so long while somebody waits fails. REQUIRES, at the end:
   // all streams are removed.
-  static std::shared_ptr<Progress> Create(int64_t timeout_ns, bool bounded_waits);
+  // `cache_bytes`: as in Operation::Start().
+  static std::shared_ptr<Progress> Create(int64_t timeout_ns, bool bounded_waits,
+                                          int64_t cache_bytes);
 
   int64_t timeout_ns() const { return timeout_ns_; }
   // Of the thread that alone calls MPI; null where any does.
@@ -66,7 +68,8 @@ class Progress {
   using Streams = std::vector<std::shared_ptr<StreamState>>;
   using Done = absl::FunctionRef<bool()>;
 
-  Progress(int64_t timeout_ns, bool bounded) : timeout_ns_(timeout_ns), bounded_(bounded) {}
+  Progress(int64_t timeout_ns, bool bounded, int64_t cache_bytes)
+      : timeout_ns_(timeout_ns), bounded_(bounded), cache_bytes_(cache_bytes) {}
   ~Progress() = default;
   // Ends the thread. Whether it has come back.
   bool Stop();
@@ -90,6 +93,7 @@ class Progress {
 
   const int64_t timeout_ns_;
   const bool bounded_;
+  const int64_t cache_bytes_;
   ScratchPool pool_;
   MpiWatch watch_;
   std::atomic<int> late_{0};  // waiters for longer than the time-out, where waits are bounded

@@ -227,10 +227,11 @@ void StreamState::FillIn(MpiTask* task) {
 void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
   FillIn(&task);
   if (next != nullptr) FillIn(next);
+  const int64_t stream_bytes = StreamBytes(cache_bytes_);
   const bool overtaken = next != nullptr && task.bytes >= kMinOvertakenBytes && MayBegin(*next) &&
                          next->operation.call().kind == MpiCall::Kind::kSendRecv;
   if (!overtaken) {
-    for (const StridedCopy& copy : task.copies) copy.Run();
+    for (const StridedCopy& copy : task.copies) copy.Run(stream_bytes);
     return;
   }
   const MpiCall& call = next->operation.call();
@@ -241,12 +242,12 @@ void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
     if (!many && IsApart(copy, call)) {
       later.push_back(&copy);
     } else {
-      copy.Run();
+      copy.Run(stream_bytes);
     }
   }
   Begin(next);
   next->operation.TakeArrived(task.bytes);
-  for (const StridedCopy* copy : later) copy->Run();
+  for (const StridedCopy* copy : later) copy->Run(stream_bytes);
 }
 
 bool StreamState::MayBegin(const MpiTask& task) const {
@@ -255,7 +256,7 @@ bool StreamState::MayBegin(const MpiTask& task) const {
 }
 
 void StreamState::Begin(MpiTask* task) {
-  task->operation.Start(task->group.get(), pool_);
+  task->operation.Start(task->group.get(), pool_, cache_bytes_);
   task->moves = 0;
   task->moved_ns = NowNs();
 }

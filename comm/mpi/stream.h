@@ -115,8 +115,10 @@ struct Effort {
 
 class StreamState {
  public:
-  // `watch`: of the one thread that goes on with collectives; null: any thread does.
-  StreamState(ScratchPool* pool, MpiWatch* watch) : pool_(pool), watch_(watch) {}
+  // `watch`: of the one thread that goes on with collectives; null: any thread does. `cache_bytes`:
+  // as in Operation::Start().
+  StreamState(ScratchPool* pool, MpiWatch* watch, int64_t cache_bytes)
+      : pool_(pool), watch_(watch), cache_bytes_(cache_bytes) {}
 
   // An empty task, to be filled in and given to Put.
   std::unique_ptr<MpiTask> NewTask();
@@ -173,6 +175,7 @@ class StreamState {
 
   ScratchPool* const pool_;
   MpiWatch* const watch_;
+  const int64_t cache_bytes_;
   std::atomic<int64_t> open_{0};  // tasks that are not done
   std::atomic<int64_t> ended_{0};
   std::atomic<bool> failed_{false};
