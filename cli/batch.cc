@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <iterator>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -81,109 +79,146 @@ absl::StatusOr<DeviceMesh> ReadMesh(const Json& json, std::string_view key) {
   return At(key, DeviceMesh::Create(std::move(dims), std::move(ranks)));
 }
 
-absl::StatusOr<std::string> ReadString(const Json& object, std::string_view key) {
-  MESHIFT_ASSIGN_OR_RETURN(const Json* value, JsonMember(object, key));
-  return JsonString(*value, key);
-}
+// The keys of a line, which remembers those that were asked for: what nobody asks for is misspelt,
+// as a rule. A key whose value is null is as one that is not there.
+class Line {
+ public:
+  // REQUIRES: `object` is an object, and outlives this.
+  explicit Line(const Json& object) : object_(object) {}
 
-// The string at `key`, or nullopt where there is none, or null.
-absl::StatusOr<std::optional<std::string>> ReadOptional(const Json& object, std::string_view key) {
-  const auto value = object.find(key);
-  if (value == object.end() || value->is_null()) return std::nullopt;
-  MESHIFT_ASSIGN_OR_RETURN(std::string text, JsonString(*value, key));
-  return std::optional<std::string>(std::move(text));
-}
+  // Null: not there.
+  const Json* Find(const std::string& key) {
+    asked_.insert(key);
+    const auto value = object_.find(key);
+    return value == object_.end() || value->is_null() ? nullptr : &*value;
+  }
+  absl::StatusOr<std::optional<std::string>> FindString(const std::string& key) {
+    const Json* const value = Find(key);
+    if (value == nullptr) return std::nullopt;
+    MESHIFT_ASSIGN_OR_RETURN(std::string text, JsonString(*value, key));
+    return std::optional<std::string>(std::move(text));
+  }
+  // Leaves *number, an int64_t or an optional one, as it is where the key is not there.
+  template <typename Number>
+  absl::Status ReadInt(const std::string& key, Number* number) {
+    const Json* const value = Find(key);
+    if (value == nullptr) return absl::OkStatus();
+    MESHIFT_ASSIGN_OR_RETURN(*number, JsonInt(*value, key));
+    return absl::OkStatus();
+  }
+  absl::Status ReadBool(const std::string& key, bool* flag) {
+    const Json* const value = Find(key);
+    if (value == nullptr) return absl::OkStatus();
+    if (!value->is_boolean()) {
+      return InvalidArgument("{}: {} is neither true nor false", key, JsonQuote(*value));
+    }
+    *flag = value->get<bool>();
+    return absl::OkStatus();
+  }
+  // Of a key that must be there.
+  absl::StatusOr<const Json*> Get(const std::string& key) {
+    asked_.insert(key);
+    return JsonMember(object_, key);
+  }
+  absl::StatusOr<std::string> GetString(const std::string& key) {
+    MESHIFT_ASSIGN_OR_RETURN(const Json* const value, Get(key));
+    return JsonString(*value, key);
+  }
 
-absl::Status ReadOptions(const Json& line, PlannerOptions* options) {
-  MESHIFT_ASSIGN_OR_RETURN(const auto promise, ReadOptional(line, "reproducibility"));
+  std::vector<std::string> NotAskedFor() const {
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : object_.items()) {
+      if (!asked_.contains(key)) keys.push_back(key);
+    }
+    return keys;
+  }
+
+ private:
+  const Json& object_;
+  std::set<std::string> asked_;
+};
+
+absl::Status ReadOptions(Line& line, PlannerOptions* options) {
+  MESHIFT_ASSIGN_OR_RETURN(const auto promise, line.FindString("reproducibility"));
   if (promise) {
     MESHIFT_ASSIGN_OR_RETURN(options->reproducibility, ParseReproducibility(*promise));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const auto planner, ReadOptional(line, "planner"));
+  MESHIFT_ASSIGN_OR_RETURN(const auto planner, line.FindString("planner"));
   if (planner) {
     MESHIFT_ASSIGN_OR_RETURN(options->planner, ParsePlannerKind(*planner));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const auto reduce_dtype, ReadOptional(line, "reduce_dtype"));
+  MESHIFT_ASSIGN_OR_RETURN(const auto reduce_dtype, line.FindString("reduce_dtype"));
   if (reduce_dtype) {
     MESHIFT_ASSIGN_OR_RETURN(options->reduce_dtype, At("reduce_dtype", ParseDType(*reduce_dtype)));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const auto ragged_sizes, ReadOptional(line, "ragged_sizes"));
+  MESHIFT_ASSIGN_OR_RETURN(const auto ragged_sizes, line.FindString("ragged_sizes"));
   if (ragged_sizes) {
     MESHIFT_ASSIGN_OR_RETURN(options->ragged_sizes, ParseRaggedSizes(*ragged_sizes));
   }
-  const auto block = line.find("reduce_block");
-  if (block != line.end() && !block->is_null()) {
-    MESHIFT_ASSIGN_OR_RETURN(options->reduce_block, JsonInt(*block, "reduce_block"));
+  MESHIFT_RETURN_IF_ERROR(line.ReadInt("reduce_block", &options->reduce_block));
+  if (const Json* const memory = line.Find("max_memory"); memory != nullptr) {
+    if (memory->is_string()) {
+      MESHIFT_ASSIGN_OR_RETURN(options->max_memory,
+                               At("max_memory", ParseBytes(memory->get<std::string>())));
+    } else {
+      MESHIFT_ASSIGN_OR_RETURN(options->max_memory, JsonInt(*memory, "max_memory"));
+    }
   }
-  const auto memory = line.find("max_memory");
-  if (memory != line.end() && memory->is_string()) {
-    MESHIFT_ASSIGN_OR_RETURN(options->max_memory,
-                             At("max_memory", ParseBytes(memory->get<std::string>())));
-  } else if (memory != line.end() && !memory->is_null()) {
-    MESHIFT_ASSIGN_OR_RETURN(options->max_memory, JsonInt(*memory, "max_memory"));
-  }
-  MESHIFT_ASSIGN_OR_RETURN(const auto buffers, ReadOptional(line, "buffers"));
+  MESHIFT_ASSIGN_OR_RETURN(const auto buffers, line.FindString("buffers"));
   if (buffers) {
     MESHIFT_ASSIGN_OR_RETURN(options->buffers, ParseBuffers(*buffers));
   }
-  const auto new_groups = line.find("new_groups");
-  if (new_groups != line.end() && !new_groups->is_null()) {
-    if (!new_groups->is_boolean()) {
-      return InvalidArgument("new_groups: {} is neither true nor false", JsonQuote(*new_groups));
-    }
-    options->groups.allow_new_groups = new_groups->get<bool>();
+  GroupBudget& groups = options->groups;
+  MESHIFT_RETURN_IF_ERROR(line.ReadBool("new_groups", &groups.allow_new_groups));
+  MESHIFT_RETURN_IF_ERROR(line.ReadInt("max_communicators", &groups.max_communicators));
+  MESHIFT_RETURN_IF_ERROR(line.ReadInt("expected_uses", &groups.expected_uses));
+  if (const Json* const topology = line.Find("topology"); topology != nullptr) {
+    const std::string text =
+        topology->is_string() ? topology->get<std::string>() : JsonText(*topology);
+    MESHIFT_ASSIGN_OR_RETURN(options->topology, Topology::Parse(text));
   }
-  for (const auto& [key, number] :
-       {std::pair("max_communicators", &options->groups.max_communicators),
-        std::pair("expected_uses", &options->groups.expected_uses)}) {
-    const auto value = line.find(key);
-    if (value == line.end() || value->is_null()) continue;
-    MESHIFT_ASSIGN_OR_RETURN(*number, JsonInt(*value, key));
-  }
-  const auto topology = line.find("topology");
-  if (topology == line.end() || topology->is_null()) return absl::OkStatus();
-  const std::string text =
-      topology->is_string() ? topology->get<std::string>() : JsonText(*topology);
-  MESHIFT_ASSIGN_OR_RETURN(options->topology, Topology::Parse(text));
   return absl::OkStatus();
 }
 
-absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& line, PlannerOptions options,
-                            std::optional<std::string> existing_groups) {
-  if (!line.ok()) return line.status();
-  if (!line->is_object()) return InvalidArgument("{} is no object", JsonQuote(*line));
-  MESHIFT_ASSIGN_OR_RETURN(const Json* mesh_json, JsonMember(*line, "mesh"));
+// *ignored: keys that nothing is read from, once all is read.
+absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions options,
+                            std::optional<std::string> existing_groups,
+                            std::vector<std::string>* ignored) {
+  if (!json.ok()) return json.status();
+  if (!json->is_object()) return InvalidArgument("{} is no object", JsonQuote(*json));
+  Line line(*json);
+  line.Find("id");
+  MESHIFT_ASSIGN_OR_RETURN(const Json* mesh_json, line.Get("mesh"));
   MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, ReadMesh(*mesh_json, "mesh"));
   DeviceMesh to_mesh = mesh;
-  if (const auto other = line->find("to_mesh"); other != line->end() && !other->is_null()) {
+  if (const Json* const other = line.Find("to_mesh"); other != nullptr) {
     MESHIFT_ASSIGN_OR_RETURN(to_mesh, ReadMesh(*other, "to_mesh"));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const std::string tensor, ReadString(*line, "tensor"));
-  MESHIFT_ASSIGN_OR_RETURN(const std::string from_text, ReadString(*line, "from"));
-  MESHIFT_ASSIGN_OR_RETURN(const std::string to_text, ReadString(*line, "to"));
-  MESHIFT_RETURN_IF_ERROR(ReadOptions(*line, &options));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string tensor, line.GetString("tensor"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string from_text, line.GetString("from"));
+  MESHIFT_ASSIGN_OR_RETURN(const std::string to_text, line.GetString("to"));
+  MESHIFT_ASSIGN_OR_RETURN(const auto to_dtype, line.FindString("to_dtype"));
+  bool relabels = false;
+  MESHIFT_RETURN_IF_ERROR(line.ReadBool("relabel_ranks", &relabels));
+  MESHIFT_ASSIGN_OR_RETURN(const auto groups, line.FindString("existing_groups"));
+  if (groups) existing_groups = groups;
+  MESHIFT_RETURN_IF_ERROR(ReadOptions(line, &options));
+  *ignored = line.NotAskedFor();
+
   const absl::StatusOr<TensorType> type = TensorType::Parse(tensor);
   if (!type.ok()) return Annotate(type.status(), fmt::format("tensor '{}'", tensor));
   MESHIFT_ASSIGN_OR_RETURN(const Sharding from,
                            At("from", Sharding::Parse(*type, mesh, from_text)));
-  MESHIFT_ASSIGN_OR_RETURN(const auto to_dtype, ReadOptional(*line, "to_dtype"));
   TensorType to_type = *type;
   if (to_dtype) {
     MESHIFT_ASSIGN_OR_RETURN(const DType dtype, At("to_dtype", ParseDType(*to_dtype)));
     MESHIFT_ASSIGN_OR_RETURN(to_type, TensorType::Create(dtype, type->shape));
   }
   MESHIFT_ASSIGN_OR_RETURN(Sharding to, At("to", Sharding::Parse(to_type, to_mesh, to_text)));
-  if (const auto relabel = line->find("relabel_ranks"); relabel != line->end()) {
-    if (!relabel->is_boolean()) {
-      return InvalidArgument("relabel_ranks: {} is neither true nor false", JsonQuote(*relabel));
-    }
-    if (relabel->get<bool>()) {
-      MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh relabelled, RelabelRanks({{from, to}}));
-      MESHIFT_ASSIGN_OR_RETURN(to, OnMesh(to, relabelled));
-    }
+  if (relabels) {
+    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh relabelled, RelabelRanks({{from, to}}));
+    MESHIFT_ASSIGN_OR_RETURN(to, OnMesh(to, relabelled));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const auto groups, ReadOptional(*line, "existing_groups"));
-  if (groups) existing_groups = groups;
   if (existing_groups) {
     std::vector<DeviceMesh> meshes = {from.mesh()};
     if (!(from.mesh() == to.mesh())) meshes.push_back(to.mesh());
@@ -194,46 +229,16 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& line, PlannerOptions opt
   return MakePlan(from, to, options);
 }
 
-// Keys that PlanLine does not read: misspelt ones, as a rule.
-std::vector<std::string> UnknownKeys(std::string_view text) {
-  constexpr std::string_view kKnown[] = {"id",
-                                         "mesh",
-                                         "to_mesh",
-                                         "tensor",
-                                         "from",
-                                         "to",
-                                         "to_dtype",
-                                         "relabel_ranks",
-                                         "topology",
-                                         "planner",
-                                         "reproducibility",
-                                         "reduce_dtype",
-                                         "reduce_block",
-                                         "ragged_sizes",
-                                         "max_memory",
-                                         "buffers",
-                                         "new_groups",
-                                         "existing_groups",
-                                         "max_communicators",
-                                         "expected_uses"};
-  std::vector<std::string> unknown;
-  const absl::StatusOr<Json> line = ParseJson(text);
-  if (!line.ok() || !line->is_object()) return unknown;
-  for (const auto& [key, value] : line->items()) {
-    if (std::find(std::begin(kKnown), std::end(kKnown), key) == std::end(kKnown)) {
-      unknown.push_back(key);
-    }
-  }
-  return unknown;
-}
-
 }  // namespace
 
 std::string PlanLine(std::string_view text, const PlannerOptions& defaults,
-                     const std::optional<std::string>& existing_groups) {
+                     const std::optional<std::string>& existing_groups,
+                     std::vector<std::string>* ignored) {
   const absl::StatusOr<Json> line = ParseJson(text);
   const std::string id = JsonText(IdOf(line));
-  const absl::StatusOr<Plan> plan = PlanOf(line, defaults, existing_groups);
+  std::vector<std::string> keys;
+  const absl::StatusOr<Plan> plan = PlanOf(line, defaults, existing_groups, &keys);
+  if (ignored != nullptr) *ignored = std::move(keys);
   if (plan.ok()) {
     // The plan is an object on one line; the id goes before its first key.
     return "{\"id\":" + id + "," + PlanToJson(*plan, /*indent=*/-1).substr(1);
@@ -266,14 +271,16 @@ std::string CheckLine(std::string_view text, bool* ok) {
 
 absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
                        const std::optional<std::string>& existing_groups, Io& io) {
-  std::set<std::string> ignored;
+  std::set<std::string> said;
   return ForEachLine(path, io, [&](const std::string& line) {
-    for (const std::string& key : UnknownKeys(line)) {
-      if (!ignored.insert(key).second) continue;
+    std::vector<std::string> ignored;
+    const std::string answer = PlanLine(line, defaults, existing_groups, &ignored);
+    for (const std::string& key : ignored) {
+      if (!said.insert(key).second) continue;
       io.err << fmt::format("meshift: key '{}' of a line is not known, and ignored\n",
                             Printable(Clipped(key, 40)));
     }
-    io.out << PlanLine(line, defaults, existing_groups) << "\n" << std::flush;
+    io.out << answer << "\n" << std::flush;
   });
 }
 

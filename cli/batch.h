@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "cli/io.h"
@@ -19,11 +20,12 @@
 namespace meshift::cli {
 
 // The answer to one line of `plan --batch`, without a newline. Optional keys of the line
-// (reproducibility, topology, planner) go before `defaults`; unknown keys are ignored
-// (PlanBatch says so on io.err, once for each).
-// `existing_groups`: those of lines that name none, in words of the line's meshes.
+// (reproducibility, topology, planner) go before `defaults`. `existing_groups`: those of lines that
+// name none, in words of the line's meshes. *ignored: keys that are not known; none where the line
+// cannot be read (PlanBatch names them on io.err, each once).
 std::string PlanLine(std::string_view line, const PlannerOptions& defaults,
-                     const std::optional<std::string>& existing_groups = std::nullopt);
+                     const std::optional<std::string>& existing_groups = std::nullopt,
+                     std::vector<std::string>* ignored = nullptr);
 
 // The answer to one line of `check --batch`: {id, ok, step, rule, message}. *ok says which.
 std::string CheckLine(std::string_view line, bool* ok);

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/test_util.h"
 #include "planner/plan/plan.h"
@@ -206,6 +208,28 @@ TEST(PlanBatch, SaysWhichKeysItDoesNotKnow) {
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.err, "meshift: key 'max_memmory' of a line is not known, and ignored\n");
   EXPECT_EQ(outcome.out, PlanLine(misspelt, {}) + "\n" + PlanLine(misspelt, {}) + "\n");
+}
+
+TEST(PlanLine, IgnoresKeysThatItDoesNotKnow) {
+  const auto ignored = [](const std::string& line) {
+    std::vector<std::string> keys = {"of a line before"};
+    PlanLine(line, {}, std::nullopt, &keys);
+    return keys;
+  };
+  using Keys = std::vector<std::string>;
+  // Every key of docs/command_line.md is known.
+  const std::string all = Line(std::string(kGather) + R"(, "id": 1, "to_mesh": null,
+      "relabel_ranks": null, "reproducibility": null, "topology": null, "planner": null,
+      "to_dtype": null, "reduce_dtype": null, "reduce_block": null, "ragged_sizes": null,
+      "max_memory": null, "buffers": null, "new_groups": null, "existing_groups": null,
+      "max_communicators": null, "expected_uses": null)");
+  EXPECT_EQ(ignored(all), Keys());
+  EXPECT_EQ(PlanLine(all, {}), PlanLine(Line(std::string(R"("id": 1, )") + kGather), {}));
+  // Also where there is no plan for what is known; not where that cannot be read.
+  EXPECT_EQ(ignored(Line(std::string(kGather) + R"(, "max_memory": 1, "buffer": 1, "Id": 1)")),
+            (Keys{"buffer", "Id"}));
+  EXPECT_EQ(ignored(Line(std::string(kGather) + R"(, "max_memory": [], "buffer": 1)")), Keys());
+  EXPECT_EQ(ignored("[1]"), Keys());
 }
 
 TEST(PlanBatch, ReadsAFile) {
