@@ -12,12 +12,13 @@ trap 'rm -rf "$scratch"' EXIT
 round() {
   local fault=$1 pattern=$2 name=$scratch/${1//:/_} begin end
   shift 2
-  # What takes much longer hangs. mpirun itself fails, since a rank was killed.
-  timeout 200 "$mpirun" --enable-recovery --output-filename "$name.ranks" -n 4 -x "LD_PRELOAD=$library" -x "MESHIFT_FAULT=$fault" -x "MESHIFT_FAULT_FILE=$name.killed" \
+  # What takes much longer hangs. mpirun itself fails, since a rank was killed. Two that begin at once do not get on in one TMPDIR: each makes
+  # a folder there if there is none, and fails if there is one by then.
+  TMPDIR=$(mktemp -d "$TMPDIR/XXX") timeout 200 "$mpirun" --enable-recovery --output-filename "$name.ranks" -n 4 -x "LD_PRELOAD=$library" -x "MESHIFT_FAULT=$fault" -x "MESHIFT_FAULT_FILE=$name.killed" \
     "$meshift" "$@" > "$name.out" 2>&1
   end=$(date +%s%3N)
   if [[ ! -e $name.killed ]]; then
-    echo "$fault: no rank was killed" > "$name.wrong"
+    { echo "$fault: no rank was killed"; cat "$name.out"; } > "$name.wrong"
     return
   fi
   begin=$(date +%s%3N -r "$name.killed")
