@@ -249,8 +249,15 @@ TEST_P(MpiEngineTest, MessagesBeginAfterTheCopiesThatTheyNeed) {
   }
 }
 
-// Blocks of 4 MiB and more, whatever the caches have room for: nothing, a quarter of what a call
-// touches, all of it.
+TEST_P(MpiEngineTest, RefusesANegativeCache) {
+  const auto engine = CreateMpiEngine({.bounded_waits = GetParam(), .cache_bytes = -1});
+  EXPECT_EQ(engine.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(engine.status().message().find("cache_bytes is -1"), std::string::npos)
+      << engine.status();
+}
+
+// Blocks of 4 MiB and more, where the cache has no room for the call, so that the own block is
+// copied first; where it has, but not for the block; and where it has for all.
 TEST_P(MpiEngineTest, LargeBlocksArriveByWhicheverWay) {
   const int n = WorldSize();
   const int me = WorldRank();
@@ -264,7 +271,7 @@ TEST_P(MpiEngineTest, LargeBlocksArriveByWhicheverWay) {
     }
     return true;
   };
-  for (const int64_t cache_bytes : {int64_t{0}, 4 * kCount * n * n, int64_t{1} << 40}) {
+  for (const int64_t cache_bytes : {int64_t{0}, int64_t{128} << 20, int64_t{1} << 40}) {
     auto engine = CreateMpiEngine({.timeout = std::chrono::seconds(20),
                                    .bounded_waits = GetParam(),
                                    .cache_bytes = cache_bytes});

@@ -454,6 +454,10 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& 
   if (options.timeout <= std::chrono::nanoseconds::zero()) {
     return InvalidArgument("a timeout of {} ns is not positive", options.timeout.count());
   }
+  const int64_t cache_bytes = options.cache_bytes ? *options.cache_bytes : LastLevelCacheBytes();
+  if (cache_bytes < 0) {
+    return InvalidArgument("cache_bytes is {}; it must be 0 or more", cache_bytes);
+  }
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);
@@ -471,8 +475,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& 
   }
   const MPI_Comm given =
       options.communicator ? MPI_Comm_f2c(*options.communicator) : MPI_COMM_WORLD;
-  auto progress = Progress::Create(options.timeout.count(), options.bounded_waits,
-                                   options.cache_bytes.value_or(LastLevelCacheBytes()));
+  auto progress = Progress::Create(options.timeout.count(), options.bounded_waits, cache_bytes);
   const auto own = std::make_shared<absl::StatusOr<OwnComm>>();
   MESHIFT_RETURN_IF_ERROR(progress->Do("MPI_Comm_dup", [own, given] {
     *own = OwnComm::Duplicate(given);

@@ -51,13 +51,14 @@ struct MpiEngineOptions {
   // memory. Leave the process then (MpiSession::Leave). Costs some 5 us per wait. Equal on all
   // ranks, which create the engine, and free symmetric memory, within the time-out of each other.
   bool bounded_waits = false;
-  // Of the cache that ranks of a host share, in bytes; 0: none. Large blocks are copied another way
-  // where a call has room in it. None: as this host says.
+  // Of the cache that ranks of a host share, in bytes: large blocks are copied another way where a
+  // call has room in it. 0: not known. Not set: what this host says.
   std::optional<int64_t> cache_bytes = std::nullopt;
 };
 
-// Collective. FAILED_PRECONDITION where MPI is not initialised, or not for several threads;
-// UNIMPLEMENTED where this build has no MPI.
+// Collective. INVALID_ARGUMENT where the time-out is not positive, or cache_bytes negative;
+// FAILED_PRECONDITION where MPI is not initialised, or not for several threads; UNIMPLEMENTED where
+// this build has no MPI.
 absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& options = {});
 
 // Why this build has no MPI; empty where it has.
