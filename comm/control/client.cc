@@ -174,6 +174,7 @@ void Client::Handle(Frame frame) {
         const MutexLock lock(mutex_);
         absent_.emplace(frame.rank, went);
         if (frame.kind == Kind::kBye) joins_of_left_[frame.rank] = DecodeJoins(frame.text);
+        if (frame.kind == Kind::kGone) first_gone_.Update(went);
         changed_.notify_all();
       }
       // A rank that leaves has failed nobody; who still needs it will miss it.
@@ -202,15 +203,9 @@ void Client::Lose(const absl::Status& status, bool left) {
   {
     const MutexLock lock(mutex_);
     if (!lost_.ok()) return;
-    lost_ = status;
-    hub_left_ = left;
     // Rank 0's process may have ended because another one did, which then is what to say.
-    for (const auto& [rank, went] : absent_) {
-      if (!left && joins_of_left_.count(rank) == 0) {
-        lost_ = Annotate(went, Message(status) + ", after this");
-        break;
-      }
-    }
+    lost_ = first_gone_.ok() ? status : Annotate(first_gone_, Message(status) + ", after this");
+    hub_left_ = left;
     changed_.notify_all();
   }
   if (left) return;

@@ -77,6 +77,8 @@ class Client final : public ControlChannel {
   absl::Status lost_ MESHIFT_GUARDED_BY(mutex_);      // why there is no hub any more
   bool hub_left_ MESHIFT_GUARDED_BY(mutex_) = false;  // in order
   std::map<int64_t, absl::Status> absent_ MESHIFT_GUARDED_BY(mutex_);  // ranks that went, and how
+  // Of those that went without leaving the one that was first: others may have ended for it.
+  absl::Status first_gone_ MESHIFT_GUARDED_BY(mutex_);
   // How often those that left had joined which ranks.
   std::map<int64_t, std::map<std::string, int64_t>> joins_of_left_ MESHIFT_GUARDED_BY(mutex_);
   int64_t exchanges_ MESHIFT_GUARDED_BY(mutex_) = 0;

@@ -388,22 +388,28 @@ TEST(TcpControlTest, AHubThatDiesFailsAllRoots) {
   dies.join();
 }
 
-// Rank 0 may end as soon as it hears of it.
-TEST(TcpControlTest, AHubThatDiesBehindARankNamesTheRank) {
-  const Listening hub = *Listening::Open(0);
-  std::thread dies([&] {
-    Socket socket;
-    while (!socket.open()) socket = hub.Accept();
-    ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kWelcome})).ok());
-    ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kBye, .rank = 1})).ok());
-    ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kGone, .rank = 2})).ok());
-  });
-  const auto three = *Bootstrap::Connect({.rank = 3, .world_size = 4},
-                                         "t@127.0.0.1:" + std::to_string(hub.port()), kLong);
-  EXPECT_EQ(Message(three->Exchange("x").status()),
-            "the hub in rank 0's process is gone, after this: rank 2 is gone: its process has "
-            "ended or its connection is lost");
-  dies.join();
+// Ranks that hear of it may end, rank 0 with the hub among them, which leaves the job or does not.
+TEST(TcpControlTest, AHubThatEndsBehindARankNamesTheFirstThatWasGone) {
+  for (const bool leaves : {false, true}) {
+    const Listening hub = *Listening::Open(0);
+    std::thread ends([&] {
+      Socket socket;
+      while (!socket.open()) socket = hub.Accept();
+      ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kWelcome})).ok());
+      ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kBye, .rank = 1})).ok());
+      ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kGone, .rank = 4})).ok());
+      ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kGone, .rank = 2})).ok());
+      if (!leaves) return;
+      ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kBye, .rank = -1})).ok());
+    });
+    const auto three = *Bootstrap::Connect({.rank = 3, .world_size = 5},
+                                           "t@127.0.0.1:" + std::to_string(hub.port()), kLong);
+    EXPECT_EQ(
+        Message(three->Exchange("x").status()),
+        std::string(leaves ? "rank 0 has left the job" : "the hub in rank 0's process is gone") +
+            ", after this: rank 4 is gone: its process has ended or its connection is lost");
+    ends.join();
+  }
 }
 
 TEST(TcpControlTest, TheHubRefusesStrangers) {
