@@ -20,6 +20,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "comm/engine/communicator.h"
@@ -68,7 +69,7 @@ struct ExecutorOptions {
 
 // What a run did. Reused by the next run, it keeps its memory.
 struct RunRecord {
-  void Clear();
+  ABSL_ATTRIBUTE_HOT void Clear();
   std::vector<int64_t> bytes_sent;             // by this rank, per step
   std::vector<int64_t> calls;                  // collective calls of this rank, per step
   std::vector<std::shared_ptr<Event>> events;  // if timed: one more than steps
@@ -98,14 +99,16 @@ class Executor {
   // one before it. The first part's stream is to wait for whatever the program needs; once all
   // work on the last part's is done, so is the program. Appends to the record's steps instead of
   // replacing them.
-  absl::Status EnqueueParts(const Program& program, absl::Span<Communicator* const> communicators,
-                            const ProgramBuffers& buffers, const ExecutorOptions& options,
-                            absl::Span<ProgramPart> parts, RunRecord* record);
+  ABSL_ATTRIBUTE_HOT absl::Status EnqueueParts(const Program& program,
+                                               absl::Span<Communicator* const> communicators,
+                                               const ProgramBuffers& buffers,
+                                               const ExecutorOptions& options,
+                                               absl::Span<ProgramPart> parts, RunRecord* record);
 
  private:
-  absl::Status Run(const Program& program, const Instruction& instruction,
-                   Communicator* communicator, const ProgramBuffers& buffers, Stream& stream,
-                   RunRecord* record);
+  ABSL_ATTRIBUTE_HOT absl::Status Run(const Program& program, const Instruction& instruction,
+                                      Communicator* communicator, const ProgramBuffers& buffers,
+                                      Stream& stream, RunRecord* record);
 
   Engine* const engine_;
   WorkPreparer* const preparer_;  // the engine, if it is one

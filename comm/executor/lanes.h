@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,12 +35,12 @@ class Lane {
   Stream& stream() { return *stream_; }
   // The workspace; of at least `bytes` bytes, null for none. Grows where it is smaller; what it
   // outgrows stays as long as work may use it.
-  absl::StatusOr<void*> Reserve(int64_t bytes);
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<void*> Reserve(int64_t bytes);
   // Work on this stream from here on may use the workspace.
-  absl::Status BeginUse();
+  ABSL_ATTRIBUTE_HOT absl::Status BeginUse();
   // The work of this use is done once all work on `end` so far is. The number of the use, for
   // NoteDone.
-  absl::StatusOr<int64_t> EndUse(Stream& end);
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<int64_t> EndUse(Stream& end);
   // Somebody has seen the work of use number `use`, and so of all before it, done. From any thread.
   void NoteDone(int64_t use);
   // The work of use number `use`, and since, may run again at any time: its workspace stays.

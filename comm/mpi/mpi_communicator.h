@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -48,7 +49,7 @@ class MpiStream final : public Stream {
 };
 
 // INVALID_ARGUMENT where it is another engine's; or the error with which all has ended.
-absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress);
+ABSL_ATTRIBUTE_HOT absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress);
 
 // Ends the group; the stream carries the error too, so that what follows is not run. Returns it.
 absl::Status RefuseCall(const absl::Status& status, MpiGroup& group, MpiStream& stream);
@@ -60,18 +61,20 @@ class MpiCommunicator final : public Communicator {
 
   int rank() const override { return group_->member(); }
   int size() const override { return group_->size(); }
-  absl::Status AllReduce(const void* send, void* recv, int64_t count, DType dtype,
-                         const Reduction& reduction, Stream& stream) override;
-  absl::Status ReduceScatter(const void* send, void* recv, int64_t recv_count, DType dtype,
-                             const Reduction& reduction, Stream& stream) override;
-  absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
-                         Stream& stream) override;
+  ABSL_ATTRIBUTE_HOT absl::Status AllReduce(const void* send, void* recv, int64_t count,
+                                            DType dtype, const Reduction& reduction,
+                                            Stream& stream) override;
+  ABSL_ATTRIBUTE_HOT absl::Status ReduceScatter(const void* send, void* recv, int64_t recv_count,
+                                                DType dtype, const Reduction& reduction,
+                                                Stream& stream) override;
+  ABSL_ATTRIBUTE_HOT absl::Status AllGather(const void* send, void* recv, int64_t send_count,
+                                            DType dtype, Stream& stream) override;
   absl::Status ReduceScatterV(const void* send, void* recv, absl::Span<const int64_t> counts,
                               DType dtype, const Reduction& reduction, Stream& stream) override;
   absl::Status AllGatherV(const void* send, void* recv, absl::Span<const int64_t> counts,
                           DType dtype, Stream& stream) override;
-  absl::Status AllToAll(const void* send, void* recv, int64_t count, DType dtype,
-                        Stream& stream) override;
+  ABSL_ATTRIBUTE_HOT absl::Status AllToAll(const void* send, void* recv, int64_t count, DType dtype,
+                                           Stream& stream) override;
   absl::Status SendRecv(absl::Span<const PeerMessage> sends, absl::Span<const PeerMessage> recvs,
                         DType dtype, Stream& stream) override;
   absl::Status Broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override;
@@ -98,15 +101,16 @@ class MpiCommunicator final : public Communicator {
   int64_t TakeSplit() { return next_split_++; }
 
  private:
-  absl::Status Call(MpiCall::Kind kind, const void* send, void* recv, int64_t count, DType dtype,
-                    Stream& stream, const Reduction* reduction = nullptr, int root = 0);
+  ABSL_ATTRIBUTE_HOT absl::Status Call(MpiCall::Kind kind, const void* send, void* recv,
+                                       int64_t count, DType dtype, Stream& stream,
+                                       const Reduction* reduction = nullptr, int root = 0);
   // A reduce_scatter or all_gather of blocks of any sizes.
   absl::Status CallV(MpiCall::Kind kind, const void* send, void* recv,
                      absl::Span<const int64_t> counts, DType dtype, Stream& stream,
                      const Reduction* reduction = nullptr);
-  absl::Status Put(MpiCall::Kind kind, const void* send, void* recv, int64_t count,
-                   absl::Span<const int64_t> counts, DType dtype, const Reduction* reduction,
-                   int root, MpiStream& stream);
+  ABSL_ATTRIBUTE_HOT absl::Status Put(MpiCall::Kind kind, const void* send, void* recv,
+                                      int64_t count, absl::Span<const int64_t> counts, DType dtype,
+                                      const Reduction* reduction, int root, MpiStream& stream);
   absl::Status Refuse(const absl::Status& status, MpiStream& stream) {
     return RefuseCall(status, *group_, stream);
   }

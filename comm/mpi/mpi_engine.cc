@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/cache_size.h"
@@ -145,8 +146,9 @@ class MpiEngine final : public Engine, public WorkPreparer {
     MESHIFT_RETURN_IF_ERROR(RecordInto(stream, &event));
     return event;
   }
-  absl::Status RecordInto(Stream& stream, std::shared_ptr<Event>* event) override;
-  absl::Status WaitFor(Stream& stream, std::shared_ptr<Event> event) override;
+  ABSL_ATTRIBUTE_HOT absl::Status RecordInto(Stream& stream,
+                                             std::shared_ptr<Event>* event) override;
+  ABSL_ATTRIBUTE_HOT absl::Status WaitFor(Stream& stream, std::shared_ptr<Event> event) override;
   absl::Status Synchronize(Stream& stream) override;
   absl::Status Wait(const std::shared_ptr<Event>& event) override;
   absl::Status CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream& stream) override;
@@ -160,8 +162,8 @@ class MpiEngine final : public Engine, public WorkPreparer {
     MESHIFT_ASSIGN_OR_RETURN(const MpiCommunicator* mpi, AsOwn(communicator));
     return mpi->Prepare(sends, recvs, dtype);
   }
-  absl::Status Enqueue(const std::shared_ptr<const PreparedWork>& work, const WorkBases& bases,
-                       Stream& stream) override;
+  ABSL_ATTRIBUTE_HOT absl::Status Enqueue(const std::shared_ptr<const PreparedWork>& work,
+                                          const WorkBases& bases, Stream& stream) override;
   absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                             Stream& stream) override;
   absl::Status FillZero(void* data, int64_t bytes, Stream& stream) override {

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/mutex.h"
@@ -48,7 +49,7 @@ class Progress {
 
   // To be called after work was put on a stream and not done at once: starts or wakes the thread
   // where nobody else would go on. Cheap.
-  void Nudge();
+  ABSL_ATTRIBUTE_HOT void Nudge();
 
   // Errors are Health()'s; those of the work are the stream's and the event's.
   absl::Status AwaitIdle(const std::shared_ptr<StreamState>& stream);

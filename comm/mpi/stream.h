@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "base/mutex.h"
 #include "comm/engine/engine.h"
@@ -121,12 +122,12 @@ class StreamState {
       : pool_(pool), watch_(watch), cache_bytes_(cache_bytes) {}
 
   // An empty task, to be filled in and given to Put.
-  std::unique_ptr<MpiTask> NewTask();
+  ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> NewTask();
   // Behind everything that is there. Done, or begun, at once where the stream was idle and it is
   // small.
-  void Put(std::unique_ptr<MpiTask> task);
+  ABSL_ATTRIBUTE_HOT void Put(std::unique_ptr<MpiTask> task);
   // Reaches the event once everything that is there is done: now, where nothing is.
-  void Mark(std::shared_ptr<MpiEvent> event);
+  ABSL_ATTRIBUTE_HOT void Mark(std::shared_ptr<MpiEvent> event);
   // Does what can be done now; returns whether anything was. False where somebody else is at it.
   bool Advance(const Effort& effort);
   // Whether all work is done.

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -122,7 +123,7 @@ class PlanCache {
         brought_(max_bytes) {}
 
   // The plan for two shardings, made where it is not here.
-  absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const PlanKey& what);
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const PlanKey& what);
   // A plan that the caller brings, verified where it is not here.
   absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const Plan& plan);
   // Its program for tensors of these layouts.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/attributes.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -82,7 +83,7 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
                                                          const RedistributorOptions& options);
   RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOptions& options);
 
-  absl::StatusOr<RunHandle> Redistribute(const Redistribution& what);
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> Redistribute(const Redistribution& what);
   absl::StatusOr<RunHandle> Redistribute(absl::Span<const Redistribution> list,
                                          const Workspace& workspace, std::optional<int64_t> ticket);
   absl::StatusOr<RunHandle> RunPlan(const Plan& plan, const TensorArgs& tensor,
@@ -111,7 +112,7 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
 
   // Whether this rank is in the mesh.
   bool Takes() const { return groups_ != nullptr; }
-  absl::Status Health() const;
+  ABSL_ATTRIBUTE_HOT absl::Status Health() const;
   // The first error ends everything. Returns it. `tell`: the peers.
   absl::Status Fail(const absl::Status& status, bool tell);
   // As Fail, for what an engine said of a call: asks the peers what they know of it.
@@ -120,26 +121,27 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   // The calls below are made with the lock of issuing held.
 
   // The program for a tensor of a plan; `may_be_null`: its memory.
-  absl::StatusOr<std::shared_ptr<BoundProgram>> ProgramFor(PreparedPlan& prepared,
-                                                           const TensorArgs& tensor,
-                                                           bool may_be_null = false)
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<std::shared_ptr<BoundProgram>> ProgramFor(
+      PreparedPlan& prepared, const TensorArgs& tensor, bool may_be_null = false)
       MESHIFT_REQUIRES(issuing_);
   absl::Status CheckAfter(const RunHandle* run) const;
   // Takes the next number for a call, and compares it with the peers'.
-  absl::StatusOr<int64_t> BeginCall(const Fingerprint& fingerprint,
-                                    const std::shared_ptr<const std::string>& text)
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<int64_t> BeginCall(
+      const Fingerprint& fingerprint, const std::shared_ptr<const std::string>& text)
       MESHIFT_REQUIRES(issuing_);
   // A call with its number; one handle.
-  absl::StatusOr<RunHandle> BeginRun(const Fingerprint& fingerprint,
-                                     const std::shared_ptr<const std::string>& text)
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> BeginRun(
+      const Fingerprint& fingerprint, const std::shared_ptr<const std::string>& text)
       MESHIFT_REQUIRES(issuing_);
-  Run* NewRun() MESHIFT_REQUIRES(issuing_);
-  absl::Status Bind(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
+  ABSL_ATTRIBUTE_HOT Run* NewRun() MESHIFT_REQUIRES(issuing_);
+  ABSL_ATTRIBUTE_HOT absl::Status Bind(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
   // A call that is posted as this fingerprint and text: the plan's, unless more is said of it.
-  absl::StatusOr<RunHandle> Call(PreparedPlan& prepared, const Fingerprint& fingerprint,
-                                 const std::shared_ptr<const std::string>& text,
-                                 const TensorArgs& tensor, const Workspace& workspace,
-                                 const After& after) MESHIFT_REQUIRES(issuing_);
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> Call(PreparedPlan& prepared,
+                                                    const Fingerprint& fingerprint,
+                                                    const std::shared_ptr<const std::string>& text,
+                                                    const TensorArgs& tensor,
+                                                    const Workspace& workspace, const After& after)
+      MESHIFT_REQUIRES(issuing_);
   // A call that names symmetric memory.
   absl::StatusOr<RunHandle> RedistributeSymmetric(PreparedPlan& prepared,
                                                   const Redistribution& what)
@@ -162,12 +164,14 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
 
   // Of one run, in this order: marks what it comes after; puts programs on their streams, with the
   // lane's workspace where none is given; marks where they end.
-  absl::Status BeginAfter(const After& after, Run* run) MESHIFT_REQUIRES(issuing_);
-  // Later work on `stream` waits for what BeginAfter has marked.
-  absl::Status WaitBefore(Stream& stream, const Run& run) MESHIFT_REQUIRES(issuing_);
-  absl::Status Issue(BoundProgram& program, ProgramBuffers buffers, Run* run)
+  ABSL_ATTRIBUTE_HOT absl::Status BeginAfter(const After& after, Run* run)
       MESHIFT_REQUIRES(issuing_);
-  absl::Status EndIssue(Run* run) MESHIFT_REQUIRES(issuing_);
+  // Later work on `stream` waits for what BeginAfter has marked.
+  ABSL_ATTRIBUTE_HOT absl::Status WaitBefore(Stream& stream, const Run& run)
+      MESHIFT_REQUIRES(issuing_);
+  ABSL_ATTRIBUTE_HOT absl::Status Issue(BoundProgram& program, ProgramBuffers buffers, Run* run)
+      MESHIFT_REQUIRES(issuing_);
+  ABSL_ATTRIBUTE_HOT absl::Status EndIssue(Run* run) MESHIFT_REQUIRES(issuing_);
 
   const DeviceMesh mesh_;
   Engine* const engine_;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/program/lowering.h"
@@ -36,8 +37,8 @@ struct PlainTensor {
 
 // Whether the views are in memory, like these, on one device and apart, so that all checks below
 // hold, and LayoutsOf has nothing to say where the source is kept. False is no answer.
-bool ArePlain(const TensorView& source, const PlainTensor& plain_source, const TensorView& target,
-              const PlainTensor& plain_target);
+ABSL_ATTRIBUTE_HOT bool ArePlain(const TensorView& source, const PlainTensor& plain_source,
+                                 const TensorView& target, const PlainTensor& plain_target);
 
 // INVALID_ARGUMENT where elements of the target overlap each other, or where that cannot be told.
 absl::Status CheckTarget(const TensorView& target);
