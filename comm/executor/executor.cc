@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/program/byte_count.h"
+#include "comm/program/program_bytes.h"
 
 namespace meshift {
 namespace {
@@ -41,25 +42,36 @@ absl::StatusOr<std::vector<ReadyInstruction>> Executor::Prepare(
   // Of several tensors there are more addresses than those of three buffers.
   if (preparer_ == nullptr || program.num_tensors > 1) return ready;
   ready.resize(program.instructions.size());
-  const auto messages = [&](const ListRange& range) {
-    return absl::MakeConstSpan(program.messages).subspan(range.first, range.size);
-  };
   for (size_t i = 0; i < ready.size(); ++i) {
     const Instruction& instruction = program.instructions[i];
-    if (instruction.kind == Kind::kCopy) {
-      const auto copies = absl::MakeConstSpan(program.copies)
-                              .subspan(instruction.copies.first, instruction.copies.size);
-      MESHIFT_ASSIGN_OR_RETURN(ready[i].work, preparer_->PrepareCopies(copies, instruction.dtype));
-    } else if (instruction.kind == Kind::kSendRecv) {
-      MESHIFT_ASSIGN_OR_RETURN(
-          ready[i].work,
-          preparer_->PrepareMessages(*communicators[instruction.group], messages(instruction.sends),
-                                     messages(instruction.recvs), instruction.dtype));
-      ready[i].bytes_sent = 0;
-      for (const ProgramMessage& message : messages(instruction.sends)) {
-        ready[i].bytes_sent += Bytes(instruction.dtype, message.count);
+    Communicator* const communicator =
+        instruction.group < 0 ? nullptr : communicators[instruction.group];
+    switch (instruction.kind) {
+      case Kind::kCopy: {
+        MESHIFT_ASSIGN_OR_RETURN(
+            ready[i].work,
+            preparer_->PrepareCopies(program.CopiesOf(instruction), instruction.dtype));
+        continue;
       }
+      case Kind::kSendRecv: {
+        MESHIFT_ASSIGN_OR_RETURN(
+            ready[i].work,
+            preparer_->PrepareMessages(*communicator, program.MessagesOf(instruction.sends),
+                                       program.MessagesOf(instruction.recvs), instruction.dtype));
+        break;
+      }
+      case Kind::kAllReduce:
+      case Kind::kReduceScatter:
+      case Kind::kAllGather: {
+        MESHIFT_ASSIGN_OR_RETURN(ready[i].work,
+                                 preparer_->PrepareCollective(*communicator, instruction,
+                                                              program.CountsOf(instruction)));
+        break;
+      }
+      default:
+        continue;
     }
+    ready[i].bytes_sent = InstructionBytes(program, instruction);
   }
   return ready;
 }

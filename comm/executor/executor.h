@@ -54,8 +54,7 @@ struct ProgramPart {
   std::shared_ptr<Event> done;
 };
 
-// An instruction that its engine has made ready (comm/executor/work_preparer.h), and what the
-// messages that were handed to it send.
+// An instruction that its engine has made ready (comm/executor/work_preparer.h), and what it sends.
 struct ReadyInstruction {
   std::shared_ptr<const PreparedWork> work;  // null: it has not
   int64_t bytes_sent = -1;                   // -1: it is no collective call

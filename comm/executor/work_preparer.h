@@ -1,5 +1,5 @@
-// What some engines can do besides: make a program's copies and messages ready once, so that each
-// run of it only says where its buffers are.
+// What some engines can do besides: make a program's copies and calls ready once, so that each run
+// of it only says where its buffers are.
 //
 //   auto* preparer = dynamic_cast<WorkPreparer*>(engine);    // null: this engine does not
 //   MESHIFT_ASSIGN_OR_RETURN(auto work, preparer->PrepareCopies(copies, DType::kF32));
@@ -8,6 +8,7 @@
 #define MESHIFT_COMM_EXECUTOR_WORK_PREPARER_H_
 
 #include <array>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -38,6 +39,11 @@ class WorkPreparer {
   virtual absl::StatusOr<std::shared_ptr<const PreparedWork>> PrepareMessages(
       Communicator& communicator, absl::Span<const ProgramMessage> sends,
       absl::Span<const ProgramMessage> recvs, DType dtype) = 0;
+  // As the communicator's call of an instruction of kind kAllReduce, kReduceScatter or kAllGather;
+  // `counts`: of its blocks, where they differ.
+  virtual absl::StatusOr<std::shared_ptr<const PreparedWork>> PrepareCollective(
+      Communicator& communicator, const Instruction& instruction,
+      absl::Span<const int64_t> counts) = 0;
   // Puts it on `stream`, as the call that it was prepared from does.
   virtual absl::Status Enqueue(const std::shared_ptr<const PreparedWork>& work,
                                const WorkBases& bases, Stream& stream) = 0;

@@ -48,6 +48,17 @@ absl::Status CheckMessages(const MpiGroup& group, absl::Span<const Message> mess
   return InvalidArgument("{}: member {} {} {} twice", group.name(), group.member(), what, *twice);
 }
 
+absl::Status CheckCount(const MpiGroup& group, int64_t count) {
+  if (count >= 0) return absl::OkStatus();
+  return InvalidArgument("{}: a count of {} is negative", group.name(), count);
+}
+
+absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts) {
+  for (const int64_t count : counts) MESHIFT_RETURN_IF_ERROR(CheckCount(group, count));
+  if (static_cast<int>(counts.size()) == group.size()) return absl::OkStatus();
+  return InvalidArgument("{}: {} counts for {} members", group.name(), counts.size(), group.size());
+}
+
 }  // namespace
 
 absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress) {
@@ -73,8 +84,7 @@ absl::Status MpiCommunicator::Call(Kind kind, const void* send, void* recv, int6
                                    int root) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpiStream(stream, *progress_));
   if (group_->ended()) return Refuse(group_->Health(), *mpi);
-  absl::Status status;
-  if (count < 0) status = InvalidArgument("{}: a count of {} is negative", group_->name(), count);
+  absl::Status status = CheckCount(*group_, count);
   if (reduction != nullptr && status.ok()) status = CheckReduction(dtype, *reduction);
   if (root < 0 || root >= size()) {
     status = InvalidArgument("{}: {} is no member", group_->name(), root);
@@ -91,26 +101,17 @@ absl::Status MpiCommunicator::CallV(Kind kind, const void* send, void* recv,
                                     const Reduction* reduction) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpiStream(stream, *progress_));
   if (group_->ended()) return Refuse(group_->Health(), *mpi);
-  absl::Status status;
   int64_t all = 0;
-  for (const int64_t count : counts) {
-    if (count < 0) {
-      status = InvalidArgument("{}: a count of {} is negative", group_->name(), count);
-    }
-    all = SaturatingAdd(all, count);
-  }
+  for (const int64_t count : counts) all = SaturatingAdd(all, count);
+  absl::Status status = CheckCounts(*group_, counts);
   if (reduction != nullptr && status.ok()) status = CheckReduction(dtype, *reduction);
-  if (static_cast<int>(counts.size()) != size()) {
-    status = InvalidArgument("{}: {} counts for {} members", group_->name(), counts.size(), size());
-  } else {
-    // One side has this member's block, the other all.
-    const bool gathers = kind == Kind::kAllGather;
-    const void* const own = gathers ? send : recv;
-    const void* const whole = gathers ? recv : send;
-    if (status.ok() && ((counts[rank()] > 0 && own == nullptr) || (all > 0 && whole == nullptr))) {
-      status = InvalidArgument("{}: a buffer of {} elements is null", group_->name(),
-                               whole == nullptr ? all : counts[rank()]);
-    }
+  // One side has this member's block, the other all.
+  const bool gathers = kind == Kind::kAllGather;
+  const void* const own = gathers ? send : recv;
+  const void* const whole = gathers ? recv : send;
+  if (status.ok() && ((counts[rank()] > 0 && own == nullptr) || (all > 0 && whole == nullptr))) {
+    status = InvalidArgument("{}: a buffer of {} elements is null", group_->name(),
+                             whole == nullptr ? all : counts[rank()]);
   }
   if (!status.ok()) return Refuse(status, *mpi);
   return Put(kind, send, recv, all, counts, dtype, reduction, /*root=*/0, *mpi);
@@ -130,8 +131,7 @@ absl::Status MpiCommunicator::Put(Kind kind, const void* send, void* recv, int64
   call.recv = static_cast<char*>(recv);
   call.count = count;
   call.begins.clear();
-  if (!counts.empty()) call.begins.push_back(0);
-  for (const int64_t block : counts) call.begins.push_back(call.begins.back() + block);
+  if (!counts.empty()) call.SetBlocks(counts);
   if (reduction != nullptr) call.reduction = *reduction;
   task->group = group_;
   task->number = group_->TakeNumber();
@@ -204,6 +204,24 @@ absl::StatusOr<std::shared_ptr<const PreparedWork>> MpiCommunicator::Prepare(
   return MpiPreparedWork::OfMessages(group_, sends, recvs, dtype);
 }
 
+absl::StatusOr<std::shared_ptr<const PreparedWork>> MpiCommunicator::Prepare(
+    const Instruction& instruction, absl::Span<const int64_t> counts) const {
+  using InstructionKind = Instruction::Kind;
+  switch (instruction.kind) {
+    case InstructionKind::kAllReduce:
+    case InstructionKind::kReduceScatter:
+      MESHIFT_RETURN_IF_ERROR(CheckReduction(instruction.dtype, instruction.reduction));
+      break;
+    case InstructionKind::kAllGather:
+      break;
+    default:
+      return InvalidArgument("{}: {} is no collective", group_->name(), Name(instruction.kind));
+  }
+  MESHIFT_RETURN_IF_ERROR(CheckCount(*group_, instruction.count));
+  if (!counts.empty()) MESHIFT_RETURN_IF_ERROR(CheckCounts(*group_, counts));
+  return MpiPreparedWork::OfCollective(group_, instruction, counts);
+}
+
 absl::Status MpiCommunicator::Broadcast(void* data, int64_t count, DType dtype, int root,
                                         Stream& stream) {
   return Call(Kind::kBroadcast, nullptr, data, count, dtype, stream, nullptr, root);
@@ -240,9 +258,7 @@ absl::Status MpiCommunicator::CallSymmetric(const SymmetricCall& call, Stream& s
   made.root = 0;
   made.send = call.send.data();
   made.recv = call.recv.data();
-  made.count = call.Total();
-  made.begins.assign(1, 0);
-  for (const int64_t count : call.counts) made.begins.push_back(made.begins.back() + count);
+  made.SetBlocks(call.counts);
   made.window = send.window();
   made.buffer = send.index();
   made.offset = call.send.offset;

@@ -89,10 +89,12 @@ class MpiCommunicator final : public Communicator {
   }
   std::string ToString() const override;
 
-  // Messages that can be put on streams again and again.
+  // Messages, and a collective, that can be put on streams again and again, as WorkPreparer says.
   absl::StatusOr<std::shared_ptr<const PreparedWork>> Prepare(
       absl::Span<const ProgramMessage> sends, absl::Span<const ProgramMessage> recvs,
       DType dtype) const;
+  absl::StatusOr<std::shared_ptr<const PreparedWork>> Prepare(
+      const Instruction& instruction, absl::Span<const int64_t> counts) const;
 
   MpiGroup& group() { return *group_; }
   const std::shared_ptr<MpiGroup>& shared_group() const { return group_; }

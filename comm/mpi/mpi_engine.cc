@@ -162,6 +162,12 @@ class MpiEngine final : public Engine, public WorkPreparer {
     MESHIFT_ASSIGN_OR_RETURN(const MpiCommunicator* mpi, AsOwn(communicator));
     return mpi->Prepare(sends, recvs, dtype);
   }
+  absl::StatusOr<std::shared_ptr<const PreparedWork>> PrepareCollective(
+      Communicator& communicator, const Instruction& instruction,
+      absl::Span<const int64_t> counts) override {
+    MESHIFT_ASSIGN_OR_RETURN(const MpiCommunicator* mpi, AsOwn(communicator));
+    return mpi->Prepare(instruction, counts);
+  }
   ABSL_ATTRIBUTE_HOT absl::Status Enqueue(const std::shared_ptr<const PreparedWork>& work,
                                           const WorkBases& bases, Stream& stream) override;
   absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,

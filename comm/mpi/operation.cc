@@ -18,6 +18,24 @@ using Kind = MpiCall::Kind;
 
 }  // namespace
 
+void MpiCall::SetBlocks(absl::Span<const int64_t> counts) {
+  begins.assign(1, 0);
+  for (const int64_t block : counts) begins.push_back(begins.back() + block);
+  count = begins.back();
+}
+
+int64_t MpiCall::MessageBytes(int members) const {
+  if (window != nullptr) return 0;  // to begin it is to raise a flag
+  if (kind != Kind::kSendRecv) {
+    if (!begins.empty()) return 2 * Bytes(dtype, count);
+    return 2 * Bytes(dtype, count) * (members - 1);
+  }
+  int64_t all = 0;
+  for (const PeerMessage& message : sends) all += message.count;
+  for (const PeerMessage& message : recvs) all += message.count;
+  return Bytes(dtype, all);
+}
+
 std::string MpiCall::ToString() const {
   if (kind == Kind::kBarrier) return std::string(Name(kind));
   if (kind == Kind::kSendRecv) {
@@ -39,18 +57,6 @@ Operation::Range Operation::BlockBytes(int member) const {
   }
   const int64_t first = Bytes(call_.dtype, call_.begins[member]);
   return {first, Bytes(call_.dtype, call_.begins[member + 1]) - first};
-}
-
-int64_t Operation::MessageBytes(const MpiGroup& group) const {
-  if (IsSymmetric()) return 0;  // to begin it is to raise a flag
-  if (call_.kind != Kind::kSendRecv) {
-    if (!call_.begins.empty()) return 2 * Bytes(call_.dtype, call_.count);
-    return 2 * Bytes(call_.dtype, call_.count) * (group.size() - 1);
-  }
-  int64_t count = 0;
-  for (const PeerMessage& message : call_.sends) count += message.count;
-  for (const PeerMessage& message : call_.recvs) count += message.count;
-  return Bytes(call_.dtype, count);
 }
 
 void Operation::Start(MpiGroup* group, ScratchPool* pool, int64_t cache_bytes) {

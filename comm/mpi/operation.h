@@ -59,6 +59,10 @@ struct MpiCall {
   int64_t offset = 0;
   std::array<int64_t, 10> mark = {};
   int64_t number = 0;
+  // Sets `count` and `begins`: one block per member.
+  void SetBlocks(absl::Span<const int64_t> counts);
+  // What a member of so many sends and receives, roughly.
+  int64_t MessageBytes(int members) const;
   std::string ToString() const;  // "all_reduce of 8 f32"
 };
 
@@ -74,8 +78,6 @@ class Operation {
   // share; 0: not known.
   void Start(MpiGroup* group, ScratchPool* pool, int64_t cache_bytes);
   bool started() const { return group_ != nullptr; }
-  // What this member sends and receives, roughly.
-  int64_t MessageBytes(const MpiGroup& group) const;
   // Whether it is nothing but messages that it waits for. REQUIRES: started().
   bool IsOnItsWay() const { return status_.ok() && !requests_.empty(); }
   // Before this member copies `copied_bytes`: takes what peers have sent so far, which they wait

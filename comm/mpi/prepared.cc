@@ -1,5 +1,6 @@
 #include "comm/mpi/prepared.h"
 
+#include <cstddef>
 #include <utility>
 
 #include "base/status_macros.h"
@@ -24,15 +25,45 @@ std::shared_ptr<const MpiPreparedWork> MpiPreparedWork::OfMessages(
     absl::Span<const ProgramMessage> recvs, DType dtype) {
   auto work = std::make_shared<MpiPreparedWork>();
   work->group_ = std::move(group);
-  work->dtype_ = dtype;
-  const auto add = [&](absl::Span<const ProgramMessage> from, std::vector<Message>* messages) {
-    for (const ProgramMessage& message : from) {
-      messages->push_back({message.peer, work->PlaceOf(message.at), message.count});
-      work->bytes_ += Bytes(dtype, message.count);
-    }
+  work->call_.kind = MpiCall::Kind::kSendRecv;
+  work->call_.dtype = dtype;
+  for (const ProgramMessage& message : sends) {
+    work->call_.sends.push_back({message.peer, nullptr, message.count});
+    work->sends_.push_back(work->PlaceOf(message.at));
+  }
+  for (const ProgramMessage& message : recvs) {
+    work->call_.recvs.push_back({message.peer, nullptr, message.count});
+    work->recvs_.push_back(work->PlaceOf(message.at));
+  }
+  work->bytes_ = work->call_.MessageBytes(work->group_->size());
+  return work;
+}
+
+std::shared_ptr<const MpiPreparedWork> MpiPreparedWork::OfCollective(
+    std::shared_ptr<MpiGroup> group, const Instruction& instruction,
+    absl::Span<const int64_t> counts) {
+  auto work = std::make_shared<MpiPreparedWork>();
+  work->group_ = std::move(group);
+  MpiCall& call = work->call_;
+  const bool gathers = instruction.kind == Instruction::Kind::kAllGather;
+  call.kind = gathers                                             ? MpiCall::Kind::kAllGather
+              : instruction.kind == Instruction::Kind::kAllReduce ? MpiCall::Kind::kAllReduce
+                                                                  : MpiCall::Kind::kReduceScatter;
+  call.dtype = instruction.dtype;
+  call.reduction = instruction.reduction;
+  call.count = instruction.count;
+  int64_t own = instruction.count;
+  if (!counts.empty()) {
+    call.SetBlocks(counts);
+    own = counts[work->group_->member()];
+  }
+  // One side has this member's block, the other all.
+  const auto place = [&](const Location& at, int64_t elements) {
+    return elements > 0 ? work->PlaceOf(at) : Place{};
   };
-  add(sends, &work->sends_);
-  add(recvs, &work->recvs_);
+  work->send_ = place(instruction.src, gathers ? own : call.count);
+  work->recv_ = place(instruction.dst, gathers ? call.count : own);
+  work->bytes_ = call.MessageBytes(work->group_->size());
   return work;
 }
 
@@ -46,21 +77,17 @@ void MpiPreparedWork::FillIn(const WorkBases& bases, std::vector<StridedCopy>* c
   }
 }
 
-void MpiPreparedWork::FillIn(const WorkBases& bases, absl::Span<const Message> from,
-                             std::vector<PeerMessage>* messages) const {
-  messages->clear();
-  for (const Message& message : from) {
-    // What is sent is not written to, which PeerMessage cannot say.
-    messages->push_back({message.peer, const_cast<char*>(message.at.At(bases)), message.count});
-  }
-}
-
 void MpiPreparedWork::FillIn(const WorkBases& bases, MpiCall* call) const {
-  call->window = nullptr;
-  call->kind = MpiCall::Kind::kSendRecv;
-  call->dtype = dtype_;
-  FillIn(bases, sends_, &call->sends);
-  FillIn(bases, recvs_, &call->recvs);
+  *call = call_;
+  call->send = send_.At(bases);
+  call->recv = const_cast<char*>(recv_.At(bases));
+  // What is sent is not written to, which PeerMessage cannot say.
+  for (size_t i = 0; i < sends_.size(); ++i) {
+    call->sends[i].data = const_cast<char*>(sends_[i].At(bases));
+  }
+  for (size_t i = 0; i < recvs_.size(); ++i) {
+    call->recvs[i].data = const_cast<char*>(recvs_[i].At(bases));
+  }
 }
 
 }  // namespace meshift

@@ -1,4 +1,4 @@
-// Copies and messages of a program but for the addresses of its buffers, as the tasks of many runs
+// Copies and calls of a program but for the addresses of its buffers, as the tasks of many runs
 // share them.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(task->prepared, MpiPreparedWork::OfCopies(copies, DType::kF32));
@@ -29,15 +29,18 @@ class MpiPreparedWork final : public PreparedWork {
  public:
   static absl::StatusOr<std::shared_ptr<const MpiPreparedWork>> OfCopies(
       absl::Span<const ProgramCopy> copies, DType dtype);
-  // Of messages that are checked.
+  // Of messages, or a collective, that is checked.
   static std::shared_ptr<const MpiPreparedWork> OfMessages(std::shared_ptr<MpiGroup> group,
                                                            absl::Span<const ProgramMessage> sends,
                                                            absl::Span<const ProgramMessage> recvs,
                                                            DType dtype);
+  static std::shared_ptr<const MpiPreparedWork> OfCollective(std::shared_ptr<MpiGroup> group,
+                                                             const Instruction& instruction,
+                                                             absl::Span<const int64_t> counts);
 
-  // Of messages; null: these are copies.
+  // Of a call; null: these are copies.
   const std::shared_ptr<MpiGroup>& group() const { return group_; }
-  int64_t bytes() const { return bytes_; }  // what is written, or sent and received
+  int64_t bytes() const { return bytes_; }  // what is written, or sent and received, roughly
   // Whether no buffer that it needs is null.
   bool HasAll(const WorkBases& bases) const {
     for (size_t i = 0; i < bases.size(); ++i) {
@@ -51,8 +54,8 @@ class MpiPreparedWork final : public PreparedWork {
 
  private:
   struct Place {
-    Location::Space space;
-    int64_t offset;
+    Location::Space space = Location::Space::kSource;
+    int64_t offset = 0;
     const char* At(const WorkBases& bases) const {
       return static_cast<const char*>(bases[static_cast<size_t>(space)]) + offset;
     }
@@ -62,13 +65,6 @@ class MpiPreparedWork final : public PreparedWork {
     Place src;
     Place dst;
   };
-  struct Message {
-    int peer;
-    Place at;
-    int64_t count;
-  };
-  void FillIn(const WorkBases& bases, absl::Span<const Message> from,
-              std::vector<PeerMessage>* messages) const;
   Place PlaceOf(const Location& at) {
     needs_[static_cast<size_t>(at.space)] = true;
     return {at.space, at.offset};
@@ -77,10 +73,12 @@ class MpiPreparedWork final : public PreparedWork {
   std::shared_ptr<MpiGroup> group_;
   int64_t bytes_ = 0;
   std::array<bool, 3> needs_ = {};
-  DType dtype_ = DType::kU8;
   std::vector<Copy> copies_;
-  std::vector<Message> sends_;
-  std::vector<Message> recvs_;
+  MpiCall call_;  // without addresses; they are:
+  Place send_;
+  Place recv_;
+  std::vector<Place> sends_;
+  std::vector<Place> recvs_;
 };
 
 }  // namespace meshift

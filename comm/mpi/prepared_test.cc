@@ -1,5 +1,5 @@
-// Copies and messages that are prepared once: each time they are enqueued they touch that time's
-// buffers, also with several times on their way. For two ranks or more.
+// Copies, messages and collectives that are prepared once: each time they are enqueued they touch
+// that time's buffers, also with several times on their way. For two ranks or more.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -76,6 +76,82 @@ TEST_F(PreparedTest, SendsAndReceivesInTheBuffersOfEachTime) {
   for (int i = 0; i < kTimes; ++i) {
     EXPECT_EQ(out[i], (std::vector<int32_t>{-1, -1, 100 * i + before, i})) << i;
   }
+}
+
+Instruction Collective(Instruction::Kind kind, int64_t count) {
+  Instruction instruction;
+  instruction.kind = kind;
+  instruction.dtype = DType::kI32;
+  instruction.count = count;
+  instruction.src = {Space::kSource, 4};
+  instruction.dst = {Space::kTarget, 8};
+  return instruction;
+}
+
+TEST_F(PreparedTest, ReducesInTheBuffersOfEachTime) {
+  const auto work = preparer_.PrepareCollective(*engine_->world(),
+                                                Collective(Instruction::Kind::kAllReduce, 2), {});
+  ASSERT_TRUE(work.ok()) << work.status();
+  constexpr int kTimes = 5;
+  std::vector<std::vector<int32_t>> in;
+  std::vector<std::vector<int32_t>> out(kTimes, std::vector<int32_t>(5, -1));
+  for (int i = 0; i < kTimes; ++i) in.push_back({0, 100 * i, me_, 0});
+  for (int i = 0; i < kTimes; ++i) {
+    ASSERT_TRUE(preparer_.Enqueue(*work, {in[i].data(), out[i].data(), nullptr}, *stream_).ok());
+  }
+  ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
+  for (int i = 0; i < kTimes; ++i) {
+    EXPECT_EQ(out[i], (std::vector<int32_t>{-1, -1, 100 * i * size_, size_ * (size_ - 1) / 2, -1}))
+        << i;
+  }
+}
+
+// Of member m blocks of m elements: the first has none, and needs no buffer for it.
+TEST_F(PreparedTest, GathersAndScattersBlocksOfAnySizes) {
+  std::vector<int64_t> counts(size_);
+  std::vector<int32_t> whole;
+  for (int m = 0; m < size_; ++m) {
+    counts[m] = m;
+    for (int i = 0; i < m; ++i) whole.push_back(10 * m + i);
+  }
+  const std::vector<int32_t> own(whole.begin() + me_ * (me_ - 1) / 2,
+                                 whole.begin() + me_ * (me_ + 1) / 2);
+  const auto prepare = [&](Instruction::Kind kind) {
+    Instruction instruction = Collective(kind, counts[me_]);
+    instruction.src.offset = instruction.dst.offset = 0;
+    return preparer_.PrepareCollective(*engine_->world(), instruction, counts).value();
+  };
+  std::vector<int32_t> gathered(whole.size());
+  std::vector<int32_t> scattered(own.size());
+  const auto memory = [](auto& list) { return list.empty() ? nullptr : list.data(); };
+  ASSERT_TRUE(preparer_
+                  .Enqueue(prepare(Instruction::Kind::kAllGather),
+                           {memory(own), gathered.data(), nullptr}, *stream_)
+                  .ok());
+  ASSERT_TRUE(preparer_
+                  .Enqueue(prepare(Instruction::Kind::kReduceScatter),
+                           {whole.data(), memory(scattered), nullptr}, *stream_)
+                  .ok());
+  ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
+  EXPECT_EQ(gathered, whole);
+  std::vector<int32_t> sums = own;
+  for (int32_t& value : sums) value *= size_;
+  EXPECT_EQ(scattered, sums);
+}
+
+TEST_F(PreparedTest, RefusesCollectivesThatCannotBe) {
+  const auto prepare = [&](const Instruction& instruction, const std::vector<int64_t>& counts) {
+    return preparer_.PrepareCollective(*engine_->world(), instruction, counts).status().code();
+  };
+  using Kind = Instruction::Kind;
+  EXPECT_EQ(prepare(Collective(Kind::kAllReduce, -1), {}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare(Collective(Kind::kCopy, 1), {}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare(Collective(Kind::kAllGather, 1), std::vector<int64_t>(size_ + 1, 1)),
+            absl::StatusCode::kInvalidArgument);
+  Instruction bits = Collective(Kind::kReduceScatter, 1);
+  bits.dtype = DType::kBool;
+  EXPECT_EQ(prepare(bits, {}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare(Collective(Kind::kReduceScatter, 1), {}), absl::StatusCode::kOk);
 }
 
 // Packed, sent, unpacked: calls that are all on their way, each with tensors of its own.

@@ -99,7 +99,7 @@ int64_t StreamState::BytesOf(const MpiTask& task) {
   switch (task.kind) {
     case MpiTask::Kind::kCollective:
       if (task.prepared != nullptr) return task.prepared->bytes();
-      return task.operation.MessageBytes(*task.group);
+      return task.operation.call().MessageBytes(task.group->size());
     case MpiTask::Kind::kWait:
     case MpiTask::Kind::kError:
       return 0;
@@ -274,7 +274,8 @@ StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& 
   if (!operation.started()) {
     FillIn(&task);
     if (group.turn() != task.number) return Result::kStuck;
-    if (effort.max_bytes < INT64_MAX && operation.MessageBytes(group) > effort.max_bytes) {
+    if (effort.max_bytes < INT64_MAX &&
+        operation.call().MessageBytes(group.size()) > effort.max_bytes) {
       return Result::kStuck;
     }
     Begin(&task);

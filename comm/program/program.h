@@ -145,6 +145,13 @@ struct Program {
   std::vector<ProgramMessage> messages;
   std::vector<int64_t> counts;
 
+  absl::Span<const ProgramCopy> CopiesOf(const Instruction& instruction) const {
+    return absl::MakeConstSpan(copies).subspan(instruction.copies.first, instruction.copies.size);
+  }
+  // `range`: an instruction's `sends` or `recvs`.
+  absl::Span<const ProgramMessage> MessagesOf(const ListRange& range) const {
+    return absl::MakeConstSpan(messages).subspan(range.first, range.size);
+  }
   absl::Span<const int64_t> CountsOf(const Instruction& instruction) const {
     return absl::MakeConstSpan(counts).subspan(instruction.counts.first, instruction.counts.size);
   }

@@ -4,31 +4,34 @@
 
 namespace meshift {
 
+int64_t InstructionBytes(const Program& program, const Instruction& instruction) {
+  if (instruction.group < 0) return 0;
+  const auto n = static_cast<int64_t>(program.groups[instruction.group].ranks.size());
+  const int64_t own = Bytes(instruction.dtype, instruction.count);
+  switch (instruction.kind) {
+    case Instruction::Kind::kAllReduce:
+      return AllReduceBytes(own, n);
+    case Instruction::Kind::kReduceScatter:
+    case Instruction::Kind::kAllGather:
+      if (instruction.counts.size == 0) return BlockBytes(own, n);
+      return RaggedBytes(Bytes(instruction.dtype, program.BlocksCount(instruction)), own);
+    case Instruction::Kind::kSendRecv: {
+      int64_t sent = 0;
+      for (const ProgramMessage& message : program.MessagesOf(instruction.sends)) {
+        sent += Bytes(instruction.dtype, message.count);
+      }
+      return sent;
+    }
+    default:
+      return 0;
+  }
+}
+
 std::vector<int64_t> ProgramBytes(const Program& program) {
   std::vector<int64_t> bytes(program.num_steps, 0);
   for (const Instruction& instruction : program.instructions) {
-    if (instruction.group < 0) continue;
-    const auto n = static_cast<int64_t>(program.groups[instruction.group].ranks.size());
-    const int64_t own = Bytes(instruction.dtype, instruction.count);
-    int64_t& sent = bytes[instruction.step];
-    switch (instruction.kind) {
-      case Instruction::Kind::kAllReduce:
-        sent += AllReduceBytes(own, n);
-        break;
-      case Instruction::Kind::kReduceScatter:
-      case Instruction::Kind::kAllGather:
-        sent += instruction.counts.size == 0
-                    ? BlockBytes(own, n)
-                    : RaggedBytes(Bytes(instruction.dtype, program.BlocksCount(instruction)), own);
-        break;
-      case Instruction::Kind::kSendRecv:
-        for (int i = 0; i < instruction.sends.size; ++i) {
-          sent += Bytes(instruction.dtype, program.messages[instruction.sends.first + i].count);
-        }
-        break;
-      default:
-        break;
-    }
+    // A plan without steps has copies all the same.
+    if (instruction.group >= 0) bytes[instruction.step] += InstructionBytes(program, instruction);
   }
   return bytes;
 }

@@ -258,7 +258,7 @@ absl::Status RunCore::Issue(BoundProgram& program, ProgramBuffers buffers, Run* 
     MESHIFT_ASSIGN_OR_RETURN(buffers.workspace, lane.Reserve(program.program.workspace_bytes));
     MESHIFT_RETURN_IF_ERROR(lane.BeginUse());
   }
-  MESHIFT_RETURN_IF_ERROR(WaitBefore(lane.stream(), *run));
+  if (run->IsAfterOthers()) MESHIFT_RETURN_IF_ERROR(WaitBefore(lane.stream(), *run));
   MESHIFT_RETURN_IF_ERROR(
       executor_.EnqueueParts(program.program, program.communicators, buffers,
                              {.time_steps = options_.time_steps, .ready = program.ready},

@@ -54,6 +54,8 @@ struct Run {
   absl::InlinedVector<Stream*, 4> after_streams;
   absl::InlinedVector<const Run*, 4> after_runs;
   absl::InlinedVector<Stream*, 4> ends;
+
+  bool IsAfterOthers() const { return !after_streams.empty() || !after_runs.empty(); }
 };
 
 // One tensor of a call.
