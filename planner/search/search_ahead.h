@@ -13,16 +13,16 @@
 #define MESHIFT_PLANNER_SEARCH_SEARCH_AHEAD_H_
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/plan/plan.h"
+#include "planner/search/full_joins.h"
 #include "planner/search/search_space.h"
 #include "planner/search/step_bounds.h"
 
@@ -83,25 +83,18 @@ class SearchAhead {
   bool MayGoOn(const View& view, int64_t left_ns);
 
  private:
-  // What a collective takes before any byte that makes one of 2^doublings pieces, by messages; of
-  // those that do, the fastest.
-  struct Join {
-    int doublings = 0;
-    int64_t ns = 0;
-  };
-  using Joins = std::vector<Join>;
   // A state from which gathers and local steps lead to the target.
   struct Goal {
     View view;
-    int number = 0;              // among those that take as long
-    const View* last = nullptr;  // from which local steps do; not behind a gather: the view itself
-    bool is_finished = false;    // it is itself
-    int64_t ns = 0;              // of these gathers and local steps, at least
-    int64_t gather_ns = 0;       // likewise, where there is one gather
-    int64_t items = 0;           // of the largest box
-    bool is_even = false;        // all boxes are alike, and not empty
-    int64_t together_ns = -1;    // LeastTogetherNs(); -1: not known yet
-    Joins joins = {};            // that lead here from where every mesh dim cuts; likewise, empty
+    int number = 0;               // among those that take as long
+    const View* last = nullptr;   // from which local steps do; not behind a gather: the view itself
+    bool is_finished = false;     // it is itself
+    int64_t ns = 0;               // of these gathers and local steps, at least
+    int64_t gather_ns = 0;        // likewise, where there is one gather
+    int64_t items = 0;            // of the largest box
+    bool is_even = false;         // all boxes are alike, and not empty
+    int64_t together_ns = -1;     // LeastTogetherNs(); -1: not known yet
+    FullJoins::Joins joins = {};  // that lead here from where every mesh dim cuts; likewise, empty
   };
   struct Step {
     StepOp op = StepOp::kSlice;
@@ -120,11 +113,6 @@ class SearchAhead {
                     int64_t limit_ns, Goal* goal);
   // Whether every mesh dim cuts, and pieces are alike.
   bool IsFull(const View& view) const { return all_even_ && view.replicated == 0; }
-  void FindJoins();
-  class JoinList;
-  Joins JoinsTo(const Lists& lists);
-  void JoinUpTo(int doublings);
-  int64_t LeastMixNs(const View& from, const View& to, const Joins& last);
   int64_t LeastTogetherNs(int64_t bytes) const;
   bool IsEven(const View& view);
   void FindSpots(int64_t bound_ns);
@@ -158,14 +146,7 @@ class SearchAhead {
   bool found_spots_ = false;
   bool lists_spots_ = false;
   std::vector<Spot> spots_;
-  // FindJoins(): a bit for each number of doublings that a cut by some of these mesh dims makes;
-  // steps between any states; and, as far as it was asked for, the least time of such that double
-  // pieces so often, or more often.
-  absl::InlinedVector<uint64_t, 16> cuts_of_;
-  Joins joins_;
-  static constexpr int kMaxDoublings = 32;  // there are no more ranks
-  std::array<int64_t, kMaxDoublings + 1> joined_ns_;
-  int num_joined_ = 0;
+  std::optional<FullJoins> joins_;             // once they are asked for
   absl::flat_hash_map<uint64_t, Rest> rests_;  // by code of the state
 };
 
