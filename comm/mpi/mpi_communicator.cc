@@ -71,7 +71,7 @@ absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress)
 }
 
 absl::Status RefuseCall(const absl::Status& status, MpiGroup& group, MpiStream& stream) {
-  const absl::Status error = group.Fail(status);
+  absl::Status error = group.Fail(status);
   auto task = stream.state()->NewTask();
   task->kind = MpiTask::Kind::kError;
   task->error = error;

@@ -407,7 +407,7 @@ absl::StatusOr<int64_t> RunCore::WorkspaceBytes(const Plan& plan, const TensorVi
 
 absl::Status RunCore::Wait(const Run& run) {
   for (size_t i = 0; i < run.num_done; ++i) {
-    const absl::Status status = engine_->Wait(run.done[i]);
+    absl::Status status = engine_->Wait(run.done[i]);
     if (status.ok()) continue;
     // A refusal, after which nothing is wrong.
     if (run.done[i]->InGraph()) return status;

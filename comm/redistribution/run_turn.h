@@ -25,7 +25,7 @@ class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) RunTurn {
   // Waits for it; as TicketLine::Enter. (The analysis does not see that the lock is core's.)
   absl::Status Enter(std::optional<int64_t> ticket)
       MESHIFT_THREAD_ANNOTATION_(no_thread_safety_analysis) {
-    const absl::Status status =
+    absl::Status status =
         core_.line_.Enter(lock_, ticket, core_.options_.timeout, [this] { return core_.Health(); });
     entered_ = status.ok();
     ticket_ = ticket;
