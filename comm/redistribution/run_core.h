@@ -1,5 +1,8 @@
 // What a redistributor and the handles of its work share: caches, groups, streams, the order of its
 // calls, and its first error. Internal.
+//
+// What a cached call goes through is marked hot, here and in what it calls: linkers put such
+// functions together, and where caches are cold, fewer pages are to be found (docs/benchmarks.md).
 #ifndef MESHIFT_COMM_REDISTRIBUTION_RUN_CORE_H_
 #define MESHIFT_COMM_REDISTRIBUTION_RUN_CORE_H_
 
