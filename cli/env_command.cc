@@ -20,7 +20,7 @@ namespace {
 
 absl::StatusOr<NcclVersion> VersionOf(const EnvFlags& flags, Io& io) {
   if (flags.nccl_version) return NcclVersion::Parse(*flags.nccl_version);
-  const absl::StatusOr<NcclVersion> loaded = LoadedNcclVersion();
+  absl::StatusOr<NcclVersion> loaded = LoadedNcclVersion();
   if (loaded.ok()) return loaded;
   const NcclVersion assumed;
   io.err << fmt::format("meshift: {}; taking {} (--nccl-version names another)\n",

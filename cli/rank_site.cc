@@ -255,7 +255,8 @@ class RankSite final : public Site {
     MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                              Meet(*job_.bootstrap, result.status(), mine));
     constexpr size_t kNumbers = 3 * sizeof(int64_t);
-    const std::vector<int64_t> numbers = Unpack(std::string_view(all[0]).substr(0, kNumbers));
+    const std::string_view first = all[0];
+    const std::vector<int64_t> numbers = Unpack(first.substr(0, kNumbers));
     testkit::CheckResult shared;
     shared.wrong = numbers.at(0);
     shared.replicas_differ = numbers.at(1);

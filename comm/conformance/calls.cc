@@ -40,8 +40,8 @@ DeviceMesh MeshOf(int64_t ranks) {
 }
 
 std::vector<Pair> DistinctPairs(const DeviceMesh& mesh) {
-  const char* kPlacements[] = {"R", "S(0)", "S(1)", "P"};
-  const char* kTensors[] = {"f32[6,7]", "bf16[5,9]", "i16[8,4]", "f64[3,5]"};
+  constexpr const char* kPlacements[] = {"R", "S(0)", "S(1)", "P"};
+  constexpr const char* kTensors[] = {"f32[6,7]", "bf16[5,9]", "i16[8,4]", "f64[3,5]"};
   std::minstd_rand random(static_cast<unsigned>(mesh.NumRanks()));
   const auto placements = [&] {
     std::string text = kPlacements[random() % 4];

@@ -105,10 +105,11 @@ absl::StatusOr<Caller> Caller::Create(Engine* engine, std::chrono::nanoseconds t
       if (from.placement(d).IsPartial()) dims.push_back(d);
     }
     const std::vector<int64_t> group = mesh.GroupOf(dims, engine->rank());
-    caller.subjects_.push_back({.from = from,
-                                .to = to,
-                                .members = static_cast<int32_t>(group.size()),
-                                .ranks = std::accumulate(group.begin(), group.end(), int32_t{0})});
+    caller.subjects_.push_back(
+        {.from = from,
+         .to = to,
+         .members = static_cast<int32_t>(group.size()),
+         .ranks = static_cast<int32_t>(std::accumulate(group.begin(), group.end(), int64_t{0}))});
   }
   return caller;
 }

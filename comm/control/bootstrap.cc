@@ -150,7 +150,8 @@ absl::StatusOr<std::unique_ptr<Bootstrap>> Bootstrap::Connect(const JobRank& job
     return InvalidArgument("hub address '{}' is not of the form token@host,host:port", address);
   }
   std::vector<std::string> hosts;
-  std::string_view list = std::string_view(address).substr(at + 1, colon - at - 1);
+  std::string_view list = address;
+  list = list.substr(at + 1, colon - at - 1);
   while (!list.empty()) {
     hosts.emplace_back(list.substr(0, list.find(',')));
     list.remove_prefix(std::min(list.size(), hosts.back().size() + 1));

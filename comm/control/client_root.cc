@@ -64,7 +64,7 @@ absl::Status ClientRoot::Await(int64_t call, std::chrono::nanoseconds timeout) {
       return settled_.count(call) != 0 || !failure_.ok() || !told_.ok();
     });
     if (const auto it = settled_.find(call); it != settled_.end()) {
-      const absl::Status status = it->second;
+      absl::Status status = it->second;
       settled_.erase(it);
       return status;
     }

@@ -116,7 +116,8 @@ absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
   if (size > kMaxFrame) return InvalidArgument("a frame of {} bytes is too long", size);
   if (bytes_.size() < kLength + size) return std::nullopt;
 
-  Taker taker(std::string_view(bytes_).substr(kLength, size));
+  const std::string_view bytes = bytes_;
+  Taker taker(bytes.substr(kLength, size));
   Frame frame;
   const uint64_t kind = taker.Number(1);
   for (int64_t* value : {&frame.rank, &frame.number, &frame.id, &frame.code}) {

@@ -223,7 +223,7 @@ void AddCopyCase(Batch& batch) {
   const int64_t count = Between(batch.random, 1, batch.random() % 4 == 0 ? 90 : 4);
   std::vector<RandomBox> boxes;
   for (int64_t i = 0; i < count; ++i) boxes.push_back(PlaceBox(batch, dtype));
-  const auto copies_at = [boxes](char* base) {
+  const auto copies_at = [boxes](char* base) {  // NOLINT(readability-non-const-parameter)
     std::vector<BoxCopy> copies;
     for (const RandomBox& box : boxes) {
       copies.push_back(

@@ -12,7 +12,7 @@
 #ifndef MESHIFT_COMM_CUDA_KERNEL_PARAMS_H_
 #define MESHIFT_COMM_CUDA_KERNEL_PARAMS_H_
 
-#include <stdint.h>
+#include <cstdint>
 
 namespace meshift::cuda {
 

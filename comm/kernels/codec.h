@@ -23,7 +23,7 @@ namespace meshift {
 
 template <typename T>
 MESHIFT_HOST_DEVICE constexpr bool IsNan(T value) {
-  return value != value;
+  return value != value;  // NOLINT(misc-redundant-expression)
 }
 
 // `value` as f32, toward zero and with the last bit set where that drops anything: rounding the

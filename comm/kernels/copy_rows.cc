@@ -15,6 +15,7 @@ namespace meshift {
 namespace {
 
 // A part of a cache line; wide loads and stores need no alignment.
+// NOLINTBEGIN(modernize-use-using): attributes that depend on a parameter
 template <int kBytes>
 struct Chunk {
   typedef int64_t Type __attribute__((vector_size(kBytes), aligned(1), may_alias));
@@ -35,6 +36,7 @@ template <>
 struct Chunk<1> {
   typedef int8_t Type __attribute__((may_alias));
 };
+// NOLINTEND(modernize-use-using)
 
 template <int kBytes>
 MESHIFT_INLINE inline void Move(const char* src, char* dst) {

@@ -176,6 +176,7 @@ void ReduceRounding(const ReduceSpec& spec, Reducer reducer, Part part_reducer, 
     }
   };
   const auto finish = [&](Stored* block, int64_t n) {
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): it is 2 for complex numbers, else 1.
     constexpr int64_t kParts = sizeof(Stored) / sizeof(typename C::Stored);
     if (spec.shift > 0) {
       ShiftBlock<C>(spec.shift, n * kParts, reinterpret_cast<typename C::Stored*>(block));

@@ -6,11 +6,11 @@
 //   MESHIFT_FAULT_FILE=...           # is made right before
 #include <fcntl.h>
 #include <mpi.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <string>

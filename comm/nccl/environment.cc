@@ -34,7 +34,7 @@ NcclSetting Effective(std::string name, std::string value, std::string effect) {
   return {std::move(name), std::move(value), true, true, std::move(effect)};
 }
 
-NcclSetting WithoutEffect(std::string name, std::string value, std::string why) {
+NcclSetting WithoutEffect(std::string name, std::string value, const std::string& why) {
   return {std::move(name), std::move(value), false, false, "no effect in this version: " + why};
 }
 

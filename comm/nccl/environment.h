@@ -47,7 +47,9 @@ struct NcclVersion {
   static NcclVersion FromCode(int code);
   static absl::StatusOr<NcclVersion> Parse(std::string_view text);  // "2.31", "2.28.9"
   std::string ToString() const;                                     // "2.28.9"
-  friend auto operator<=>(const NcclVersion&, const NcclVersion&) = default;
+  // The check takes the comparison with 0 for one with a pointer.
+  friend auto operator<=>(const NcclVersion&,
+                          const NcclVersion&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // Of the library that MESHIFT_NCCL_LIBRARY names, else of libnccl.so.2; UNAVAILABLE where there is

@@ -41,7 +41,7 @@ absl::Status NcclJob::Launch(const std::shared_ptr<NcclGroup>& group, const Call
   MESHIFT_RETURN_IF_ERROR(Health());
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device_->CaptureOf(stream->handle));
   MESHIFT_RETURN_IF_ERROR(Order(*stream, capture));
-  const absl::Status launched = AwaitComm(group->comm, issue(), options_.timeout, *group);
+  absl::Status launched = AwaitComm(group->comm, issue(), options_.timeout, *group);
   if (!launched.ok()) {
     if (failed_.load()) Settle(*group);
     return launched;

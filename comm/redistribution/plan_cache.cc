@@ -157,9 +157,9 @@ absl::StatusOr<std::shared_ptr<MergedCall>> PlanCache::Merge(
   call->text = std::make_shared<const std::string>(
       fmt::format("{} plans in one call, the first {}", plans.size(), *plans[0]->text));
   for (std::vector<int>& run : Coalesce(traits, SaturatingMul(coalesce_bytes_, kMergedPlans))) {
-    MergedCall::Part part{.program = programs[run[0]],
-                          .tensors = std::move(run),
-                          .workspace_offset = call->workspace_bytes};
+    const std::shared_ptr<BoundProgram>& first = programs[run[0]];
+    MergedCall::Part part{
+        .program = first, .tensors = std::move(run), .workspace_offset = call->workspace_bytes};
     if (part.tensors.size() > 1) {
       std::vector<MergePart> parts;
       for (const int i : part.tensors) {

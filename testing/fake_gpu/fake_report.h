@@ -16,23 +16,23 @@
 #define MESHIFT_TESTING_FAKE_GPU_FAKE_REPORT_H_
 
 #include <dlfcn.h>
-#include <stddef.h>
-#include <stdint.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
 extern "C" {
 
 // Handles (CUstream, ncclComm_t) are passed as void*.
-typedef struct FakeReport {
+struct FakeReport {
   // Forgets violations, counts, the log, marks, loans and faults. Memory, streams and communicators
   // stay. Call it while nothing runs.
-  void (*reset)(void);
+  void (*reset)();
   // Seeds everything that is random from now on; otherwise MESHIFT_FAKE_SEED does.
   void (*set_seed)(uint64_t seed);
 
-  int64_t (*violation_count)(void);
+  int64_t (*violation_count)();
   // Copies at most size - 1 bytes of a line and a zero; returns the line's length, -1: no such
   // line.
   int64_t (*violation)(int64_t index, char* text, size_t size);
@@ -42,7 +42,7 @@ typedef struct FakeReport {
   int64_t (*call_count)(const char* function);
   // The last calls (65,536 at most), oldest first, each as "<number> <thread> <function>
   // <details>".
-  int64_t (*log_size)(void);
+  int64_t (*log_size)();
   int64_t (*log_line)(int64_t index, char* text, size_t size);
 
   // Between begin and end the calling thread (or every thread) must not synchronise, allocate, free
@@ -73,14 +73,14 @@ typedef struct FakeReport {
 
   // Records a violation for every communicator, stream, event, graph and allocation that is left,
   // and for an open group of the calling thread; returns how many. Lent things do not count.
-  int64_t (*record_leaks)(void);
+  int64_t (*record_leaks)();
   // Bytes of device memory allocated now, and operations issued to streams but not done.
-  int64_t (*allocated_bytes)(void);
-  int64_t (*unfinished_operations)(void);
-} FakeReport;
+  int64_t (*allocated_bytes)();
+  int64_t (*unfinished_operations)();
+};
 
 // The one symbol, of libfake_cuda.so.
-const FakeReport* fake_report(void);
+const FakeReport* fake_report();
 
 }  // extern "C"
 
