@@ -200,17 +200,19 @@ void Client::Handle(Frame frame) {
 }
 
 void Client::Lose(const absl::Status& status, bool left) {
+  absl::Status error = status;
   {
     const MutexLock lock(mutex_);
     if (!lost_.ok()) return;
     // Rank 0's process may have ended because another one did, which then is what to say.
-    lost_ = first_gone_.ok() ? status : Annotate(first_gone_, Message(status) + ", after this");
+    if (!first_gone_.ok()) error = Annotate(first_gone_, Message(status) + ", after this");
+    lost_ = error;
     hub_left_ = left;
     changed_.notify_all();
   }
   if (left) return;
   const MutexLock roots_lock(roots_mutex_);
-  for (const auto& [key, root] : roots_) root->PeerFailed(status);
+  for (const auto& [key, root] : roots_) root->PeerFailed(error);
 }
 
 void Client::Send(const Frame& frame) {

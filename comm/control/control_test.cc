@@ -412,6 +412,25 @@ TEST(TcpControlTest, AHubThatEndsBehindARankNamesTheFirstThatWasGone) {
   }
 }
 
+TEST(TcpControlTest, ARootWhoseHubDiesBehindARankHearsOfTheRank) {
+  const Listening hub = *Listening::Open(0);
+  std::atomic<bool> joined = false;
+  std::thread dies([&] {
+    Socket socket;
+    while (!socket.open()) socket = hub.Accept();
+    ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kWelcome})).ok());
+    while (!joined) std::this_thread::yield();
+    ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kGone, .rank = 4})).ok());
+  });
+  const auto three = *Bootstrap::Connect({.rank = 3, .world_size = 5},
+                                         "t@127.0.0.1:" + std::to_string(hub.port()), kLong);
+  Failures told;
+  const auto root = *three->control()->Join({0, 3}, told.Listener());
+  joined = true;
+  EXPECT_TRUE(Contains(told.Await()[0], "rank 0's process is gone, after this: rank 4 is gone"));
+  dies.join();
+}
+
 TEST(TcpControlTest, TheHubRefusesStrangers) {
   const auto zero = *Bootstrap::Listen({.world_size = 2}, 0, kShort);
   const std::string& address = zero->address();

@@ -146,6 +146,7 @@ void Hub::Close(Connection& connection) {
   by_rank_[rank] = nullptr;
   if (presence_[rank] == Presence::kLeft) return;
   presence_[rank] = Presence::kGone;
+  went_.push_back(rank);
   SendToAll({.kind = Kind::kGone, .rank = rank}, rank);
 }
 
@@ -179,6 +180,7 @@ void Hub::Handle(Connection& connection, Frame frame) {
       return Send(sender, {.kind = Kind::kPassed, .root = frame.root});
     case Kind::kBye:
       presence_[sender] = Presence::kLeft;
+      went_.push_back(sender);
       frame.rank = sender;
       byes_[sender] = std::move(frame);
       return SendToAll(byes_[sender], sender);
@@ -205,9 +207,9 @@ void Hub::OnHello(Connection& connection, const Frame& frame) {
   by_rank_[frame.rank] = &connection;
   presence_[frame.rank] = Presence::kHere;
   // What it has missed.
-  for (int64_t rank = 0; rank < world_size_; ++rank) {
-    if (presence_[rank] == Presence::kGone) Send(frame.rank, {.kind = Kind::kGone, .rank = rank});
-    if (presence_[rank] == Presence::kLeft) Send(frame.rank, byes_[rank]);
+  for (const int64_t rank : went_) {
+    const bool left = presence_[rank] == Presence::kLeft;
+    Send(frame.rank, left ? byes_[rank] : Frame{.kind = Kind::kGone, .rank = rank});
   }
 }
 

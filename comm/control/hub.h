@@ -81,6 +81,7 @@ class Hub {
   std::vector<Connection*> by_rank_;
   std::vector<Presence> presence_;
   std::vector<Frame> byes_;                                      // of ranks that left
+  std::vector<int64_t> went_;                                    // kLeft or kGone, in their order
   std::map<int64_t, std::map<int64_t, std::string>> exchanges_;  // number -> rank -> bytes
   std::map<std::string, Root> roots_;
 

@@ -74,6 +74,39 @@ TEST(HubTest, RankZeroIsToldLast) {
   }
 }
 
+TEST(HubTest, ALateRankHearsWhoWentInTheirOrder) {
+  const auto hub = *Hub::Start(4, "token", std::nullopt);
+  std::vector<Socket> sockets;
+  std::array<char, 1024> bytes;
+  FrameReader reader;
+  const auto next = [&](Socket& socket) -> Frame {
+    while (true) {
+      if (std::optional<Frame> frame = *reader.Next()) return *frame;
+      const ssize_t size = recv(socket.fd(), bytes.data(), bytes.size(), 0);
+      if (size <= 0) return {};
+      reader.Add({bytes.data(), static_cast<size_t>(size)});
+    }
+  };
+  const auto come = [&](int64_t rank) {
+    auto [mine, hubs] = *SocketPair();
+    hub->Adopt(std::move(hubs));
+    EXPECT_TRUE(
+        mine.SendAll(
+                Encode({.kind = Frame::Kind::kHello, .rank = rank, .number = 4, .text = "token"}))
+            .ok());
+    EXPECT_EQ(next(mine).kind, Frame::Kind::kWelcome);
+    return std::move(mine);
+  };
+  Socket zero = come(0);
+  for (const int64_t rank : {3, 1}) {
+    come(rank);  // and goes
+    EXPECT_EQ(next(zero).rank, rank);
+  }
+  Socket late = come(2);
+  EXPECT_EQ(next(late).rank, 3);
+  EXPECT_EQ(next(late).rank, 1);
+}
+
 // Its process may end then, and the hub with it.
 TEST(HubTest, AFailureIsWithThePeersWhenItIsTold) {
   constexpr int kTimes = 50;

@@ -1,5 +1,6 @@
-// Runs programs on an engine: puts the work on a stream, and counts the bytes that its calls send
-// from their actual arguments. Knows nothing of the planner's estimates.
+// Runs programs on an engine: puts the work on a stream, and counts the bytes that its calls send,
+// from their actual arguments, or, of calls that an engine has made ready, from what they were made
+// of. Knows nothing of the planner's estimates.
 //
 //   Executor executor(engine);
 //   RunRecord record;

@@ -54,7 +54,12 @@ absl::Status CheckCount(const MpiGroup& group, int64_t count) {
 }
 
 absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts) {
-  for (const int64_t count : counts) MESHIFT_RETURN_IF_ERROR(CheckCount(group, count));
+  int64_t all = 0;
+  for (const int64_t count : counts) {
+    MESHIFT_RETURN_IF_ERROR(CheckCount(group, count));
+    all = SaturatingAdd(all, count);
+  }
+  if (all == INT64_MAX) return InvalidArgument("{}: too many elements to count", group.name());
   if (static_cast<int>(counts.size()) == group.size()) return absl::OkStatus();
   return InvalidArgument("{}: {} counts for {} members", group.name(), counts.size(), group.size());
 }
@@ -209,6 +214,10 @@ absl::StatusOr<std::shared_ptr<const PreparedWork>> MpiCommunicator::Prepare(
   using InstructionKind = Instruction::Kind;
   switch (instruction.kind) {
     case InstructionKind::kAllReduce:
+      if (!counts.empty()) {
+        return InvalidArgument("{}: an all_reduce has no blocks", group_->name());
+      }
+      [[fallthrough]];
     case InstructionKind::kReduceScatter:
       MESHIFT_RETURN_IF_ERROR(CheckReduction(instruction.dtype, instruction.reduction));
       break;

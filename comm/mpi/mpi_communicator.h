@@ -61,20 +61,18 @@ class MpiCommunicator final : public Communicator {
 
   int rank() const override { return group_->member(); }
   int size() const override { return group_->size(); }
-  ABSL_ATTRIBUTE_HOT absl::Status AllReduce(const void* send, void* recv, int64_t count,
-                                            DType dtype, const Reduction& reduction,
-                                            Stream& stream) override;
-  ABSL_ATTRIBUTE_HOT absl::Status ReduceScatter(const void* send, void* recv, int64_t recv_count,
-                                                DType dtype, const Reduction& reduction,
-                                                Stream& stream) override;
-  ABSL_ATTRIBUTE_HOT absl::Status AllGather(const void* send, void* recv, int64_t send_count,
-                                            DType dtype, Stream& stream) override;
+  absl::Status AllReduce(const void* send, void* recv, int64_t count, DType dtype,
+                         const Reduction& reduction, Stream& stream) override;
+  absl::Status ReduceScatter(const void* send, void* recv, int64_t recv_count, DType dtype,
+                             const Reduction& reduction, Stream& stream) override;
+  absl::Status AllGather(const void* send, void* recv, int64_t send_count, DType dtype,
+                         Stream& stream) override;
   absl::Status ReduceScatterV(const void* send, void* recv, absl::Span<const int64_t> counts,
                               DType dtype, const Reduction& reduction, Stream& stream) override;
   absl::Status AllGatherV(const void* send, void* recv, absl::Span<const int64_t> counts,
                           DType dtype, Stream& stream) override;
-  ABSL_ATTRIBUTE_HOT absl::Status AllToAll(const void* send, void* recv, int64_t count, DType dtype,
-                                           Stream& stream) override;
+  absl::Status AllToAll(const void* send, void* recv, int64_t count, DType dtype,
+                        Stream& stream) override;
   absl::Status SendRecv(absl::Span<const PeerMessage> sends, absl::Span<const PeerMessage> recvs,
                         DType dtype, Stream& stream) override;
   absl::Status Broadcast(void* data, int64_t count, DType dtype, int root, Stream& stream) override;
@@ -103,16 +101,15 @@ class MpiCommunicator final : public Communicator {
   int64_t TakeSplit() { return next_split_++; }
 
  private:
-  ABSL_ATTRIBUTE_HOT absl::Status Call(MpiCall::Kind kind, const void* send, void* recv,
-                                       int64_t count, DType dtype, Stream& stream,
-                                       const Reduction* reduction = nullptr, int root = 0);
+  absl::Status Call(MpiCall::Kind kind, const void* send, void* recv, int64_t count, DType dtype,
+                    Stream& stream, const Reduction* reduction = nullptr, int root = 0);
   // A reduce_scatter or all_gather of blocks of any sizes.
   absl::Status CallV(MpiCall::Kind kind, const void* send, void* recv,
                      absl::Span<const int64_t> counts, DType dtype, Stream& stream,
                      const Reduction* reduction = nullptr);
-  ABSL_ATTRIBUTE_HOT absl::Status Put(MpiCall::Kind kind, const void* send, void* recv,
-                                      int64_t count, absl::Span<const int64_t> counts, DType dtype,
-                                      const Reduction* reduction, int root, MpiStream& stream);
+  absl::Status Put(MpiCall::Kind kind, const void* send, void* recv, int64_t count,
+                   absl::Span<const int64_t> counts, DType dtype, const Reduction* reduction,
+                   int root, MpiStream& stream);
   absl::Status Refuse(const absl::Status& status, MpiStream& stream) {
     return RefuseCall(status, *group_, stream);
   }

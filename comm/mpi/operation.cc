@@ -20,7 +20,7 @@ using Kind = MpiCall::Kind;
 
 void MpiCall::SetBlocks(absl::Span<const int64_t> counts) {
   begins.assign(1, 0);
-  for (const int64_t block : counts) begins.push_back(begins.back() + block);
+  for (const int64_t block : counts) begins.push_back(SaturatingAdd(begins.back(), block));
   count = begins.back();
 }
 

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "comm/engine/collective_kind.h"
 #include "comm/engine/communicator.h"
 #include "comm/kernels/reduce.h"

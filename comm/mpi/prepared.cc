@@ -79,9 +79,10 @@ void MpiPreparedWork::FillIn(const WorkBases& bases, std::vector<StridedCopy>* c
 
 void MpiPreparedWork::FillIn(const WorkBases& bases, MpiCall* call) const {
   *call = call_;
+  // What is received is written to a target or a workspace, or to a source that may be scratch;
+  // what is sent is not written to, which PeerMessage cannot say.
   call->send = send_.At(bases);
   call->recv = const_cast<char*>(recv_.At(bases));
-  // What is sent is not written to, which PeerMessage cannot say.
   for (size_t i = 0; i < sends_.size(); ++i) {
     call->sends[i].data = const_cast<char*>(sends_[i].At(bases));
   }

@@ -148,6 +148,10 @@ TEST_F(PreparedTest, RefusesCollectivesThatCannotBe) {
   EXPECT_EQ(prepare(Collective(Kind::kCopy, 1), {}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(prepare(Collective(Kind::kAllGather, 1), std::vector<int64_t>(size_ + 1, 1)),
             absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare(Collective(Kind::kAllGather, 1), std::vector<int64_t>(size_, INT64_MAX)),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(prepare(Collective(Kind::kAllReduce, 1), std::vector<int64_t>(size_, 1)),
+            absl::StatusCode::kInvalidArgument);
   Instruction bits = Collective(Kind::kReduceScatter, 1);
   bits.dtype = DType::kBool;
   EXPECT_EQ(prepare(bits, {}), absl::StatusCode::kInvalidArgument);
@@ -222,6 +226,20 @@ TEST_F(PreparedTest, RefusesNullBuffersThatItNeeds) {
   EXPECT_TRUE(engine_->Synchronize(*stream_).ok());
 }
 
+// The call's group ends with it, as that of any other call that is refused.
+TEST_F(PreparedTest, RefusesNullBuffersOfCollectives) {
+  std::vector<int64_t> all;
+  for (int i = 0; i < size_; ++i) all.push_back(i);
+  const auto group = engine_->Split(*engine_->world(), all, 0, {}).value();
+  const auto work =
+      preparer_.PrepareCollective(*group, Collective(Instruction::Kind::kAllReduce, 2), {}).value();
+  std::vector<int32_t> memory(8);
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      preparer_.Enqueue(work, {memory.data(), nullptr, nullptr}, *stream_)));
+  EXPECT_FALSE(group->Health().ok());
+  EXPECT_FALSE(engine_->Synchronize(*stream_).ok());
+}
+
 TEST_F(PreparedTest, RefusesMessagesThatCannotBe) {
   const auto prepare = [&](const std::vector<ProgramMessage>& sends) {
     return preparer_.PrepareMessages(*engine_->world(), sends, {}, DType::kF32).status().code();
@@ -254,6 +272,11 @@ TEST_F(PreparedTest, EndsWithItsGroup) {
   group->Abort();
   EXPECT_TRUE(absl::IsAborted(engine_->Synchronize(*stream_)));
   EXPECT_TRUE(absl::IsAborted(preparer_.Enqueue(work, {nullptr, &value, nullptr}, *stream_)));
+  std::vector<int32_t> memory(8);
+  const auto sum =
+      preparer_.PrepareCollective(*group, Collective(Instruction::Kind::kAllReduce, 2), {}).value();
+  EXPECT_TRUE(
+      absl::IsAborted(preparer_.Enqueue(sum, {memory.data(), memory.data(), nullptr}, *stream_)));
 }
 
 }  // namespace

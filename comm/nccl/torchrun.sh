@@ -10,13 +10,13 @@ export MESHIFT_CUDA_LIBRARY=${MESHIFT_CUDA_LIBRARY:-testing/fake_gpu/libfake_cud
 export MESHIFT_NCCL_LIBRARY=${MESHIFT_NCCL_LIBRARY:-testing/fake_gpu/libfake_nccl.so}
 export WORLD_SIZE=$n LOCAL_WORLD_SIZE=$n MASTER_ADDR=127.0.0.1
 # Of a range that the kernel does not give to others. Parts of one test (testing/side_by_side.sh) have ports of their own each, and nobody
-# listens there: two jobs at one port would take each other's ranks for their own.
+# listens there. Two jobs that meet at one port all the same know by their names that they are two.
 part=${TEST_SHARD_INDEX:-0} parts=${TEST_TOTAL_SHARDS:-1}
 while
   MASTER_PORT=$((15000 + (RANDOM * 32768 + RANDOM) % (15000 / parts) * parts + part))
   (exec 3<> "/dev/tcp/127.0.0.1/$MASTER_PORT") 2> /dev/null
 do :; done
-export MASTER_PORT
+export MASTER_PORT TORCHELASTIC_RUN_ID=${TORCHELASTIC_RUN_ID:-$$.$RANDOM$RANDOM}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 pids=()

@@ -62,10 +62,14 @@ int64_t BytesOf(const PreparedPlan& prepared) {
     using Item = typename std::decay_t<decltype(list)>::value_type;
     return static_cast<int64_t>(list.capacity() * sizeof(Item));
   };
-  int64_t bytes = sizeof(PreparedPlan) + sizeof(BoundProgram) + bytes_of(*prepared.text) +
-                  bytes_of(program.groups) + bytes_of(program.instructions) +
-                  2 * bytes_of(program.copies) + 2 * bytes_of(program.messages) +  // and made ready
-                  bytes_of(program.counts);
+  // An instruction that is made ready.
+  constexpr int64_t kReadyBytes = 512;
+  int64_t bytes =
+      sizeof(PreparedPlan) + sizeof(BoundProgram) + bytes_of(*prepared.text) +
+      bytes_of(program.groups) + bytes_of(program.instructions) +
+      kReadyBytes * static_cast<int64_t>(program.instructions.size()) +
+      // And made ready.
+      2 * (bytes_of(program.copies) + bytes_of(program.messages) + bytes_of(program.counts));
   for (const ProgramGroup& group : program.groups) bytes += bytes_of(group.ranks);
   return bytes;
 }
