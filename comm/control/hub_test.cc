@@ -76,35 +76,36 @@ TEST(HubTest, RankZeroIsToldLast) {
 
 TEST(HubTest, ALateRankHearsWhoWentInTheirOrder) {
   const auto hub = *Hub::Start(4, "token", std::nullopt);
-  std::vector<Socket> sockets;
-  std::array<char, 1024> bytes;
-  FrameReader reader;
-  const auto next = [&](Socket& socket) -> Frame {
-    while (true) {
-      if (std::optional<Frame> frame = *reader.Next()) return *frame;
-      const ssize_t size = recv(socket.fd(), bytes.data(), bytes.size(), 0);
-      if (size <= 0) return {};
-      reader.Add({bytes.data(), static_cast<size_t>(size)});
+  struct Rank {
+    Socket socket;
+    FrameReader reader = {};
+    Frame Next() {
+      std::array<char, 1024> bytes;
+      while (true) {
+        if (std::optional<Frame> frame = *reader.Next()) return *frame;
+        const ssize_t size = recv(socket.fd(), bytes.data(), bytes.size(), 0);
+        if (size <= 0) return {};
+        reader.Add({bytes.data(), static_cast<size_t>(size)});
+      }
     }
   };
-  const auto come = [&](int64_t rank) {
+  const auto come = [&](int64_t number) {
     auto [mine, hubs] = *SocketPair();
     hub->Adopt(std::move(hubs));
-    EXPECT_TRUE(
-        mine.SendAll(
-                Encode({.kind = Frame::Kind::kHello, .rank = rank, .number = 4, .text = "token"}))
-            .ok());
-    EXPECT_EQ(next(mine).kind, Frame::Kind::kWelcome);
-    return std::move(mine);
+    Rank rank{.socket = std::move(mine)};
+    const Frame hello{.kind = Frame::Kind::kHello, .rank = number, .number = 4, .text = "token"};
+    EXPECT_TRUE(rank.socket.SendAll(Encode(hello)).ok());
+    EXPECT_EQ(rank.Next().kind, Frame::Kind::kWelcome);
+    return rank;
   };
-  Socket zero = come(0);
+  Rank zero = come(0);
   for (const int64_t rank : {3, 1}) {
     come(rank);  // and goes
-    EXPECT_EQ(next(zero).rank, rank);
+    EXPECT_EQ(zero.Next().rank, rank);
   }
-  Socket late = come(2);
-  EXPECT_EQ(next(late).rank, 3);
-  EXPECT_EQ(next(late).rank, 1);
+  Rank late = come(2);
+  EXPECT_EQ(late.Next().rank, 3);
+  EXPECT_EQ(late.Next().rank, 1);
 }
 
 // Its process may end then, and the hub with it.
