@@ -59,7 +59,10 @@ absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts
     MESHIFT_RETURN_IF_ERROR(CheckCount(group, count));
     all = SaturatingAdd(all, count);
   }
-  if (all == INT64_MAX) return InvalidArgument("{}: too many elements to count", group.name());
+  if (all == INT64_MAX) {
+    return InvalidArgument("{}: {} blocks have {} elements or more, which is too many",
+                           group.name(), counts.size(), all);
+  }
   if (static_cast<int>(counts.size()) == group.size()) return absl::OkStatus();
   return InvalidArgument("{}: {} counts for {} members", group.name(), counts.size(), group.size());
 }
@@ -215,7 +218,8 @@ absl::StatusOr<std::shared_ptr<const PreparedWork>> MpiCommunicator::Prepare(
   switch (instruction.kind) {
     case InstructionKind::kAllReduce:
       if (!counts.empty()) {
-        return InvalidArgument("{}: an all_reduce has no blocks", group_->name());
+        return InvalidArgument("{}: an all_reduce has no blocks; {} were given", group_->name(),
+                               counts.size());
       }
       [[fallthrough]];
     case InstructionKind::kReduceScatter:
