@@ -18,11 +18,12 @@
 // sides.
 //
 // Submitting is what the calling thread spends until Redistribute returns: on a stream that is
-// idle, where it may do more than that, right after a call of that size; on one that is busy; and
-// there when the caches hold other things; and on one that is idle while an all-reduce of 64 MiB
-// goes on on another one, in another thread (up to 64 KiB). Beside it what MPI itself takes, at the
-// same place as the first, to begin a non-blocking all-reduce of 4 bytes, and to begin the same
-// call as ours: that may move some of the data already.
+// idle, where it may do more than that, right after a call of that size, which leaves its data in
+// the caches; beside it what MPI itself takes at the same place to begin a non-blocking all-reduce
+// of 4 bytes, and to begin the same call as ours, which may move some of the data already. Warm: on
+// an idle stream behind small calls of the same kind. On a stream that is busy; there when the
+// caches hold other things; and on one that is idle while an all-reduce of 64 MiB goes on on
+// another one, in another thread (up to 64 KiB).
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -63,7 +64,7 @@ constexpr int64_t kSweepBytes = int64_t{64} << 20;
 
 constexpr char kRow[] =
     "{:>5}  {:<14} {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6}  {:>6}  {:>11}  {:>6}  {:>6}  "
-    "{:>6}  {:>6}  {:>6}  {:>6}  {:>6}\n";
+    "{:>6}  {:>6}  {:>6}  {:>6}  {:>6}  {:>6}\n";
 
 double Us(Clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();
@@ -102,6 +103,7 @@ void TakeSlowestRank(Times* times) {
 struct Subject {
   const char* name;
   std::string tensor;
+  std::string small;  // likewise, with little in it
   const char* from;
   const char* to;
   std::function<absl::Status(Stream&)> engine;  // the same call of the engine; null: there is none
@@ -113,6 +115,7 @@ struct Subject {
 
 struct Submission {
   double idle = 0;
+  double warm = 0;
   double busy = 0;
   double cold = 0;
   double beside = -1;  // not measured
@@ -150,11 +153,15 @@ class Bench {
   // Submissions of rank 0 on a stream that waits for another rank, in us.
   absl::Status Submit(Redistributor& redistribute, const Redistribution& what, bool cold,
                       double* us);
+  // One submission on an idle stream right behind small ones, in us.
+  absl::Status SubmitWarm(Redistributor& redistribute, const Redistribution& what,
+                          const Redistribution& small, double* us);
   // One submission beside an all-reduce of 64 MiB, in us.
   absl::Status SubmitBeside(Redistributor& redistribute, const Redistribution& what, double* us);
   // All but `idle`.
   absl::Status MeasureSubmission(Redistributor& redistribute, const Redistribution& what,
-                                 int rounds, bool beside, Submission* submit);
+                                 const Redistribution& small, int rounds, bool beside,
+                                 Submission* submit);
   void PrintRow(const Subject& subject, int64_t bytes, const Measured& times,
                 const Submission& submit) const;
   // The columns of a row-major matrix of `rows` rows into one block per rank, or back.
@@ -183,7 +190,8 @@ class Bench {
 absl::Status Bench::Run(int64_t bytes, int rounds, int calls) {
   const int64_t count = bytes / static_cast<int64_t>(sizeof(float));
   const int64_t block = std::max<int64_t>(count / ranks_, 1);
-  in_.assign(std::max(count, block * ranks_), 1.0F);
+  // Those of small_matrix below as the least.
+  in_.assign(std::max({count, block * ranks_, int64_t{64} * ranks_ * ranks_}), 1.0F);
   out_.assign(in_.size(), 0.0F);
   packed_.assign(in_.size(), 0.0F);
   Communicator& world = *engine_.world();
@@ -204,8 +212,11 @@ absl::Status Bench::Run(int64_t bytes, int rounds, int calls) {
   // Of the tensor's `ranks` rows each rank has one, or one of `ranks` parts of each.
   const std::string rows = fmt::format("f32[{},{}]", ranks_, count);
   const std::string matrix = fmt::format("f32[{},{}]", ranks_ * count / kColumns, kColumns);
+  const std::string small_vector = fmt::format("f32[{}]", ranks_ * 16);
+  const std::string small_rows = fmt::format("f32[{},{}]", ranks_, ranks_ * 16);
+  const std::string small_matrix = fmt::format("f32[{},{}]", ranks_ * 4, ranks_ * 16);
   std::vector<Subject> subjects = {
-      {"all_reduce", vector, "P", "R",
+      {"all_reduce", vector, small_vector, "P", "R",
        [&](Stream& stream) {
          return world.AllReduce(in_.data(), out_.data(), count, DType::kF32, {}, stream);
        },
@@ -214,7 +225,7 @@ absl::Status Bench::Run(int64_t bytes, int rounds, int calls) {
          MPI_Iallreduce(in_.data(), out_.data(), all, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, request);
        },
        nullptr, nullptr},
-      {"all_gather", vector, "S(0)", "R",
+      {"all_gather", vector, small_vector, "S(0)", "R",
        [&](Stream& stream) {
          return world.AllGather(in_.data(), out_.data(), block, DType::kF32, stream);
        },
@@ -226,7 +237,7 @@ absl::Status Bench::Run(int64_t bytes, int rounds, int calls) {
                         request);
        },
        nullptr, nullptr},
-      {"reduce_scatter", vector, "P", "S(0)",
+      {"reduce_scatter", vector, small_vector, "P", "S(0)",
        [&](Stream& stream) {
          return world.ReduceScatter(in_.data(), out_.data(), block, DType::kF32, {}, stream);
        },
@@ -239,18 +250,18 @@ absl::Status Bench::Run(int64_t bytes, int rounds, int calls) {
                              MPI_COMM_WORLD, request);
        },
        nullptr, nullptr},
-      {"all_to_all", rows, "S(0)", "S(1)",
+      {"all_to_all", rows, small_rows, "S(0)", "S(1)",
        [&](Stream& stream) {
          return world.AllToAll(in_.data(), out_.data(), block, DType::kF32, stream);
        },
        [&] { all_to_all(in_.data(), out_.data()); },
        [&](MPI_Request* request) { all_to_all_non_blocking(in_.data(), out_.data(), request); },
        nullptr, nullptr},
-      {"+ packing", matrix, "S(0)", "S(1)", nullptr,
+      {"+ packing", matrix, small_matrix, "S(0)", "S(1)", nullptr,
        [&] { all_to_all(packed_.data(), out_.data()); },
        [&](MPI_Request* request) { all_to_all_non_blocking(packed_.data(), out_.data(), request); },
        [&] { MoveColumns(count / kColumns, /*pack=*/true); }, nullptr},
-      {"+ unpacking", matrix, "S(1)", "S(0)", nullptr,
+      {"+ unpacking", matrix, small_matrix, "S(1)", "S(0)", nullptr,
        [&] { all_to_all(in_.data(), packed_.data()); },
        [&](MPI_Request* request) { all_to_all_non_blocking(in_.data(), packed_.data(), request); },
        nullptr, [&] { MoveColumns(count / kColumns, /*pack=*/false); }},
@@ -307,6 +318,18 @@ absl::Status Bench::Submit(Redistributor& redistribute, const Redistribution& wh
   return last.Wait();
 }
 
+absl::Status Bench::SubmitWarm(Redistributor& redistribute, const Redistribution& what,
+                               const Redistribution& small, double* us) {
+  for (int i = 0; i < 16; ++i) {
+    MESHIFT_ASSIGN_OR_RETURN(const RunHandle run, redistribute(small));
+    MESHIFT_RETURN_IF_ERROR(run.Wait());
+  }
+  const auto begin = Clock::now();
+  const absl::StatusOr<RunHandle> run = redistribute(what);
+  *us = Us(Clock::now() - begin);
+  return run.ok() ? run->Wait() : run.status();
+}
+
 absl::Status Bench::SubmitBeside(Redistributor& redistribute, const Redistribution& what,
                                  double* us) {
   constexpr int64_t kCount = kSweepBytes / static_cast<int64_t>(sizeof(float));
@@ -338,6 +361,16 @@ absl::Status Bench::RunOne(const Subject& subject, int64_t bytes, int rounds, in
   const TensorView target =
       TensorView::Contiguous(out_.data(), DType::kF32, to.LocalBox(engine_.rank()).size);
   const Redistribution what = {.from = from, .to = to, .source = source, .target = target};
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding small_from,
+                           Sharding::Parse(subject.small, mesh, subject.from));
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding small_to, small_from.WithPlacements(subject.to));
+  const Redistribution small = {
+      .from = small_from,
+      .to = small_to,
+      .source =
+          TensorView::Contiguous(in_.data(), DType::kF32, small_from.LocalBox(engine_.rank()).size),
+      .target =
+          TensorView::Contiguous(out_.data(), DType::kF32, small_to.LocalBox(engine_.rank()).size)};
   absl::Status status;
   Clock::duration submitting{};
   const auto ours = [&] {
@@ -421,7 +454,7 @@ absl::Status Bench::RunOne(const Subject& subject, int64_t bytes, int rounds, in
   MESHIFT_RETURN_IF_ERROR(status);
   Submission submit{.idle = Best(times.submission)};
   MESHIFT_RETURN_IF_ERROR(
-      MeasureSubmission(redistribute, what, rounds, /*beside=*/bytes <= 64 << 10, &submit));
+      MeasureSubmission(redistribute, what, small, rounds, /*beside=*/bytes <= 64 << 10, &submit));
   for (Times* of : {&times.blocking, &times.non_blocking, &times.bare_blocking, &times.bare_polled,
                     &times.engine, &times.own}) {
     TakeSlowestRank(of);
@@ -431,7 +464,13 @@ absl::Status Bench::RunOne(const Subject& subject, int64_t bytes, int rounds, in
 }
 
 absl::Status Bench::MeasureSubmission(Redistributor& redistribute, const Redistribution& what,
-                                      int rounds, bool beside, Submission* submit) {
+                                      const Redistribution& small, int rounds, bool beside,
+                                      Submission* submit) {
+  Times warm;
+  for (int round = 0; round < rounds; ++round) {
+    MESHIFT_RETURN_IF_ERROR(SubmitWarm(redistribute, what, small, &warm.emplace_back()));
+  }
+  submit->warm = Best(warm);
   for (const bool cold : {false, true}) {
     double& best = cold ? submit->cold : submit->busy;
     for (int round = 0; round < std::max(rounds / 4, 10); ++round) {
@@ -468,7 +507,8 @@ void Bench::PrintRow(const Subject& subject, int64_t bytes, const Measured& time
              fmt::format("{:.2f}-{:.2f}", Quantile(ratios, 0.25), Quantile(ratios, 0.75)),
              ratio(bare, times.own), fmt::format("{:.2f}", submit.idle),
              text(times.mpi_submission, Best), text(times.mpi_begin, Best),
-             fmt::format("{:.2f}", submit.busy), fmt::format("{:.2f}", submit.cold),
+             fmt::format("{:.2f}", submit.warm), fmt::format("{:.2f}", submit.busy),
+             fmt::format("{:.2f}", submit.cold),
              submit.beside < 0 ? "" : fmt::format("{:.2f}", submit.beside));
   std::fflush(stdout);
 }
@@ -481,8 +521,8 @@ absl::Status RunAll(const std::vector<int64_t>& sizes, std::vector<std::string> 
   const int ranks = static_cast<int>(engine->world_size());
   if (engine->rank() == 0) {
     fmt::print(kRow, "ranks", "op", "bytes", "MPI, us", "MPI_I, us", "engine", "total", "added",
-               "engine", "total", "half of it", "bare", "idle", "MPI", "MPI_I", "busy", "cold",
-               "beside");
+               "engine", "total", "half of it", "bare", "idle", "MPI", "MPI_I", "warm", "busy",
+               "cold", "beside");
   }
   Bench bench(engine.get(), ranks, std::move(operations));
   struct Size {
