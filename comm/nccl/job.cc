@@ -36,6 +36,14 @@ bool IsHarmless(const absl::Status& status) {
          status.code() == absl::StatusCode::kFailedPrecondition;
 }
 
+// The result of a call that makes, or ends, something of a communicator. From a non-blocking one
+// NCCL may return success and go on all the same (github.com/NVIDIA/nccl, issue 1472): its state
+// is asked.
+NcclResult MayGoOn(NcclResult result) {
+  if (result.code == ncclSuccess) result.code = ncclInProgress;
+  return result;
+}
+
 }  // namespace
 
 std::string NcclGroup::ToString() const {
@@ -191,8 +199,8 @@ absl::StatusOr<std::shared_ptr<NcclGroup>> NcclJob::Split(NcclGroup& parent, int
     groups_.push_back(group);
     group->ranks = std::move(ranks);
     group->member = key;
-    const NcclResult result{nccl_->CommSplit(parent.comm, color, key, &group->comm, config),
-                            "ncclCommSplit"};
+    const NcclResult result =
+        MayGoOn({nccl_->CommSplit(parent.comm, color, key, &group->comm, config), "ncclCommSplit"});
     MESHIFT_RETURN_IF_ERROR(AwaitComm(parent.comm, result, options_.setup_timeout, parent));
     if (color == NCCL_SPLIT_NOCOLOR) {
       groups_.pop_back();
@@ -252,9 +260,10 @@ absl::StatusOr<ncclWindow_t> NcclJob::RegisterWindow(NcclGroup& group, void* mem
   MESHIFT_RETURN_IF_ERROR(Health());
   // NCCL may write to it for as long as it is not through.
   auto window = std::make_unique<ncclWindow_t>(nullptr);
-  const NcclResult result{nccl_->CommWindowRegister(group.comm, memory, static_cast<size_t>(bytes),
-                                                    window.get(), NCCL_WIN_COLL_SYMMETRIC),
-                          "ncclCommWindowRegister"};
+  const NcclResult result =
+      MayGoOn({nccl_->CommWindowRegister(group.comm, memory, static_cast<size_t>(bytes),
+                                         window.get(), NCCL_WIN_COLL_SYMMETRIC),
+               "ncclCommWindowRegister"});
   const absl::Status status = AwaitComm(group.comm, result, options_.setup_timeout, group);
   if (!status.ok()) {
     static_cast<void>(window.release());
@@ -269,8 +278,8 @@ bool NcclJob::DropWindow(NcclGroup& group, ncclWindow_t window) {
   if (failed_.load() || group.comm == nullptr) return false;
   // Where NCCL has no symmetric memory for this group there may be no window.
   if (window == nullptr) return true;
-  const NcclResult result{nccl_->CommWindowDeregister(group.comm, window),
-                          "ncclCommWindowDeregister"};
+  const NcclResult result =
+      MayGoOn({nccl_->CommWindowDeregister(group.comm, window), "ncclCommWindowDeregister"});
   return AwaitComm(group.comm, result, options_.setup_timeout, group).ok();
 }
 

@@ -66,7 +66,6 @@ struct Comm {
   int launching = 0;            // launches that are not on their streams yet
   std::vector<void*> deferred;  // streams on which work must wait for that
   std::string last_error;
-  bool used = false;
   bool quiet = false;  // finalized by all ranks: nobody is missed any more
   int sharing_children = 0;
   uint64_t splits = 0;
@@ -115,6 +114,10 @@ const char* LastError();
 // A call of a non-blocking communicator goes on after it returned: one call of EndBusy for each.
 void BeginBusy(Comm* comm);
 void EndBusy(Comm* comm);
+// What a call returns that makes something of a non-blocking communicator, another one or a window,
+// and goes on: ncclSuccess or ncclInProgress. Versions of NCCL differ (github.com/NVIDIA/nccl,
+// issue 1472); only the communicator's state tells.
+ncclResult_t ResultOfMaking();
 // The caller has learnt that the communicator is ready (or no longer cares).
 void SeenReady(Comm* comm);
 // Calls `run` a random while from now.

@@ -173,16 +173,8 @@ PreparedLaunch Prepare(Comm* comm, std::vector<OpCall> calls, std::vector<void*>
 }
 
 ncclResult_t Launch(const std::vector<PreparedLaunch>& launches, bool capturing) {
-  // The first operation connects, and others may: then a non-blocking call goes on in the
-  // background.
-  bool background = false;
-  for (const PreparedLaunch& launch : launches) {
-    MutexLock lock(launch.comm->mutex);
-    background |= !launch.comm->used && !launch.comm->blocking;
-    launch.comm->used = true;
-  }
-  background |= !launches[0].comm->blocking && TheCore().RandomBelow(8) == 0;
-  if (background && !capturing) {
+  // NCCL launches what is of non-blocking communicators on a thread of its own.
+  if (!launches[0].comm->blocking && !capturing) {
     for (const PreparedLaunch& launch : launches) {
       BeginBusy(launch.comm);
       TheCore().Defer(launch.streams);

@@ -95,7 +95,8 @@ TEST_F(NcclCommRulesTest, EveryRankTakesPartInASplit) {
     r.Join(id, /*blocking=*/false);
     ncclComm_t child = nullptr;
     if (r.rank == 0) {
-      EXPECT_EQ(ncclCommSplit(r.comm, 0, 0, &child, nullptr), ncclInProgress);
+      const ncclResult_t result = ncclCommSplit(r.comm, 0, 0, &child, nullptr);
+      EXPECT_TRUE(result == ncclSuccess || result == ncclInProgress) << result;
       std::this_thread::sleep_for(milliseconds(20));
       ncclResult_t state = ncclSuccess;
       OK(ncclCommGetAsyncError(r.comm, &state));
@@ -133,7 +134,6 @@ TEST_F(NcclCommRulesTest, NoWorkOnAStreamBeforeTheCallIsReady) {
   RunRanks(2, [&](TestRank& r) {
     r.Join(id, /*blocking=*/false);
     const CUdeviceptr a = r.Upload<int>({1, 2});
-    // The first operation of a communicator connects.
     EXPECT_EQ(ncclAllReduce(r.At(a), r.At(a), 1, ncclInt, ncclSum, r.comm, r.stream),
               ncclInProgress);
     OK(cuEventRecord(r.Event(), r.stream));

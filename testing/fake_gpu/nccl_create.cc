@@ -210,7 +210,8 @@ ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message me
   };
   GroupBegin();
   GroupAddJob(parent, begin, wait);
-  return GroupFinish();
+  const ncclResult_t opened = GroupFinish();
+  return opened == ncclInProgress ? ResultOfMaking() : opened;
 }
 
 // For tests that ask which communicator is how.

@@ -220,7 +220,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void* memory, size_t byte
       EndBusy(registering->comm);
     });
   });
-  return ncclInProgress;
+  return ResultOfMaking();
 }
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t handle, ncclWindow_t window) {
