@@ -84,6 +84,13 @@ absl::StatusOr<float> CudaDriver::ElapsedMs(CUevent begin, CUevent end) const {
 
 absl::StatusOr<int> CudaDriver::InitAndCountDevices() const {
   MESHIFT_RETURN_IF_ERROR(Init(0));
+  int version = 0;
+  MESHIFT_RETURN_IF_ERROR(DriverGetVersion(&version));
+  if (version < kMinVersion) {
+    const auto text = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
+    return FailedPrecondition("the CUDA driver {} is for CUDA {}, and {} or newer is needed", path_,
+                              text(version), text(kMinVersion));
+  }
   int count = 0;
   MESHIFT_RETURN_IF_ERROR(DeviceGetCount(&count));
   if (count < 1) return FailedPrecondition("the CUDA driver {} finds no device", path_);

@@ -25,6 +25,10 @@ namespace meshift {
 // The driver's functions. Immutable once made; every method is as thread-safe as cuda.h says.
 class CudaDriver {
  public:
+  // What the kernels need, which are compiled by this toolkit: drivers load what any release of
+  // their major version has compiled.
+  static constexpr int kMinVersion = CUDA_VERSION / 1000 * 1000;
+
   // Loads `path`; without one, $MESHIFT_CUDA_LIBRARY, else libcuda.so.1. UNAVAILABLE where there is
   // no such library, FAILED_PRECONDITION where it lacks a function, each naming what was looked
   // for. Calls nothing of it. The library stays loaded until the process ends.
@@ -51,7 +55,7 @@ class CudaDriver {
   absl::StatusOr<float> ElapsedMs(CUevent begin, CUevent end) const;
 
   // Initialises the driver. The number of devices, one or more; else FAILED_PRECONDITION, also
-  // where the driver says that there is none.
+  // where the driver says that there is none, or is older than kMinVersion.
   absl::StatusOr<int> InitAndCountDevices() const;
 
   // `result` as a Status that names `call` and the error. RESOURCE_EXHAUSTED: out of memory;

@@ -53,6 +53,16 @@ TEST(CudaDriver, SaysThatThereIsNoDevice) {
             "cuInit: CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)");
 }
 
+TEST(CudaDriver, SaysThatTheDriverIsTooOld) {
+  const std::string path = Stub("libcuda_of_cuda_12.so");
+  const auto driver = CudaDriver::Load(path);
+  ASSERT_TRUE(driver.ok()) << driver.status();
+  const auto count = (*driver)->InitAndCountDevices();
+  EXPECT_EQ(count.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Message(count.status()),
+            "the CUDA driver " + path + " is for CUDA 12.8, and 13.0 or newer is needed");
+}
+
 TEST(CudaDriver, NamesTheCallAndTheError) {
   const auto loaded = CudaDriver::Load(Stub("libcuda_without_device.so"));
   ASSERT_TRUE(loaded.ok()) << loaded.status();

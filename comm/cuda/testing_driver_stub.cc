@@ -1,12 +1,26 @@
 // A driver library on a machine without a GPU: every call fails with CUDA_ERROR_NO_DEVICE. With
 // MESHIFT_WITHOUT_FUNCTION it also lacks the last function that is looked for, as an old driver
-// may. Written without cuda.h, whose declarations it does not follow: no argument is looked at.
+// may; with MESHIFT_OF_CUDA_12 it starts, and is too old. Written without cuda.h, whose
+// declarations it does not follow: hardly an argument is looked at.
 #include "comm/cuda/driver_functions.h"
 
+#ifdef MESHIFT_OF_CUDA_12
+#define cuInit unused_init
+#define cuDriverGetVersion unused_version
+#endif
 #define MESHIFT_STUB(name, symbol) \
   extern "C" int symbol() { return 100; }
 MESHIFT_CUDA_FUNCTIONS(MESHIFT_STUB)
 #undef MESHIFT_STUB
+#ifdef MESHIFT_OF_CUDA_12
+#undef cuInit
+#undef cuDriverGetVersion
+extern "C" int cuInit() { return 0; }
+extern "C" int cuDriverGetVersion(int* version) {
+  *version = 12080;
+  return 0;
+}
+#endif
 
 extern "C" int cuGetErrorName(int error, const char** text) {
   *text = error == 100 ? "CUDA_ERROR_NO_DEVICE" : nullptr;

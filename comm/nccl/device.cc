@@ -218,6 +218,8 @@ void Device::FreeDead(bool all) {
   std::vector<Dead> dead;
   {
     const MutexLock lock(mutex_);
+    // What is stuck on the device would hold up cuMemFree for as long.
+    if (!all && (left_.load() || !abandoned_.empty())) return;
     dead.swap(dead_);
   }
   for (const Dead& d : dead) {

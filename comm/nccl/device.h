@@ -32,6 +32,12 @@ struct DeviceStream {
   std::atomic<bool> alive{true};
 };
 
+// Whether the work of both is in one order for sure: of a stream that is gone a later one may have
+// the handle.
+inline bool IsSame(const DeviceStream& before, const DeviceStream& now) {
+  return before.handle == now.handle && (&before == &now || before.alive.load());
+}
+
 // A point in time on the device's clock and on the host's. Shared by events of about its age.
 struct ClockBase {
   CUevent event = nullptr;

@@ -299,6 +299,24 @@ TEST_F(NcclEngineTest, WhatIsMissingOnOneRankIsToldToAll) {
             "INVALID_ARGUMENT: cta_share 2 is not between 0 and 1");
   EXPECT_EQ(create([](NcclOptions* options) { options->timeout = {}; }),
             "INVALID_ARGUMENT: a timeout of 0 ns is not positive");
+  EXPECT_EQ(create([](NcclOptions* options) { options->min_ctas = 0; }),
+            "INVALID_ARGUMENT: min_ctas 0, max_ctas -1: a communicator needs a thread block");
+}
+
+// NCCL itself refuses a least number without a largest one.
+TEST_F(NcclEngineTest, ALeastNumberOfThreadBlocksAlone) {
+  for (const int min_ctas : {1, 4, 100}) {
+    NcclOptions options;
+    options.min_ctas = min_ctas;
+    Start(2, options);
+    ranks_->Run([&](NcclEngine& engine, int64_t) {
+      const auto stream = engine.CreateStream().value();
+      EXPECT_EQ(Message(engine.world()->Barrier(*stream)), "");
+      EXPECT_EQ(Message(engine.Synchronize(*stream)), "");
+    });
+    TearDown();
+  }
+  Start(1);
 }
 
 TEST_F(NcclEngineTest, Refusals) {

@@ -75,7 +75,7 @@ absl::Status NcclJob::Order(const DeviceStream& stream, uint64_t capture) {
     const uint64_t number = launches_ + 1;
     if (number <= back) return absl::OkStatus();
     const LaunchRecord& before = recent_[(number - back) % kRemembered];
-    if (before.stream->handle == stream.handle) return absl::OkStatus();
+    if (IsSame(*before.stream, stream)) return absl::OkStatus();
     return device_->driver().StreamWaitEvent(stream.handle, before.event, 0);
   }
   // Nothing in a graph can wait for what was launched outside of it.

@@ -208,6 +208,7 @@ TEST_P(LentTest, AFailureAbortsNothingThatWasLent) {
       EXPECT_EQ(Message(engine->world()->Barrier(*stream)), "");
       EXPECT_EQ(Message(engine->Synchronize(*stream)), "");
       if (rank != 2) {
+        std::unique_ptr<Buffer> buffer = engine->Allocate(8).value();
         EXPECT_EQ(Message(engine->world()->Barrier(*stream)), "");
         const absl::Status status = engine->Synchronize(*stream);
         EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
@@ -216,6 +217,10 @@ TEST_P(LentTest, AFailureAbortsNothingThatWasLent) {
                               "ended within 200 ms",
                               rank));
         EXPECT_EQ(engine->world()->Barrier(*stream), status);
+        // Nor is memory freed, which would wait for the barrier.
+        buffer = nullptr;
+        EXPECT_EQ(engine->Allocate(8).status(), status);
+        EXPECT_EQ(TheFake()->call_count("cuMemFree"), 0);
       }
       EXPECT_TRUE(meet[rank]->Exchange("").ok());
       EXPECT_EQ(TheFake()->call_count("ncclCommAbort"), 0);

@@ -419,7 +419,7 @@ absl::StatusOr<char*> NcclCommunicator::TakeScratch(int64_t bytes, NcclStream& s
   MESHIFT_RETURN_IF_ERROR(GrowScratch(bytes, /*capturing=*/capture != 0));
   // A graph that is captured now, or was, is ordered against other work by whoever launches it.
   if (const DeviceStream* last = scratch_.stream.get();
-      last != nullptr && last->handle != stream.handle() && scratch_.capture == capture) {
+      last != nullptr && !IsSame(*last, *stream.state()) && scratch_.capture == capture) {
     MESHIFT_RETURN_IF_ERROR(capture == 0
                                 ? device.driver().StreamWaitEvent(stream.handle(), scratch_.done, 0)
                                 : job_->ChainCaptured(*last, stream.handle(), capture));

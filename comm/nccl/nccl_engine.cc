@@ -39,6 +39,8 @@ namespace meshift {
 namespace {
 
 constexpr int kMaxInFlight = 16;
+// What NCCL takes for maxCTAs where nothing is said (src/init.cc, parseCommConfig).
+constexpr int kDefaultMaxCtas = 64;
 
 ncclConfig_t ConfigOf(const NcclOptions& options) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -49,6 +51,10 @@ ncclConfig_t ConfigOf(const NcclOptions& options) {
   config.splitShare = options.split_share ? 1 : 0;
   set(options.min_ctas, &config.minCTAs);
   set(options.max_ctas, &config.maxCTAs);
+  // NCCL compares the two before it fills in what is not set.
+  if (options.min_ctas > 0 && options.max_ctas < 0) {
+    config.maxCTAs = std::max(options.min_ctas, kDefaultMaxCtas);
+  }
   set(options.cga_cluster_size, &config.cgaClusterSize);
   set(options.cta_policy, &config.CTAPolicy);
   set(options.traffic_class, &config.trafficClass);
@@ -63,6 +69,10 @@ absl::Status CheckOptions(const NcclOptions& options) {
   }
   if (!(options.cta_share >= 0 && options.cta_share <= 1)) {
     return InvalidArgument("cta_share {} is not between 0 and 1", options.cta_share);
+  }
+  if (options.min_ctas == 0 || options.max_ctas == 0) {
+    return InvalidArgument("min_ctas {}, max_ctas {}: a communicator needs a thread block",
+                           options.min_ctas, options.max_ctas);
   }
   if (options.min_ctas > 0 && options.max_ctas > 0 && options.min_ctas > options.max_ctas) {
     return InvalidArgument("min_ctas {} is more than max_ctas {}", options.min_ctas,
@@ -89,11 +99,14 @@ struct Parts {
   std::shared_ptr<Device> device;
 };
 
-absl::StatusOr<Parts> LoadParts(const NcclOptions& options, int device) {
+// `device`: that one, or, where `or_only`, the only one that this process sees.
+absl::StatusOr<Parts> LoadParts(const NcclOptions& options, int device, bool or_only) {
   Parts parts;
   MESHIFT_RETURN_IF_ERROR(CheckOptions(options));
   MESHIFT_ASSIGN_OR_RETURN(auto driver, CudaDriver::Load(options.cuda_library));
   MESHIFT_ASSIGN_OR_RETURN(parts.nccl, NcclLibrary::Load(options.nccl_library));
+  MESHIFT_ASSIGN_OR_RETURN(const int devices, driver->InitAndCountDevices());
+  if (or_only && devices == 1) device = 0;
   MESHIFT_ASSIGN_OR_RETURN(parts.device,
                            Device::Open(std::move(driver), device, options.timed_events));
   return parts;
@@ -407,8 +420,9 @@ absl::Status NcclEngineImpl::CopyOut(const void* data, void* host, int64_t bytes
 absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootstrap,
                                                                const NcclOptions& options) {
   const JobRank& job = bootstrap->job();
-  absl::StatusOr<Parts> parts =
-      LoadParts(options, options.device >= 0 ? options.device : static_cast<int>(job.local_rank));
+  const bool given = options.device >= 0;
+  absl::StatusOr<Parts> parts = LoadParts(
+      options, given ? options.device : static_cast<int>(job.local_rank), /*or_only=*/!given);
   MESHIFT_ASSIGN_OR_RETURN(NcclMeeting meeting,
                            Meet(bootstrap, parts.status(), parts.ok() ? parts->nccl.get() : nullptr,
                                 parts.ok() ? parts->device.get() : nullptr, options.environment));
@@ -441,7 +455,7 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent&
   MESHIFT_RETURN_IF_ERROR(nccl->Check(nccl->CommCount(comm, &size), "ncclCommCount", comm));
   MESHIFT_RETURN_IF_ERROR(nccl->Check(nccl->CommUserRank(comm, &rank), "ncclCommUserRank", comm));
   MESHIFT_RETURN_IF_ERROR(nccl->Check(nccl->CommCuDevice(comm, &device), "ncclCommCuDevice", comm));
-  MESHIFT_ASSIGN_OR_RETURN(const Parts parts, LoadParts(options, device));
+  MESHIFT_ASSIGN_OR_RETURN(const Parts parts, LoadParts(options, device, /*or_only=*/false));
   const std::shared_ptr<NcclJob> shared = MakeJob(parts, rank, options);
   const std::vector<int64_t> ranks = Iota(size);
   if (lent.control != nullptr) MESHIFT_RETURN_IF_ERROR(shared->Join(lent.control, ranks));

@@ -35,7 +35,9 @@ class Environment;  // comm/nccl/environment.h
 // Equal on all ranks, but for device, libraries and environment. Of ncclConfig_t, what is not set
 // (-1, empty) is left to NCCL.
 struct NcclOptions {
-  int device = -1;                // the CUDA device; -1: the rank's number on its host
+  // The CUDA device; -1: the rank's number on its host, or the only device that the process sees,
+  // as where a launcher gives each rank one of its own.
+  int device = -1;
   std::string nccl_library = {};  // path; empty: $MESHIFT_NCCL_LIBRARY, else libnccl.so.2
   std::string cuda_library = {};  // path; empty: $MESHIFT_CUDA_LIBRARY, else libcuda.so.1
 
@@ -47,7 +49,7 @@ struct NcclOptions {
   // How long Create, Split and the destructor wait for communicators.
   std::chrono::nanoseconds setup_timeout = std::chrono::seconds(120);
 
-  // Thread blocks that one communicator may use.
+  // Thread blocks that one communicator may use: at least, at most; not 0.
   int min_ctas = -1;
   int max_ctas = -1;
   int cga_cluster_size = -1;

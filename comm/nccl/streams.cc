@@ -98,7 +98,7 @@ int64_t NcclEvent::ReachedNs() const {
 absl::StatusOr<std::unique_ptr<NcclBuffer>> NcclBuffer::Create(std::shared_ptr<NcclJob> job,
                                                                int64_t bytes) {
   if (bytes < 0) return InvalidArgument("{} bytes to allocate are negative", bytes);
-  MESHIFT_RETURN_IF_ERROR(job->MayUseStreams());
+  MESHIFT_RETURN_IF_ERROR(job->Health());
   const Device::Scope scope(job->device());
   absl::StatusOr<CUdeviceptr> memory = job->device().Allocate(bytes);
   if (!memory.ok()) {

@@ -204,8 +204,8 @@ ncclResult_t Configure(const ncclConfig_t* config, const Comm* parent, Comm* com
       !(undefined(config->cgaClusterSize) ||
         (config->cgaClusterSize >= 0 && config->cgaClusterSize <= 8)) ||
       !(undefined(config->CTAPolicy) || (config->CTAPolicy >= 0 && config->CTAPolicy <= 3)) ||
-      !(undefined(config->minCTAs) || undefined(config->maxCTAs) ||
-        config->minCTAs <= config->maxCTAs)) {
+      // Before defaults are filled in: what is not set is less than any number.
+      config->minCTAs > config->maxCTAs) {
     return Fail(nullptr, ncclInvalidArgument, "a value of ncclConfig_t is out of range");
   }
   comm->config = *config;

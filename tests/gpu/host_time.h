@@ -9,12 +9,15 @@
 namespace meshift {
 
 struct HostTime {
-  double raw_us = 0;   // ncclAllReduce of two floats, on a communicator of its own
+  // ncclAllReduce of two floats, on a communicator of its own: a blocking one; and one that is not,
+  // as the engine's, with waiting until NCCL is through with the call.
+  double raw_us = 0;
+  double polled_us = 0;
   double call_us = 0;  // the redistribution of the same tensor: P -> R over all ranks
 };
 
-// Medians over calls that only put work on a stream. Collective over the engine's ranks, which are
-// the bootstrap's.
+// Medians over calls that only put work on a stream. Takes about a minute where calls are slow.
+// Collective over the engine's ranks, which are the bootstrap's.
 absl::StatusOr<HostTime> MeasureHostTime(NcclEngine& engine, Bootstrap& bootstrap);
 
 }  // namespace meshift

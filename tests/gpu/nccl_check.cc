@@ -6,8 +6,9 @@
 //
 // Each number of ranks gets that many cases, and that many seconds after which no more are begun
 // (contexts of processes take turns on a device, so this is slow). This process never uses CUDA.
-// Prints a table (raw us: host time of an ncclAllReduce of two floats; call us: of the cached
-// redistribution that makes one, to be compared with it); on a failure the end of each rank's log.
+// Prints a table (raw us: host time of an ncclAllReduce of two floats; polled us: on a non-blocking
+// communicator, which NCCL launches on a thread that it starts; call us: of the cached
+// redistribution that makes one, on such a communicator); on a failure the end of each rank's log.
 // Ends with 0: all is right; 1: something is wrong; 2: bad usage; 3: there is no GPU or no NCCL to
 // check.
 #include <arpa/inet.h>
@@ -101,8 +102,9 @@ void PrintTail(const std::string& path) {
   for (size_t i = first; i < lines.size(); ++i) fmt::print("{}\n", lines[i]);
 }
 
-absl::StatusOr<WorkerResult> RunRanks(const std::string& program, int ranks, const Options& options,
-                                      const std::string& folder) {
+// `written`: what rank 0 has written, if anything, also where ranks have failed after that.
+absl::Status RunRanks(const std::string& program, int ranks, const Options& options,
+                      const std::string& folder, absl::StatusOr<WorkerResult>* written) {
   MESHIFT_ASSIGN_OR_RETURN(const int port, FreePort());
   const std::string result = folder + "/result";
   std::vector<ProcessSpec> specs;
@@ -120,35 +122,38 @@ absl::StatusOr<WorkerResult> RunRanks(const std::string& program, int ranks, con
     if (ends[rank].ok()) continue;
     failed += fmt::format("{}rank {}: {}", failed.empty() ? "" : "; ", rank, ends[rank].ToString());
   }
-  if (!failed.empty()) return absl::UnavailableError(failed);
   std::ifstream file(result);
   std::string line;
   std::getline(file, line);
-  return WorkerResult::Parse(line);
+  *written = WorkerResult::Parse(line);
+  if (!failed.empty()) return absl::UnavailableError(failed);
+  return written->status();
 }
 
 // One row of the table; whether it is as it should be.
 bool CheckRanks(const std::string& program, int ranks, const Options& options,
                 const std::string& folder) {
   std::filesystem::create_directories(folder);
-  const auto result = RunRanks(program, ranks, options, folder);
-  if (!result.ok()) {
-    fmt::print("{:>6}  failed: {}\n", ranks, Message(result.status()));
+  absl::StatusOr<WorkerResult> result = absl::UnknownError("nothing was written");
+  const absl::Status run = RunRanks(program, ranks, options, folder, &result);
+  if (result.ok()) {
+    const std::string part =
+        result->cases == result->planned ? "" : fmt::format("  of {}: time", result->planned);
+    fmt::print("{:>6}{:>8}{:>8}{:>8}{:>17}{:>12}{:>9.0f}{:>10.1f}{:>11.1f}{:>10.1f}  {}{}\n", ranks,
+               result->cases, result->runs, result->wrong, result->replicas_differ,
+               result->miscounted, result->seconds, result->raw_us, result->polled_us,
+               result->call_us, result->nccl_version, part);
+    if (!result->first.empty()) fmt::print("        {}\n", result->first);
+  }
+  if (!run.ok()) {
+    fmt::print("{:>6}  failed: {}\n", ranks, Message(run));
     for (int rank = 0; rank < ranks; ++rank) {
       PrintTail(fmt::format("{}/rank{}.log", folder, rank));
       PrintTail(fmt::format("{}/nccl.rank{}", folder, rank));
     }
-    return false;
   }
-  const std::string part =
-      result->cases == result->planned ? "" : fmt::format("  of {}: time", result->planned);
-  fmt::print("{:>6}{:>8}{:>8}{:>8}{:>17}{:>12}{:>9.0f}{:>10.1f}{:>10.1f}  {}{}\n", ranks,
-             result->cases, result->runs, result->wrong, result->replicas_differ,
-             result->miscounted, result->seconds, result->raw_us, result->call_us,
-             result->nccl_version, part);
-  if (!result->first.empty()) fmt::print("        {}\n", result->first);
   std::fflush(stdout);
-  return result->first.empty() && result->cases > 0;
+  return run.ok() && result->first.empty() && result->cases > 0;
 }
 
 // Asks in a child whether there is anything to check with.
@@ -159,7 +164,7 @@ int Probe(const std::string& program, const std::string& folder) {
   std::ifstream file(log);
   std::stringstream text;
   text << file.rdbuf();
-  fmt::print(stderr, "no GPU to check: {}", text.str());
+  fmt::print(stderr, "cannot check: {}", text.str());
   return 3;
 }
 
@@ -173,8 +178,9 @@ int Check(const Options& options) {
   }
   if (const int code = Probe(program, folder); code != 0) return code;
   fmt::print("ranks of one device, logs in {}\n", folder);
-  fmt::print("{:>6}{:>8}{:>8}{:>8}{:>17}{:>12}{:>9}{:>10}{:>10}  NCCL\n", "ranks", "cases", "runs",
-             "wrong", "replicas differ", "miscounted", "seconds", "raw us", "call us");
+  fmt::print("{:>6}{:>8}{:>8}{:>8}{:>17}{:>12}{:>9}{:>10}{:>11}{:>10}  NCCL\n", "ranks", "cases",
+             "runs", "wrong", "replicas differ", "miscounted", "seconds", "raw us", "polled us",
+             "call us");
   std::fflush(stdout);
   bool right = true;
   for (const int ranks : options.ranks) {

@@ -53,15 +53,17 @@ void Add(const testkit::ConformanceReport& report, WorkerResult* result) {
 std::string WorkerResult::ToString() const {
   std::string text = first;
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", planned, cases, runs, wrong,
-                     replicas_differ, miscounted, seconds, raw_us, call_us, nccl_version, text);
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", planned, cases, runs, wrong,
+                     replicas_differ, miscounted, seconds, raw_us, polled_us, call_us, nccl_version,
+                     text);
 }
 
 absl::StatusOr<WorkerResult> WorkerResult::Parse(const std::string& line) {
   WorkerResult result;
   std::istringstream in(line);
   in >> result.planned >> result.cases >> result.runs >> result.wrong >> result.replicas_differ >>
-      result.miscounted >> result.seconds >> result.raw_us >> result.call_us >> result.nccl_version;
+      result.miscounted >> result.seconds >> result.raw_us >> result.polled_us >> result.call_us >>
+      result.nccl_version;
   if (!in) return InvalidArgument("'{}' is no result of a rank", line);
   std::getline(in >> std::ws, result.first);
   return result;
@@ -97,15 +99,21 @@ absl::Status RunWorker(const WorkerOptions& options) {
     left.remove_prefix(chunk.size());
   }
   result.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  const auto write = [&]() -> absl::Status {
+    if (engine->rank() != 0) return absl::OkStatus();
+    std::ofstream file(options.result);
+    file << result.ToString() << "\n";
+    file.close();
+    if (!file) return FailedPrecondition("cannot write {}", options.result);
+    return absl::OkStatus();
+  };
+  // What was found is not lost where measuring fails.
+  MESHIFT_RETURN_IF_ERROR(write());
   MESHIFT_ASSIGN_OR_RETURN(const HostTime time, MeasureHostTime(*engine, *bootstrap));
   result.raw_us = time.raw_us;
+  result.polled_us = time.polled_us;
   result.call_us = time.call_us;
-  if (engine->rank() != 0) return absl::OkStatus();
-  std::ofstream file(options.result);
-  file << result.ToString() << "\n";
-  file.close();
-  if (!file) return FailedPrecondition("cannot write {}", options.result);
-  return absl::OkStatus();
+  return write();
 }
 
 }  // namespace meshift

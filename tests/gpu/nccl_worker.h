@@ -16,7 +16,7 @@ struct WorkerOptions {
   // No further cases are begun after that; it does not hold for ever.
   std::chrono::seconds budget = std::chrono::seconds(600);
   int max_ctas = 1;    // all ranks' kernels have to fit on one device at once
-  std::string result;  // file that rank 0 writes
+  std::string result;  // file that rank 0 writes, before it measures times and again afterwards
 };
 
 // What rank 0 writes, and the parent reads.
@@ -28,8 +28,10 @@ struct WorkerResult {
   int64_t replicas_differ = 0;
   int64_t miscounted = 0;
   double seconds = 0;
-  double raw_us = 0;   // of the host: an ncclAllReduce
-  double call_us = 0;  // and the cached redistribution that makes one
+  // Of the host, as in HostTime; 0: not measured.
+  double raw_us = 0;
+  double polled_us = 0;
+  double call_us = 0;
   std::string nccl_version;
   std::string first;  // what is wrong; empty: nothing
 

@@ -41,26 +41,35 @@ nccl_of_python() {
     [[ -n $python ]] && command -v "$python" > /dev/null || continue
     while read -r folder; do
       file=$folder/nvidia/nccl/lib/libnccl.so.2
-      [[ -f $file ]] && echo "$file" && return
+      [[ -f $file ]] && echo "$file"
     done < <("$python" -c 'import site, sys; print("\n".join(dict.fromkeys(sys.path + site.getsitepackages() + [site.getusersitepackages()])))' 2> /dev/null)
   done
   for file in /opt/*/lib/python3*/site-packages/nvidia/nccl/lib/libnccl.so.2 /usr/local/lib/python3*/*-packages/nvidia/nccl/lib/libnccl.so.2; do
-    [[ -f $file ]] && echo "$file" && return
+    [[ -f $file ]] && echo "$file"
   done
 }
 
-find_nccl() {
-  local file folder
-  # What the dynamic linker would find.
-  file=$(ldconfig -p 2> /dev/null | sed -n 's/.*libnccl\.so\.2 .*=> //p' | head -n 1)
-  [[ -n $file ]] && echo "$file" && return
+# All that there are, the one first that the dynamic linker would take.
+all_nccl() {
+  local folder
   while read -r -d : folder; do
-    [[ -n $folder && -f $folder/libnccl.so.2 ]] && echo "$folder/libnccl.so.2" && return
+    [[ -n $folder && -f $folder/libnccl.so.2 ]] && echo "$folder/libnccl.so.2"
   done <<< "${LD_LIBRARY_PATH:-}:"
+  ldconfig -p 2> /dev/null | sed -n 's/.*libnccl\.so\.2 .*=> //p'
   for folder in "${CUDA_HOME:-/usr/local/cuda}"/lib "${CUDA_HOME:-/usr/local/cuda}"/lib64; do
-    [[ -f $folder/libnccl.so.2 ]] && echo "$folder/libnccl.so.2" && return
+    [[ -f $folder/libnccl.so.2 ]] && echo "$folder/libnccl.so.2"
   done
   nccl_of_python
+}
+
+# The first that can be used; else the first, for nccl_check to say what is wrong with it.
+find_nccl() {
+  local file first=
+  while read -r file; do
+    MESHIFT_NCCL_LIBRARY=$file "$here/nccl_check" --probe > /dev/null 2>&1 && echo "$file" && return
+    first=${first:-$file}
+  done < <(all_nccl)
+  echo "$first"
 }
 
 if command -v nvidia-smi > /dev/null; then

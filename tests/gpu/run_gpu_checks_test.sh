@@ -27,5 +27,10 @@ expect 2 "--ranks wants a value" --ranks
 export MESHIFT_CUDA_LIBRARY=$PWD/testing/fake_gpu/libfake_cuda.so
 small=(--copies 3 --rounds 1 --mib 1 --ranks 2,4 --seconds 100 --cases 30)
 MESHIFT_NCCL_LIBRARY=$PWD/testing/fake_gpu/libfake_nccl.so expect 0 "all is right" "${small[@]}"
+# Of several libraries the first that is new enough.
+mkdir "$TEST_TMPDIR/old" "$TEST_TMPDIR/new"
+cp -L comm/nccl/libold_nccl.so "$TEST_TMPDIR/old/libnccl.so.2"
+cp -L testing/fake_gpu/libfake_nccl.so "$TEST_TMPDIR/new/libnccl.so.2"
+LD_LIBRARY_PATH=$TEST_TMPDIR/old:$TEST_TMPDIR/new expect 0 "NCCL: $TEST_TMPDIR/new/libnccl.so.2" "${small[@]}"
 MESHIFT_NCCL_LIBRARY=/nowhere/libnccl.so.2 expect 3 "kernels: right, NCCL: not checked" "${small[@]}"
 exit $((failures > 0))
