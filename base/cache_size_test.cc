@@ -53,10 +53,12 @@ TEST_F(CacheSizeTest, IsNothingWhereTheSystemDoesNotSay) {
   EXPECT_EQ(Bytes(), 0);
 }
 
-TEST(CacheSize, OfThisMachineIsNoMistake) {
-  const int64_t bytes = LastLevelCacheBytes();
-  EXPECT_GE(bytes, 0);
-  EXPECT_LT(bytes, int64_t{1} << 40);
+TEST(CacheSize, OfThisMachineIsFoundWhereItSays) {
+  const fs::path cache = "/sys/devices/system/cpu/cpu0/cache/index0";
+  if (!fs::exists(cache / "level") || !fs::exists(cache / "size")) {
+    GTEST_SKIP() << "this system does not say";
+  }
+  EXPECT_GT(LastLevelCacheBytes(), 0);
 }
 
 }  // namespace

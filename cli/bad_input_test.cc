@@ -150,6 +150,11 @@ TEST(BadInput, OtherOptions) {
       {{"--reproducibility", "maybe"},
        "--reproducibility: 'maybe' is no reproducibility; known are none, replicas, "
        "batch-invariant, ordered"},
+      {{"--promise", "maybe"},
+       "--promise: 'maybe' is no reproducibility; known are none, replicas, batch-invariant, "
+       "ordered"},
+      {{"--promise", "none", "--reproducibility", "none"},
+       "--promise excludes --reproducibility; --help lists the options"},
       {{"--reduce-block", "4"},
        "a reduce_block of 4 needs reproducibility 'ordered'; it is 'replicas'"},
       {{"--reduce-block", "0"},
@@ -252,6 +257,7 @@ TEST(BadInput, OptionsThatConformanceDoesNotTake) {
   for (const Args& more : std::vector<Args>{{"--mesh", "a=2"},
                                             {"--model", "m.json"},
                                             {"--topology", "flat"},
+                                            {"--promise", "ordered"},
                                             {"--reproducibility", "ordered"},
                                             {"--reduce-block", "2"},
                                             {"--max-memory", "1KiB"},

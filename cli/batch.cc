@@ -20,14 +20,8 @@
 #include "cli/problem.h"
 #include "cli/text.h"
 #include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/relabel_ranks.h"
-#include "placement/sharding.h"
-#include "placement/tensor_type.h"
-#include "planner/groups/group_budget.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/plan_io.h"
-#include "planner/plan/quantity.h"
 #include "planner/planner.h"
 #include "planner/verifier/verifier.h"
 
@@ -39,13 +33,6 @@ Json IdOf(const absl::StatusOr<Json>& line) {
   if (!line.ok() || !line->is_object()) return nullptr;
   const auto id = line->find("id");
   return id == line->end() ? Json(nullptr) : *id;
-}
-
-// The error of what was read at `key` names it.
-template <typename T>
-absl::StatusOr<T> At(std::string_view key, absl::StatusOr<T> read) {
-  if (!read.ok()) return Annotate(read.status(), std::string(key));
-  return read;
 }
 
 absl::StatusOr<DeviceMesh> ReadMesh(const Json& json, std::string_view key) {
@@ -76,7 +63,9 @@ absl::StatusOr<DeviceMesh> ReadMesh(const Json& json, std::string_view key) {
       ranks.push_back(value);
     }
   }
-  return At(key, DeviceMesh::Create(std::move(dims), std::move(ranks)));
+  absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Create(std::move(dims), std::move(ranks));
+  if (!mesh.ok()) return Annotate(mesh.status(), std::string(key));
+  return mesh;
 }
 
 // The keys of a line, which remembers those that were asked for: what nobody asks for is misspelt,
@@ -92,21 +81,21 @@ class Line {
     const auto value = object_.find(key);
     return value == object_.end() || value->is_null() ? nullptr : &*value;
   }
-  absl::StatusOr<std::optional<std::string>> FindString(const std::string& key) {
+  // What these read stays as it is where the key is not there.
+  absl::Status ReadString(const std::string& key, std::optional<std::string>* text) {
     const Json* const value = Find(key);
-    if (value == nullptr) return std::nullopt;
-    MESHIFT_ASSIGN_OR_RETURN(std::string text, JsonString(*value, key));
-    return std::optional<std::string>(std::move(text));
+    if (value == nullptr) return absl::OkStatus();
+    MESHIFT_ASSIGN_OR_RETURN(*text, JsonString(*value, key));
+    return absl::OkStatus();
   }
-  // Leaves *number, an int64_t or an optional one, as it is where the key is not there.
-  template <typename Number>
-  absl::Status ReadInt(const std::string& key, Number* number) {
+  absl::Status ReadInt(const std::string& key, std::optional<int64_t>* number) {
     const Json* const value = Find(key);
     if (value == nullptr) return absl::OkStatus();
     MESHIFT_ASSIGN_OR_RETURN(*number, JsonInt(*value, key));
     return absl::OkStatus();
   }
-  absl::Status ReadBool(const std::string& key, bool* flag) {
+  template <typename Flag>  // bool, or an optional one
+  absl::Status ReadBool(const std::string& key, Flag* flag) {
     const Json* const value = Find(key);
     if (value == nullptr) return absl::OkStatus();
     if (!value->is_boolean()) {
@@ -138,51 +127,43 @@ class Line {
   std::set<std::string> asked_;
 };
 
-absl::Status ReadOptions(Line& line, PlannerOptions* options) {
-  MESHIFT_ASSIGN_OR_RETURN(const auto promise, line.FindString("reproducibility"));
-  if (promise) {
-    MESHIFT_ASSIGN_OR_RETURN(options->reproducibility, ParseReproducibility(*promise));
-  }
-  MESHIFT_ASSIGN_OR_RETURN(const auto planner, line.FindString("planner"));
-  if (planner) {
-    MESHIFT_ASSIGN_OR_RETURN(options->planner, ParsePlannerKind(*planner));
-  }
-  MESHIFT_ASSIGN_OR_RETURN(const auto reduce_dtype, line.FindString("reduce_dtype"));
-  if (reduce_dtype) {
-    MESHIFT_ASSIGN_OR_RETURN(options->reduce_dtype, At("reduce_dtype", ParseDType(*reduce_dtype)));
-  }
-  MESHIFT_ASSIGN_OR_RETURN(const auto ragged_sizes, line.FindString("ragged_sizes"));
-  if (ragged_sizes) {
-    MESHIFT_ASSIGN_OR_RETURN(options->ragged_sizes, ParseRaggedSizes(*ragged_sizes));
-  }
-  MESHIFT_RETURN_IF_ERROR(line.ReadInt("reduce_block", &options->reduce_block));
+// All of a line but its meshes.
+absl::StatusOr<ProblemFlags> ReadFlags(Line& line) {
+  ProblemFlags flags;
+  flags.is_line = true;
+  flags.promise_option = "--reproducibility";
+  MESHIFT_ASSIGN_OR_RETURN(flags.tensor, line.GetString("tensor"));
+  MESHIFT_ASSIGN_OR_RETURN(flags.from, line.GetString("from"));
+  MESHIFT_ASSIGN_OR_RETURN(flags.to, line.GetString("to"));
+  MESHIFT_RETURN_IF_ERROR(line.ReadString("to_dtype", &flags.to_dtype));
+  MESHIFT_RETURN_IF_ERROR(line.ReadBool("relabel_ranks", &flags.relabel_ranks));
+  MESHIFT_RETURN_IF_ERROR(line.ReadString("existing_groups", &flags.existing_groups));
+  MESHIFT_RETURN_IF_ERROR(line.ReadString("reproducibility", &flags.reproducibility));
+  MESHIFT_RETURN_IF_ERROR(line.ReadString("planner", &flags.planner));
+  MESHIFT_RETURN_IF_ERROR(line.ReadString("reduce_dtype", &flags.reduce_dtype));
+  MESHIFT_RETURN_IF_ERROR(line.ReadString("ragged_sizes", &flags.ragged_sizes));
+  MESHIFT_RETURN_IF_ERROR(line.ReadInt("reduce_block", &flags.reduce_block));
   if (const Json* const memory = line.Find("max_memory"); memory != nullptr) {
     if (memory->is_string()) {
-      MESHIFT_ASSIGN_OR_RETURN(options->max_memory,
-                               At("max_memory", ParseBytes(memory->get<std::string>())));
+      flags.max_memory = memory->get<std::string>();
     } else {
-      MESHIFT_ASSIGN_OR_RETURN(options->max_memory, JsonInt(*memory, "max_memory"));
+      MESHIFT_ASSIGN_OR_RETURN(const int64_t bytes, JsonInt(*memory, "max_memory"));
+      flags.max_memory = fmt::format("{}", bytes);
     }
   }
-  MESHIFT_ASSIGN_OR_RETURN(const auto buffers, line.FindString("buffers"));
-  if (buffers) {
-    MESHIFT_ASSIGN_OR_RETURN(options->buffers, ParseBuffers(*buffers));
-  }
-  GroupBudget& groups = options->groups;
-  MESHIFT_RETURN_IF_ERROR(line.ReadBool("new_groups", &groups.allow_new_groups));
-  MESHIFT_RETURN_IF_ERROR(line.ReadInt("max_communicators", &groups.max_communicators));
-  MESHIFT_RETURN_IF_ERROR(line.ReadInt("expected_uses", &groups.expected_uses));
+  MESHIFT_RETURN_IF_ERROR(line.ReadString("buffers", &flags.buffers));
+  MESHIFT_RETURN_IF_ERROR(line.ReadBool("new_groups", &flags.new_groups));
+  MESHIFT_RETURN_IF_ERROR(line.ReadInt("max_communicators", &flags.max_communicators));
+  MESHIFT_RETURN_IF_ERROR(line.ReadInt("expected_uses", &flags.expected_uses));
   if (const Json* const topology = line.Find("topology"); topology != nullptr) {
-    const std::string text =
-        topology->is_string() ? topology->get<std::string>() : JsonText(*topology);
-    MESHIFT_ASSIGN_OR_RETURN(options->topology, Topology::Parse(text));
+    flags.topology = topology->is_string() ? topology->get<std::string>() : JsonText(*topology);
   }
-  return absl::OkStatus();
+  return flags;
 }
 
 // *ignored: keys that nothing is read from, once all is read.
 absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions options,
-                            std::optional<std::string> existing_groups,
+                            const std::optional<std::string>& existing_groups,
                             std::vector<std::string>* ignored) {
   if (!json.ok()) return json.status();
   if (!json->is_object()) return InvalidArgument("{} is no object", JsonQuote(*json));
@@ -194,39 +175,17 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions opt
   if (const Json* const other = line.Find("to_mesh"); other != nullptr) {
     MESHIFT_ASSIGN_OR_RETURN(to_mesh, ReadMesh(*other, "to_mesh"));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const std::string tensor, line.GetString("tensor"));
-  MESHIFT_ASSIGN_OR_RETURN(const std::string from_text, line.GetString("from"));
-  MESHIFT_ASSIGN_OR_RETURN(const std::string to_text, line.GetString("to"));
-  MESHIFT_ASSIGN_OR_RETURN(const auto to_dtype, line.FindString("to_dtype"));
-  bool relabels = false;
-  MESHIFT_RETURN_IF_ERROR(line.ReadBool("relabel_ranks", &relabels));
-  MESHIFT_ASSIGN_OR_RETURN(const auto groups, line.FindString("existing_groups"));
-  if (groups) existing_groups = groups;
-  MESHIFT_RETURN_IF_ERROR(ReadOptions(line, &options));
+  MESHIFT_ASSIGN_OR_RETURN(const ProblemFlags flags, ReadFlags(line));
   *ignored = line.NotAskedFor();
-
-  const absl::StatusOr<TensorType> type = TensorType::Parse(tensor);
-  if (!type.ok()) return Annotate(type.status(), fmt::format("tensor '{}'", tensor));
-  MESHIFT_ASSIGN_OR_RETURN(const Sharding from,
-                           At("from", Sharding::Parse(*type, mesh, from_text)));
-  TensorType to_type = *type;
-  if (to_dtype) {
-    MESHIFT_ASSIGN_OR_RETURN(const DType dtype, At("to_dtype", ParseDType(*to_dtype)));
-    MESHIFT_ASSIGN_OR_RETURN(to_type, TensorType::Create(dtype, type->shape));
+  MESHIFT_RETURN_IF_ERROR(SetPlannerOptions(flags, &options));
+  MESHIFT_ASSIGN_OR_RETURN(Problem problem, ParseProblem(flags, mesh, to_mesh, std::move(options)));
+  if (!flags.existing_groups) {
+    ProblemFlags given;  // on the command line
+    given.existing_groups = existing_groups;
+    MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(given, problem.from.mesh(), problem.to.mesh(),
+                                                &problem.options.groups));
   }
-  MESHIFT_ASSIGN_OR_RETURN(Sharding to, At("to", Sharding::Parse(to_type, to_mesh, to_text)));
-  if (relabels) {
-    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh relabelled, RelabelRanks({{from, to}}));
-    MESHIFT_ASSIGN_OR_RETURN(to, OnMesh(to, relabelled));
-  }
-  if (existing_groups) {
-    std::vector<DeviceMesh> meshes = {from.mesh()};
-    if (!(from.mesh() == to.mesh())) meshes.push_back(to.mesh());
-    absl::StatusOr<std::vector<MeshGroups>> parsed = ParseMeshGroups(*existing_groups, meshes);
-    if (!parsed.ok()) return Annotate(parsed.status(), "existing_groups");
-    options.groups.existing_groups = *std::move(parsed);
-  }
-  return MakePlan(from, to, options);
+  return MakePlan(problem.from, problem.to, problem.options);
 }
 
 }  // namespace

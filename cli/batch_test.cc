@@ -77,7 +77,8 @@ TEST(PlanLine, ALimitOnMemoryInBytesOrAsText) {
   EXPECT_NE(PlanLine(Line(line + R"("max_memory": 100)"), {})
                 .find(R"("RESOURCE_EXHAUSTED","message":"max_memory is 100 bytes per rank; the )"),
             std::string::npos);
-  EXPECT_NE(PlanLine(Line(line + R"("max_memory": -1)"), {}).find("a max_memory of -1 is below 0"),
+  EXPECT_NE(PlanLine(Line(line + R"("max_memory": -1)"), {})
+                .find("max_memory: '-1' is no number of bytes below 2^63"),
             std::string::npos);
   EXPECT_NE(PlanLine(Line(line + R"("max_memory": "much")"), {})
                 .find("'much' is no number of bytes below 2^63"),
@@ -98,6 +99,10 @@ TEST(PlanLine, ABudgetOfGroups) {
       PlanLine(Line(line + R"("new_groups": false)"), {}, "a").find(R"("existing_groups":"a;a,b")"),
       std::string::npos);
   EXPECT_NE(PlanLine(Line(line + R"("expected_uses": 50)"), {}).find(R"("expected_uses":"50")"),
+            std::string::npos);
+  // The error names where the groups were given.
+  EXPECT_NE(PlanLine(Line(line + R"("id": 1)"), {}, "a;z")
+                .find("\"--existing-groups: group 'z': 'z' is no dim of mesh"),
             std::string::npos);
   for (const auto& [more, message] :
        {std::pair(R"("existing_groups": "a;z")",
@@ -162,9 +167,30 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
   ExpectError(Line(std::string(kGather) + R"(, "max_memory": 1, "max_memory": 2)"), code,
               "key 'max_memory' stands twice in one object");
   ExpectError(Line(std::string(kGather) + R"(, "planner": "fast")"), code,
-              "'fast' is no planner; known are best, per-dim");
+              "planner: 'fast' is no planner; known are best, per-dim");
+  ExpectError(Line(std::string(kGather) + R"(, "reproducibility": "maybe")"), code,
+              "reproducibility: 'maybe' is no reproducibility; known are none, replicas, "
+              "batch-invariant, ordered");
+  ExpectError(Line(std::string(kGather) + R"(, "ragged_sizes": "all")"), code,
+              "ragged_sizes: 'all' is no choice of ragged sizes; known are cost, max, sum");
+  ExpectError(Line(std::string(kGather) + R"(, "buffers": "heap")"), code,
+              "buffers: 'heap' is no way to hand over buffers; known are two, consumed, one");
   ExpectError(Line(std::string(kGather) + R"(, "topology": {"levels": []})"), code,
               "topology: a topology needs at least one level");
+  ExpectError(Line(std::string(kGather) + R"(, "topology": "nope")"), code,
+              "topology 'nope': 'nope' is neither a preset (flat, a100, h100, h200, gb200) nor "
+              "name=size");
+}
+
+// As --topology does.
+TEST(PlanLine, ATopologyMayBeAFile) {
+  const std::string path = WriteFile("t.json", R"({"levels": [{"name": "flat", "domain_size": 0,
+      "bandwidth_bytes_per_us": 1000, "latency_ns": 70}]})");
+  const std::string answer =
+      PlanLine(Line(std::string(kGather) + R"(, "topology": ")" + path + "\""), {});
+  EXPECT_NE(answer.find(R"(\"latency_ns\":70)"), std::string::npos) << answer;
+  ExpectError(Line(std::string(kGather) + R"(, "topology": "/no/t.json")"), "DATA_LOSS",
+              "/no/t.json: cannot be read: No such file or directory");
 }
 
 TEST(PlanLine, PlansOntoAnotherMesh) {

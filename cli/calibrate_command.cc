@@ -40,7 +40,7 @@ struct Options {
   int64_t repeat;
 };
 
-absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags, Io& io) {
+absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags) {
   MESHIFT_RETURN_IF_ERROR(CheckEngine(flags.engine));
   if (flags.format != "text" && flags.format != "json") {
     return InvalidArgument("--format: \"{}\" is no format (text json)", flags.format);
@@ -52,7 +52,7 @@ absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags, Io& io) {
   if (!max_bytes.ok()) return Annotate(max_bytes.status(), "--max-bytes");
   ProblemFlags problem;
   problem.topology = flags.topology;
-  MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(problem, io));
+  MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(problem));
   return Options{std::move(options.topology), *max_bytes, flags.repeat};
 }
 
@@ -129,7 +129,7 @@ absl::StatusOr<int> Calibrate(const CalibrateFlags& flags, const Options& option
 }  // namespace
 
 int CalibrateCommand(const CalibrateFlags& flags, Io& io) {
-  const absl::StatusOr<Options> options = ParseOptions(flags, io);
+  const absl::StatusOr<Options> options = ParseOptions(flags);
   if (!options.ok()) return Fail(io, options.status());
   if (flags.engine != "local") {
     const auto body = [&](RankJob*, Site* site, Io& own) {

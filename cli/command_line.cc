@@ -83,6 +83,19 @@ CLI::Option* AddPath(CLI::App* app, const std::string& name, T* path,
   return app->add_option(name, *path, description)->check(is_path);
 }
 
+// By either name; errors say which.
+void AddPromise(CLI::App* app, ProblemFlags* flags) {
+  const auto add = [&](const char* name, const char* description) {
+    const auto set = [flags, name](const std::string& text) {
+      flags->reproducibility = text;
+      flags->promise_option = name;
+    };
+    return app->add_option_function<std::string>(name, set, description)->type_name("PROMISE");
+  };
+  add("--promise", "the promise about bits: none, replicas (default), batch-invariant, ordered")
+      ->excludes(add("--reproducibility", "the same as --promise"));
+}
+
 void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--mesh", flags->mesh, "the mesh: ddp=8,fsdp=5,tp=1")->type_name("MESH");
   app->add_option("--to-mesh", flags->to_mesh,
@@ -102,9 +115,7 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--topology", flags->topology,
                   "links: a preset (flat a100 h100 h200 gb200), nvlink=8, or FILE.json")
       ->type_name("TOPOLOGY");
-  app->add_option("--reproducibility,--promise", flags->reproducibility,
-                  "the promise about bits: none, replicas (default), batch-invariant, ordered")
-      ->type_name("PROMISE");
+  AddPromise(app, flags);
   AddNumber(app, "--reduce-block", &flags->reduce_block, 1, kNoLimit,
             "ordered: add blocks of so many consecutive coordinates first")
       ->type_name("K");
@@ -115,8 +126,9 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
                   "whose memory that is of: source and target in two (default), the source "
                   "consumed, both in one")
       ->type_name("BUFFERS");
-  app->add_flag("--no-new-groups", flags->no_new_groups,
-                "only groups that exist: the root, and those of --existing-groups");
+  app->add_flag_callback(
+      "--no-new-groups", [flags] { flags->new_groups = false; },
+      "only groups that exist: the root, and those of --existing-groups");
   app->add_option("--existing-groups", flags->existing_groups,
                   "groups that exist: fsdp;ddp,fsdp (of the target's mesh 1:tp; none: -); "
                   "without it, those of one mesh dim")

@@ -4,13 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <set>
-#include <sstream>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "cli/io.h"
 #include "cli/problem.h"
 #include "cli/test_util.h"
 #include "comm/mpi/mpi_engine.h"
@@ -50,9 +48,6 @@ TEST(Engines, AreThoseOfTheBuild) {
 // A plan says which engine it is for. Those of this project can do the same, so that it is the same
 // plan.
 TEST(Engines, AreNamedByTheirPlans) {
-  std::istringstream in;
-  std::ostringstream out;
-  Io io{in, out, out};
   ProblemFlags flags;
   flags.mesh = "a=2,b=2";
   flags.tensor = "f32[8,6]";
@@ -61,7 +56,7 @@ TEST(Engines, AreNamedByTheirPlans) {
   std::set<std::string> fingerprints;
   for (const std::string name : {"local", "mpi", "nccl"}) {
     flags.engine = name;
-    const absl::StatusOr<Problem> problem = ParseProblem(flags, io);
+    const absl::StatusOr<Problem> problem = ParseProblem(flags);
     ASSERT_TRUE(problem.ok()) << problem.status();
     const absl::StatusOr<Plan> plan = MakePlan(problem->from, problem->to, problem->options);
     ASSERT_TRUE(plan.ok()) << plan.status();

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "base/text_table.h"
 #include "cli/io.h"
+#include "cli/text.h"
 #include "comm/nccl/environment.h"
 
 namespace meshift::cli {
@@ -41,8 +42,9 @@ absl::StatusOr<int> Env(const EnvFlags& flags, const Environment& environment, I
   const std::vector<NcclFinding> findings = CheckNcclEnvironment(profile, version, environment);
   TextTable table({{"variable"}, {"value"}, {"verdict"}, {"why"}});
   for (const NcclFinding& finding : findings) {
-    table.AddRow({finding.name, finding.value ? fmt::format("'{}'", *finding.value) : "-",
-                  finding.breaks ? "breaks" : "ok", finding.why});
+    table.AddRow({finding.name,
+                  finding.value ? fmt::format("'{}'", Printable(*finding.value)) : "-",
+                  finding.breaks ? "breaks" : "ok", Printable(finding.why)});
   }
   io.out << table.ToString();
   const auto breaks = std::count_if(findings.begin(), findings.end(),

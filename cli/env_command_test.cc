@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -103,6 +104,15 @@ the environment breaks the promise in 1 variable
                    {{"NCCL_ALGO", "tree"}, {"NCCL_PROTO", "Simple"}, {"NCCL_NVLS_ENABLE", "0"}})
                 .code,
             kExitOk);
+}
+
+TEST(EnvCommandTest, WhatVariablesHoldIsShownOnOneLine) {
+  const Ran ran = RunEnv({.profile = "batch-invariant", .nccl_version = "2.28", .check = true},
+                         {{"NCCL_ALGO", "ri\nng\x1b[2J\xff"}, {"NCCL_PROTO", "LL\n"}});
+  EXPECT_NE(ran.out.find(R"(NCCL_ALGO            'ri\nng\x1b[2J\xff'  breaks)"), std::string::npos)
+      << ran.out;
+  EXPECT_EQ(ran.out.find('\x1b'), std::string::npos) << ran.out;
+  EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), '\n'), 9) << ran.out;
 }
 
 TEST(EnvCommandTest, BadUsageNamesTheValue) {

@@ -106,7 +106,7 @@ absl::Status Run(const ExplainFlags& flags, Io& io) {
   MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.rules, "--rules", "explain"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.filter, "--filter", "explain"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.planner, "--planner", "explain"));
-  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(problem_flags, io));
+  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(problem_flags));
   MESHIFT_ASSIGN_OR_RETURN(const std::vector<Alternative> all,
                            ListAlternatives(problem.from, problem.to, problem.options,
                                             static_cast<int>(flags.alternatives)));

@@ -27,6 +27,12 @@ absl::Status Unreadable(const std::string& path, const char* why) {
   return BadFile(path, InvalidArgument("cannot be read: {}", why));
 }
 
+absl::StatusOr<std::string> ReadAll(const std::string& path, std::istream& in) {
+  std::string content{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (in.bad()) return Unreadable(path, "an error while reading");
+  return content;
+}
+
 }  // namespace
 
 absl::Status BadFile(const std::string& path, const absl::Status& status) {
@@ -72,13 +78,14 @@ absl::Status OpenFile(const std::string& path, std::ifstream* file) {
   return Unreadable(path, errno != 0 ? std::strerror(errno) : "it does not open");
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path, Io& io) {
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream file;
-  if (path != "-") MESHIFT_RETURN_IF_ERROR(OpenFile(path, &file));
-  std::istream& in = path == "-" ? io.in : file;
-  std::string content{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (in.bad()) return Unreadable(path, "an error while reading");
-  return content;
+  MESHIFT_RETURN_IF_ERROR(OpenFile(path, &file));
+  return ReadAll(path, file);
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path, Io& io) {
+  return path == "-" ? ReadAll(path, io.in) : ReadFile(path);
 }
 
 absl::Status ForEachLine(const std::string& path, Io& io,

@@ -2,7 +2,7 @@
 // sinks, so that tests call them in-process.
 //
 //   int PlanCommand(const PlanFlags& flags, Io& io) {
-//     absl::StatusOr<Problem> problem = ParseProblem(flags.problem, io);
+//     absl::StatusOr<Problem> problem = ParseProblem(flags.problem);
 //     if (!problem.ok()) return Fail(io, problem.status());
 #ifndef MESHIFT_CLI_IO_H_
 #define MESHIFT_CLI_IO_H_
@@ -17,7 +17,7 @@
 namespace meshift::cli {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitCheckFailed = 1;  // a plan is wrong, a result is, a promise is not kept
+inline constexpr int kExitCheckFailed = 1;  // wrong, or not as promised or planned
 inline constexpr int kExitBadUsage = 2;     // options and their values
 inline constexpr int kExitBadFile = 3;      // unreadable, truncated, newer, malformed
 
@@ -45,7 +45,9 @@ std::string ResolvePath(const std::string& path);
 // Opens a file to be read byte by byte. A BadFile error where it cannot be.
 absl::Status OpenFile(const std::string& path, std::ifstream* file);
 
-// The whole content of a file, or of io.in for "-". A BadFile error where it cannot be read.
+// The whole content of a file. A BadFile error where it cannot be read.
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+// The same, or that of io.in for "-".
 absl::StatusOr<std::string> ReadFile(const std::string& path, Io& io);
 
 // Calls line(text) for every line of a file, or of io.in for "-", as it comes.

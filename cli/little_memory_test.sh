@@ -8,7 +8,7 @@ failed=0
 ended=0
 # What a command has of address space, in KiB: from what little does for help to what is too little for the last of these.
 for limit in 20000 40000 60000 100000 200000 400000; do
-  (ulimit -v "$limit" && "$meshift" --help > /dev/null 2>&1) || continue  # sanitizers want more
+  (ulimit -v "$limit" && "$meshift" --help > /dev/null 2>&1) || continue
   while read -r command; do
     output=$(ulimit -v "$limit"; exec 2> "$TEST_TMPDIR/err"; $meshift $command)
     code=$?
@@ -30,4 +30,5 @@ shards --mesh a=300000 --tensor f32[8] --placements R
 END
 done
 echo "$ended commands ran out of something"
-exit "$failed"
+# Else nothing was tested.
+((failed == 0 && ended > 0))

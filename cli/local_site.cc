@@ -51,12 +51,6 @@ int64_t AvailableBytes() {
   return INT64_MAX;
 }
 
-int64_t WorldSize(const DeviceMesh& mesh) {
-  if (mesh.IsRowMajor()) return mesh.NumRanks();
-  const std::vector<int64_t> ranks = mesh.Ranks();
-  return *std::max_element(ranks.begin(), ranks.end()) + 1;
-}
-
 // What each rank sends in a step, by the plan; by position in `mesh`.
 absl::StatusOr<std::vector<int64_t>> PlannedBytes(const Plan& plan, int i, const DeviceMesh& mesh) {
   const Step& step = plan.steps()[i];
@@ -139,14 +133,15 @@ class LocalSite final : public Site {
   bool leads() const override { return true; }
 
   absl::Status CheckFits(const Plan& plan) const override {
-    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
-                             UnionMesh(plan.from().mesh(), plan.to().mesh()));
-    const int64_t world = WorldSize(mesh);
+    // Before ranks are listed: of two meshes, UnionMesh does so.
+    const int64_t world = std::max(plan.from().mesh().MaxRank(), plan.to().mesh().MaxRank()) + 1;
     if (world > kMaxWorld) {
       return absl::ResourceExhaustedError(
           fmt::format("rank {} makes a world of {} ranks; the local engine takes at most {}",
                       world - 1, world, kMaxWorld));
     }
+    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
+                             UnionMesh(plan.from().mesh(), plan.to().mesh()));
     int64_t bytes = 0;
     const int64_t kept =
         KeptBytes(plan.buffers(), TensorBytes(plan.from()), TensorBytes(plan.to()));
@@ -170,7 +165,7 @@ class LocalSite final : public Site {
                                                         ReductionOrder order) override {
     MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, UnionMesh(plan.from().mesh(), plan.to().mesh()));
     MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<LocalWorld> world,
-                             LocalWorld::Create({.num_ranks = WorldSize(mesh),
+                             LocalWorld::Create({.num_ranks = mesh.MaxRank() + 1,
                                                  .reduction_order = order,
                                                  .domain_size = DomainSize(plan)}));
     MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<LocalRunner> runner,

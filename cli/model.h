@@ -52,8 +52,8 @@ std::string PlacementsFor(std::string_view placements, const Parameter& paramete
 // and as evenly as chunks are, to the coordinates on the mesh dims that say EP (row-major, where
 // several do). A parameter that is no expert's is R there. Who has the expert has all of it, so EP
 // is a ragged cut whose sizes are 0 but for one: over ep=4 expert 5 of 8 is S(0){0,0,D,0}. Several
-// mesh dims take a tensor dim each, from the first on; INVALID_ARGUMENT where there are not so
-// many, or as many placements as mesh dims.
+// mesh dims take a tensor dim each, from the first on. INVALID_ARGUMENT where the tensor has too
+// few dims for that, or where there is not one placement per mesh dim.
 absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Parameter& parameter,
                                           const DeviceMesh& mesh);
 // Whether EP is among the words.

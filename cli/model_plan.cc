@@ -38,12 +38,6 @@
 namespace meshift::cli {
 namespace {
 
-// count * value, saturating.
-int64_t Times(int64_t count, int64_t value) {
-  int64_t product = 0;
-  return CheckedMul(count, value, &product) ? product : INT64_MAX;
-}
-
 // What all parameters have in common.
 struct Common {
   DeviceMesh mesh;
@@ -173,9 +167,9 @@ PlanTotals ModelPlan::Total() const {
   sum.setup_ns = setup_ns;
   for (const ModelRow& row : rows) {
     const PlanTotals& total = row.plan.total();
-    sum.collectives = SaturatingAdd(sum.collectives, Times(row.count, total.collectives));
-    sum.bytes_sent = SaturatingAdd(sum.bytes_sent, Times(row.count, total.bytes_sent));
-    sum.est_ns = SaturatingAdd(sum.est_ns, Times(row.count, total.est_ns));
+    sum.collectives = SaturatingAdd(sum.collectives, SaturatingMul(row.count, total.collectives));
+    sum.bytes_sent = SaturatingAdd(sum.bytes_sent, SaturatingMul(row.count, total.bytes_sent));
+    sum.est_ns = SaturatingAdd(sum.est_ns, SaturatingMul(row.count, total.est_ns));
     sum.peak_bytes = std::max(sum.peak_bytes, total.peak_bytes);
     sum.workspace_bytes = std::max(sum.workspace_bytes, total.workspace_bytes);
   }
@@ -186,8 +180,8 @@ LowerBound ModelPlan::Bound() const {
   LowerBound sum;
   for (const ModelRow& row : rows) {
     const LowerBound& bound = row.plan.lower_bound();
-    sum.bytes_sent = SaturatingAdd(sum.bytes_sent, Times(row.count, bound.bytes_sent));
-    sum.est_ns = SaturatingAdd(sum.est_ns, Times(row.count, bound.est_ns));
+    sum.bytes_sent = SaturatingAdd(sum.bytes_sent, SaturatingMul(row.count, bound.bytes_sent));
+    sum.est_ns = SaturatingAdd(sum.est_ns, SaturatingMul(row.count, bound.est_ns));
   }
   return sum;
 }
@@ -197,7 +191,7 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string path, Require(flags.model, "--model"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string mesh_text, Require(flags.mesh, "--mesh"));
   MESHIFT_ASSIGN_OR_RETURN(std::vector<Rule> rules, RulesOf(flags, io));
-  MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(flags, io));
+  MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(flags));
   const absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Parse(mesh_text);
   if (!mesh.ok()) return Annotate(mesh.status(), "--mesh");
   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh to_mesh, ParseTargetMesh(*mesh, flags));

@@ -26,7 +26,7 @@ namespace {
 absl::Status RunBatch(const PlanFlags& flags, Io& io) {
   MESHIFT_RETURN_IF_ERROR(ExcludeProblem(flags.problem, "--batch"));
   if (flags.messages) return InvalidArgument("--messages and --batch exclude each other");
-  MESHIFT_ASSIGN_OR_RETURN(const PlannerOptions defaults, ParsePlannerOptions(flags.problem, io));
+  MESHIFT_ASSIGN_OR_RETURN(const PlannerOptions defaults, ParsePlannerOptions(flags.problem));
   return PlanBatch(*flags.batch, defaults, flags.problem.existing_groups, io);
 }
 
@@ -43,7 +43,7 @@ absl::Status RunModel(const PlanFlags& flags, Io& io) {
 
 absl::Status RunOne(const PlanFlags& flags, Io& io) {
   if (flags.problem.filter) return InvalidArgument("--filter needs --model");
-  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.problem, io));
+  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.problem));
   MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakePlan(problem.from, problem.to, problem.options));
   if (flags.messages) {
     if (absl::Status many = CheckMessages(plan); !many.ok()) return Annotate(many, "--messages");

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -29,121 +30,129 @@
 namespace meshift::cli {
 namespace {
 
-absl::StatusOr<Topology> ReadTopology(const std::string& text, Io& io) {
-  if (!std::string_view{text}.ends_with(".json")) {
-    absl::StatusOr<Topology> topology = Topology::Parse(text);
-    if (!topology.ok()) return Annotate(topology.status(), "--topology");
-    return topology;
+// `option` as the user wrote it: a line has keys, "max_memory" for "--max-memory".
+std::string Spelled(const ProblemFlags& flags, std::string_view option) {
+  if (!flags.is_line) return std::string(option);
+  std::string key(option.substr(2));
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+// *value = parse(text), where there is a text; errors name the option.
+template <typename Parse, typename Value>
+absl::Status Read(const ProblemFlags& flags, const std::optional<std::string>& text,
+                  std::string_view option, const Parse& parse, Value* value) {
+  if (!text) return absl::OkStatus();
+  auto parsed = parse(*text);
+  if (!parsed.ok()) return Annotate(parsed.status(), Spelled(flags, option));
+  *value = *std::move(parsed);
+  return absl::OkStatus();
+}
+
+absl::Status ReadTopology(const ProblemFlags& flags, Topology* topology) {
+  if (!flags.topology) return absl::OkStatus();
+  const std::string& text = *flags.topology;
+  if (std::string_view(text).ends_with(".json")) {
+    MESHIFT_ASSIGN_OR_RETURN(const std::string json, ReadFile(text));
+    absl::StatusOr<Topology> read = Topology::FromJson(json);
+    if (!read.ok()) return BadFile(text, read.status());
+    *topology = *std::move(read);
+    return absl::OkStatus();
   }
-  MESHIFT_ASSIGN_OR_RETURN(const std::string json, ReadFile(text, io));
-  absl::StatusOr<Topology> topology = Topology::FromJson(json);
-  if (!topology.ok()) return BadFile(text, topology.status());
-  return topology;
+  absl::StatusOr<Topology> parsed = Topology::Parse(text);
+  // The message begins with "topology" as it is, a line's key.
+  if (!parsed.ok())
+    return flags.is_line ? parsed.status() : Annotate(parsed.status(), "--topology");
+  *topology = *std::move(parsed);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io& io) {
+absl::Status SetPlannerOptions(const ProblemFlags& flags, PlannerOptions* options) {
+  MESHIFT_RETURN_IF_ERROR(Read(flags, flags.reproducibility, flags.promise_option,
+                               ParseReproducibility, &options->reproducibility));
+  MESHIFT_RETURN_IF_ERROR(ReadTopology(flags, &options->topology));
+  MESHIFT_RETURN_IF_ERROR(
+      Read(flags, flags.planner, "--planner", ParsePlannerKind, &options->planner));
+  MESHIFT_RETURN_IF_ERROR(
+      Read(flags, flags.ragged_sizes, "--ragged-sizes", ParseRaggedSizes, &options->ragged_sizes));
+  if (flags.reduce_block) options->reduce_block = *flags.reduce_block;
+  MESHIFT_RETURN_IF_ERROR(
+      Read(flags, flags.max_memory, "--max-memory", ParseBytes, &options->max_memory));
+  MESHIFT_RETURN_IF_ERROR(Read(flags, flags.buffers, "--buffers", ParseBuffers, &options->buffers));
+  GroupBudget& groups = options->groups;
+  if (flags.new_groups) groups.allow_new_groups = *flags.new_groups;
+  if (flags.max_communicators) groups.max_communicators = flags.max_communicators;
+  if (flags.expected_uses) groups.expected_uses = flags.expected_uses;
+  return Read(flags, flags.reduce_dtype, "--reduce-dtype", ParseDType, &options->reduce_dtype);
+}
+
+absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags) {
   PlannerOptions options;
   options.engine = flags.capabilities.value_or(EngineCapabilities::Of(flags.engine));
-  if (flags.reproducibility) {
-    const absl::StatusOr<Reproducibility> promise = ParseReproducibility(*flags.reproducibility);
-    if (!promise.ok()) return Annotate(promise.status(), "--reproducibility");
-    options.reproducibility = *promise;
-  }
-  if (flags.topology) {
-    MESHIFT_ASSIGN_OR_RETURN(options.topology, ReadTopology(*flags.topology, io));
-  }
-  if (flags.planner) {
-    const absl::StatusOr<PlannerKind> planner = ParsePlannerKind(*flags.planner);
-    if (!planner.ok()) return Annotate(planner.status(), "--planner");
-    options.planner = *planner;
-  }
-  if (flags.ragged_sizes) {
-    const absl::StatusOr<RaggedSizes> sizes = ParseRaggedSizes(*flags.ragged_sizes);
-    if (!sizes.ok()) return Annotate(sizes.status(), "--ragged-sizes");
-    options.ragged_sizes = *sizes;
-  }
-  if (flags.reduce_block) options.reduce_block = *flags.reduce_block;
-  if (flags.max_memory) {
-    const absl::StatusOr<int64_t> bytes = ParseBytes(*flags.max_memory);
-    if (!bytes.ok()) return Annotate(bytes.status(), "--max-memory");
-    options.max_memory = *bytes;
-  }
-  if (flags.buffers) {
-    const absl::StatusOr<Buffers> buffers = ParseBuffers(*flags.buffers);
-    if (!buffers.ok()) return Annotate(buffers.status(), "--buffers");
-    options.buffers = *buffers;
-  }
-  options.groups.allow_new_groups = !flags.no_new_groups;
-  options.groups.max_communicators = flags.max_communicators;
-  options.groups.expected_uses = flags.expected_uses;
-  if (flags.reduce_dtype) {
-    const absl::StatusOr<DType> dtype = ParseDType(*flags.reduce_dtype);
-    if (!dtype.ok()) return Annotate(dtype.status(), "--reduce-dtype");
-    options.reduce_dtype = *dtype;
-  }
+  MESHIFT_RETURN_IF_ERROR(SetPlannerOptions(flags, &options));
   return options;
 }
 
 absl::Status ParseExistingGroups(const ProblemFlags& flags, const DeviceMesh& from,
                                  const DeviceMesh& to, GroupBudget* budget) {
-  if (!flags.existing_groups) return absl::OkStatus();
   std::vector<DeviceMesh> meshes = {from};
   if (!(from == to)) meshes.push_back(to);
-  absl::StatusOr<std::vector<MeshGroups>> groups = ParseMeshGroups(*flags.existing_groups, meshes);
-  if (!groups.ok()) return Annotate(groups.status(), "--existing-groups");
-  budget->existing_groups = *std::move(groups);
-  return absl::OkStatus();
+  const auto parse = [&](const std::string& text) { return ParseMeshGroups(text, meshes); };
+  return Read(flags, flags.existing_groups, "--existing-groups", parse, &budget->existing_groups);
 }
 
 absl::StatusOr<DeviceMesh> ParseTargetMesh(const DeviceMesh& mesh, const ProblemFlags& flags) {
-  if (!flags.to_mesh) return mesh;
-  absl::StatusOr<DeviceMesh> to_mesh = DeviceMesh::Parse(*flags.to_mesh);
-  if (!to_mesh.ok()) return Annotate(to_mesh.status(), "--to-mesh");
+  DeviceMesh to_mesh = mesh;
+  MESHIFT_RETURN_IF_ERROR(Read(flags, flags.to_mesh, "--to-mesh", DeviceMesh::Parse, &to_mesh));
   return to_mesh;
 }
 
 absl::StatusOr<Sharding> ParseTarget(const Sharding& source, const DeviceMesh& mesh,
                                      const std::string& placements, const ProblemFlags& flags) {
   TensorType tensor = source.tensor();
-  if (flags.to_dtype) {
-    const absl::StatusOr<DType> dtype = ParseDType(*flags.to_dtype);
-    if (!dtype.ok()) return Annotate(dtype.status(), "--to-dtype");
-    absl::StatusOr<TensorType> cast = TensorType::Create(*dtype, source.shape());
-    if (!cast.ok()) return Annotate(cast.status(), "--to-dtype");
-    tensor = *std::move(cast);
-  }
+  const auto cast = [&](const std::string& text) -> absl::StatusOr<TensorType> {
+    MESHIFT_ASSIGN_OR_RETURN(const DType dtype, ParseDType(text));
+    return TensorType::Create(dtype, source.shape());
+  };
+  MESHIFT_RETURN_IF_ERROR(Read(flags, flags.to_dtype, "--to-dtype", cast, &tensor));
   absl::StatusOr<Sharding> to = Sharding::Parse(std::move(tensor), mesh, placements);
-  if (!to.ok()) return Annotate(to.status(), flags.rules ? "to" : "--to");
+  if (!to.ok()) return Annotate(to.status(), flags.rules ? "to" : Spelled(flags, "--to"));
   return to;
 }
 
-absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io) {
+absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string mesh_text, Require(flags.mesh, "--mesh"));
-  MESHIFT_ASSIGN_OR_RETURN(const std::string tensor_text, Require(flags.tensor, "--tensor"));
-  MESHIFT_ASSIGN_OR_RETURN(const std::string from_text, Require(flags.from, "--from"));
-  MESHIFT_ASSIGN_OR_RETURN(const std::string to_text, Require(flags.to, "--to"));
-  MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(flags, io));
+  MESHIFT_RETURN_IF_ERROR(Require(flags.tensor, "--tensor").status());
+  MESHIFT_RETURN_IF_ERROR(Require(flags.from, "--from").status());
+  MESHIFT_RETURN_IF_ERROR(Require(flags.to, "--to").status());
+  MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(flags));
   if (flags.rules) return InvalidArgument("--rules needs --model");
   if (flags.dtype) return InvalidArgument("--dtype needs --model; --tensor says its dtype itself");
 
   const absl::StatusOr<DeviceMesh> mesh = DeviceMesh::Parse(mesh_text);
   if (!mesh.ok()) return Annotate(mesh.status(), "--mesh");
-  const absl::StatusOr<TensorType> tensor = TensorType::Parse(tensor_text);
-  if (!tensor.ok()) {
-    return Annotate(tensor.status(), fmt::format("--tensor '{}'", tensor_text));
-  }
-  absl::StatusOr<Sharding> from = Sharding::Parse(*tensor, *mesh, from_text);
-  if (!from.ok()) return Annotate(from.status(), "--from");
   MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh to_mesh, ParseTargetMesh(*mesh, flags));
-  MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, to_mesh, to_text, flags));
+  return ParseProblem(flags, *mesh, to_mesh, std::move(options));
+}
+
+absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh& mesh,
+                                     const DeviceMesh& to_mesh, PlannerOptions options) {
+  const absl::StatusOr<TensorType> tensor = TensorType::Parse(*flags.tensor);
+  if (!tensor.ok()) {
+    return Annotate(tensor.status(),
+                    fmt::format("{} '{}'", Spelled(flags, "--tensor"), *flags.tensor));
+  }
+  absl::StatusOr<Sharding> from = Sharding::Parse(*tensor, mesh, *flags.from);
+  if (!from.ok()) return Annotate(from.status(), Spelled(flags, "--from"));
+  MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, to_mesh, *flags.to, flags));
   if (flags.relabel_ranks) {
     const absl::StatusOr<DeviceMesh> relabelled = RelabelRanks({{*from, to}});
-    if (!relabelled.ok()) return Annotate(relabelled.status(), "--relabel-ranks");
+    if (!relabelled.ok()) return Annotate(relabelled.status(), Spelled(flags, "--relabel-ranks"));
     MESHIFT_ASSIGN_OR_RETURN(to, OnMesh(to, *relabelled));
   }
-  MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(flags, from->mesh(), to.mesh(), &options.groups));
+  MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(flags, mesh, to.mesh(), &options.groups));
   return Problem{*std::move(from), std::move(to), std::move(options)};
 }
 
@@ -160,13 +169,13 @@ absl::Status Exclude(const std::optional<std::string>& value, const char* option
 
 absl::Status ExcludeOptions(const ProblemFlags& flags, const char* other) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.topology, "--topology", other));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.reproducibility, "--reproducibility", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.reproducibility, flags.promise_option, other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.max_memory, "--max-memory", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.buffers, "--buffers", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.planner, "--planner", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.ragged_sizes, "--ragged-sizes", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.existing_groups, "--existing-groups", other));
-  if (flags.no_new_groups) {
+  if (flags.new_groups) {
     return InvalidArgument("--no-new-groups and {} exclude each other", other);
   }
   for (const auto& [number, option] : {std::pair(flags.reduce_block, "--reduce-block"),

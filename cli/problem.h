@@ -2,7 +2,7 @@
 //
 //   ProblemFlags flags{.mesh = "ddp=8,fsdp=5,tp=1", .tensor = "bf16[4096,512]",
 //                      .from = "P,P,R", .to = "R,R,R", .topology = "nvlink=8"};
-//   MESHIFT_ASSIGN_OR_RETURN(Problem problem, ParseProblem(flags, io));
+//   MESHIFT_ASSIGN_OR_RETURN(Problem problem, ParseProblem(flags));
 #ifndef MESHIFT_CLI_PROBLEM_H_
 #define MESHIFT_CLI_PROBLEM_H_
 
@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cli/io.h"
+#include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 #include "planner/groups/group_budget.h"
 #include "planner/options/capabilities.h"
@@ -23,6 +23,8 @@ namespace meshift::cli {
 
 // As typed; nullopt where an option was not given and has no default.
 struct ProblemFlags {
+  // From a line of `plan --batch`: errors name its keys ("max_memory"), not options.
+  bool is_line = false;
   std::optional<std::string> mesh;
   std::optional<std::string> to_mesh;  // of the target; none: the source's
   bool relabel_ranks = false;          // the target's ranks in the order that moves the least
@@ -33,10 +35,11 @@ struct ProblemFlags {
   std::optional<std::string> reduce_dtype;  // PlannerOptions::reduce_dtype
   std::optional<std::string> topology;
   std::optional<std::string> reproducibility;
-  std::optional<int64_t> reduce_block;    // PlannerOptions::reduce_block
-  std::optional<std::string> max_memory;  // PlannerOptions::max_memory, as "1.5 GiB"
+  const char* promise_option = "--promise";  // or "--reproducibility": by which it was given
+  std::optional<int64_t> reduce_block;       // PlannerOptions::reduce_block
+  std::optional<std::string> max_memory;     // PlannerOptions::max_memory, as "1.5 GiB"
   std::optional<std::string> buffers;
-  bool no_new_groups = false;                  // PlannerOptions::groups
+  std::optional<bool> new_groups;              // PlannerOptions::groups
   std::optional<std::string> existing_groups;  // as "fsdp;ddp,fsdp"
   std::optional<int64_t> max_communicators;
   std::optional<int64_t> expected_uses;
@@ -58,11 +61,17 @@ struct Problem {
 };
 
 // Errors name the option: "--tensor: ...".
-absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, Io& io);
+absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags);
+// The same on meshes that are read already, and with these options but for the existing groups.
+// REQUIRES: flags.tensor, flags.from and flags.to.
+absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh& mesh,
+                                     const DeviceMesh& to_mesh, PlannerOptions options);
 
 // The part of the flags that says how to plan, but --existing-groups, whose words are those of the
 // meshes. A topology is text, or the name of a file that ends in ".json".
-absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags, Io& io);
+absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags);
+// Changes what the flags name; the engine stays.
+absl::Status SetPlannerOptions(const ProblemFlags& flags, PlannerOptions* options);
 // What --existing-groups says of plans from one mesh to another, or on one.
 absl::Status ParseExistingGroups(const ProblemFlags& flags, const DeviceMesh& from,
                                  const DeviceMesh& to, GroupBudget* budget);

@@ -156,7 +156,7 @@ class RankSiteRunner final : public SiteRunner {
       peak_bytes_ = workspace + HandedBytes(plan_.buffers(), in_bytes, out_bytes);
     }
     MESHIFT_ASSIGN_OR_RETURN(const RunHandle run, redistributor_.Run(plan_, in_view, out_view,
-                                                                     /*workspace=*/{}, consumes));
+                                                                     {.consume_source = consumes}));
     MESHIFT_RETURN_IF_ERROR(run.Wait());
     MESHIFT_RETURN_IF_ERROR(engine.CopyOut(out.data(), target.data(), out_bytes, *stream_));
     return engine.Synchronize(*stream_);
@@ -189,14 +189,9 @@ class RankSite final : public Site {
 
   absl::Status CheckFits(const Plan& plan) const override {
     for (const DeviceMesh& mesh : plan.meshes()) {
-      int64_t largest = mesh.NumRanks() - 1;
-      if (!mesh.IsRowMajor() && mesh.NumRanks() <= num_ranks()) {
-        const std::vector<int64_t> ranks = mesh.Ranks();
-        largest = *std::max_element(ranks.begin(), ranks.end());
-      }
-      if (largest < num_ranks()) continue;
-      return InvalidArgument("mesh {} has rank {}; this job has {}", mesh.ToString(), largest,
-                             CountText(num_ranks(), "rank"));
+      if (mesh.MaxRank() < num_ranks()) continue;
+      return InvalidArgument("mesh {} has rank {}; this job has {}", mesh.ToString(),
+                             mesh.MaxRank(), CountText(num_ranks(), "rank"));
     }
     return absl::OkStatus();
   }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/checked_math.h"
+#include "base/ranges_text.h"
 #include "base/text_table.h"
 #include "cli/execute.h"
 #include "cli/model_plan.h"
@@ -73,17 +74,11 @@ std::string MemoryText(int64_t planned, int64_t counted) {
   return fmt::format("peak: planned {} bytes, counted {} bytes\n", planned, counted);
 }
 
-// "0-3,7": ascending numbers, runs of them as ranges.
-std::string RangesText(const std::vector<int64_t>& numbers) {
-  std::string text;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t j = i;
-    while (j + 1 < numbers.size() && numbers[j + 1] == numbers[j] + 1) ++j;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", numbers[i]);
-    if (j > i) text += fmt::format("-{}", numbers[j]);
-    i = j + 1;
-  }
-  return text;
+// Said only of what is wrong.
+std::string ExcessText(const Plan& plan, const RunReport& report) {
+  const int64_t excess = report.peak_bytes - plan.total().peak_bytes;
+  if (excess <= 0) return "";
+  return fmt::format("peak not as planned: {} too much\n", CountText(excess, "byte"));
 }
 
 // A line per hash, with the ranks that hold those bits, in the order of their first ranks; and
@@ -174,7 +169,7 @@ std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOp
   text += fmt::format("total: {}, planned {} bytes, counted {} bytes, time {}\n",
                       CountText(plan.total().collectives, "collective"), plan.total().bytes_sent,
                       total.bytes_sent, TimeText(total.time_ns));
-  text += MemoryText(plan.total().peak_bytes, report.peak_bytes);
+  text += MemoryText(plan.total().peak_bytes, report.peak_bytes) + ExcessText(plan, report);
   text += CountedText("wrong", report.wrong, report.first_wrong);
   text += CountedText("replicas differ", report.replicas_differ, report.first_difference);
   text += HashesText(plan, report, options.repeat);
@@ -199,6 +194,7 @@ std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>&
   RunReport all;
   StepRun sum;
   int64_t planned_peak = 0;
+  std::string excess;
   std::string promise;
   for (size_t i = 0; i < reports.size(); ++i) {
     const ModelRow& row = model.rows[i];
@@ -209,10 +205,8 @@ std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>&
                   fmt::format("{}", total.bytes_sent), TimeText(total.time_ns),
                   fmt::format("{}", report.wrong), fmt::format("{}", report.replicas_differ),
                   Printable(row.first)});
-    for (int64_t parameter = 0; parameter < row.count; ++parameter) {
-      sum.bytes_sent = SaturatingAdd(sum.bytes_sent, total.bytes_sent);
-      sum.time_ns = SaturatingAdd(sum.time_ns, total.time_ns);
-    }
+    sum.bytes_sent = SaturatingAdd(sum.bytes_sent, SaturatingMul(row.count, total.bytes_sent));
+    sum.time_ns = SaturatingAdd(sum.time_ns, SaturatingMul(row.count, total.time_ns));
     all.wrong += report.wrong;
     all.replicas_differ += report.replicas_differ;
     all.miscounted += report.miscounted;
@@ -222,6 +216,7 @@ std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>&
     if (all.first_difference.empty()) all.first_difference = report.first_difference;
     all.groups_created += report.groups_created;
     all.groups_reused += report.groups_reused;
+    if (excess.empty()) excess = ExcessText(row.plan, report);
     if (promise.empty() && !KeepsPromise(row.plan, report)) promise = PromiseText(row.plan, report);
   }
   const Plan& first = model.rows[0].plan;
@@ -232,7 +227,7 @@ std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>&
                       CountText(model.NumParameters(), "parameter"),
                       CountText(static_cast<int64_t>(model.rows.size()), "distinct plan"),
                       model.Total().bytes_sent, sum.bytes_sent, TimeText(sum.time_ns));
-  text += MemoryText(planned_peak, all.peak_bytes);
+  text += MemoryText(planned_peak, all.peak_bytes) + excess;
   text += CountedText("wrong", all.wrong, all.first_wrong);
   text += CountedText("replicas differ", all.replicas_differ, all.first_difference);
   text += MiscountedText(all, options);

@@ -19,7 +19,8 @@ namespace meshift::cli {
 
 // Whether the plan and the run keep the promise that was asked for.
 bool KeepsPromise(const Plan& plan, const RunReport& report);
-// Whether the promise is kept, nothing is wrong, and what was sent was planned.
+// Whether no element is wrong, the promise is kept, every rank sent what was planned, and none took
+// more memory than that.
 bool IsRight(const Plan& plan, const RunReport& report);
 
 // `loaded`: the folder that the sources are from, where they are not made up.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ranges_text.h"
 #include "base/text_table.h"
 #include "cli/text.h"
 #include "mesh/device_mesh.h"
@@ -40,16 +41,16 @@ std::pair<Interval, Interval> CellOf(const Box& box) {
   return {interval(0), interval(1)};
 }
 
-// Ranks that fill no cell, as "# empty: ranks 3,7".
+// Ranks that fill no cell, as "# hold nothing: ranks 3,7".
 std::string EmptyText(std::vector<int64_t> ranks) {
   if (ranks.empty()) return "";
   std::sort(ranks.begin(), ranks.end());
-  return fmt::format("# hold nothing: ranks {}\n", RanksText(ranks));
+  return fmt::format("# hold nothing: ranks {}\n", RangesText(ranks));
 }
 
 std::string CellText(std::vector<int64_t> ranks) {
   std::sort(ranks.begin(), ranks.end());
-  std::string text = RanksText(ranks);
+  std::string text = RangesText(ranks);
   if (text.size() <= kMaxCell) return text;
   const size_t cut = text.rfind(',', kMaxCell - 14);
   return fmt::format("{},.. ({} ranks)", text.substr(0, cut), ranks.size());

@@ -100,7 +100,7 @@ absl::StatusOr<Candidate> ReadCandidate(const RunFlags& flags, Io& io) {
 absl::StatusOr<Candidate> MakeCandidate(const RunFlags& flags, Io& io) {
   if (flags.plan) return ReadCandidate(flags, io);
   if (flags.problem.filter) return InvalidArgument("--filter needs --model");
-  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.problem, io));
+  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.problem));
   MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakePlan(problem.from, problem.to, problem.options));
   return Candidate{std::move(plan), std::nullopt};
 }

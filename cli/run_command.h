@@ -35,8 +35,9 @@ struct RunFlags {
   std::optional<int64_t> ranks;  // of the local engine's; 8 where not given, 12 for `cross`
 };
 
-// Exit code 1 where an element is wrong, where the promise asked for is not kept, or where a plan
-// that was read is refused by the verifier; 3 where a file of `load` is not the rank's part of the
+// Exit code 1 where an element is wrong, where the promise asked for is not kept, where a rank sent
+// other bytes than planned or took more memory, or where a plan that was read is refused by the
+// verifier; 3 where a file of `load` is not the rank's part of the
 // source, or where loaded replicas differ. Nothing is run, or saved, before all files are read.
 int RunCommand(const RunFlags& flags, Io& io);
 

@@ -314,6 +314,9 @@ TEST(Run, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(far.err,
             "meshift: rank 2000000000 makes a world of 2000000001 ranks; the local engine takes at "
             "most 1048576\n");
+  // Before anything lists the ranks.
+  const Outcome many = Meshift(Problem("a=2000000000@1-2000000000", "f32[4]", "R", "R"));
+  EXPECT_EQ(many.err, far.err);
 }
 
 }  // namespace

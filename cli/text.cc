@@ -7,10 +7,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
-
-#include "absl/types/span.h"
 
 namespace meshift::cli {
 namespace {
@@ -59,19 +55,6 @@ std::string TimeText(int64_t ns) {
 
 std::string CountText(int64_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
-std::string RanksText(absl::Span<const int64_t> ranks) {
-  std::string text;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (!text.empty()) text += ",";
-    text +=
-        end - i == 1 ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[end - 1]);
-    i = end;
-  }
-  return text;
 }
 
 std::string Printable(std::string_view text) {

@@ -2,7 +2,6 @@
 //
 //   BytesText(8178893);        // "7.8 MiB"
 //   TimeText(12345);           // "12.3 us"
-//   RanksText({0, 1, 2, 7});   // "0-2,7"
 //   Printable("a\xff\n");      // "a\\xff\\n"
 #ifndef MESHIFT_CLI_TEXT_H_
 #define MESHIFT_CLI_TEXT_H_
@@ -11,9 +10,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
-
-#include "absl/types/span.h"
 
 namespace meshift::cli {
 
@@ -22,8 +18,6 @@ std::string BytesText(int64_t bytes);
 std::string TimeText(int64_t ns);
 // "1 collective", "2 collectives"
 std::string CountText(int64_t count, const std::string& noun);
-// Runs of two or more as ranges; REQUIRES: ascending.
-std::string RanksText(absl::Span<const int64_t> ranks);
 
 // `text` on one line of UTF-8: a line's end is shown as \n, other control characters and bytes that
 // are not UTF-8 as \xHH.

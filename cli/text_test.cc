@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <vector>
 
 namespace meshift::cli {
 namespace {
@@ -31,12 +30,6 @@ TEST(Text, TimesChangeUnitAtAThousand) {
 TEST(Text, CountsHaveAPlural) {
   EXPECT_EQ(CountText(0, "rank"), "0 ranks");
   EXPECT_EQ(CountText(1, "rank"), "1 rank");
-}
-
-TEST(Text, RanksAreShownAsRuns) {
-  EXPECT_EQ(RanksText({}), "");
-  EXPECT_EQ(RanksText(std::vector<int64_t>{3}), "3");
-  EXPECT_EQ(RanksText(std::vector<int64_t>{0, 1, 2, 7, 9, 10}), "0-2,7,9-10");
 }
 
 TEST(Text, WhatIsShownIsOneLineOfUtf8) {

@@ -61,8 +61,8 @@ class AllReducer {
         reduction_(reduction),
         count_(NumElements(in.shape)) {
     const bool small = AccumulateDType(in.dtype) != in.dtype;
-    widens_ = options.mode == DeterministicMode::kNative && small && options.accumulate_in_f32;
-    rounds_ = options.mode != DeterministicMode::kNative && small && !options.accumulate_in_f32;
+    rounds_ = small && !options.accumulate_in_f32;
+    widens_ = options.mode == DeterministicMode::kNative && small && !rounds_;
     slice_ = CeilDiv(count_, size_);
     const bool ordered = options.mode == DeterministicMode::kOrdered;
     own_ = ordered ? SizeOf(self_) : count_;
@@ -83,7 +83,7 @@ class AllReducer {
 
   void Take(int64_t bytes, int64_t* offset) {
     *offset = bytes_;
-    bytes_ = SaturatingAdd(bytes_, RoundUp(bytes, kAlignment));
+    bytes_ = SaturatingAdd(bytes_, SaturatingMul(CeilDiv(bytes, kAlignment), kAlignment));
   }
   int64_t BeginOf(int64_t member) const { return std::min(count_, member * slice_); }
   int64_t SizeOf(int64_t member) const { return BeginOf(member + 1) - BeginOf(member); }
@@ -106,8 +106,8 @@ class AllReducer {
   const DeterministicOptions options_;
   const Reduction reduction_;
   const int64_t count_;
-  bool widens_ = false;  // travels as f32
   bool rounds_ = false;  // after every addition
+  bool widens_ = false;  // travels as f32
   int64_t slice_ = 0;    // elements of the largest slice
   int64_t own_ = 0;      // elements that this member adds up
   int64_t packed_in_ = 0;
@@ -229,7 +229,8 @@ absl::Status AllReducer::Reduce(Engine& engine, char* blocks, char* out, Stream&
 
 DeterministicResult AllReducer::ResultOn(const Engine& engine) const {
   DeterministicResult result;
-  const DType wide = AccumulateDType(in_.dtype);
+  result.rounded_once = !rounds_;
+  result.accumulate_dtype = rounds_ ? in_.dtype : AccumulateDType(in_.dtype);
   const bool exact = IsInteger(in_.dtype);
   if (options_.mode == DeterministicMode::kNative) {
     // kAllReduce speaks of groups made for it (GroupOptions), which this one need not be.
@@ -237,8 +238,6 @@ DeterministicResult AllReducer::ResultOn(const Engine& engine) const {
         engine.Capabilities().native_invariance == NativeInvariance::kReduceScatter;
     result.batch_invariant = exact || invariant;
     result.ordered = exact;
-    result.rounded_once = exact;
-    result.accumulate_dtype = widens_ ? wide : in_.dtype;
     result.why = exact ? "the sum is exact in any order"
                  : invariant
                      ? "engine " + engine.name() + " adds every element alike"
@@ -247,8 +246,6 @@ DeterministicResult AllReducer::ResultOn(const Engine& engine) const {
   }
   result.batch_invariant = true;
   result.ordered = true;
-  result.rounded_once = !rounds_;
-  result.accumulate_dtype = rounds_ ? in_.dtype : wide;
   result.why = options_.mode == DeterministicMode::kOrdered
                    ? "owners of slices add in ascending order of members"
                    : "one member adds in ascending order of members";

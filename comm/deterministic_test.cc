@@ -224,10 +224,13 @@ TEST_F(DeterministicTest, TheResultSaysWhatWasGuaranteed) {
   };
   DeterministicResult result = run(Mode::kNative, DType::kBF16, true);
   EXPECT_TRUE(result.replicas_equal && result.batch_invariant);
-  EXPECT_FALSE(result.ordered || result.rounded_once);
+  EXPECT_FALSE(result.ordered);
+  EXPECT_TRUE(result.rounded_once);
   EXPECT_EQ(result.accumulate_dtype, DType::kF32);
   EXPECT_EQ(result.why, "engine local adds every element alike");
-  EXPECT_EQ(run(Mode::kNative, DType::kBF16, false).accumulate_dtype, DType::kBF16);
+  result = run(Mode::kNative, DType::kBF16, false);
+  EXPECT_FALSE(result.rounded_once);
+  EXPECT_EQ(result.accumulate_dtype, DType::kBF16);
   result = run(Mode::kOrdered, DType::kBF16, true);
   EXPECT_TRUE(result.replicas_equal && result.batch_invariant && result.ordered);
   EXPECT_TRUE(result.rounded_once);
@@ -298,8 +301,19 @@ TEST_F(DeterministicTest, NothingIsMisread) {
                 "the workspace has 144 bytes; the plan needs 160");
     }
   }
-  // Two parts of one buffer.
   Engine& engine = *world_->engine(0);
+  {
+    std::vector<float> in(40);
+    std::vector<float> out(40);
+    const auto stream = engine.CreateStream().value();
+    EXPECT_EQ(Message(DeterministicAllReduce(engine, *engine.world(),
+                                             TensorView::Contiguous(in.data(), DType::kF32, {40}),
+                                             TensorView::Contiguous(out.data(), DType::kF32, {40}),
+                                             {}, {.data = nullptr, .bytes = 160}, *stream)
+                          .status()),
+              "the workspace is null; the plan needs 160 bytes");
+  }
+  // Two parts of one buffer.
   std::vector<float> memory(16);
   const auto view = [&](int64_t offset) {
     return TensorView::Contiguous(memory.data() + offset, DType::kF32, {8});
@@ -315,6 +329,15 @@ TEST_F(DeterministicTest, NothingIsMisread) {
             .find("sum of bool is refused"),
         std::string::npos);
   }
+}
+
+TEST_F(DeterministicTest, WorkspaceThatNobodyHasSaturates) {
+  Start(8);
+  const TensorView huge = TensorView::Contiguous(nullptr, DType::kF64, {int64_t{1} << 57});
+  const auto bytes = DeterministicWorkspace(*world_->engine(0)->world(), huge, huge,
+                                            {.mode = Mode::kRankReference});
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(*bytes, INT64_MAX);
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "comm/redistribution/redistributor_options.h"
 
 namespace meshift {
 
@@ -18,16 +19,22 @@ absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
   auto runner = std::unique_ptr<LocalRunner>(new LocalRunner(mesh));
   const int64_t world_size = world->engine(0)->world_size();
   RedistributorOptions of_rank = options;
-  if (of_rank.groups.IsSet()) of_rank.groups.root = mesh;
   if (!of_rank.plans) {
-    of_rank.plans = std::make_shared<PlannerCache>(PlanningOptions(*world->engine(0), of_rank),
-                                                   PlannerCacheLimits{options.max_cached_bytes});
+    of_rank.plans =
+        std::make_shared<PlannerCache>(PlanningOptions(mesh, *world->engine(0), options),
+                                       PlannerCacheLimits{options.max_cached_bytes});
   }
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
     const int64_t rank = mesh.RankAt(p);
     if (rank >= world_size) {
       return InvalidArgument("rank {} of mesh {} is not in a world of {}", rank, mesh.ToString(),
                              world_size);
+    }
+    if (options.agreement != Agreement::kOff && world->engine(rank)->control() != nullptr) {
+      return FailedPrecondition(
+          "rank {} has a control channel, by which calls wait for their peers, and one thread "
+          "makes all ranks' calls: the option agreement must be kOff",
+          rank);
     }
     MESHIFT_ASSIGN_OR_RETURN(Redistributor redistributor,
                              Redistributor::Create(mesh, world->engine(rank), of_rank));
@@ -42,7 +49,7 @@ absl::StatusOr<LocalRun> LocalRunner::Run(const Plan& plan, absl::Span<void* con
   return RunAll(
       plan.from(), plan.to(), sources, targets,
       [&](Redistributor& redistributor, const TensorView& source, const TensorView& target) {
-        return redistributor.Run(plan, source, target, /*workspace=*/{}, consume_source);
+        return redistributor.Run(plan, source, target, {.consume_source = consume_source});
       });
 }
 

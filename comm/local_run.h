@@ -36,14 +36,16 @@ struct LocalRun {
 class LocalRunner {
  public:
   // `world` must have the mesh's ranks and outlive the runner. Each new plan is made once, and with
-  // options.verify_plans verified once, not once per rank.
+  // options.verify_plans verified once, not once per rank. FAILED_PRECONDITION: the world has
+  // control channels, and by options.agreement calls wait for their peers, which one thread cannot.
   static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(
       LocalWorld* world, const DeviceMesh& mesh, const RedistributorOptions& options = {});
 
   // Runs `plan`, whose meshes are of ranks of the runner's, and waits. Memory of the local tensors,
   // row-major, by position in the mesh of the source, of the target (DeviceMesh::PositionOf); null
-  // where there are no elements. `consume_source`: as in a Redistribution. After an error of a rank
-  // all are aborted, and the runner is of no more use.
+  // where there are no elements. `consume_source`: as in a Redistribution. Where the first rank
+  // refuses its arguments, nothing is done; after any other error of a rank all are aborted, and
+  // the runner is of no more use.
   absl::StatusOr<LocalRun> Run(const Plan& plan, absl::Span<void* const> sources,
                                absl::Span<void* const> targets, bool consume_source = false);
   // Plans and runs.

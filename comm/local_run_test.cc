@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "comm/control/bootstrap.h"
 #include "comm/local/local_world.h"
+#include "comm/redistribution/redistributor_options.h"
 #include "mesh/device_mesh.h"
 #include "placement/placement.h"
 #include "placement/sharding.h"
@@ -183,6 +185,13 @@ TEST(LocalRunTest, Refusals) {
                 .status()
                 .ToString(),
             "INVALID_ARGUMENT: rank 2 of f32[2] on b=2@1-2 as R is not in mesh a=2");
+  // What the first rank refuses changes nothing.
+  EXPECT_EQ(runner->Run(cut, whole, {nullptr, data.data()}, {data.data() + 1, data.data() + 4})
+                .status()
+                .ToString(),
+            "INVALID_ARGUMENT: the source f32[1] is null");
+  EXPECT_TRUE(
+      runner->Run(cut, whole, {data.data(), data.data()}, {data.data() + 1, data.data() + 4}).ok());
   // Rank 1 cannot run, so rank 0 is not left waiting.
   const absl::StatusOr<LocalRun> run =
       runner->Run(cut, whole, {data.data(), nullptr}, {data.data() + 1, data.data() + 4});
@@ -191,6 +200,27 @@ TEST(LocalRunTest, Refusals) {
                 .status()
                 .code(),
             absl::StatusCode::kAborted);
+}
+
+// Its one thread would wait for announcements that it is itself to make.
+TEST(LocalRunTest, RanksThatAwaitEachOtherNeedThreads) {
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
+  const auto peers = Bootstrap::InProcess(2).value();
+  const auto world =
+      LocalWorld::Create({.num_ranks = 2, .control = {peers[0]->control(), peers[1]->control()}})
+          .value();
+  EXPECT_EQ(LocalRunner::Create(world.get(), mesh).status().ToString(),
+            "FAILED_PRECONDITION: rank 0 has a control channel, by which calls wait for their "
+            "peers, and one thread makes all ranks' calls: the option agreement must be kOff");
+  const auto runner =
+      LocalRunner::Create(world.get(), mesh, {.agreement = Agreement::kOff}).value();
+  const Sharding whole = Sharding::Parse("f32[2]", mesh, "R").value();
+  const Sharding cut = Sharding::Parse("f32[2]", mesh, "S(0)").value();
+  std::vector<float> in = {3, 4};
+  std::vector<float> out(4);
+  ASSERT_TRUE(
+      runner->Run(cut, whole, {in.data(), in.data() + 1}, {out.data(), out.data() + 2}).ok());
+  EXPECT_EQ(out, (std::vector<float>{3, 4, 3, 4}));
 }
 
 }  // namespace

@@ -33,17 +33,24 @@ absl::StatusOr<Placement::Sizes> SizeExchange::Gather(int mesh_dim, int64_t rows
   const Word own = {mesh_dim, rows};
   if (root_ == nullptr) return SizesOf({own});
   std::vector<Word> by_member(ranks_.size());
-  const auto bytes = static_cast<int64_t>(by_member.size() * sizeof(Word));
-  MESHIFT_RETURN_IF_ERROR(engine_->CopyIn(&own, own_->data(), sizeof(Word), *stream_));
-  MESHIFT_RETURN_IF_ERROR(
-      root_->AllGather(own_->data(), all_->data(), sizeof(Word), DType::kU8, *stream_));
-  MESHIFT_RETURN_IF_ERROR(engine_->CopyOut(all_->data(), by_member.data(), bytes, *stream_));
-  MESHIFT_RETURN_IF_ERROR(engine_->Synchronize(*stream_));
+  const absl::Status queued = Queue(own, &by_member);
+  // What was queued uses `own` and `by_member`, also where the rest is refused.
+  const absl::Status done = engine_->Synchronize(*stream_);
+  MESHIFT_RETURN_IF_ERROR(queued);
+  MESHIFT_RETURN_IF_ERROR(done);
   std::vector<Word> words(by_member.size());
   for (size_t i = 0; i < by_member.size(); ++i) {
     words[*mesh_.PositionOf(ranks_[i])] = by_member[i];
   }
   return SizesOf(words);
+}
+
+absl::Status SizeExchange::Queue(const Word& own, std::vector<Word>* by_member) {
+  const auto bytes = static_cast<int64_t>(by_member->size() * sizeof(Word));
+  MESHIFT_RETURN_IF_ERROR(engine_->CopyIn(&own, own_->data(), sizeof(Word), *stream_));
+  MESHIFT_RETURN_IF_ERROR(
+      root_->AllGather(own_->data(), all_->data(), sizeof(Word), DType::kU8, *stream_));
+  return engine_->CopyOut(all_->data(), by_member->data(), bytes, *stream_);
 }
 
 absl::StatusOr<Placement::Sizes> SizeExchange::SizesOf(const std::vector<Word>& words) const {

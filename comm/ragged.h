@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/engine/communicator.h"
 #include "comm/engine/engine.h"
@@ -52,6 +53,8 @@ class SizeExchange {
   };
 
   SizeExchange(DeviceMesh mesh, Engine* engine) : mesh_(std::move(mesh)), engine_(engine) {}
+  // Puts the exchange on the stream.
+  absl::Status Queue(const Word& own, std::vector<Word>* by_member);
   // `words` by position in the mesh.
   absl::StatusOr<Placement::Sizes> SizesOf(const std::vector<Word>& words) const;
 
@@ -60,9 +63,9 @@ class SizeExchange {
   std::unique_ptr<GroupCache> groups_;
   Communicator* root_ = nullptr;  // null: a mesh of one rank
   std::vector<int64_t> ranks_;    // the root's members
-  std::unique_ptr<Stream> stream_;
   std::unique_ptr<Buffer> own_;
   std::unique_ptr<Buffer> all_;
+  std::unique_ptr<Stream> stream_;  // destroyed first: waits for work on the buffers
 };
 
 }  // namespace meshift

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "comm/engine/testing_fake_engine.h"
 #include "comm/local/local_world.h"
 #include "mesh/device_mesh.h"
 
@@ -36,7 +37,9 @@ std::vector<absl::StatusOr<Placement::Sizes>> Gather(const DeviceMesh& mesh, int
         return;
       }
       // Twice: what a call leaves does not disturb the next.
-      results[p] = (*exchange)->Gather(0, 1);
+      const auto first = (*exchange)->Gather(0, 1);
+      ASSERT_TRUE(first.ok()) << first.status();
+      EXPECT_EQ(*first, Placement::Sizes(mesh.dim(0).size, 1));
       results[p] = (*exchange)->Gather(asked[p].mesh_dim, asked[p].rows);
     });
   }
@@ -65,6 +68,17 @@ TEST(SizeExchangeTest, OfSomeRanksInAnyOrderAndOfOne) {
   const auto one = Gather(*DeviceMesh::Parse("ep=1"), 1, {{0, 8}});
   ASSERT_TRUE(one[0].ok()) << one[0].status();
   EXPECT_EQ(*one[0], (Placement::Sizes{8}));
+}
+
+// Copies of the host's words are only queued, and must be done when the words go.
+TEST(SizeExchangeTest, WaitsForItsWorkAlsoWhereItIsRefused) {
+  for (const std::string refused : {"all_gather", "copy"}) {
+    FakeEngine engine(/*rank=*/1, /*world_size=*/2);
+    const auto exchange = SizeExchange::Create(*DeviceMesh::Parse("ep=2"), &engine).value();
+    engine.FailOn(refused, absl::InternalError("cable"));
+    EXPECT_EQ(exchange->Gather(0, 3).status().ToString(), "INTERNAL: cable");
+    EXPECT_EQ(engine.log().back(), "synchronize") << refused;
+  }
 }
 
 TEST(SizeExchangeTest, ErrorsAreAgreedOn) {

@@ -27,13 +27,11 @@ absl::StatusOr<RunHandle> Redistributor::operator()(absl::Span<const Redistribut
 }
 
 absl::StatusOr<RunHandle> Redistributor::Run(const Plan& plan, const TensorView& source,
-                                             const TensorView& target, const Workspace& workspace,
-                                             bool consume_source, Stream* after,
-                                             const RunHandle& after_run,
-                                             std::optional<int64_t> ticket) {
-  return core_->RunPlan(plan,
-                        {.source = source, .target = target, .consume_source = consume_source},
-                        workspace, {.stream = after, .run = &after_run}, ticket);
+                                             const TensorView& target,
+                                             const PlanRunOptions& options) {
+  return core_->RunPlan(
+      plan, {.source = source, .target = target, .consume_source = options.consume_source},
+      options.workspace, {.stream = options.after, .run = &options.after_run}, options.ticket);
 }
 
 absl::StatusOr<Plan> Redistributor::Prepare(const Sharding& from, const Sharding& to,

@@ -81,7 +81,9 @@ class Redistributor {
 
   // Collective over the mesh's ranks, which are ranks of the engine's world. A rank that is not in
   // the mesh may have one too, and must on engines whose splits concern all ranks (NCCL): it holds
-  // nothing, and all calls do nothing. `engine` must outlive the redistributor and its handles.
+  // nothing, and all calls do nothing, but that a Prepare still returns its plan. `engine` must
+  // outlive the redistributor and its handles. INVALID_ARGUMENT: an option, or a rank of the mesh
+  // that is not in the engine's world; else errors of the engine and its control channel.
   static absl::StatusOr<Redistributor> Create(const DeviceMesh& mesh, Engine* engine,
                                               const RedistributorOptions& options = {});
 
@@ -100,10 +102,7 @@ class Redistributor {
                                        std::optional<int64_t> ticket = std::nullopt);
   // Runs a plan that was made elsewhere, once it is verified; an error names the rule.
   absl::StatusOr<RunHandle> Run(const Plan& plan, const TensorView& source,
-                                const TensorView& target, const Workspace& workspace = {},
-                                bool consume_source = false, Stream* after = nullptr,
-                                const RunHandle& after_run = {},
-                                std::optional<int64_t> ticket = std::nullopt);
+                                const TensorView& target, const PlanRunOptions& options = {});
 
   // Does all that a first call does, but run: plans, lowers, makes groups and the workspace.
   // Collective, as the calls are; without a ticket, so not while calls with tickets are made. The
@@ -117,16 +116,19 @@ class Redistributor {
   absl::Status Prepare(absl::Span<const Redistribution> list);
   // How much workspace a call with these views needs on this rank, which may be more than the plan
   // says (strides, one buffer) or less (a consumed source). Their memory may be null, which is
-  // taken to be aligned and apart. Not collective; makes nothing.
+  // taken to be aligned and apart. Not collective; makes no groups.
   absl::StatusOr<int64_t> WorkspaceBytes(const Plan& plan, const TensorView& source,
                                          const TensorView& target,
                                          bool consume_source = false) const;
+  // Plans, lowers and remembers what the call will run, so stats() change. Waits, as stats() does,
+  // while another thread's call is issued: for the whole time-out, where that awaits its peers.
   absl::StatusOr<int64_t> WorkspaceBytes(absl::Span<const Redistribution> list) const;
 
   // A pool of symmetric memory for calls over the groups of these mesh dims (ascending), by which
   // Redistribution::symmetric may name it. Collective, as Prepare is. The pool keeps what it needs
   // of this redistributor; destroy it before the engine, on all ranks. UNIMPLEMENTED says why the
-  // engine has no such memory for these groups; all their members learn that.
+  // engine has no such memory for these groups; all their members learn that. FAILED_PRECONDITION:
+  // a rank outside the mesh, which has no group and makes no such call.
   absl::StatusOr<std::unique_ptr<SymmetricPool>> MakeSymmetricPool(
       absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options = {});
 

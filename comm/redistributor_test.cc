@@ -119,7 +119,8 @@ TEST_F(RedistributorTest, CacheIsBounded) {
 
 TEST_F(RedistributorTest, PlansMayBeShared) {
   RedistributorOptions options;
-  options.plans = std::make_shared<PlannerCache>(PlanningOptions(engine_, options));
+  options.groups = {.allow_new_groups = false, .existing_groups = std::vector<MeshGroups>()};
+  options.plans = std::make_shared<PlannerCache>(PlanningOptions(mesh_, engine_, options));
   Redistributor first = Make(options);
   Redistributor second = Make(options);
   const absl::StatusOr<Plan> plan = first.Prepare(from_, to_);
@@ -366,8 +367,17 @@ TEST_F(RedistributorTest, RanksOutsideTheMeshDoNothing) {
   ASSERT_TRUE(run.ok());
   EXPECT_TRUE(run->Wait().ok());
   EXPECT_EQ(engine_.log(), Lines{"skip_split of {0,1,2,3}"});
-  EXPECT_EQ(redistribute.Prepare(from, from).status().ToString(),
-            "FAILED_PRECONDITION: rank 3 is not in mesh a=2 and has no plans");
+  // They plan as the others do.
+  const Plan plan = redistribute.Prepare(from, from).value();
+  FakeEngine member(0, 4);
+  EXPECT_EQ(plan, Redistributor::Create(mesh, &member)->Prepare(from, from).value());
+  EXPECT_TRUE(redistribute.Prepare({plan}).ok());
+  EXPECT_EQ(redistribute.Prepare(from_, to_).status().ToString(),
+            "INVALID_ARGUMENT: rank 2 of mesh a=2,b=2 is not in mesh a=2, for which groups are "
+            "made");
+  EXPECT_EQ(redistribute.MakeSymmetricPool({0}).status().ToString(),
+            "FAILED_PRECONDITION: rank 3 is not in mesh a=2 and has no group");
+  EXPECT_EQ(engine_.log(), Lines{"skip_split of {0,1,2,3}"});
 }
 
 // Without capabilities among the options, plans are made for the engine that is to run them.

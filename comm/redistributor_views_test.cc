@@ -257,8 +257,8 @@ TEST(RedistributorViewsTest, ConsumedSourcesStandInForWorkspace) {
     EXPECT_EQ(world.at(r).WorkspaceBytes(plan, sources[r], targets[r]).value(), 32);
     EXPECT_EQ(world.at(r).WorkspaceBytes(plan, sources[r], targets[r], true).value(), 16);
     alignas(16) static char workspace[4][16];
-    const absl::StatusOr<RunHandle> handle =
-        world.at(r).Run(plan, sources[r], targets[r], {workspace[r], 16}, /*consume_source=*/true);
+    const absl::StatusOr<RunHandle> handle = world.at(r).Run(
+        plan, sources[r], targets[r], {.workspace = {workspace[r], 16}, .consume_source = true});
     ASSERT_TRUE(handle.ok()) << handle.status();
     handles.push_back(*handle);
   }

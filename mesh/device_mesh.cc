@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "fmt/format.h"
+#include "mesh/name.h"
 
 namespace meshift {
 namespace {
@@ -58,25 +59,13 @@ void Append(int64_t rank, int64_t size, Runs* runs) {
   }
 }
 
-absl::Status CheckName(std::string_view name) {
-  const auto is_letter = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  };
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  const bool ok =
-      !name.empty() && is_letter(name[0]) &&
-      std::all_of(name.begin(), name.end(), [&](char c) { return is_letter(c) || is_digit(c); });
-  if (ok) return absl::OkStatus();
-  return InvalidArgument("mesh dim name '{}' is not of the form [A-Za-z_][A-Za-z0-9_]*", name);
-}
-
 // The number of places of a mesh of these dims.
 absl::StatusOr<int64_t> CheckDims(absl::Span<const DeviceMesh::Dim> dims) {
   if (dims.empty()) return InvalidArgument("a mesh needs at least one dim");
   int64_t product = 1;
   std::set<std::string_view> names;
   for (const auto& [name, size] : dims) {
-    MESHIFT_RETURN_IF_ERROR(CheckName(name));
+    MESHIFT_RETURN_IF_ERROR(CheckName("mesh dim name", name));
     if (!names.insert(name).second) {
       return InvalidArgument("mesh dim '{}' is named twice", name);
     }
@@ -335,6 +324,10 @@ int DeviceMesh::NumDims() const { return static_cast<int>(rep_->dims.size()); }
 const DeviceMesh::Dim& DeviceMesh::dim(int d) const { return rep_->dims[d]; }
 absl::Span<const DeviceMesh::Dim> DeviceMesh::dims() const { return rep_->dims; }
 int64_t DeviceMesh::NumRanks() const { return rep_->num_ranks; }
+int64_t DeviceMesh::MaxRank() const {
+  const Run& last = rep_->by_rank.back();
+  return last.rank + last.size - 1;
+}
 bool DeviceMesh::IsRowMajor() const { return rep_->runs.size() == 1 && rep_->runs[0].rank == 0; }
 std::optional<int> DeviceMesh::FindDim(std::string_view name) const { return rep_->FindDim(name); }
 

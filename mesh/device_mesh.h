@@ -56,6 +56,7 @@ class DeviceMesh {
   const Dim& dim(int d) const;  // REQUIRES: 0 <= d < NumDims()
   absl::Span<const Dim> dims() const;
   int64_t NumRanks() const;
+  int64_t MaxRank() const;  // the largest
   bool IsRowMajor() const;  // ranks are 0..n-1 in order
   std::optional<int> FindDim(std::string_view name) const;
 

@@ -45,6 +45,7 @@ TEST(DeviceMeshTest, RowMajor) {
   EXPECT_EQ(mesh->NumDims(), 2);
   EXPECT_EQ(mesh->dim(1), (DeviceMesh::Dim{"fsdp", 5}));
   EXPECT_EQ(mesh->NumRanks(), 40);
+  EXPECT_EQ(mesh->MaxRank(), 39);
   EXPECT_TRUE(mesh->IsRowMajor());
   EXPECT_EQ(mesh->FindDim("fsdp"), std::optional<int>(1));
   EXPECT_EQ(mesh->FindDim("tp"), std::nullopt);
@@ -60,6 +61,7 @@ TEST(DeviceMeshTest, ListedRanks) {
   const DeviceMesh mesh = Mesh("a=2,b=2@4,5,0-1");
   EXPECT_FALSE(mesh.IsRowMajor());
   EXPECT_EQ(mesh.Ranks(), (Ranks{4, 5, 0, 1}));
+  EXPECT_EQ(mesh.MaxRank(), 5);
   EXPECT_EQ(mesh.PositionOf(0), std::optional<int64_t>(2));
   EXPECT_EQ(mesh.PositionOf(2), std::nullopt);
   EXPECT_EQ(mesh.PositionOf(6), std::nullopt);
@@ -207,6 +209,7 @@ TEST(DeviceMeshTest, TwoBillionRanks) {
   EXPECT_EQ(Text(mesh.Slice({"b", "c"}, 65536)), "b=32768,c=2@65536-131071");
   EXPECT_EQ(Mesh("a=2147483646@1-2147483646").PositionOf(2147483646),
             std::optional<int64_t>(2147483645));
+  EXPECT_EQ(Mesh("a=2147483646@1-2147483646").MaxRank(), 2147483646);
   EXPECT_EQ(Mesh("a=2147483647@0-2147483646"), Mesh("a=2147483647"));
 }
 
@@ -251,6 +254,7 @@ RC_GTEST_PROP(DeviceMeshProperty, RanksPositionsAndCoordinatesAgree, ()) {
   const DeviceMesh mesh = *AnyMesh();
   const Ranks ranks = mesh.Ranks();
   RC_ASSERT(static_cast<int64_t>(ranks.size()) == mesh.NumRanks());
+  RC_ASSERT(*std::max_element(ranks.begin(), ranks.end()) == mesh.MaxRank());
   for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
     RC_ASSERT(mesh.RankAt(position) == ranks[position]);
     RC_ASSERT(mesh.PositionOf(ranks[position]) == position);

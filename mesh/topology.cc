@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "fmt/format.h"
+#include "mesh/name.h"
 #include "nlohmann/json.hpp"
 
 namespace meshift {
@@ -88,16 +89,6 @@ TopologyConstants ConstantsOf(const Preset& preset) {
 Link LinkNamed(std::string_view name, bool innermost) {
   const bool network = name == "rail" || name == kNetName;
   return name == kNvlinkName || (innermost && !network) ? kNvlink4 : kNdr400;
-}
-
-bool IsName(std::string_view text) {
-  constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_";
-  constexpr std::string_view kDigits = "0123456789";
-  if (text.empty() || kLetters.find(text[0]) == text.npos) return false;
-  for (char c : text) {
-    if (kLetters.find(c) == text.npos && kDigits.find(c) == text.npos) return false;
-  }
-  return true;
 }
 
 absl::Status CheckAtLeast(int64_t least, int64_t value, std::string_view what) {
@@ -283,9 +274,7 @@ absl::StatusOr<Topology> Topology::Create(std::vector<TopologyLevel> levels,
   std::set<std::string_view> names;
   for (size_t i = 0; i < levels.size(); ++i) {
     const auto& [name, size, bandwidth, latency] = levels[i];
-    if (!IsName(name)) {
-      return InvalidArgument("level name '{}' is not of the form [A-Za-z_][A-Za-z0-9_]*", name);
-    }
+    MESHIFT_RETURN_IF_ERROR(CheckName("level name", name));
     if (!names.insert(name).second) return InvalidArgument("level '{}' is named twice", name);
     if (i + 1 == levels.size()) {
       if (size != 0) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -159,6 +160,10 @@ TEST(PlannerCacheTest, ThreadsFindTheSamePlans) {
   EXPECT_EQ(stats.hits + stats.shared_paths + stats.searches,
             static_cast<int64_t>(wrong.size() * 5 * pairs.size()));
 }
+
+// A copy would find the entries of the original.
+static_assert(std::is_move_constructible_v<LruCache<int, int>>);
+static_assert(!std::is_copy_constructible_v<LruCache<int, int>>);
 
 TEST(LruCacheTest, ForgetsWhatWasNotUsedForTheLongestTime) {
   LruCache<int, std::string> lru(10);

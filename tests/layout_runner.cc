@@ -203,9 +203,11 @@ absl::StatusOr<LayoutOutcome> LayoutRunner::Run(const Plan& plan, Memory memory,
   for (int64_t p = 0; p < ranks; ++p) {
     Rank& rank = ranks_[p];
     const Workspace workspace{rank.workspace.data() + rank.workspace_begin, rank.workspace_bytes};
-    MESHIFT_ASSIGN_OR_RETURN(RunHandle handle,
-                             redistributors_[p].Run(plan, rank.source.view, rank.target.view,
-                                                    workspace, memory == Memory::kConsumedSource));
+    MESHIFT_ASSIGN_OR_RETURN(
+        RunHandle handle,
+        redistributors_[p].Run(
+            plan, rank.source.view, rank.target.view,
+            {.workspace = workspace, .consume_source = memory == Memory::kConsumedSource}));
     handles.push_back(std::move(handle));
   }
   for (const RunHandle& handle : handles) MESHIFT_RETURN_IF_ERROR(handle.Wait());

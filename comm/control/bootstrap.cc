@@ -104,8 +104,11 @@ absl::StatusOr<std::unique_ptr<Bootstrap>> Dial(const JobRank& job, const std::s
   MESHIFT_RETURN_IF_ERROR(CheckJob(job));
   const Clock::time_point deadline = Clock::now() + timeout;
   MESHIFT_ASSIGN_OR_RETURN(Socket socket, DialAny(hosts, port, deadline));
-  MESHIFT_ASSIGN_OR_RETURN(auto client, Client::Start(job, std::move(socket), token, deadline));
-  return std::make_unique<HubBootstrap>(job, "", timeout, nullptr, std::move(client));
+  auto client = Client::Start(job, std::move(socket), token, deadline);
+  if (!client.ok()) {
+    return Annotate(client.status(), fmt::format("port {} of {}", port, fmt::join(hosts, ", ")));
+  }
+  return std::make_unique<HubBootstrap>(job, "", timeout, nullptr, *std::move(client));
 }
 
 std::optional<int64_t> ParseNumber(std::string_view text) {

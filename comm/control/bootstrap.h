@@ -32,6 +32,11 @@ class Bootstrap {
 
   virtual ~Bootstrap() = default;
 
+  // Errors of all four: INVALID_ARGUMENT: a job, port or address that cannot be; UNAVAILABLE: a
+  // port that is taken, sockets that there are not, a hub that has hung up. Of ranks that connect:
+  // DEADLINE_EXCEEDED: no hub answers; FAILED_PRECONDITION: the hub is another job's, or has this
+  // rank already.
+
   // All ranks in this process, as threads: element r is rank r's.
   static absl::StatusOr<std::vector<std::unique_ptr<Bootstrap>>> InProcess(
       int64_t world_size, Timeout timeout = kDefaultTimeout);
@@ -44,7 +49,8 @@ class Bootstrap {
                                                             Timeout timeout = kDefaultTimeout);
   // By RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Where torchrun itself listens on
   // MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), the hub takes the port behind it;
-  // MESHIFT_PORT, if set, names another. `getenv`: tests pass their own.
+  // MESHIFT_PORT, if set, names another. FAILED_PRECONDITION also where a variable is not set.
+  // `getenv`: tests pass their own.
   static absl::StatusOr<std::unique_ptr<Bootstrap>> FromTorchrun(
       Timeout timeout = kDefaultTimeout,
       const std::function<const char*(const char*)>& getenv = {});

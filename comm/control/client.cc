@@ -99,12 +99,12 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start(const JobRank& job, Socket
       }
       break;
     }
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
-    pollfd poll_fd = {socket.fd(), POLLIN, 0};
-    if (left.count() <= 0 || poll(&poll_fd, 1, static_cast<int>(left.count())) == 0) {
-      return absl::DeadlineExceededError("the hub does not answer");
+    if (!socket.Await(POLLIN, until)) {
+      return absl::DeadlineExceededError(fmt::format("the hub does not answer rank {}", job.rank));
     }
-    if (!Receive(socket, &reader)) return absl::UnavailableError("the hub has hung up");
+    if (!Receive(socket, &reader)) {
+      return absl::UnavailableError(fmt::format("the hub has hung up on rank {}", job.rank));
+    }
   }
   std::unique_ptr<Client> client(new Client(job, std::move(socket)));
   client->thread_ =

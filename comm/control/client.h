@@ -33,7 +33,8 @@ namespace meshift {
 
 class Client final : public ControlChannel {
  public:
-  // Says hello and waits for the hub's welcome. UNAVAILABLE: refused, or nobody there.
+  // Says hello and waits for the hub's welcome. FAILED_PRECONDITION: refused; DEADLINE_EXCEEDED: no
+  // answer by `until`; UNAVAILABLE: the hub has hung up.
   static absl::StatusOr<std::unique_ptr<Client>> Start(const JobRank& job, Socket socket,
                                                        const std::string& token,
                                                        std::chrono::steady_clock::time_point until);

@@ -2,13 +2,16 @@
 #include "comm/control/control.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -430,6 +433,47 @@ TEST(TcpControlTest, ARootWhoseHubDiesBehindARankHearsOfTheRank) {
   joined = true;
   EXPECT_TRUE(Contains(told.Await()[0], "rank 0's process is gone, after this: rank 4 is gone"));
   dies.join();
+}
+
+TEST(TcpControlTest, ASilentHubIsGivenUpInTimeWhateverSignalsCome) {
+  std::optional<Listening> hub = *Listening::Open(0);
+  const std::string port = std::to_string(hub->port());
+  struct sigaction ignored = {};
+  ignored.sa_handler = [](int) {};
+  struct sigaction before = {};
+  ASSERT_EQ(sigaction(SIGUSR1, &ignored, &before), 0);
+  std::atomic<bool> given_up = false;
+  const pthread_t waits = pthread_self();
+  std::thread interrupts([&] {
+    // Whoever waits without a time-out gets away by the hub's end.
+    const auto end = std::chrono::steady_clock::now() + 10 * kShort;
+    while (!given_up && std::chrono::steady_clock::now() < end) {
+      pthread_kill(waits, SIGUSR1);
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    hub.reset();
+  });
+  const absl::Status status =
+      Bootstrap::Connect({.rank = 1, .world_size = 2}, "t@127.0.0.1:" + port, kShort).status();
+  given_up = true;
+  interrupts.join();
+  sigaction(SIGUSR1, &before, nullptr);
+  EXPECT_EQ(status.ToString(),
+            "DEADLINE_EXCEEDED: port " + port + " of 127.0.0.1: the hub does not answer rank 1");
+}
+
+TEST(TcpControlTest, AHubThatHangsUpIsNamed) {
+  std::optional<Listening> hub = *Listening::Open(0);
+  const std::string port = std::to_string(hub->port());
+  std::thread hangs_up([&] {
+    Socket socket;
+    while (!socket.open()) socket = hub->Accept();
+  });
+  const absl::Status status =
+      Bootstrap::Connect({.rank = 1, .world_size = 2}, "t@127.0.0.1:" + port, kLong).status();
+  hangs_up.join();
+  EXPECT_EQ(status.ToString(),
+            "UNAVAILABLE: port " + port + " of 127.0.0.1: the hub has hung up on rank 1");
 }
 
 TEST(TcpControlTest, TheHubRefusesStrangers) {

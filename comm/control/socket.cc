@@ -17,6 +17,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -59,11 +60,7 @@ absl::StatusOr<Socket> Dial(const addrinfo& address, Clock::time_point deadline)
   if (!socket.open()) return Failed("socket");
   if (connect(socket.fd(), address.ai_addr, address.ai_addrlen) != 0) {
     if (errno != EINPROGRESS) return Failed("connect");
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    const int64_t wait_ms = std::clamp<int64_t>(left.count(), 1, 2000);
-    pollfd poll_fd = {socket.fd(), POLLOUT, 0};
-    if (poll(&poll_fd, 1, static_cast<int>(wait_ms)) != 1) {
+    if (!socket.Await(POLLOUT, std::min(deadline, Clock::now() + std::chrono::seconds(2)))) {
       return absl::UnavailableError("connect: no answer");
     }
     int error = 0;
@@ -95,6 +92,19 @@ absl::Status Socket::SendAll(std::string_view bytes) const {
     }
   }
   return absl::OkStatus();
+}
+
+bool Socket::Await(short events, Clock::time_point until) const {
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    pollfd poll_fd = {fd_, events, 0};
+    const int ready =
+        poll(&poll_fd, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX)));
+    if (ready > 0) return true;
+    // A signal came, or there is more time than one call can wait.
+    const bool again = ready < 0 ? errno == EINTR : left.count() > INT_MAX;
+    if (!again) return false;
+  }
 }
 
 void Socket::Shutdown() const { shutdown(fd_, SHUT_RDWR); }

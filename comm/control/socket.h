@@ -1,7 +1,7 @@
 // Sockets as the control channel needs them.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Listening hub, Listening::Open(0));
-//   MESHIFT_ASSIGN_OR_RETURN(Socket socket, DialAny(hub.hosts(), hub.port(), deadline));
+//   MESHIFT_ASSIGN_OR_RETURN(Socket socket, DialAny({"127.0.0.1"}, hub.port(), deadline));
 //   MESHIFT_RETURN_IF_ERROR(socket.SendAll(bytes));
 #ifndef MESHIFT_COMM_CONTROL_SOCKET_H_
 #define MESHIFT_COMM_CONTROL_SOCKET_H_
@@ -34,6 +34,9 @@ class Socket {
   // Sends everything, waiting where it must; UNAVAILABLE where the other side is gone. Raises no
   // SIGPIPE.
   absl::Status SendAll(std::string_view bytes) const;
+  // Waits for one of `events` (poll's: POLLIN, POLLOUT) or the connection's end, whatever signals
+  // come; false where there is none by `until`.
+  bool Await(short events, std::chrono::steady_clock::time_point until) const;
   // Ends both directions: whoever reads is woken.
   void Shutdown() const;
 

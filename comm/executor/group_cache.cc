@@ -28,16 +28,15 @@ absl::StatusOr<std::unique_ptr<GroupCache>> GroupCache::Create(Engine* engine,
   }
   auto cache = std::unique_ptr<GroupCache>(new GroupCache(engine, mesh));
   const int64_t n = mesh.NumRanks();
-  const std::vector<int64_t> ranks =
-      mesh.IsRowMajor() && n == engine->world_size() ? std::vector<int64_t>() : SortedRanks(mesh);
-  if (!ranks.empty() && ranks.back() >= engine->world_size()) {
-    return InvalidArgument("rank {} of mesh {} is not in the engine's world of {}", ranks.back(),
+  if (mesh.MaxRank() >= engine->world_size()) {
+    return InvalidArgument("rank {} of mesh {} is not in the engine's world of {}", mesh.MaxRank(),
                            mesh.ToString(), engine->world_size());
   }
   if (n == engine->world_size()) {
     cache->root_ = engine->world();
   } else if (n > 1) {
-    MESHIFT_ASSIGN_OR_RETURN(cache->own_root_, engine->Split(*engine->world(), ranks, 0, {}));
+    MESHIFT_ASSIGN_OR_RETURN(cache->own_root_,
+                             engine->Split(*engine->world(), SortedRanks(mesh), 0, {}));
     cache->root_ = cache->own_root_.get();
   }
   return cache;
@@ -47,15 +46,15 @@ absl::Status GroupCache::StayOut(Engine* engine, const DeviceMesh& mesh) {
   return mesh.NumRanks() > 1 ? engine->SkipSplit(*engine->world()) : absl::OkStatus();
 }
 
-absl::Status GroupCache::CheckMesh(const DeviceMesh& mesh) const {
-  if (mesh == mesh_) return absl::OkStatus();
-  if (mesh.IsRowMajor() && mesh_.IsRowMajor() && mesh.NumRanks() <= mesh_.NumRanks()) {
+absl::Status GroupCache::CheckMesh(const DeviceMesh& root, const DeviceMesh& mesh) {
+  if (mesh == root) return absl::OkStatus();
+  if (mesh.IsRowMajor() && root.IsRowMajor() && mesh.NumRanks() <= root.NumRanks()) {
     return absl::OkStatus();
   }
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
-    if (mesh_.PositionOf(mesh.RankAt(p))) continue;
+    if (root.PositionOf(mesh.RankAt(p))) continue;
     return InvalidArgument("rank {} of mesh {} is not in mesh {}, for which groups are made",
-                           mesh.RankAt(p), mesh.ToString(), mesh_.ToString());
+                           mesh.RankAt(p), mesh.ToString(), root.ToString());
   }
   return absl::OkStatus();
 }
@@ -83,7 +82,7 @@ absl::StatusOr<Communicator*> GroupCache::Find(const DeviceMesh& mesh, const Pro
   if (group.ranks.size() == 1) {
     return InvalidArgument("a group of {} ranks needs no communicator", group.ranks.size());
   }
-  MESHIFT_RETURN_IF_ERROR(CheckMesh(mesh));
+  MESHIFT_RETURN_IF_ERROR(CheckMesh(mesh_, mesh));
   CacheKey key{group.ranks, options.ToString()};
   std::string partition = PartitionKey(mesh, group.mesh_dims) + " " + key.second;
   Communicator* known = nullptr;

@@ -53,7 +53,7 @@ class GroupCache {
   absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh, const ProgramGroup& group,
                                     const GroupOptions& options = {});
   // OK where all ranks of `mesh` are the root's; INVALID_ARGUMENT names one that is not.
-  absl::Status CheckMesh(const DeviceMesh& mesh) const;
+  static absl::Status CheckMesh(const DeviceMesh& root, const DeviceMesh& mesh);
 
   // Aborts all communicators; the root too, where it was handed out or is the cache's own. Those
   // that are made afterwards are aborted too. May be called twice; does not wait for Get().

@@ -127,7 +127,7 @@ TEST(GroupCacheTest, Refusals) {
       cache->Get(part, GroupOf(part, {1}, 5)).status().ToString(),
       "INVALID_ARGUMENT: rank 9 of mesh a=2,b=2@5,9,2-3 is not in mesh a=2,b=4, for which groups "
       "are made");
-  EXPECT_TRUE(cache->CheckMesh(Mesh("a=2,b=2@5,6,2,3")).ok());
+  EXPECT_TRUE(GroupCache::CheckMesh(mesh, Mesh("a=2,b=2@5,6,2,3")).ok());
 }
 
 // Groups of a part of the root's ranks: every rank of the root takes part in making them, once.

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/ranges_text.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/engine/communicator.h"
@@ -92,19 +93,6 @@ std::string Seconds(std::chrono::nanoseconds time) {
 
 }  // namespace
 
-std::string RanksToString(absl::Span<const int64_t> ranks) {
-  std::string text;
-  for (size_t i = 0; i < ranks.size();) {
-    size_t end = i + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (!text.empty()) text += ',';
-    text += fmt::format("{}", ranks[i]);
-    if (end - i > 1) text += fmt::format("-{}", ranks[end - 1]);
-    i = end;
-  }
-  return text;
-}
-
 Collective::Collective(std::shared_ptr<Group> group, int64_t number, const MemberCall& first,
                        const ReductionSettings& settings)
     : group_(std::move(group)),
@@ -171,9 +159,9 @@ void Collective::TimeOut(Scheduler& scheduler) {
   }
   std::string text = fmt::format("{}, {}: not begun within {}", Name(), work_.call.ToString(),
                                  Seconds(scheduler.timeout()));
-  if (!not_called.empty()) text += "; rank " + RanksToString(not_called) + " did not call it";
+  if (!not_called.empty()) text += "; rank " + RangesText(not_called) + " did not call it";
   if (!not_arrived.empty()) {
-    text += "; rank " + RanksToString(not_arrived) + " has not ended the work before it";
+    text += "; rank " + RangesText(not_arrived) + " has not ended the work before it";
   }
   group_->Fail(scheduler, absl::DeadlineExceededError(text));
 }
@@ -181,7 +169,7 @@ void Collective::TimeOut(Scheduler& scheduler) {
 Group::Group(std::vector<int64_t> ranks, int64_t number, int64_t id)
     : ranks_(std::move(ranks)), number_(number), id_(id), calls_(ranks_.size()) {}
 
-std::string Group::ToString() const { return "group " + RanksToString(ranks_); }
+std::string Group::ToString() const { return "group " + RangesText(ranks_); }
 
 absl::StatusOr<std::shared_ptr<Collective>> Group::Add(const MemberCall& call,
                                                        const ReductionSettings& settings) {

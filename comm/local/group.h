@@ -21,9 +21,6 @@ namespace meshift {
 
 class Group;
 
-// "0-7,9"
-std::string RanksToString(absl::Span<const int64_t> ranks);
-
 // One call of one member.
 struct MemberCall {
   int member = 0;

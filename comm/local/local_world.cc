@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
+#include "base/ranges_text.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/control/control.h"
@@ -210,7 +211,7 @@ absl::StatusOr<std::shared_ptr<Communicator>> LocalEngine::Split(Communicator& p
                            parent.ToString());
   }
   const std::vector<int64_t>& all = local->group().ranks();
-  const std::string text = RanksToString(ranks);
+  const std::string text = RangesText(ranks);
   if (ranks.size() < 2) return InvalidArgument("group {{{}}} has fewer than two ranks", text);
   if (group < 0) return InvalidArgument("group number {} is negative", group);
   // Strictly ascending, so that includes() sees what is not in the parent, and duplicates.

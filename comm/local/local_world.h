@@ -61,7 +61,8 @@ class LocalWorld {
 
   virtual Engine* engine(int64_t rank) = 0;  // REQUIRES: 0 <= rank < num_ranks
   virtual MemoryStats memory(int64_t rank) const = 0;
-  // Takes effect for collectives that are put on streams afterwards.
+  // Takes effect for collectives that are put on streams afterwards. A `domain_size` below 1 counts
+  // as 1.
   virtual void SetReductionOrder(ReductionOrder order, int64_t domain_size) = 0;
 };
 

@@ -18,6 +18,8 @@
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
+#include "planner/plan/plan.h"
+#include "planner/planner.h"
 
 namespace meshift {
 namespace {
@@ -45,12 +47,10 @@ class AsyncTest : public testing::Test {
     return TensorView::Contiguous(data.data(), DType::kF32, {static_cast<int64_t>(data.size())});
   }
   // A gather over mesh dim a or b.
-  absl::StatusOr<RunHandle> Gather(int rank, char dim, Floats& in, Floats& out,
-                                   Stream* after = nullptr) {
+  absl::StatusOr<RunHandle> Gather(int rank, char dim, Floats& in, Floats& out) {
     const Sharding from = Parse(dim == 'a' ? "S(0),R" : "R,S(0)");
     const Sharding to = Parse("R,R");
-    return redistribute_[rank](
-        {.from = from, .to = to, .source = View(in), .target = View(out), .after = after});
+    return redistribute_[rank]({.from = from, .to = to, .source = View(in), .target = View(out)});
   }
 
   const DeviceMesh mesh_ = DeviceMesh::Parse("a=2,b=2").value();
@@ -117,7 +117,31 @@ TEST_F(AsyncTest, AConsumersStreamWaits) {
   for (const RunHandle& other : others) ASSERT_TRUE(other.Wait().ok());
 }
 
-TEST_F(AsyncTest, ProducersAndEarlierRunsAreWaitedFor) {
+// By shardings, and by plans.
+class AfterTest : public AsyncTest, public testing::WithParamInterface<bool> {
+ protected:
+  RunHandle Call(int rank, const char* from, const char* to, Floats& in, Floats& out,
+                 const PlanRunOptions& options) {
+    const Sharding source = Parse(from);
+    const Sharding target = Parse(to);
+    if (GetParam()) {
+      const Plan plan = MakePlan(source, target).value();
+      return redistribute_[rank].Run(plan, View(in), View(out), options).value();
+    }
+    return redistribute_[rank]({.from = source,
+                                .to = target,
+                                .source = View(in),
+                                .target = View(out),
+                                .after = options.after,
+                                .after_run = options.after_run,
+                                .ticket = options.ticket})
+        .value();
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(ByPlan, AfterTest, testing::Bool());
+
+TEST_P(AfterTest, ProducersAndEarlierRunsAreWaitedFor) {
   Start();
   Engine* const engine = world_->engine(0);
   const auto producer = engine->CreateStream().value();
@@ -128,19 +152,13 @@ TEST_F(AsyncTest, ProducersAndEarlierRunsAreWaitedFor) {
   std::vector<Floats> middle(4, Floats(4));
   std::vector<Floats> out(4, Floats(2));
   ASSERT_TRUE(engine->CopyIn(late.data(), in[0].data(), 8, *producer).ok());
-  const Sharding whole = Parse("R,R");
-  const Sharding cut = Parse("S(0),R");
   std::vector<RunHandle> runs;
   for (int r = 0; r < 4; ++r) {
-    const RunHandle gathered =
-        Gather(r, 'a', in[r], middle[r], r == 0 ? producer.get() : nullptr).value();
+    const RunHandle gathered = Call(r, "S(0),R", "R,R", in[r], middle[r],
+                                    {.after = r == 0 ? producer.get() : nullptr, .ticket = 0});
     // On another stream, since it has no calls.
-    runs.push_back(redistribute_[r]({.from = whole,
-                                     .to = cut,
-                                     .source = View(middle[r]),
-                                     .target = View(out[r]),
-                                     .after_run = gathered})
-                       .value());
+    runs.push_back(
+        Call(r, "R,R", "S(0),R", middle[r], out[r], {.after_run = gathered, .ticket = 1}));
   }
   std::vector<std::unique_ptr<Stream>> others;
   for (int r = 1; r < 4; ++r) {

@@ -76,13 +76,23 @@ int64_t BytesOf(const PreparedPlan& prepared) {
 
 }  // namespace
 
+absl::Status PlanCache::CheckMeshes(const Plan& plan) const {
+  for (const DeviceMesh& mesh : plan.meshes()) MESHIFT_RETURN_IF_ERROR(check_mesh_(mesh));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Plan> PlanCache::FindPlan(const PlanKey& what) {
+  MESHIFT_ASSIGN_OR_RETURN(Plan plan, planner_->Find(*what.from, *what.to, what.reduce_dtype));
+  MESHIFT_RETURN_IF_ERROR(CheckMeshes(plan));
+  return plan;
+}
+
 absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const PlanKey& what) {
   if (const auto* found = made_.Find(what)) {
     ++stats_.plans_reused;
     return *found;
   }
-  MESHIFT_ASSIGN_OR_RETURN(const Plan plan,
-                           planner_->Find(*what.from, *what.to, what.reduce_dtype));
+  MESHIFT_ASSIGN_OR_RETURN(const Plan plan, FindPlan(what));
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PreparedPlan> prepared, Make(plan));
   made_.Insert({&prepared->plan.from(), &prepared->plan.to(), what.reduce_dtype}, prepared,
                BytesOf(*prepared));
@@ -107,6 +117,7 @@ absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const Plan& plan) 
     }
   }
   MESHIFT_RETURN_IF_ERROR(CheckEngine(plan, planner_->options().engine));
+  MESHIFT_RETURN_IF_ERROR(CheckMeshes(plan));
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PreparedPlan> prepared, Make(plan));
   brought_.Erase(key);
   brought_.Insert(key, prepared, BytesOf(*prepared));
@@ -120,7 +131,6 @@ std::shared_ptr<BoundProgram> PlanCache::Add(Program program) {
 }
 
 absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Make(const Plan& plan) {
-  for (const DeviceMesh& mesh : plan.meshes()) MESHIFT_RETURN_IF_ERROR(check_mesh_(mesh));
   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, rank_));
   ++stats_.plans_made;
   return std::make_shared<PreparedPlan>(

@@ -122,7 +122,9 @@ class PlanCache {
         made_(max_bytes),
         brought_(max_bytes) {}
 
-  // The plan for two shardings, made where it is not here.
+  // The plan for two shardings alone, where this rank runs none.
+  absl::StatusOr<Plan> FindPlan(const PlanKey& what);
+  // The same, made ready where it is not here.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const PlanKey& what);
   // A plan that the caller brings, verified where it is not here.
   absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const Plan& plan);
@@ -143,6 +145,7 @@ class PlanCache {
   static constexpr int64_t kMergedPlans = 8;
   using Ids = std::vector<uint64_t>;
 
+  absl::Status CheckMeshes(const Plan& plan) const;
   absl::StatusOr<std::shared_ptr<PreparedPlan>> Make(const Plan& plan);
   std::shared_ptr<BoundProgram> Add(Program program);
 

@@ -54,6 +54,15 @@ struct Redistribution {
   const SymmetricUse* symmetric = nullptr;
 };
 
+// What a plan that was made elsewhere is run with: as the fields of a Redistribution say.
+struct PlanRunOptions {
+  Workspace workspace = {};
+  bool consume_source = false;
+  Stream* after = nullptr;
+  RunHandle after_run = {};
+  std::optional<int64_t> ticket = std::nullopt;
+};
+
 }  // namespace meshift
 
 #endif  // MESHIFT_COMM_REDISTRIBUTION_REDISTRIBUTION_H_

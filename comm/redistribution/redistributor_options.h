@@ -13,6 +13,7 @@
 #include "comm/engine/engine.h"
 #include "comm/executor/group_cache.h"
 #include "comm/symmetric/symmetric_use.h"
+#include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "planner/groups/group_budget.h"
 #include "planner/options/capabilities.h"
@@ -41,8 +42,7 @@ struct RedistributorOptions {
   int64_t reduce_block = 0;
   std::optional<int64_t> max_memory = std::nullopt;  // of each plan that is made, in bytes
   Buffers buffers = Buffers::kTwo;  // how calls hand them over, for the limit and the plans
-  // Of each plan that is made. The root is the redistributor's mesh, whatever it says; a cache
-  // that is shared (`plans`) must name that mesh.
+  // Of each plan that is made. The root is the redistributor's mesh, whatever it says.
   GroupBudget groups = {};
 
   // Whether plans that the caller brings are proven (planner/verifier/verifier.h) before they run.
@@ -53,7 +53,8 @@ struct RedistributorOptions {
   // first.
   int64_t max_cached_bytes = int64_t{64} << 20;
   // Where plans are made and remembered; several redistributors may share it, so that each plan is
-  // made once in a process. Of PlanningOptions(engine, options). None: the redistributor's own.
+  // made once in a process. Of PlanningOptions(mesh, engine, options). None: the redistributor's
+  // own.
   std::shared_ptr<PlannerCache> plans = nullptr;
 
   // Of running; the first two equal on all ranks.
@@ -69,8 +70,9 @@ struct RedistributorOptions {
   std::optional<int64_t> coalesce_bytes = std::nullopt;
 };
 
-// How a redistributor with these options plans: `options.plans` is made of this.
-PlannerOptions PlanningOptions(const Engine& engine, const RedistributorOptions& options);
+// How a redistributor of this mesh and these options plans: `options.plans` is made of this.
+PlannerOptions PlanningOptions(const DeviceMesh& mesh, const Engine& engine,
+                               const RedistributorOptions& options);
 
 struct RedistributorStats {
   int64_t calls = 0;

@@ -17,18 +17,10 @@
 namespace meshift::run_internal {
 namespace {
 
-// As PlanningOptions, with the root that groups are split from.
-PlannerOptions PlanningOf(const DeviceMesh& mesh, const Engine& engine,
-                          const RedistributorOptions& options) {
-  PlannerOptions planning = PlanningOptions(engine, options);
-  if (planning.groups.IsSet()) planning.groups.root = mesh;
-  return planning;
-}
-
 std::shared_ptr<PlannerCache> PlannerOf(const DeviceMesh& mesh, const Engine& engine,
                                         const RedistributorOptions& options) {
   if (options.plans) return options.plans;
-  return std::make_shared<PlannerCache>(PlanningOf(mesh, engine, options),
+  return std::make_shared<PlannerCache>(PlanningOptions(mesh, engine, options),
                                         PlannerCacheLimits{options.max_cached_bytes});
 }
 
@@ -49,7 +41,7 @@ RunCore::RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOpti
              options.max_cached_bytes,
              options.coalesce_bytes.value_or(
                  engine->CoalesceBytes().value_or(DefaultCoalesceBytes(options.topology))),
-             [this](const DeviceMesh& m) { return groups_->CheckMesh(m); }),
+             [this](const DeviceMesh& m) { return GroupCache::CheckMesh(mesh_, m); }),
       executor_(engine),
       lanes_(engine, options.streams == StreamMode::kSingleStream) {}
 
@@ -58,7 +50,7 @@ absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh,
   if (options.max_cached_bytes < 0) {
     return InvalidArgument("max_cached_bytes {} is negative", options.max_cached_bytes);
   }
-  if (options.plans && !(options.plans->options() == PlanningOf(mesh, *engine, options))) {
+  if (options.plans && !(options.plans->options() == PlanningOptions(mesh, *engine, options))) {
     return InvalidArgument("the cache of plans is of other options than the redistributor");
   }
   if (options.agreement_calls < 0) {
@@ -364,11 +356,8 @@ absl::Status RunCore::MakeReady(BoundProgram* program) {
 
 absl::StatusOr<Plan> RunCore::Prepare(const PlanKey& what) {
   MESHIFT_RETURN_IF_ERROR(Health());
-  if (!Takes()) {
-    return FailedPrecondition("rank {} is not in mesh {} and has no plans", engine_->rank(),
-                              mesh_.ToString());
-  }
   const MutexLock lock(issuing_);
+  if (!Takes()) return plans_.FindPlan(what);
   MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PreparedPlan> prepared, plans_.Find(what));
   MESHIFT_RETURN_IF_ERROR(Prepare(*prepared));
   return prepared->plan;
@@ -390,7 +379,9 @@ absl::StatusOr<int64_t> RunCore::WorkspaceBytes(const Plan& plan, const TensorVi
                                                 bool consume_source) const {
   if (!Takes()) return 0;
   const int64_t rank = engine_->rank();
-  for (const DeviceMesh& mesh : plan.meshes()) MESHIFT_RETURN_IF_ERROR(groups_->CheckMesh(mesh));
+  for (const DeviceMesh& mesh : plan.meshes()) {
+    MESHIFT_RETURN_IF_ERROR(GroupCache::CheckMesh(mesh_, mesh));
+  }
   const Shape source_shape = LocalBoxOf(plan.from(), rank).size;
   const Shape target_shape = LocalBoxOf(plan.to(), rank).size;
   MESHIFT_ASSIGN_OR_RETURN(

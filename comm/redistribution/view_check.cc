@@ -143,6 +143,9 @@ absl::StatusOr<MemoryRange> CheckWorkspace(const void* data, int64_t bytes, int6
   if (bytes < needed) {
     return InvalidArgument("the workspace has {} bytes; the plan needs {}", bytes, needed);
   }
+  if (data == nullptr && needed > 0) {
+    return InvalidArgument("the workspace is null; the plan needs {} bytes", needed);
+  }
   const auto begin = reinterpret_cast<uintptr_t>(data);
   if (begin % kWorkspaceAlignment != 0) {
     return InvalidArgument("the workspace is not aligned to {} bytes", kWorkspaceAlignment);

@@ -54,7 +54,7 @@ struct MemoryRange {
 MemoryRange RangeOf(const TensorView& view);
 
 // The bytes of a workspace that the caller gives. INVALID_ARGUMENT where it is smaller than
-// `needed` or not aligned.
+// `needed`, not aligned, or null though something is needed.
 absl::StatusOr<MemoryRange> CheckWorkspace(const void* data, int64_t bytes, int64_t needed);
 // INVALID_ARGUMENT where a tensor, called `name`, lies in the workspace.
 absl::Status CheckDisjoint(std::string_view name, const MemoryRange& tensor,

@@ -81,6 +81,17 @@ TEST(ViewCheck, TargetsDoNotOverlapThemselves) {
             "it would take too long to find out whether elements of the ");
 }
 
+TEST(ViewCheck, WorkspacesAreThereLargeEnoughAndAligned) {
+  EXPECT_TRUE(CheckWorkspace(memory, 32, 32).ok());
+  EXPECT_TRUE(CheckWorkspace(nullptr, 0, 0).ok());
+  EXPECT_EQ(Message(CheckWorkspace(memory, 16, 32).status()),
+            "the workspace has 16 bytes; the plan needs 32");
+  EXPECT_EQ(Message(CheckWorkspace(memory + 8, 32, 32).status()),
+            "the workspace is not aligned to 16 bytes");
+  EXPECT_EQ(Message(CheckWorkspace(nullptr, 32, 32).status()),
+            "the workspace is null; the plan needs 32 bytes");
+}
+
 TEST(ViewCheck, PlainTensorsAreRowMajorAndApart) {
   const PlainTensor row(DType::kF32, {2, 4});
   const auto plain = [&](const TensorView& source, const TensorView& target) {

@@ -1,10 +1,8 @@
 #include "comm/symmetric/symmetric_form.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
-#include <utility>
+#include <vector>
 
 #include "comm/program/step_geometry.h"
 #include "mesh/device_mesh.h"
@@ -18,10 +16,9 @@ namespace {
 using lowering_internal::Members;
 using Kind = SymmetricCall::Kind;
 
-SymmetricForm Miss(SymmetricMiss miss, std::string why) {
+SymmetricForm Miss(SymmetricMiss miss) {
   SymmetricForm form;
   form.miss = miss;
-  form.why = std::move(why);
   return form;
 }
 
@@ -50,19 +47,15 @@ bool IsSingleSourced(const Plan& plan, const Step& step) {
   return true;
 }
 
-// Why sums of a reduce-scatter in ascending order of members, which no plan's engine has promised,
-// would break what this plan promises; empty where they would not.
-std::string BrokenPromise(const Plan& plan, const Step& step, SymmetricForm* form) {
-  if (IsExact(form->reduction.op, form->dtype)) return "";
-  if (step.reduce_order == ReduceOrder::kAscending) {
-    return "the plan adds in the order of its partial coordinates";
-  }
+// Whether the plan's promise allows sums of a reduce-scatter in ascending order of members, which
+// no plan's engine has promised.
+bool AllowsSums(const Plan& plan, const Step& step, SymmetricForm* form) {
+  if (IsExact(form->reduction.op, form->dtype)) return true;
+  // The plan adds in the order of its partial coordinates.
+  if (step.reduce_order == ReduceOrder::kAscending) return false;
   const Reproducibility promise = std::max(plan.asked(), plan.kept());
   form->needs_same_bits = promise >= Reproducibility::kBatchInvariant;
-  if (promise >= Reproducibility::kReplicas && !IsSingleSourced(plan, step)) {
-    return "several groups would compute the same sums";
-  }
-  return "";
+  return promise < Reproducibility::kReplicas || IsSingleSourced(plan, step);
 }
 
 }  // namespace
@@ -71,22 +64,16 @@ SymmetricForm SymmetricFormOf(const Plan& plan, int64_t rank) {
   const Sharding& from = plan.from();
   const Sharding& to = plan.to();
   if (plan.steps().size() != 1 || !(from.mesh() == to.mesh()) || from.dtype() != to.dtype()) {
-    return Miss(SymmetricMiss::kOperation,
-                fmt::format("the plan has {} steps; one all_gather or reduce_scatter is needed",
-                            plan.steps().size()));
+    return Miss(SymmetricMiss::kOperation);
   }
   const Step& step = plan.steps()[0];
   const bool scatters = step.op == StepOp::kReduceScatter;
   if (!scatters && step.op != StepOp::kAllGather && step.op != StepOp::kExchange) {
-    return Miss(SymmetricMiss::kOperation,
-                fmt::format("{} is no all_gather or reduce_scatter", step.Label()));
+    return Miss(SymmetricMiss::kOperation);
   }
   const DeviceMesh& mesh = from.mesh();
   const std::optional<Coordinate> me = mesh.CoordinateOf(rank);
-  if (!me) {
-    return Miss(SymmetricMiss::kGroup,
-                fmt::format("rank {} is not in mesh {}", rank, mesh.ToString()));
-  }
+  if (!me) return Miss(SymmetricMiss::kGroup);
   Coordinate at = *me;
   const Members members(mesh, step.mesh_dims, at);
   const auto self = members.NumberOf(members.IndexOf(at));
@@ -106,8 +93,7 @@ SymmetricForm SymmetricFormOf(const Plan& plan, int64_t rank) {
     parts.push_back(cut.BoxAt(at));
   }
   if (!same || box.IsEmpty() || !Fill(box, parts)) {
-    return Miss(SymmetricMiss::kOperation,
-                fmt::format("the parts of {} do not lie one behind the other", step.Label()));
+    return Miss(SymmetricMiss::kOperation);
   }
   const DType dtype = from.dtype();
   form.dtype = scatters ? dtype : DType::kU8;
@@ -124,12 +110,10 @@ SymmetricForm SymmetricFormOf(const Plan& plan, int64_t rank) {
   form.bytes_sent = scatters ? all - own : own * (members.size() - 1);
   if (scatters) {
     if (!step.reduce_op || BitWidth(dtype) < 8) {
-      return Miss(SymmetricMiss::kOperation, fmt::format("{} of {}", step.Label(), Name(dtype)));
+      return Miss(SymmetricMiss::kOperation);
     }
     form.reduction = {.op = *step.reduce_op, .divisor = step.divisor.value_or(1)};
-    if (std::string why = BrokenPromise(plan, step, &form); !why.empty()) {
-      return Miss(SymmetricMiss::kPromise, std::move(why));
-    }
+    if (!AllowsSums(plan, step, &form)) return Miss(SymmetricMiss::kPromise);
   }
   return form;
 }

@@ -1,7 +1,7 @@
 // What a plan would be as one call on symmetric memory. Internal to the redistributor.
 //
 //   SymmetricForm form = SymmetricFormOf(plan, /*rank=*/3);
-//   if (form.miss) ... form.why ...
+//   if (form.miss) ...
 //
 // Some plans are one all-gather or one reduce-scatter whose blocks lie one behind the other in the
 // whole tensor, in the order of the members. Then each member can take what it needs from the
@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "comm/engine/communicator.h"
@@ -25,7 +24,6 @@ namespace meshift {
 // Equal on all members of a group, but for `member` and `bytes_sent`.
 struct SymmetricForm {
   std::optional<SymmetricMiss> miss;  // kOperation, kGroup, kPromise: there is none
-  std::string why;                    // of a miss
   std::vector<int64_t> ranks;         // of the group, ascending
   int member = 0;                     // this rank's number
   SymmetricCall::Kind kind = SymmetricCall::Kind::kAllGather;

@@ -90,7 +90,7 @@ absl::StatusOr<TensorView> FromDlpack(const DLTensor* tensor) {
   TensorView view;
   MESHIFT_ASSIGN_OR_RETURN(view.dtype, DTypeOf(tensor->dtype));
   MESHIFT_ASSIGN_OR_RETURN(view.device, DeviceOf(tensor->device));
-  int64_t elements = 1;
+  int64_t elements = tensor->dtype.lanes;  // a pair is two
   bool fits = true;
   for (int d = 0; d < dims; ++d) {
     const int64_t size = tensor->shape[d];

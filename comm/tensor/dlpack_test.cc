@@ -114,6 +114,11 @@ TEST_F(DlpackTest, PairsOfF4) {
   EXPECT_EQ(Error(),
             "INVALID_ARGUMENT: a DLPack tensor of pairs of f4e2m1 has stride 2 in its last dim, "
             "not 1");
+  // As many pairs as there may be elements, in one row.
+  shape_[0] = shape_[1] = int64_t{1} << 31;
+  strides_[0] = 0;
+  strides_[1] = 1;
+  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor reaches beyond what can be addressed");
   tensor_.ndim = 0;
   EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor of pairs of f4e2m1 has no dims");
 }

@@ -7,6 +7,7 @@
 #include "base/checked_math.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/geometry.h"
+#include "planner/graph/state.h"
 #include "planner/plan/workspace.h"
 
 namespace meshift {
@@ -68,7 +69,9 @@ CostModel::MovedLengths CostModel::MakeLengths(int k, const CutLists::List& befo
 
 const CostModel::MovedLengths& CostModel::LengthsOf(int k, const CutLists::List& before,
                                                     const CutLists::List& after) const {
-  uint64_t key = static_cast<uint64_t>(k);  // kMaxTensorRank is 8, and so is kMaxStateDims
+  // 4 bits of k; of each list 4 of its size, 2 of what is outermost, and 3 of each mesh dim.
+  static_assert(kMaxTensorRank <= 16 && kMaxStateDims == 8);
+  uint64_t key = static_cast<uint64_t>(k);
   for (const CutLists::List* list : {&before, &after}) {
     key = key << 6 | static_cast<uint64_t>(list->size << 2 | static_cast<int>(list->outermost));
     for (int i = 0; i < list->size; ++i) key = key << 3 | static_cast<uint64_t>((*list)[i]);

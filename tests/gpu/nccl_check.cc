@@ -51,20 +51,24 @@ constexpr std::chrono::seconds kGrace(30);
 // Set-up, and the cases that were begun in time.
 constexpr int kSlackSeconds = 180;
 
-// A port that was free a moment ago.
+// A port that was free a moment ago, below those that the kernel gives to connections.
 absl::StatusOr<int> FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  const bool good = fd >= 0 &&
-                    bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
-                    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  if (!good) return FailedPrecondition("no port on the loopback interface: {}", strerror(error));
-  return ntohs(address.sin_port);
+  constexpr int kFirst = 20000;
+  constexpr int kPorts = 10000;
+  for (int i = 0; i < kPorts; ++i) {
+    const int port = kFirst + (getpid() + i) % kPorts;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    const bool good =
+        fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    if (fd >= 0) close(fd);
+    if (good) return port;
+  }
+  return FailedPrecondition("no port of the loopback interface from {} to {} is free", kFirst,
+                            kFirst + kPorts - 1);
 }
 
 std::vector<std::string> RankEnvironment(int rank, int ranks, int port, int max_ctas,

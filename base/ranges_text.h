@@ -1,0 +1,19 @@
+// Numbers, such as ranks, as text in which runs are ranges.
+//
+//   RangesText({0, 1, 2, 7});   // "0-2,7"
+#ifndef MESHIFT_BASE_RANGES_TEXT_H_
+#define MESHIFT_BASE_RANGES_TEXT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/types/span.h"
+
+namespace meshift {
+
+// In the given order; each run of two or more that ascends by ones is a range.
+std::string RangesText(absl::Span<const int64_t> numbers);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_BASE_RANGES_TEXT_H_

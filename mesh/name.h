@@ -1,0 +1,32 @@
+// The names of mesh dims and of topology levels.
+//
+//   CheckName("mesh dim name", "8x")   // mesh dim name '8x' is not of the form
+//   [A-Za-z_][A-Za-z0-9_]*
+#ifndef MESHIFT_MESH_NAME_H_
+#define MESHIFT_MESH_NAME_H_
+
+#include <algorithm>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+
+namespace meshift {
+
+// INVALID_ARGUMENT unless `name` begins with a letter or '_' and goes on with these and digits, all
+// of ASCII. `what`: what it names, as the message says it.
+inline absl::Status CheckName(std::string_view what, std::string_view name) {
+  const auto is_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const bool ok =
+      !name.empty() && is_letter(name[0]) &&
+      std::all_of(name.begin(), name.end(), [&](char c) { return is_letter(c) || is_digit(c); });
+  if (ok) return absl::OkStatus();
+  return InvalidArgument("{} '{}' is not of the form [A-Za-z_][A-Za-z0-9_]*", what, name);
+}
+
+}  // namespace meshift
+
+#endif  // MESHIFT_MESH_NAME_H_
