@@ -328,6 +328,12 @@ int64_t DeviceMesh::MaxRank() const {
   const Run& last = rep_->by_rank.back();
   return last.rank + last.size - 1;
 }
+int64_t DeviceMesh::MemoryBytes() const {
+  return static_cast<int64_t>(sizeof(Rep) +
+                              rep_->dims.capacity() * (sizeof(Dim) + sizeof(int64_t)) +
+                              (rep_->runs.capacity() + rep_->by_rank.capacity()) * sizeof(Run) +
+                              rep_->dims_text.capacity());
+}
 bool DeviceMesh::IsRowMajor() const { return rep_->runs.size() == 1 && rep_->runs[0].rank == 0; }
 std::optional<int> DeviceMesh::FindDim(std::string_view name) const { return rep_->FindDim(name); }
 

@@ -56,8 +56,9 @@ class DeviceMesh {
   const Dim& dim(int d) const;  // REQUIRES: 0 <= d < NumDims()
   absl::Span<const Dim> dims() const;
   int64_t NumRanks() const;
-  int64_t MaxRank() const;  // the largest
-  bool IsRowMajor() const;  // ranks are 0..n-1 in order
+  int64_t MaxRank() const;      // the largest
+  int64_t MemoryBytes() const;  // what it takes, about; copies share it
+  bool IsRowMajor() const;      // ranks are 0..n-1 in order
   std::optional<int> FindDim(std::string_view name) const;
 
   int64_t RankAt(int64_t position) const;                 // REQUIRES: 0 <= position < NumRanks()

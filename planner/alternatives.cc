@@ -271,12 +271,16 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
   const size_t limit = static_cast<size_t>(most) + 1;
   MESHIFT_ASSIGN_OR_RETURN(const std::vector<Plan> free,
                            ListCrossPlans(from, to, unlimited, any_groups, limit, LabelOf));
-  // The same plans: limits are but named.
+  // As a rule the same plans, which name the limits.
   MESHIFT_ASSIGN_OR_RETURN(const std::vector<Plan> within,
                            ListCrossPlans(from, to, options, groups, limit, LabelOf));
-  for (size_t i = 0; i < free.size() && all.size() < limit; ++i) {
-    if (LabelOf(free[i]) == LabelOf(best)) continue;
-    all.push_back(Judged(free[i], within[i], than, options, groups));
+  for (const Plan& plan : free) {
+    if (all.size() >= limit) break;
+    const std::string label = LabelOf(plan);
+    if (label == LabelOf(best)) continue;
+    const auto same = std::find_if(within.begin(), within.end(),
+                                   [&](const Plan& one) { return LabelOf(one) == label; });
+    all.push_back(Judged(plan, same == within.end() ? plan : *same, than, options, groups));
   }
   std::stable_sort(all.begin() + 1, all.end(), [](const Alternative& a, const Alternative& b) {
     return NsOf(a.plan) < NsOf(b.plan);

@@ -23,10 +23,14 @@ namespace meshift {
 // INVALID_ARGUMENT where the target cannot be reached (another shape, a change of the partial op,
 // S -> P(avg), a cast that does not exist, one that rounds what stays partial), blocks without
 // kOrdered, or a limit or budget that is none; UNIMPLEMENTED for what this version does not plan (a
-// dtype the engine cannot reduce, another mesh with kPerDim); FAILED_PRECONDITION where the promise
-// needs what the options forbid, a new group for one: the message names it; RESOURCE_EXHAUSTED
-// where no plan keeps to max_memory or max_communicators: the message has the least that would do,
-// or says that less than what it has might do.
+// dtype the engine cannot reduce, another mesh with kPerDim, or with more than 2^24 messages);
+// FAILED_PRECONDITION where the promise needs what the options forbid, a new group for one: the
+// message names it; RESOURCE_EXHAUSTED where no plan keeps to max_memory or max_communicators: the
+// message has the least that would do, or says that less than what it has might do.
+//
+// Time and memory do not depend on the number of ranks of a row-major mesh; onto another mesh they
+// grow with ranks and messages. Most problems take microseconds (docs/benchmarks.md); uneven
+// tensors on eight mesh dims may take minutes, and hundreds of MB.
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options = {});
 

@@ -21,11 +21,13 @@ void Add(int64_t value, std::string* key) {
   key->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// All that a search depends on besides the options: what Problem keeps of two shardings, in an
-// order that can be read back, so that unequal problems have unequal keys.
-std::string KeyOf(const Problem& problem) {
+// All that a search depends on besides the other options: what Problem keeps of two shardings, in
+// an order that can be read back, so that unequal problems have unequal keys. Where nothing has to
+// be reduced the problem has no reduce dtype, but what the plan may add on the way depends on it.
+std::string KeyOf(const Problem& problem, std::optional<DType> reduce_dtype) {
   std::string key;
   key.reserve(256);
+  Add(reduce_dtype ? static_cast<int64_t>(*reduce_dtype) : -1, &key);
   Add(problem.num_dims(), &key);
   for (int d = 0; d < problem.num_dims(); ++d) Add(problem.size(d), &key);
   Add(problem.tensor_rank(), &key);
@@ -61,7 +63,12 @@ int64_t BytesOf(const std::string& text) { return static_cast<int64_t>(text.capa
 int64_t BytesOf(const Sharding& sharding) {
   const size_t dims = sharding.placements().size();
   const size_t rank = sharding.shape().size();
-  return static_cast<int64_t>(sizeof(Sharding) + dims * sizeof(Placement) + rank * sizeof(Cuts));
+  auto bytes =
+      static_cast<int64_t>(sizeof(Sharding) + dims * sizeof(Placement) + rank * sizeof(Cuts));
+  for (const Placement& placement : sharding.placements()) {
+    bytes += std::ssize(placement.sizes()) * static_cast<int64_t>(sizeof(int64_t));
+  }
+  return bytes;
 }
 
 // About.
@@ -69,11 +76,13 @@ int64_t BytesOf(const Plan& plan) {
   int64_t bytes = sizeof(PlanFields) + BytesOf(plan.from()) + BytesOf(plan.to()) +
                   BytesOf(plan.why()) + BytesOf(plan.inputs().topology) +
                   BytesOf(plan.inputs().engine);
-  for (const DeviceMesh& mesh : plan.meshes()) bytes += 64 * mesh.NumDims();
+  for (const DeviceMesh& mesh : plan.meshes()) bytes += mesh.MemoryBytes();
   for (const auto& [name, value] : plan.inputs().options) {
     bytes += sizeof(name) + sizeof(value) + BytesOf(name) + BytesOf(value);
   }
-  for (const Step& step : plan.steps()) bytes += sizeof(Step) + BytesOf(step.after);
+  for (const Step& step : plan.steps()) {
+    bytes += static_cast<int64_t>(sizeof(Step)) + BytesOf(step.after);
+  }
   return bytes;
 }
 
@@ -103,7 +112,7 @@ absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to
   if (reduce_dtype) options.reduce_dtype = reduce_dtype;
   bool shared = false;
   const auto path_of = [&](const Problem& problem, FindPathFn find) -> absl::StatusOr<Path> {
-    std::string text = KeyOf(problem);
+    std::string text = KeyOf(problem, options.reduce_dtype);
     Part& paths = parts_[absl::HashOf(text) % kParts];
     {
       MutexLock lock(paths.mutex);

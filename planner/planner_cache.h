@@ -34,7 +34,7 @@
 namespace meshift {
 
 struct PlannerCacheLimits {
-  // Of plans and of paths, each; a plan takes some thousand.
+  // Of plans and of paths, each; a plan takes some thousand, more where ranks or sizes are listed.
   int64_t max_bytes = int64_t{64} << 20;
 };
 

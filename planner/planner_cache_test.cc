@@ -1,6 +1,7 @@
 #include "planner/planner_cache.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -108,6 +109,30 @@ TEST(PlannerCacheTest, UnequalProblemsShareNothing) {
   EXPECT_EQ(cache.stats().shared_paths, 0);
 }
 
+// Whatever was asked before, and with whatever reduce dtype.
+TEST(PlannerCacheTest, NothingDependsOnHistory) {
+  const std::optional<DType> kReduceDTypes[] = {std::nullopt, DType::kF32, DType::kF64};
+  PlannerCache cache;
+  const auto check = [&](const Sharding& from, const Sharding& to) {
+    for (const std::optional<DType> reduce_dtype : kReduceDTypes) {
+      const absl::StatusOr<Plan> plan = cache.Find(from, to, reduce_dtype);
+      const absl::StatusOr<Plan> made = MakePlan(from, to, {.reduce_dtype = reduce_dtype});
+      ASSERT_EQ(plan.status(), made.status());
+      if (plan.ok()) {
+        EXPECT_EQ(*plan, *made) << from.ToString() << " to " << to.ToString();
+      }
+    }
+  };
+  for (uint64_t seed = 0; seed < kCases; ++seed) {
+    const testkit::RandomPair pair = testkit::RandomCase(seed);
+    check(pair.from, pair.to);
+  }
+  // Nothing has to be reduced, and identities may be added: in the tensor's dtype only.
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=4").value();
+  const Sharding from = Sharding::Parse("bf16[2,8]", mesh, "S(1),S(1)").value();
+  check(from, from.WithPlacements("P,R").value());
+}
+
 TEST(PlannerCacheTest, RefusalsAreNotRemembered) {
   PlannerCache cache;
   const Sharding from = Parse("a=2,b=4", "S(0),R");
@@ -130,6 +155,29 @@ TEST(PlannerCacheTest, KeepsToItsBytes) {
   }
   EXPECT_GT(cache.stats().evicted, 0);
   EXPECT_GT(cache.stats().plans, 0);
+}
+
+// Ranks that are listed one by one, and sizes that are, take memory too.
+TEST(PlannerCacheTest, ListsCount) {
+  PlannerCache cache;
+  constexpr int64_t kRanks = 10000;
+  std::vector<int64_t> ranks(kRanks);
+  for (int64_t i = 0; i < kRanks; ++i) ranks[i] = i * 7919 % kRanks;
+  const DeviceMesh mesh = DeviceMesh::Create({{"a", kRanks}}, ranks).value();
+  const Sharding whole =
+      Sharding::Create(mesh, TensorType::Parse("f32[10000]").value(), {Placement::Replicate()})
+          .value();
+  ASSERT_TRUE(cache.Find(whole.WithPlacements("S(0)").value(), whole).ok());
+  const int64_t listed = cache.stats().bytes;
+  EXPECT_GT(listed, kRanks * 2 * static_cast<int64_t>(sizeof(int64_t)));
+  Placement::Sizes sizes(kRanks, 1);  // two and none first: not as even shards
+  sizes[0] = 2;
+  sizes[1] = 0;
+  const Sharding ragged = Sharding::Create(DeviceMesh::Create({{"a", kRanks}}).value(),
+                                           whole.tensor(), {Placement::RaggedShard(0, sizes)})
+                              .value();
+  ASSERT_TRUE(cache.Find(ragged, ragged.WithPlacements("R").value()).ok());
+  EXPECT_GT(cache.stats().bytes - listed, kRanks * static_cast<int64_t>(sizeof(int64_t)));
 }
 
 TEST(PlannerCacheTest, ThreadsFindTheSamePlans) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -80,6 +81,32 @@ TEST(OracleCastTest, SumOfTwoInF32) {
   const CheckResult result = Check(oracle, fill, out);
   EXPECT_EQ(result.wrong, 1);
   EXPECT_EQ(result.replicas_differ, 1);
+}
+
+// A product of complex numbers one of which is an identity: of NaN and infinity, itself.
+TEST(OracleCastTest, IdentitiesOfComplexProductsChangeNothing) {
+  const Sharding from = Of("f32[64]", "a=2,b=3", "P(max),R");
+  const Sharding to = Sharding::Parse("c64[64]", from.mesh(), "R,P(product)").value();
+  const Oracle oracle = Oracle::Create(from, to).value();
+  for (const Values values : kAllValues) {
+    const Fill fill{.values = values, .seed = 1};
+    const Buffers in = SourcesOf(oracle, fill);
+    Buffers out(6, std::vector<std::byte>(64 * 8));
+    for (size_t i = 0; i < 64; ++i) {
+      float x, y;
+      std::memcpy(&x, in[0].data() + 4 * i, 4);
+      std::memcpy(&y, in[3].data() + 4 * i, 4);
+      const float max = std::isnan(x) || std::isnan(y) ? std::nanf("")
+                        : x == y                       ? (std::signbit(x) ? y : x)
+                        : x > y                        ? x
+                                                       : y;
+      for (size_t rank = 0; rank < 6; ++rank) {
+        const float parts[] = {rank % 3 == i % 3 ? max : 1.0F, 0.0F};
+        std::memcpy(out[rank].data() + 8 * i, parts, 8);
+      }
+    }
+    EXPECT_EQ(Check(oracle, fill, out).ToString(), "") << static_cast<int>(values);
+  }
 }
 
 // Every pair of dtypes, both ways round, in some reduce dtypes.

@@ -292,12 +292,23 @@ class Typed {
 
     // Judges what the ranks of a partial group hold together.
     void JudgeCombined(int64_t shard, int64_t global, int64_t local, int64_t count) {
+      // Identities are left out: of complex numbers they are none to infinity and NaN, as
+      // (nan + 0i) * (1 + 0i) has two NaNs.
+      const Bits identity = Identity<T>(*input_.op);
       Wide combined[kBlock];
+      bool has_value[kBlock] = {};
       for (size_t p = 0; p < positions_.partials.size(); ++p) {
         const std::byte* held = Buffer(shard + positions_.partials[p] + positions_.replicas[0]);
         for (int64_t k = 0; k < count; ++k) {
-          const Wide value = T::Decode(Load<Bits>(held, local + k));
-          combined[k] = p == 0 ? value : Fold<T>(*input_.op, combined[k], value);
+          const Bits bits = Load<Bits>(held, local + k);
+          const Wide value = T::Decode(bits);
+          const bool counts = !SameBits<T>(bits, identity);
+          if (p == 0 || (counts && !has_value[k])) {
+            combined[k] = value;
+          } else if (counts) {
+            combined[k] = Fold<T>(*input_.op, combined[k], value);
+          }
+          has_value[k] |= counts;
         }
       }
       for (int64_t k = 0; k < count; ++k) {

@@ -186,13 +186,8 @@ int64_t LayoutRunner::CountSpoiled(const Rank& rank, Memory memory) const {
 
 absl::StatusOr<LayoutOutcome> LayoutRunner::Run(const Plan& plan, Memory memory, uint64_t seed) {
   const testkit::Fill fill{.values = testkit::Values::kExact, .seed = seed};
-  std::optional<DType> reduce_dtype;
-  for (const auto& [name, value] : plan.inputs().options) {
-    if (name != "reduce_dtype") continue;
-    MESHIFT_ASSIGN_OR_RETURN(reduce_dtype, ParseDType(value));
-  }
   MESHIFT_ASSIGN_OR_RETURN(const testkit::Oracle oracle,
-                           testkit::Oracle::Create(plan.from(), plan.to(), reduce_dtype));
+                           testkit::Oracle::Create(plan.from(), plan.to(), plan.reduce_dtype()));
   testkit::Random random(seed);
   const auto ranks = static_cast<int64_t>(ranks_.size());
   for (int64_t p = 0; p < ranks; ++p) {

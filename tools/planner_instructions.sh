@@ -5,13 +5,18 @@
 #   tools/planner_instructions.sh [REGEX]         # cold/2d and cold/3d if none is given
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if ! command -v valgrind > /dev/null; then
+  echo "planner_instructions: valgrind is missing; Debian's package valgrind has it" >&2
+  exit 1
+fi
 pattern=${1:-^cold/[23]d$}
 ./bazelw build --noshow_progress //bench:planner_bench
 bench=bazel-bin/bench/planner_bench
 cd "$bench.runfiles/meshift"
 count() {
   valgrind --tool=callgrind --callgrind-out-file=/dev/null "$bench" "--benchmark_filter=^$1\$" --benchmark_min_time=0 \
-    "--benchmark_repetitions=$2" 2>&1 > /dev/null | awk '/Collected/ {print $NF}'
+    "--benchmark_repetitions=$2" 2>&1 > /dev/null |
+    awk '{ text = text $0 "\n" } /Collected/ { print $NF; found = 1 } END { if (!found) { printf "%s", text > "/dev/stderr"; exit 1 } }'
 }
 bench=$PWD/bench/planner_bench
 for name in $("$bench" --benchmark_list_tests "--benchmark_filter=$pattern"); do

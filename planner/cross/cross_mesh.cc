@@ -328,7 +328,8 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
     Traffic traffic;
   };
   std::optional<Best> best;
-  int64_t work = 0;  // ranks and messages looked at
+  int64_t fewest = INT64_MAX;  // messages of crossings that have too many
+  int64_t work = 0;            // ranks and messages looked at
   for (const Pair& pair : pairs_) {
     if (best && pair.least > Amount(best->cost, best->workspace)) break;
     if (best && work > kMaxWork) {
@@ -337,6 +338,12 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
     }
     const Sharding& before = pair.first->problem.to();
     const Sharding& after = pair.second->problem.from();
+    if (const int64_t messages = Crossing::CountMessages(before, after);
+        messages > Crossing::kMaxMessages) {
+      fewest = std::min(fewest, messages);
+      is_done_ = false;
+      continue;
+    }
     Crossing crossing = Crossing::Of(before, after, options_.topology);
     const bool uses_group = !crossing.messages().empty();
     if (uses_group && limits_.allowed != nullptr && !(*limits_.allowed)[groups_.crossing()]) {
@@ -356,6 +363,10 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
     }
     best = Best{pair, cost, workspace, std::move(crossing), traffic};
   }
+  if (!best && fewest < INT64_MAX) {
+    return Unimplemented("from {} to {} at least {} messages cross; at most {} are planned",
+                         from_.ToString(), to_.ToString(), fewest, Crossing::kMaxMessages);
+  }
   if (!best) return absl::ResourceExhaustedError("");
   return Assemble(best->pair, best->crossing, best->traffic);
 }
@@ -373,6 +384,7 @@ absl::StatusOr<std::vector<Plan>> CrossPlanner::List(size_t most, LabelFn label)
     if ((all.size() == most && pair.least > all.back().cost.ns) || work > kMaxWork) break;
     const Sharding& before = pair.first->problem.to();
     const Sharding& after = pair.second->problem.from();
+    if (Crossing::CountMessages(before, after) > Crossing::kMaxMessages) continue;
     const Crossing crossing = Crossing::Of(before, after, options_.topology);
     work += meshes_.union_size() + static_cast<int64_t>(crossing.messages().size());
     const Traffic traffic = MeasureCrossing(crossing, before, after, options_.topology);

@@ -241,6 +241,16 @@ TEST(CrossMeshTest, RefusesByName) {
             absl::StatusCode::kInvalidArgument);
 }
 
+// Nor does it try to list them, which would take gigabytes.
+TEST(CrossMeshTest, RefusesTooManyMessages) {
+  const absl::StatusOr<Plan> plan =
+      TryPlan("f32[20000,20000]", "a=20000", "S(0)", "b=20000@20000-39999", "S(1)");
+  EXPECT_EQ(plan.status().ToString(),
+            "UNIMPLEMENTED: from f32[20000,20000] on a=20000 as S(0) to f32[20000,20000] on "
+            "b=20000@20000-39999 as S(1) at least 400000000 messages cross; at most 16777216 are "
+            "planned");
+}
+
 TEST(CrossMeshTest, BoundsAreThoseOfTheElements) {
   // Rank 1 has a quarter of what it wants; rank 0 half of it; of 3 ranks the worst sends a third.
   EXPECT_EQ(TryPlan("f32[8]", "a=3", "S(0)", "b=2", "S(0)")->lower_bound().bytes_sent,

@@ -30,7 +30,8 @@ namespace meshift {
 // A plan that is put together step by step.
 class PlanAssembly {
  public:
-  // From the first mesh to the last, of which `groups` are.
+  // From the first mesh to the last, of which `groups` are. Keeps references to `options` and
+  // `groups`.
   PlanAssembly(std::vector<DeviceMesh> meshes, const Sharding& from, const Sharding& to,
                const PlannerOptions& options, const PlanGroups& groups);
 

@@ -36,7 +36,7 @@ class EngineCapabilities {
   // NCCL, whose ring combines an element in an order that depends on where it lies: kNone. An
   // engine that runs may know more of its environment (NcclEngine::Capabilities).
   static EngineCapabilities Nccl() { return Of("nccl"); }
-  // Of an engine of this project (cli/engines.h), by its name: "mpi" is as "local".
+  // Of an engine of this project, by its name: "local", "mpi" (which adds as local does), "nccl".
   static EngineCapabilities Of(std::string name);
   // An engine that can reduce nothing yet; add with Allow.
   explicit EngineCapabilities(std::string name) : name_(std::move(name)) {}

@@ -229,9 +229,18 @@ int64_t Pieces::CountIn(const Box& box) const {
     const auto at = [&](int64_t index) {
       return std::upper_bound(begins_[k].begin(), begins_[k].end(), index) - begins_[k].begin();
     };
-    count *= at(box.offset[k] + box.size[k] - 1) - at(box.offset[k]) + 1;
+    count = SaturatingMul(count, at(box.offset[k] + box.size[k] - 1) - at(box.offset[k]) + 1);
   }
   return count;
+}
+
+int64_t Crossing::CountMessages(const Sharding& before, const Sharding& after) {
+  const Pieces pieces(before);
+  int64_t count = 0;
+  for (const int64_t receiver : after.mesh().Ranks()) {
+    count = SaturatingAdd(count, pieces.CountIn(after.LocalBox(receiver)));
+  }
+  return SaturatingMul(count, ContributionsOf(before));
 }
 
 Crossing Crossing::Of(const Sharding& before, const Sharding& after, const Topology& topology) {
@@ -251,10 +260,7 @@ Crossing Crossing::Of(const Sharding& before, const Sharding& after, const Topol
   }
   std::vector<int32_t> from;  // indices in ranks_, by message
   std::vector<int32_t> to;
-  const Pieces pieces(before);
-  int64_t most = 0;
-  for (const int64_t receiver : receivers) most += pieces.CountIn(after.LocalBox(receiver));
-  most *= holders.contributions();
+  const int64_t most = CountMessages(before, after);
   crossing.messages_.reserve(most);
   from.reserve(most);
   to.reserve(most);

@@ -54,7 +54,12 @@ class Pieces {
 
 class Crossing {
  public:
-  // REQUIRES: equal shapes; `after` has no P. The value before has `before`'s dtype.
+  // So many messages are planned at most, as the verifier looks at no more (kMaxPairs).
+  static constexpr int64_t kMaxMessages = int64_t{1} << 24;
+  // No less than the number of messages that Of() makes; saturates. Takes O(ranks) time.
+  static int64_t CountMessages(const Sharding& before, const Sharding& after);
+  // REQUIRES: equal shapes; `after` has no P; fewer than 2^31 messages. The value before has
+  // `before`'s dtype.
   static Crossing Of(const Sharding& before, const Sharding& after, const Topology& topology);
 
   // Ascending by receiver; of one receiver, by contribution, then by the first index of the
