@@ -22,7 +22,7 @@ template <typename Key, typename Value>
 class LruCache {
  public:
   explicit LruCache(int64_t max_weight) : max_weight_(max_weight) {}
-  LruCache(LruCache&&) = default;  // no copies: by_key_ points into entries_
+  LruCache(LruCache&&) noexcept = default;  // no copies: by_key_ points into entries_
 
   // Null where there is none; else it counts as used.
   Value* Find(const Key& key) {

@@ -52,7 +52,7 @@ absl::Status Read(const ProblemFlags& flags, const std::optional<std::string>& t
 absl::Status ReadTopology(const ProblemFlags& flags, Topology* topology) {
   if (!flags.topology) return absl::OkStatus();
   const std::string& text = *flags.topology;
-  if (std::string_view(text).ends_with(".json")) {
+  if (text.ends_with(".json")) {
     MESHIFT_ASSIGN_OR_RETURN(const std::string json, ReadFile(text));
     absl::StatusOr<Topology> read = Topology::FromJson(json);
     if (!read.ok()) return BadFile(text, read.status());

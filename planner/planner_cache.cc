@@ -78,7 +78,7 @@ int64_t BytesOf(const Plan& plan) {
                   BytesOf(plan.inputs().engine);
   for (const DeviceMesh& mesh : plan.meshes()) bytes += mesh.MemoryBytes();
   for (const auto& [name, value] : plan.inputs().options) {
-    bytes += sizeof(name) + sizeof(value) + BytesOf(name) + BytesOf(value);
+    bytes += static_cast<int64_t>(sizeof(std::string) * 2) + BytesOf(name) + BytesOf(value);
   }
   for (const Step& step : plan.steps()) {
     bytes += static_cast<int64_t>(sizeof(Step)) + BytesOf(step.after);
