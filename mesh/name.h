@@ -1,7 +1,6 @@
 // The names of mesh dims and of topology levels.
 //
-//   CheckName("mesh dim name", "8x")   // mesh dim name '8x' is not of the form
-//   [A-Za-z_][A-Za-z0-9_]*
+//   CheckName("level name", "8x");   // level name '8x' is not of the form [A-Za-z_][A-Za-z0-9_]*
 #ifndef MESHIFT_MESH_NAME_H_
 #define MESHIFT_MESH_NAME_H_
 
