@@ -255,6 +255,34 @@ Alternative Judged(const Plan& free, const Plan& within, const Best& best,
   return {Verdict::kCostsMore, within, Difference(within, best)};
 }
 
+// All but the first, by time.
+void SortByTime(std::vector<Alternative>* all) {
+  std::stable_sort(all->begin() + 1, all->end(), [](const Alternative& a, const Alternative& b) {
+    return NsOf(a.plan) < NsOf(b.plan);
+  });
+}
+
+// A plan that breaks the promise is worth a line where it is faster.
+void AddWithoutPromise(const absl::StatusOr<Plan>& plan, const Best& best,
+                       std::vector<Alternative>* all) {
+  if (!plan.ok() || plan->kept() >= best.plan.kept() || NsOf(*plan) >= NsOf(best.plan)) return;
+  all->push_back({Verdict::kBreaksPromise, *plan,
+                  fmt::format("{}; but keeps only {}: {}", Difference(*plan, best),
+                              Name(plan->kept()), plan->why())});
+}
+
+PlannerOptions WithoutLimits(PlannerOptions options) {
+  options.max_memory.reset();
+  options.groups = {};
+  return options;
+}
+
+PlannerOptions WithoutPromise(PlannerOptions options) {
+  options.reproducibility = Reproducibility::kNone;
+  options.reduce_block = 0;
+  return options;
+}
+
 // From one mesh to another: other ends of the crossing.
 absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& from,
                                                                const Sharding& to,
@@ -263,9 +291,7 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
   std::vector<Alternative> all = {{Verdict::kBest, best, ""}};
   const Best than(best, options.topology);
   const std::vector<DeviceMesh> meshes = {from.mesh(), to.mesh()};
-  PlannerOptions unlimited = options;
-  unlimited.max_memory.reset();
-  unlimited.groups = {};
+  const PlannerOptions unlimited = WithoutLimits(options);
   MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf(meshes, options));
   MESHIFT_ASSIGN_OR_RETURN(const PlanGroups any_groups, GroupsOf(meshes, unlimited));
   const size_t limit = static_cast<size_t>(most) + 1;
@@ -282,31 +308,9 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
                                    [&](const Plan& one) { return LabelOf(one) == label; });
     all.push_back(Judged(plan, same == within.end() ? plan : *same, than, options, groups));
   }
-  std::stable_sort(all.begin() + 1, all.end(), [](const Alternative& a, const Alternative& b) {
-    return NsOf(a.plan) < NsOf(b.plan);
-  });
-  PlannerOptions none = unlimited;
-  none.reproducibility = Reproducibility::kNone;
-  none.reduce_block = 0;
-  const absl::StatusOr<Plan> cheaper = MakePlan(from, to, none);
-  if (cheaper.ok() && cheaper->kept() < best.kept() && NsOf(*cheaper) < NsOf(best)) {
-    all.push_back({Verdict::kBreaksPromise, *cheaper,
-                   fmt::format("{}; but keeps only {}: {}", Difference(*cheaper, than),
-                               Name(cheaper->kept()), cheaper->why())});
-  }
+  SortByTime(&all);
+  AddWithoutPromise(MakePlan(from, to, WithoutPromise(unlimited)), than, &all);
   return all;
-}
-
-// The best plan that keeps no promise, stated with the promise that was asked for.
-absl::StatusOr<Plan> WithoutPromise(const Problem& problem, const PlannerOptions& options) {
-  PlannerOptions free = options;
-  free.reproducibility = Reproducibility::kNone;
-  free.reduce_block = 0;
-  MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, free));
-  const CostModel model(problem, options.topology, CostOptionsOf(free, choice));
-  const std::optional<Path> path = FindCheapest(problem, model, choice.rules);
-  if (!path) return absl::NotFoundError("no path");
-  return Assemble(problem, model, *path, options, choice, PlanGroups());
 }
 
 // The first value on the way that a plan may not hold, and the rule that forbids it; else empty.
@@ -318,6 +322,125 @@ std::string WhyNotOnTheWay(const Problem& problem, const Path& path, const Edges
   }
   return "";
 }
+
+// On one mesh.
+class Lister {
+ public:
+  // `best`: of `options`. Keeps references to all.
+  static absl::StatusOr<std::vector<Alternative>> List(const Plan& best,
+                                                       const PlannerOptions& options, int most) {
+    MESHIFT_ASSIGN_OR_RETURN(const Problem problem,
+                             Problem::Create(best.from(), best.to(), options.reduce_dtype));
+    MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
+    MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf({best.from().mesh()}, options));
+    Lister lister(best, options, most, problem, choice, groups);
+    lister.AddOverSingleDims();
+    PathLister(problem, lister.unlimited_, choice, lister.model_).Run([&](const Path& path) {
+      return lister.Add(path);
+    });
+    lister.AddAroundGroups();
+    // What is left of a path is bounded, as a rule exactly: nearly in order.
+    SortByTime(&lister.all_);
+    AddWithoutPromise(lister.PlanWithoutPromise(), lister.best_, &lister.all_);
+    lister.AddPerDim();
+    for (Alternative& one : lister.all_) one.parts = PartsOf(one.plan, options.topology);
+    return std::move(lister.all_);
+  }
+
+ private:
+  Lister(const Plan& best, const PlannerOptions& options, int most, const Problem& problem,
+         const ReductionChoice& choice, const PlanGroups& groups)
+      : options_(options),
+        unlimited_(WithoutLimits(options)),
+        limit_(static_cast<size_t>(most) + 1),
+        problem_(problem),
+        choice_(choice),
+        groups_(groups),
+        best_(best, options.topology),
+        model_(problem, options.topology, CostOptionsOf(options, choice)),
+        all_{{Verdict::kBest, best, ""}},
+        labels_{LabelOf(best)} {}
+
+  bool IsFull() const { return all_.size() >= limit_; }
+
+  // False where there are enough.
+  bool Add(const Path& path) {
+    if (IsFull()) return false;
+    // Alternatives keep to no limit; those that do all the same say so.
+    const Plan free = Assemble(problem_, model_, path, unlimited_, choice_, PlanGroups());
+    if (labels_.insert(LabelOf(free)).second) {
+      const Plan within = Assemble(problem_, model_, path, options_, choice_, groups_);
+      all_.push_back(Judged(free, within, best_, options_, groups_));
+    }
+    return true;
+  }
+  // The cheapest over these groups.
+  void AddOver(const DimSets& sets) {
+    if (IsFull() || work_ >= kMaxWork) return;
+    const std::optional<Path> path =
+        FindCheapest(problem_, model_.WithGroups(sets), choice_.rules, INT64_MAX, &work_);
+    if (path) Add(*path);
+  }
+  void AddOverSingleDims() {
+    DimSets single;
+    for (int d = 0; d < problem_.num_dims(); ++d) single.set(DimMask{1} << d);
+    AddOver(single);
+  }
+  // Those that do without a group that the best plan needs: where it took too long to list paths.
+  void AddAroundGroups() {
+    for (const Step& step : best_.plan.steps()) {
+      if (!IsCollective(step.op)) continue;
+      DimMask dims = 0;
+      for (int d = 0; d < problem_.num_dims(); ++d) {
+        const auto& of = step.mesh_dims;
+        if (std::find(of.begin(), of.end(), problem_.mesh_dim(d)) != of.end()) {
+          dims |= DimMask{1} << d;
+        }
+      }
+      AddOver(DimSets().set().reset(dims));
+    }
+  }
+  // Stated with the promise that was asked for.
+  absl::StatusOr<Plan> PlanWithoutPromise() const {
+    const PlannerOptions free = WithoutPromise(unlimited_);
+    MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem_, free));
+    const CostModel model(problem_, free.topology, CostOptionsOf(free, choice));
+    const std::optional<Path> path = FindCheapest(problem_, model, choice.rules);
+    if (!path) return absl::NotFoundError("no path");
+    return Assemble(problem_, model, *path, unlimited_, choice, PlanGroups());
+  }
+  void AddPerDim() {
+    PlannerOptions per_dim = unlimited_;
+    per_dim.planner = PlannerKind::kPerDim;
+    const absl::StatusOr<Plan> plan = MakePlan(problem_.from(), problem_.to(), per_dim);
+    if (!plan.ok()) return;
+    std::string reason = Difference(*plan, best_);
+    if (TakesTooMuch(*plan, options_)) {
+      reason += fmt::format("; takes {} of memory", ExactBytesText(plan->total().peak_bytes));
+    }
+    const std::string broken = groups_.BrokenBy(groups_.UsedBy(plan->steps()));
+    if (!broken.empty()) reason += "; " + broken;
+    const std::string unheld =
+        WhyNotOnTheWay(problem_, PlanPerDim(problem_), Edges(problem_, model_, choice_.rules));
+    if (!unheld.empty()) reason += "; but " + unheld;
+    if (plan->kept() < plan->asked()) {
+      reason += fmt::format("; and keeps only {}: {}", Name(plan->kept()), plan->why());
+    }
+    all_.push_back({Verdict::kPerDim, *plan, std::move(reason)});
+  }
+
+  const PlannerOptions& options_;
+  const PlannerOptions unlimited_;
+  const size_t limit_;
+  const Problem& problem_;
+  const ReductionChoice& choice_;
+  const PlanGroups& groups_;
+  const Best best_;
+  const CostModel model_;
+  int64_t work_ = 0;
+  std::vector<Alternative> all_;
+  absl::flat_hash_set<std::string> labels_;  // of all_
+};
 
 }  // namespace
 
@@ -334,79 +457,7 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
   wanted.planner = PlannerKind::kBest;
   MESHIFT_ASSIGN_OR_RETURN(const Plan best, MakePlan(from, to, wanted));
   if (!(from.mesh() == to.mesh())) return ListCrossAlternatives(from, to, wanted, best, most);
-  std::vector<Alternative> all = {{Verdict::kBest, best, ""}};
-  const Best than(best, wanted.topology);
-  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(from, to, wanted.reduce_dtype));
-  MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, wanted));
-  const CostModel model(problem, wanted.topology, CostOptionsOf(wanted, choice));
-
-  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf({from.mesh()}, options));
-  const PlanGroups any_groups;
-  // Alternatives keep to no limit; those that do all the same say so.
-  wanted.max_memory.reset();
-  wanted.groups = {};
-  absl::flat_hash_set<std::string> listed = {LabelOf(best)};
-  const size_t limit = static_cast<size_t>(most) + 1;
-  const auto take = [&](const Path& path) {
-    if (all.size() >= limit) return false;
-    Plan plan = Assemble(problem, model, path, wanted, choice, any_groups);
-    if (listed.insert(LabelOf(plan)).second) {
-      const Plan within = Assemble(problem, model, path, options, choice, groups);
-      all.push_back(Judged(plan, within, than, options, groups));
-    }
-    return true;
-  };
-  int64_t work = 0;
-  const auto take_over = [&](const DimSets& sets) {
-    if (all.size() >= limit || work >= kMaxWork) return;
-    const std::optional<Path> path =
-        FindCheapest(problem, model.WithGroups(sets), choice.rules, INT64_MAX, &work);
-    if (path) take(*path);
-  };
-  DimSets single;
-  for (int d = 0; d < problem.num_dims(); ++d) single.set(DimMask{1} << d);
-  take_over(single);
-  PathLister(problem, wanted, choice, model).Run(take);
-  // Where that took too long: around each group that the best plan needs.
-  for (const Step& step : best.steps()) {
-    if (!IsCollective(step.op)) continue;
-    DimMask dims = 0;
-    for (int d = 0; d < problem.num_dims(); ++d) {
-      const auto& of = step.mesh_dims;
-      if (std::find(of.begin(), of.end(), problem.mesh_dim(d)) != of.end()) dims |= DimMask{1} << d;
-    }
-    take_over(DimSets().set().reset(dims));
-  }
-  // What is left of a path is bounded, as a rule exactly: nearly in order.
-  std::stable_sort(all.begin() + 1, all.end(), [](const Alternative& a, const Alternative& b) {
-    return NsOf(a.plan) < NsOf(b.plan);
-  });
-
-  const absl::StatusOr<Plan> free = WithoutPromise(problem, wanted);
-  if (free.ok() && free->kept() < best.kept() && NsOf(*free) < NsOf(best)) {
-    all.push_back({Verdict::kBreaksPromise, *free,
-                   fmt::format("{}; but keeps only {}: {}", Difference(*free, than),
-                               Name(free->kept()), free->why())});
-  }
-  wanted.planner = PlannerKind::kPerDim;
-  const absl::StatusOr<Plan> per_dim = MakePlan(from, to, wanted);
-  if (per_dim.ok()) {
-    std::string reason = Difference(*per_dim, than);
-    if (TakesTooMuch(*per_dim, options)) {
-      reason += fmt::format("; takes {} of memory", ExactBytesText(per_dim->total().peak_bytes));
-    }
-    const std::string broken = groups.BrokenBy(groups.UsedBy(per_dim->steps()));
-    if (!broken.empty()) reason += "; " + broken;
-    const std::string unheld =
-        WhyNotOnTheWay(problem, PlanPerDim(problem), Edges(problem, model, choice.rules));
-    if (!unheld.empty()) reason += "; but " + unheld;
-    if (per_dim->kept() < per_dim->asked()) {
-      reason += fmt::format("; and keeps only {}: {}", Name(per_dim->kept()), per_dim->why());
-    }
-    all.push_back({Verdict::kPerDim, *per_dim, std::move(reason)});
-  }
-  for (Alternative& one : all) one.parts = PartsOf(one.plan, options.topology);
-  return all;
+  return Lister::List(best, wanted, most);
 }
 
 }  // namespace meshift

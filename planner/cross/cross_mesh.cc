@@ -190,7 +190,17 @@ class CrossPlanner {
            options_.reproducibility <= Reproducibility::kReplicas;
   }
   LowerBound Bound() const;
-  Plan Assemble(const Pair& pair, const Crossing& crossing, const Traffic& traffic) const;
+  // A pair with its crossing.
+  struct Priced {
+    Pair pair;
+    PathCost cost;
+    int64_t workspace;
+    Crossing crossing;
+    Traffic traffic;
+  };
+  // nullopt where it is not within the limits, or too many messages cross.
+  std::optional<Priced> Price(const Pair& pair);
+  Plan Assemble(const Priced& priced) const;
   static int64_t Product(const Sharding& sharding, Placement::Kind kind) {
     int64_t product = 1;
     for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
@@ -214,6 +224,8 @@ class CrossPlanner {
   std::vector<std::unique_ptr<Half>> halves_;
   bool is_done_ = true;
   std::vector<Pair> pairs_;
+  int64_t work_ = 0;            // ranks and messages that were looked at
+  int64_t fewest_ = INT64_MAX;  // messages of crossings that have too many
   // Of the plainest source. Others do reductions alike: bits must not depend on cost.
   std::optional<ReductionChoice> plain_;
 };
@@ -318,57 +330,50 @@ absl::Status CrossPlanner::FindPairs() {
   return absl::OkStatus();
 }
 
+std::optional<CrossPlanner::Priced> CrossPlanner::Price(const Pair& pair) {
+  const Sharding& before = pair.first->problem.to();
+  const Sharding& after = pair.second->problem.from();
+  if (const int64_t messages = Crossing::CountMessages(before, after);
+      messages > Crossing::kMaxMessages) {
+    fewest_ = std::min(fewest_, messages);
+    is_done_ = false;
+    return std::nullopt;
+  }
+  Crossing crossing = Crossing::Of(before, after, options_.topology);
+  const bool uses_group = !crossing.messages().empty();
+  if (uses_group && limits_.allowed != nullptr && !(*limits_.allowed)[groups_.crossing()]) {
+    return std::nullopt;
+  }
+  work_ += meshes_.union_size() + static_cast<int64_t>(crossing.messages().size());
+  const Traffic traffic = MeasureCrossing(crossing, before, after, options_.topology);
+  const PathCost cost = pair.first->cost + CostOf(traffic) + pair.second->cost;
+  const int64_t crossing_bytes =
+      SaturatingAdd(CrossingWorkspace(pair, traffic), CopiedBytes(pair, crossing));
+  const int64_t workspace =
+      std::max({pair.first->workspace, pair.second->workspace, crossing_bytes});
+  if (limits_.workspace && workspace > *limits_.workspace) return std::nullopt;
+  return Priced{pair, cost, workspace, std::move(crossing), traffic};
+}
+
 absl::StatusOr<Plan> CrossPlanner::Run() {
   MESHIFT_RETURN_IF_ERROR(FindPairs());
-  struct Best {
-    Pair pair;
-    PathCost cost;
-    int64_t workspace;
-    Crossing crossing;
-    Traffic traffic;
+  const auto rank = [this](const Priced& priced) {
+    return std::tuple(Amount(priced.cost, priced.workspace), priced.cost);
   };
-  std::optional<Best> best;
-  int64_t fewest = INT64_MAX;  // messages of crossings that have too many
-  int64_t work = 0;            // ranks and messages looked at
+  std::optional<Priced> best;
   for (const Pair& pair : pairs_) {
     if (best && pair.least > Amount(best->cost, best->workspace)) break;
-    if (best && work > kMaxWork) {
+    if (best && work_ > kMaxWork) {
       is_done_ = false;
       break;
     }
-    const Sharding& before = pair.first->problem.to();
-    const Sharding& after = pair.second->problem.from();
-    if (const int64_t messages = Crossing::CountMessages(before, after);
-        messages > Crossing::kMaxMessages) {
-      fewest = std::min(fewest, messages);
-      is_done_ = false;
-      continue;
-    }
-    Crossing crossing = Crossing::Of(before, after, options_.topology);
-    const bool uses_group = !crossing.messages().empty();
-    if (uses_group && limits_.allowed != nullptr && !(*limits_.allowed)[groups_.crossing()]) {
-      continue;
-    }
-    work += meshes_.union_size() + static_cast<int64_t>(crossing.messages().size());
-    const Traffic traffic = MeasureCrossing(crossing, before, after, options_.topology);
-    const PathCost cost = pair.first->cost + CostOf(traffic) + pair.second->cost;
-    const int64_t crossing_bytes =
-        SaturatingAdd(CrossingWorkspace(pair, traffic), CopiedBytes(pair, crossing));
-    const int64_t workspace =
-        std::max({pair.first->workspace, pair.second->workspace, crossing_bytes});
-    if (limits_.workspace && workspace > *limits_.workspace) continue;
-    if (best) {
-      const auto rank = [&](const PathCost& c, int64_t w) { return std::tuple(Amount(c, w), c); };
-      if (!(rank(cost, workspace) < rank(best->cost, best->workspace))) continue;
-    }
-    best = Best{pair, cost, workspace, std::move(crossing), traffic};
+    std::optional<Priced> priced = Price(pair);
+    if (priced && (!best || rank(*priced) < rank(*best))) best = std::move(priced);
   }
-  if (!best && fewest < INT64_MAX) {
-    return Unimplemented("from {} to {} at least {} messages cross; at most {} are planned",
-                         from_.ToString(), to_.ToString(), fewest, Crossing::kMaxMessages);
-  }
-  if (!best) return absl::ResourceExhaustedError("");
-  return Assemble(best->pair, best->crossing, best->traffic);
+  if (best) return Assemble(*best);
+  if (fewest_ == INT64_MAX) return absl::ResourceExhaustedError("");
+  return Unimplemented("from {} to {} at least {} messages cross; at most {} are planned",
+                       from_.ToString(), to_.ToString(), fewest_, Crossing::kMaxMessages);
 }
 
 absl::StatusOr<std::vector<Plan>> CrossPlanner::List(size_t most, LabelFn label) {
@@ -379,28 +384,21 @@ absl::StatusOr<std::vector<Plan>> CrossPlanner::List(size_t most, LabelFn label)
     Plan plan;
   };
   std::vector<Listed> all;  // the cheapest first
-  int64_t work = 0;
   for (const Pair& pair : pairs_) {
-    if ((all.size() == most && pair.least > all.back().cost.ns) || work > kMaxWork) break;
-    const Sharding& before = pair.first->problem.to();
-    const Sharding& after = pair.second->problem.from();
-    if (Crossing::CountMessages(before, after) > Crossing::kMaxMessages) continue;
-    const Crossing crossing = Crossing::Of(before, after, options_.topology);
-    work += meshes_.union_size() + static_cast<int64_t>(crossing.messages().size());
-    const Traffic traffic = MeasureCrossing(crossing, before, after, options_.topology);
-    const PathCost cost = pair.first->cost + CostOf(traffic) + pair.second->cost;
-    if (all.size() == most && !(cost < all.back().cost)) continue;
-    Plan plan = Assemble(pair, crossing, traffic);
-    std::string text = label(plan);
-    const auto same =
-        std::find_if(all.begin(), all.end(), [&](const Listed& one) { return one.label == text; });
+    if ((all.size() == most && pair.least > all.back().cost.ns) || work_ > kMaxWork) break;
+    const std::optional<Priced> priced = Price(pair);
+    if (!priced || (all.size() == most && !(priced->cost < all.back().cost))) continue;
+    Listed listed{priced->cost, "", Assemble(*priced)};
+    listed.label = label(listed.plan);
+    const auto same = std::find_if(all.begin(), all.end(),
+                                   [&](const Listed& one) { return one.label == listed.label; });
     if (same != all.end()) {
-      if (!(cost < same->cost)) continue;
+      if (!(listed.cost < same->cost)) continue;
       all.erase(same);
     }
-    const auto at =
-        std::find_if(all.begin(), all.end(), [&](const Listed& one) { return cost < one.cost; });
-    all.insert(at, {cost, std::move(text), std::move(plan)});
+    const auto at = std::find_if(all.begin(), all.end(),
+                                 [&](const Listed& one) { return listed.cost < one.cost; });
+    all.insert(at, std::move(listed));
     if (all.size() > most) all.pop_back();
   }
   std::vector<Plan> plans;
@@ -408,8 +406,8 @@ absl::StatusOr<std::vector<Plan>> CrossPlanner::List(size_t most, LabelFn label)
   return plans;
 }
 
-Plan CrossPlanner::Assemble(const Pair& pair, const Crossing& crossing,
-                            const Traffic& traffic) const {
+Plan CrossPlanner::Assemble(const Priced& priced) const {
+  const auto& [pair, cost, workspace, crossing, traffic] = priced;
   PlanAssembly plan({from_.mesh(), to_.mesh()}, from_, to_, asked_, groups_);
   plan.AddPath(pair.first->problem, pair.first->model, *pair.first->path, pair.first->choice,
                /*mesh=*/0);

@@ -95,95 +95,129 @@ Coordinate TakerOf(const DeviceMesh& mesh, const Moving& moving, const Coordinat
   return taker;
 }
 
+// What a rank sends in a reduction, a gather or a scatter on one mesh.
+class BlocksOfRank {
+ public:
+  BlocksOfRank(const Step& step, const Sharding& before, int64_t rank, const Coordinate& at)
+      : step_(step),
+        before_(before),
+        mesh_(before.mesh()),
+        dims_(step.mesh_dims.begin(), step.mesh_dims.end()),
+        rank_(rank),
+        me_(at) {
+    for (const int d : dims_) n_ *= mesh_.dim(d).size;
+  }
+
+  int64_t Sent() const {
+    if (IsReduction(step_.op) && step_.reduce_order == ReduceOrder::kAscending) {
+      if (Mine() == 0) return 0;
+      return step_.reduce_stages ? SentInStages() : SentInOrder();
+    }
+    switch (step_.op) {
+      case StepOp::kAllReduce:
+        return MulDivCeil(BytesOf(Mine()), 2 * (n_ - 1), n_);
+      case StepOp::kReduceScatter:
+        return SentOfBoxes(step_.after);
+      default:
+        return SentOfBoxes(before_);
+    }
+  }
+
+ private:
+  int64_t BytesOf(int64_t elements) const { return Bytes(before_.dtype(), elements); }
+  int64_t Mine() const { return before_.BoxAt(me_).NumElements(); }
+  // Of the largest box among the members of the group.
+  int64_t LargestElements(const Sharding& sharding) const {
+    int64_t elements = 0;
+    ForEachMember(mesh_, dims_, me_, [&](const Coordinate& at) {
+      elements = std::max(elements, sharding.BoxAt(at).NumElements());
+    });
+    return elements;
+  }
+  // A gather or a scatter sends one of these boxes to, or of, each other member.
+  int64_t SentOfBoxes(const Sharding& cut) const {
+    if (step_.sizes != StepSizes::kExact) {
+      return SaturatingMul(n_ - 1, BytesOf(LargestElements(cut)));
+    }
+    int64_t elements = 0;
+    ForEachMember(mesh_, dims_, me_, [&](const Coordinate& at) {
+      if (at != me_) elements += cut.BoxAt(at).NumElements();
+    });
+    return BytesOf(elements);
+  }
+  // What the other members own of its contribution, and its own part of the results to each.
+  int64_t SentInOrder() const {
+    const int64_t elements = Mine();
+    if (step_.op == StepOp::kReduceScatter) {
+      return BytesOf(elements - step_.after.BoxAt(me_).NumElements());
+    }
+    int64_t place = 0;
+    ForEachMember(mesh_, dims_, me_, [&](const Coordinate& at) {
+      if (mesh_.RankAt(at) < rank_) ++place;
+    });
+    const int64_t slice = CeilDiv(elements, n_);
+    const int64_t part = std::clamp<int64_t>(elements - place * slice, 0, slice);
+    return BytesOf(elements - part + (n_ - 1) * part);
+  }
+  // Inside its block, and then its block's sums, which are of the accumulator's dtype.
+  int64_t SentInStages() const {
+    const int64_t block = *step_.reduce_block;
+    const int64_t blocks = n_ / block;
+    const int64_t wide_item = Bytes(*step_.accumulate_dtype, 1);
+    if (step_.op == StepOp::kReduceScatter) {
+      const int64_t part = LargestElements(step_.after);
+      return BytesOf(part * blocks * (block - 1)) + part * wide_item * (blocks - 1);
+    }
+    int64_t index = 0;  // of this rank, by coordinates
+    for (const int d : dims_) index = index * mesh_.dim(d).size + me_[d];
+    const int64_t elements = Mine();
+    const int64_t slice = CeilDiv(elements, n_);
+    const int64_t column_begin = index % block * blocks * slice;
+    const int64_t column = std::clamp<int64_t>(elements - column_begin, 0, blocks * slice);
+    const int64_t part =
+        std::clamp<int64_t>(elements - column_begin - index / block * slice, 0, slice);
+    return BytesOf(elements - column + part * (blocks - 1) + column * (block - 1)) +
+           (column - part) * wide_item;
+  }
+
+  const Step& step_;
+  const Sharding& before_;
+  const DeviceMesh& mesh_;
+  const MeshDims dims_;
+  const int64_t rank_;
+  const Coordinate& me_;
+  int64_t n_ = 1;  // members of the group
+};
+
+const Sharding& Before(const Plan& plan, int step_index) {
+  return step_index == 0 ? plan.from() : plan.steps()[step_index - 1].after;
+}
+
 }  // namespace
 
 int64_t BytesSent(const Plan& plan, int step_index, int64_t rank) {
   const Step& step = plan.steps()[step_index];
   if (!IsCollective(step.op)) return 0;
-  const Sharding& before = step_index == 0 ? plan.from() : plan.steps()[step_index - 1].after;
-  const Sharding& after = step.after;
+  const Sharding& before = Before(plan, step_index);
   if (NumElements(before.shape()) == 0) return 0;
   if (IsCrossing(step)) {
     const Topology topology = Topology::Parse(plan.inputs().topology).value();
-    return Bytes(before.dtype(), Crossing::Of(before, after, topology).SentBy(rank));
+    return Bytes(before.dtype(), Crossing::Of(before, step.after, topology).SentBy(rank));
   }
-  const DeviceMesh& mesh = before.mesh();
-  const std::optional<Coordinate> coordinate = mesh.CoordinateOf(rank);
-  if (!coordinate) return 0;
-  const Coordinate me = *coordinate;
-  const MeshDims dims(step.mesh_dims.begin(), step.mesh_dims.end());
-  int64_t n = 1;
-  for (int d : dims) n *= mesh.dim(d).size;
-  const auto bytes = [&](int64_t elements) { return Bytes(before.dtype(), elements); };
-  // The largest box among the members of the group.
-  const auto largest = [&](const Sharding& sharding) {
-    int64_t elements = 0;
-    ForEachMember(mesh, dims, me, [&](const Coordinate& at) {
-      elements = std::max(elements, sharding.BoxAt(at).NumElements());
-    });
-    return bytes(elements);
-  };
-  // What a member of a gather or a scatter sends: blocks of these boxes.
-  const auto blocks = [&](const Sharding& cut) {
-    if (step.sizes != StepSizes::kExact) return SaturatingMul(n - 1, largest(cut));
-    int64_t elements = 0;
-    ForEachMember(mesh, dims, me, [&](const Coordinate& at) {
-      if (at != me) elements += cut.BoxAt(at).NumElements();
-    });
-    return bytes(elements);
-  };
-  const Box mine = before.BoxAt(me);
-  if (IsReduction(step.op) && step.reduce_order == ReduceOrder::kAscending) {
-    // What the other members own of its contribution, and its own part of the results to each.
-    const int64_t elements = mine.NumElements();
-    if (elements == 0) return 0;
-    if (step.reduce_stages) {
-      const int64_t block = *step.reduce_block;
-      const int64_t blocks = n / block;
-      const int64_t wide_item = Bytes(*step.accumulate_dtype, 1);
-      if (step.op == StepOp::kReduceScatter) {
-        const int64_t part = largest(after);  // in bytes
-        const int64_t wide = part / bytes(1) * wide_item;
-        return part * blocks * (block - 1) + wide * (blocks - 1);
-      }
-      int64_t index = 0;  // of this rank, by coordinates
-      for (int d : dims) index = index * mesh.dim(d).size + me[d];
-      const int64_t slice = CeilDiv(elements, n);
-      const int64_t column_begin = index % block * blocks * slice;
-      const int64_t column = std::clamp<int64_t>(elements - column_begin, 0, blocks * slice);
-      const int64_t part =
-          std::clamp<int64_t>(elements - column_begin - index / block * slice, 0, slice);
-      return bytes(elements - column + part * (blocks - 1) + column * (block - 1)) +
-             (column - part) * wide_item;
-    }
-    if (step.op == StepOp::kReduceScatter) return bytes(elements - after.BoxAt(me).NumElements());
-    int64_t place = 0;
-    ForEachMember(mesh, dims, me, [&](const Coordinate& at) {
-      if (mesh.RankAt(at) < rank) ++place;
-    });
-    const int64_t slice = elements / n + (elements % n != 0 ? 1 : 0);
-    const int64_t part = std::clamp<int64_t>(elements - place * slice, 0, slice);
-    return bytes(elements - part + (n - 1) * part);
-  }
-  switch (step.op) {
-    case StepOp::kAllReduce:
-      return MulDivCeil(bytes(mine.NumElements()), 2 * (n - 1), n);
-    case StepOp::kReduceScatter:
-      return blocks(after);
-    case StepOp::kAllGather:
-      return blocks(before);
-    default:
-      break;
+  const std::optional<Coordinate> at = before.mesh().CoordinateOf(rank);
+  if (!at) return 0;
+  if (IsReduction(step.op) || step.op == StepOp::kAllGather) {
+    return BlocksOfRank(step, before, rank, *at).Sent();
   }
   int64_t sent = 0;
-  ForEachMessage(plan, step_index, rank, [&](int64_t, int64_t message) { sent += message; });
+  ForEachMessage(plan, step_index, rank, [&](int64_t, int64_t bytes) { sent += bytes; });
   return sent;
 }
 
 void ForEachMessage(const Plan& plan, int step_index, int64_t rank,
                     absl::FunctionRef<void(int64_t to, int64_t bytes)> fn) {
   const Step& step = plan.steps()[step_index];
-  const Sharding& before = step_index == 0 ? plan.from() : plan.steps()[step_index - 1].after;
+  const Sharding& before = Before(plan, step_index);
   const DeviceMesh& mesh = before.mesh();
   const std::optional<Coordinate> coordinate = mesh.CoordinateOf(rank);
   if (!coordinate) return;

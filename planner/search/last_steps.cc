@@ -6,8 +6,29 @@
 
 namespace meshift {
 
+namespace {
+
+// More states are not listed: it would take longer than what it saves.
+constexpr int64_t kMaxStates = int64_t{1} << 20;
+
+// Ways to have mesh dims cut tensor dims, each one or none, in any order; saturates.
+int64_t NumWaysToCut(int mesh_dims, int tensor_dims) {
+  int64_t all = 0;
+  int64_t ways = 1;  // of `used` mesh dims
+  for (int used = 0; used <= mesh_dims; ++used) {
+    all = SaturatingAdd(all, ways);
+    // The next one goes between those that cut already, or to an end of a tensor dim's list. Each
+    // way is made once for every mesh dim in it.
+    ways = SaturatingMul(ways, int64_t{mesh_dims - used} * (tensor_dims + used)) / (used + 1);
+  }
+  return all;
+}
+
+}  // namespace
+
 bool LastSteps::Knows(const Problem& problem, const SearchSpace& space) {
-  return problem.num_stages() == 1 && !space.masks_target() && space.num_lists() > 0;
+  return problem.num_stages() == 1 && !space.masks_target() && space.num_lists() > 0 &&
+         NumWaysToCut(problem.num_dims(), space.num_lists()) <= kMaxStates;
 }
 
 LastSteps::LastSteps(const Problem& problem, const CostModel& model, SearchSpace& space)

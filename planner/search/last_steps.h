@@ -25,7 +25,8 @@ namespace meshift {
 
 class LastSteps {
  public:
-  // Whether there is something to know: nothing is cast, nor masked for the target.
+  // Whether there is something to know: nothing is cast, nor masked for the target; and states are
+  // not too many to be listed.
   static bool Knows(const Problem& problem, const SearchSpace& space);
 
   // REQUIRES: Knows(), and not space.towards_target(). Changes what space.bounds() started from.

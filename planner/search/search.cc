@@ -17,7 +17,7 @@ constexpr int kFew = 2;
 constexpr size_t kSome = 64;
 constexpr size_t kMany = 256;
 constexpr int64_t kClose = 64;
-// What a step that waits, and one that is priced, count for beside a list that is put together, by
+// What a step that waits, and one that is priced, count for beside a list that is looked at, by
 // the time that they take; and as much of it as is done before all states are listed
 // (last_steps.h).
 constexpr int64_t kOfferWork = 32;

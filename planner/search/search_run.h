@@ -43,8 +43,8 @@ class SearchRun {
         space_(problem, model, rules),
         bound_ns_(bound_ns) {}
   std::optional<Path> Run();
-  // What is done so far: of what it counts, a list of cuts that is put together counts for one.
-  int64_t Work() const { return work_ + space_.num_made(); }
+  // What is done so far: of what it counts, a list of cuts that is looked at counts for one.
+  int64_t Work() const { return work_ + space_.num_looked_at(); }
 
  private:
   // What a step and the rest may take at most, behind `cost`.

@@ -458,7 +458,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
              limits.hops;
     }
     void Next(int i, DimMask pool) {
-      ++space.num_made_;
+      ++space.num_looked_at_;
       const StepBounds::Product& product = products[i + 1];
       if (limits.moves && !space.MayBeOver(product.from | product.to)) return;
       if (limits.hops != INT_MAX && !MayHop(i)) return;
@@ -469,6 +469,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
       }
     }
     void Go(int i, List list, DimMask pool) {
+      ++space.num_looked_at_;
       lists[i] = list;
       List model = CutTable::kNoCuts;  // where the cut that comes next is like that list's last
       bool ends = i + 1 < space.num_lists_ || MayLeave(pool);

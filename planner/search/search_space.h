@@ -233,8 +233,9 @@ class SearchSpace {
   using ExtensionFn =
       absl::FunctionRef<void(const Lists& lists, DimMask left, const StepBounds::Product& product)>;
   void ForEachExtension(const Lists& base, DimMask pool, const Limits& limits, ExtensionFn leaf);
-  // Lists that were put together so far, or begun: what a search takes time by.
-  int64_t num_made() const { return num_made_; }
+  // Lists that were looked at so far, and states that were made of them, or begun: what a search
+  // takes time by.
+  int64_t num_looked_at() const { return num_looked_at_; }
   // Calls leaf(kept) with the lists that are left when innermost cuts are taken off, or none.
   template <typename Leaf>
   void ForEachPrefix(const Lists& lists, const Leaf& leaf);
@@ -318,7 +319,7 @@ class SearchSpace {
   int64_t total_elements_ = 1;
   int64_t wanting_ = 1;  // ranks that hold an element in the target, for each of the
   int64_t classes_ = 1;  // coordinates of dims that stay partial
-  int64_t num_made_ = 0;
+  int64_t num_looked_at_ = 0;
   bool towards_target_ = false;
   bool looks_closer_ = false;
   bool counts_shares_ = false;   // what is lacking behind reductions is bounded (Missing)
