@@ -315,13 +315,14 @@ int RunMeshift(std::vector<std::string> args, Io& io) {
   } catch (const CLI::ParseError& error) {
     return Fail(io, InvalidArgument("{}; --help lists the options", FirstLine(error.what())));
   }
-  const int code = plan->parsed()        ? PlanCommand(plan_flags, io)
-                   : explain->parsed()   ? ExplainCommand(explain_flags, io)
-                   : run->parsed()       ? RunCommand(run_flags, io)
-                   : check->parsed()     ? CheckCommand(check_flags, io)
-                   : shards->parsed()    ? ShardsCommand(shards_flags, io)
-                   : calibrate->parsed() ? CalibrateCommand(calibrate_flags, io)
-                                         : EnvCommand(env_flags, Environment::Process(), io);
+  const int code = plan->parsed()      ? PlanCommand(plan_flags, io)
+                   : explain->parsed() ? ExplainCommand(explain_flags, io)
+                   : run->parsed()     ? RunCommand(run_flags, io)
+                   : check->parsed()   ? CheckCommand(check_flags, io)
+                   : shards->parsed()  ? ShardsCommand(shards_flags, io)
+                   : calibrate->parsed()
+                       ? CalibrateCommand(calibrate_flags, io)
+                       : EnvCommand(env_flags, NcclEnvironment(Environment::Process()), io);
   io.out.flush();
   if (!io.out) return Fail(io, absl::InternalError("the output cannot be written"));
   return code;

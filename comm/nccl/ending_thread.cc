@@ -1,6 +1,7 @@
-#include "comm/nccl/abort_thread.h"
+#include "comm/nccl/ending_thread.h"
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -10,24 +11,14 @@
 #include "comm/nccl/nccl_library.h"
 
 namespace meshift {
-namespace {
 
-constexpr std::chrono::seconds kPatience(2);
-
-}  // namespace
-
-AbortThread::AbortThread(std::shared_ptr<const NcclLibrary> nccl, std::shared_ptr<Device> device,
-                         std::vector<ncclComm_t> comms, std::vector<std::shared_ptr<void>> kept)
-    : thread_([state = state_, nccl = std::move(nccl), device = std::move(device),
-               comms = std::move(comms), kept = std::move(kept)] {
+EndingThread::EndingThread(std::shared_ptr<Device> device, std::function<bool()> end)
+    : thread_([state = state_, device = std::move(device), end = std::move(end)]() mutable {
         bool refused = false;
         {
           const Device::Scope scope(*device);
-          nccl->GroupStart();
-          for (const ncclComm_t comm : comms) {
-            refused = nccl->CommAbort(comm) != ncclSuccess || refused;
-          }
-          refused = nccl->GroupEnd() != ncclSuccess || refused;
+          refused = !end();
+          end = nullptr;  // with what it has kept
         }
         const MutexLock lock(state->mutex);
         state->done = true;
@@ -35,22 +26,49 @@ AbortThread::AbortThread(std::shared_ptr<const NcclLibrary> nccl, std::shared_pt
         state->changed.notify_all();
       }) {}
 
-bool AbortThread::Await(std::chrono::nanoseconds patience) {
+std::unique_ptr<EndingThread> EndingThread::Abort(std::shared_ptr<const NcclLibrary> nccl,
+                                                  std::shared_ptr<Device> device,
+                                                  std::vector<ncclComm_t> comms,
+                                                  std::vector<std::shared_ptr<void>> kept) {
+  return std::unique_ptr<EndingThread>(
+      new EndingThread(std::move(device),
+                       [nccl = std::move(nccl), comms = std::move(comms), kept = std::move(kept)] {
+                         bool aborted = true;
+                         nccl->GroupStart();
+                         for (const ncclComm_t comm : comms) {
+                           aborted = nccl->CommAbort(comm) == ncclSuccess && aborted;
+                         }
+                         return nccl->GroupEnd() == ncclSuccess && aborted;
+                       }));
+}
+
+std::unique_ptr<EndingThread> EndingThread::Destroy(std::shared_ptr<const NcclLibrary> nccl,
+                                                    std::shared_ptr<Device> device,
+                                                    std::vector<ncclComm_t> comms) {
+  return std::unique_ptr<EndingThread>(
+      new EndingThread(std::move(device), [nccl = std::move(nccl), comms = std::move(comms)] {
+        bool destroyed = true;
+        for (const ncclComm_t comm : comms) {
+          destroyed = nccl->CommDestroy(comm) == ncclSuccess && destroyed;
+        }
+        return destroyed;
+      }));
+}
+
+bool EndingThread::Await(std::chrono::nanoseconds patience) {
   State& state = *state_;
   MutexLock lock(state.mutex);
   lock.WaitFor(state.changed, patience, [&]() MESHIFT_REQUIRES(state.mutex) { return state.done; });
   return state.done && !state.refused;
 }
 
-AbortThread::~AbortThread() {
-  State& state = *state_;
-  bool done = false;
-  {
-    MutexLock lock(state.mutex);
-    done = lock.WaitFor(state.changed, kPatience,
-                        [&]() MESHIFT_REQUIRES(state.mutex) { return state.done; });
-  }
-  if (done) {
+bool EndingThread::IsDone() {
+  const MutexLock lock(state_->mutex);
+  return state_->done;
+}
+
+EndingThread::~EndingThread() {
+  if (IsDone()) {
     thread_.join();
   } else {
     thread_.detach();

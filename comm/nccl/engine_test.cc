@@ -96,6 +96,39 @@ TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
   });
 }
 
+// NCCL destroys a communicator only where the other ranks of the host do too: nobody waits for
+// that.
+TEST_F(NcclEngineTest, GroupsAreReleasedInAnyOrder) {
+  Start(4);
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
+  const Pair over_a = PairOf("f32[8,4]", mesh, "P,R", "R,R");
+  const Pair over_b = PairOf("f32[8,4]", mesh, "R,P", "R,R");
+  ranks_->Run([&](NcclEngine& engine, int64_t rank) {
+    const auto use = [&](const std::unique_ptr<Redistributor>& redistribute, const Pair& pair) {
+      const Call call(engine, pair);
+      ASSERT_EQ(Message(call(*redistribute).value().Wait()), "");
+    };
+    const auto make = [&] {
+      return std::make_unique<Redistributor>(Redistributor::Create(mesh, &engine).value());
+    };
+    std::unique_ptr<Redistributor> first = make();
+    std::unique_ptr<Redistributor> second = make();
+    use(first, over_a);
+    use(second, over_b);
+    // The even ranks have released the first when all make groups of a third and use the second,
+    // the odd ones release the second before the first.
+    const bool even = rank % 2 == 0;
+    if (even) first = nullptr;
+    std::unique_ptr<Redistributor> third = make();
+    use(third, over_a);
+    use(second, over_b);
+    if (!even) second = nullptr;
+    use(third, over_b);
+    (even ? second : first) = nullptr;
+    use(third, over_a);
+  });
+}
+
 // Many runs over different groups before anyone waits; results as of runs one by one.
 TEST_F(NcclEngineTest, SeveralGroupsInFlight) {
   for (const int max_ctas : {-1, 4, 16, 33}) {

@@ -1,11 +1,14 @@
 #include "comm/nccl/environment.h"
 
 #include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -140,6 +143,17 @@ std::vector<NcclFinding> CheckBatchInvariant(const NcclVersion& version,
   return findings;
 }
 
+// As the system has it, whatever HOME says.
+std::string HomeOfUser() {
+  passwd entry = {};
+  passwd* found = nullptr;
+  std::vector<char> text(16 << 10);
+  if (getpwuid_r(getuid(), &entry, text.data(), text.size(), &found) != 0 || found == nullptr) {
+    return "";
+  }
+  return found->pw_dir;
+}
+
 class ProcessEnvironment final : public Environment {
  public:
   std::optional<std::string> Get(const std::string& name) const override {
@@ -230,6 +244,37 @@ std::vector<NcclSetting> NcclProfileSettings(NcclProfile profile, const NcclVers
 Environment& Environment::Process() {
   static ProcessEnvironment environment;  // without state
   return environment;
+}
+
+NcclEnvironment::NcclEnvironment(Environment& process)
+    : NcclEnvironment(process, HomeOfUser(), "/etc/nccl.conf") {}
+
+NcclEnvironment::NcclEnvironment(Environment& process, const std::string& home,
+                                 const std::string& system_file)
+    : process_(process) {
+  const std::string named = process.Get("NCCL_CONF_FILE").value_or("");
+  if (!named.empty()) {
+    Read(named);
+  } else if (!home.empty()) {
+    Read(home + "/.nccl.conf");
+  }
+  Read(system_file);
+}
+
+// What was there first counts.
+void NcclEnvironment::Read(const std::string& path) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t equals = line.find('=');
+    if (line.starts_with('#') || equals == std::string::npos) continue;
+    lines_.emplace(line.substr(0, equals), line.substr(equals + 1));
+  }
+}
+
+std::optional<std::string> NcclEnvironment::Get(const std::string& name) const {
+  if (std::optional<std::string> value = process_.Get(name)) return value;
+  const auto line = lines_.find(name);
+  return line == lines_.end() ? std::nullopt : std::optional<std::string>(line->second);
 }
 
 std::string NcclChange::ToString() const {

@@ -16,6 +16,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -73,6 +74,25 @@ class Environment {
   virtual void Set(const std::string& name, const std::optional<std::string>& value) = 0;
   // This process's own; not to be used while other threads read or write variables.
   static Environment& Process();
+};
+
+// What NCCL finds: a process's variables and, where these say nothing, the lines NAME=value of the
+// files that it reads before its first communicator: the one that NCCL_CONF_FILE names, else
+// .nccl.conf in the user's home; then /etc/nccl.conf. Files are read once, here.
+class NcclEnvironment final : public Environment {
+ public:
+  explicit NcclEnvironment(Environment& process);
+  NcclEnvironment(Environment& process, const std::string& home, const std::string& system_file);
+  std::optional<std::string> Get(const std::string& name) const override;
+  void Set(const std::string& name, const std::optional<std::string>& value) override {
+    process_.Set(name, value);
+  }
+
+ private:
+  void Read(const std::string& path);
+
+  Environment& process_;
+  std::map<std::string, std::string> lines_;  // by name
 };
 
 struct NcclChange {

@@ -18,8 +18,8 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/control/control.h"
-#include "comm/nccl/abort_thread.h"
 #include "comm/nccl/device.h"
+#include "comm/nccl/ending_thread.h"
 #include "comm/nccl/job_lock.h"
 #include "comm/nccl/nccl_library.h"
 #include "comm/nccl/pause.h"
@@ -30,8 +30,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// After which nothing has happened, and the communicator can be used.
-bool IsHarmless(const absl::Status& status) {
+// How long NCCL is waited for when all is over, before its threads are left to the process.
+constexpr nanoseconds kPatience = std::chrono::seconds(2);
+
+// Bad arguments, after which nothing has happened. A non-blocking communicator may keep even these
+// as its error, and cannot be used any more then.
+bool MayBeHarmless(const absl::Status& status) {
   return status.code() == absl::StatusCode::kInvalidArgument ||
          status.code() == absl::StatusCode::kFailedPrecondition;
 }
@@ -109,15 +113,21 @@ void NcclJob::EndGroups() {
   if (ended_) return;
   ended_ = true;
   std::vector<ncclComm_t> comms;
+  std::vector<ncclComm_t> busy;
   for (const std::shared_ptr<NcclGroup>& group : groups_) {
     if (group->comm == nullptr || group->lent) continue;
-    comms.push_back(std::exchange(group->comm, nullptr));
+    // The abort of one that is not through with a call waits for that call, which kernels of
+    // another may hold up: these are stopped first.
+    ncclResult_t state = ncclSuccess;
+    nccl_->CommGetAsyncError(group->comm, &state);
+    (state == ncclInProgress ? busy : comms).push_back(std::exchange(group->comm, nullptr));
   }
+  comms.insert(comms.end(), busy.begin(), busy.end());
   if (comms.empty()) return;
   // A communicator that is being made is written to its group.
-  aborting_ = std::make_unique<AbortThread>(
-      nccl_, device_, std::move(comms),
-      std::vector<std::shared_ptr<void>>(groups_.begin(), groups_.end()));
+  aborting_ =
+      EndingThread::Abort(nccl_, device_, std::move(comms),
+                          std::vector<std::shared_ptr<void>>(groups_.begin(), groups_.end()));
 }
 
 absl::Status NcclJob::AwaitComm(ncclComm_t comm, const NcclResult& result, nanoseconds timeout,
@@ -139,7 +149,12 @@ absl::Status NcclJob::AwaitComm(ncclComm_t comm, const NcclResult& result, nanos
   }
   const absl::Status status =
       Annotate(nccl_->Check(state, result.function, comm), group.ToString());
-  return IsHarmless(status) ? status : SetError(status, /*told=*/false);
+  if (MayBeHarmless(status)) {
+    ncclResult_t kept = ncclSuccess;
+    if (comm == nullptr) return status;
+    if (nccl_->CommGetAsyncError(comm, &kept) == ncclSuccess && kept == ncclSuccess) return status;
+  }
+  return SetError(status, /*told=*/false);
 }
 
 absl::Status NcclJob::MakeWord(NcclGroup& group) {
@@ -222,6 +237,8 @@ void NcclJob::Finalize(NcclGroup& group) {
 
 bool NcclJob::Sweep() {
   bool more = false;
+  std::vector<ncclComm_t> destroyed;
+  std::vector<ncclComm_t> aborted;
   std::erase_if(groups_, [&](const std::shared_ptr<NcclGroup>& group) MESHIFT_REQUIRES(mutex_) {
     if (!group->leaving || group->comm == nullptr) return false;
     ncclResult_t state = ncclSuccess;
@@ -230,12 +247,18 @@ bool NcclJob::Sweep() {
       return false;
     }
     // Whatever became of it, nothing of it is in use any more.
-    state == ncclSuccess ? nccl_->CommDestroy(group->comm) : nccl_->CommAbort(group->comm);
-    group->comm = nullptr;
+    (state == ncclSuccess ? destroyed : aborted).push_back(std::exchange(group->comm, nullptr));
     Forget(*group);
     return true;
   });
-  return more;
+  if (!destroyed.empty()) {
+    ending_.push_back(EndingThread::Destroy(nccl_, device_, std::move(destroyed)));
+  }
+  if (!aborted.empty()) {
+    ending_.push_back(EndingThread::Abort(nccl_, device_, std::move(aborted), {}));
+  }
+  std::erase_if(ending_, [](const auto& ending) { return ending->IsDone(); });
+  return more || !ending_.empty();
 }
 
 void NcclJob::Forget(NcclGroup& group) {
@@ -273,7 +296,7 @@ absl::StatusOr<ncclWindow_t> NcclJob::RegisterWindow(NcclGroup& group, void* mem
 }
 
 bool NcclJob::DropWindow(NcclGroup& group, ncclWindow_t window) {
-  if (!AwaitLast(group).ok()) return false;
+  if (!AwaitAll().ok()) return false;
   const Lock lock(*this);
   if (failed_.load() || group.comm == nullptr) return false;
   // Where NCCL has no symmetric memory for this group there may be no window.
@@ -305,10 +328,15 @@ void NcclJob::Close() {
     root.swap(root_);
   }
   root = nullptr;
-  std::unique_ptr<AbortThread> aborting;
+  std::vector<std::unique_ptr<EndingThread>> ending;
   {
     const MutexLock lock(mutex_);
-    aborting.swap(aborting_);
+    ending.swap(ending_);
+    if (aborting_ != nullptr) ending.push_back(std::move(aborting_));
+  }
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  for (const std::unique_ptr<EndingThread>& one : ending) {
+    one->Await(std::max<nanoseconds>(until - std::chrono::steady_clock::now(), nanoseconds(0)));
   }
 }
 

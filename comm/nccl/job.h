@@ -36,8 +36,8 @@
 #include "base/mutex.h"
 #include "comm/control/control.h"
 #include "comm/engine/engine.h"
-#include "comm/nccl/abort_thread.h"
 #include "comm/nccl/device.h"
+#include "comm/nccl/ending_thread.h"
 #include "comm/nccl/nccl_library.h"
 #include "placement/dtype.h"
 
@@ -108,8 +108,8 @@ class NcclJob {
 
   // Registers `memory` with all members of `group`, once its work so far is done. Collective.
   absl::StatusOr<ncclWindow_t> RegisterWindow(NcclGroup& group, void* memory, int64_t bytes);
-  // Once its work so far is done. Not collective. False where the group has failed: then the memory
-  // may be in use for ever.
+  // Once all work so far is done, for which NCCL may wait. Not collective. False where the group
+  // has failed: then the memory may be in use for ever.
   bool DropWindow(NcclGroup& group, ncclWindow_t window);
 
   // Puts on `stream` what `issue` launches on `group`, in its place in the order of launches.
@@ -168,9 +168,11 @@ class NcclJob {
   absl::Status Order(const DeviceStream& stream, uint64_t capture) MESHIFT_REQUIRES(mutex_);
   absl::Status Remember(const std::shared_ptr<NcclGroup>& group, const CallText& text,
                         const std::shared_ptr<DeviceStream>& stream) MESHIFT_REQUIRES(mutex_);
+  // Waits for the last launch on `group`; on any group.
   absl::Status AwaitLast(NcclGroup& group);
+  absl::Status AwaitAll();
   void Finalize(NcclGroup& group) MESHIFT_REQUIRES(mutex_);
-  // Destroys the groups that have left. Whether others are still leaving.
+  // Begins to destroy the groups that have left. Whether any is still leaving or being destroyed.
   bool Sweep() MESHIFT_REQUIRES(mutex_);
   void Forget(NcclGroup& group) MESHIFT_REQUIRES(mutex_);
   // The first error that a group reports by itself.
@@ -184,7 +186,8 @@ class NcclJob {
 
   Mutex mutex_;  // one NCCL call at a time
   bool ended_ MESHIFT_GUARDED_BY(mutex_) = false;
-  std::unique_ptr<AbortThread> aborting_ MESHIFT_GUARDED_BY(mutex_);
+  std::unique_ptr<EndingThread> aborting_ MESHIFT_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<EndingThread>> ending_ MESHIFT_GUARDED_BY(mutex_);  // what was left
   std::vector<std::shared_ptr<NcclGroup>> groups_ MESHIFT_GUARDED_BY(mutex_);
   uint64_t launches_ MESHIFT_GUARDED_BY(mutex_) = 0;
   std::array<LaunchRecord, kRemembered> recent_ MESHIFT_GUARDED_BY(mutex_);

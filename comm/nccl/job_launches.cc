@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -29,8 +30,9 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 // How long aborted work may take to leave the device, and NCCL to be through with a launch, before
-// the rank goes on without.
+// the rank goes on without. NCCL's abort also waits for a thread that looks up every half second.
 constexpr nanoseconds kGrace = milliseconds(300);
+constexpr nanoseconds kSettleGrace = milliseconds(700);
 
 }  // namespace
 
@@ -57,10 +59,10 @@ absl::Status NcclJob::Launch(const std::shared_ptr<NcclGroup>& group, const Call
 void NcclJob::Settle(const NcclGroup& group) {
   EndGroups();
   if (!group.lent) {
-    if (aborting_ != nullptr && aborting_->Await(kGrace)) return;
+    if (aborting_ != nullptr && aborting_->Await(kSettleGrace)) return;
   } else {
     // Nobody here may abort it.
-    for (Pause pause; pause.elapsed() < kGrace; pause.Next()) {
+    for (Pause pause; pause.elapsed() < kSettleGrace; pause.Next()) {
       ncclResult_t state = ncclInProgress;
       const ncclResult_t query = nccl_->CommGetAsyncError(group.comm, &state);
       if (query == ncclSuccess && state == ncclSuccess) return;
@@ -122,6 +124,18 @@ absl::Status NcclJob::AwaitLast(NcclGroup& group) {
     event = record.number == group.last_launch ? record.event : group.last_event;
   }
   return Await(event);
+}
+
+absl::Status NcclJob::AwaitAll() {
+  std::vector<std::shared_ptr<NcclGroup>> groups;
+  {
+    const Lock lock(*this);
+    groups = groups_;
+  }
+  for (const std::shared_ptr<NcclGroup>& group : groups) {
+    MESHIFT_RETURN_IF_ERROR(AwaitLast(*group));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status NcclJob::AsyncErrors() {

@@ -57,9 +57,10 @@ absl::StatusOr<NcclMeeting> Meet(Bootstrap* bootstrap, const absl::Status& here,
     mine += Message(status);
   } else {
     if (job.rank == 0) mine.append(id, kIdBytes);
-    mine += WhatBreaks(
-        CheckNcclEnvironment(NcclProfile::kBatchInvariant, NcclVersion::FromCode(nccl->version()),
-                             environment != nullptr ? *environment : Environment::Process()));
+    const NcclEnvironment found(Environment::Process());
+    mine += WhatBreaks(CheckNcclEnvironment(NcclProfile::kBatchInvariant,
+                                            NcclVersion::FromCode(nccl->version()),
+                                            environment != nullptr ? *environment : found));
   }
   absl::StatusOr<std::vector<std::string>> all = bootstrap->Exchange(mine);
   if (!status.ok()) return status;

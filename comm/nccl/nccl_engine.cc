@@ -415,6 +415,15 @@ absl::Status NcclEngineImpl::CopyOut(const void* data, void* host, int64_t bytes
   });
 }
 
+// Whether NCCL does not find this setting.
+absl::Status CheckUnset(const std::string& name, std::string_view value,
+                        const Environment* environment) {
+  const NcclEnvironment found(Environment::Process());
+  if ((environment != nullptr ? *environment : found).Get(name) != value) return absl::OkStatus();
+  return FailedPrecondition("{} is {}, which the NCCL engine cannot work with; unset it", name,
+                            value);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootstrap,
@@ -423,6 +432,11 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootst
   const bool given = options.device >= 0;
   absl::StatusOr<Parts> parts = LoadParts(
       options, given ? options.device : static_cast<int>(job.local_rank), /*or_only=*/!given);
+  if (parts.ok()) {
+    // It goes before a communicator's configuration, and calls that block have no time-out.
+    const absl::Status unblocked = CheckUnset("NCCL_COMM_BLOCKING", "1", options.environment);
+    if (!unblocked.ok()) parts = unblocked;
+  }
   MESHIFT_ASSIGN_OR_RETURN(NcclMeeting meeting,
                            Meet(bootstrap, parts.status(), parts.ok() ? parts->nccl.get() : nullptr,
                                 parts.ok() ? parts->device.get() : nullptr, options.environment));
@@ -447,6 +461,11 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootst
 absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent& lent,
                                                                  const NcclOptions& options) {
   if (lent.communicator == nullptr) return InvalidArgument("the lent communicator is null");
+  if (lent.may_split) {
+    // Aborting what was split off would abort the lent communicator too.
+    MESHIFT_RETURN_IF_ERROR(
+        CheckUnset("NCCL_COMM_SPLIT_SHARE_RESOURCES", "1", options.environment));
+  }
   const auto comm = static_cast<ncclComm_t>(lent.communicator);
   MESHIFT_ASSIGN_OR_RETURN(auto nccl, NcclLibrary::Load(options.nccl_library));
   int size = 0;

@@ -74,7 +74,8 @@ struct NcclLent {
   // CU_STREAM_LEGACY, not null.)
   void* stream = nullptr;
   // Whether groups may be split from the communicator. If not, only meshes of all its ranks whose
-  // plans need no other group can be used.
+  // plans need no other group can be used. Not of one that was made with splitShare = 1: a failure
+  // aborts the groups, and with them what they share.
   bool may_split = false;
   ControlChannel* control = nullptr;  // of its ranks, if there is one; must outlive the engine
 };

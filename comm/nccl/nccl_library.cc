@@ -64,11 +64,11 @@ absl::Status NcclLibrary::StatusOf(ncclResult_t result, const char* function,
                                    ncclComm_t comm) const {
   const char* text = GetErrorString(result);
   const char* last = GetLastError(comm);
-  return absl::Status(
-      CodeOf(result),
-      fmt::format("{}: {} ({}){}{}", function, text == nullptr ? "unknown" : text,
-                  static_cast<int>(result), last == nullptr || *last == '\0' ? "" : ": ",
-                  last == nullptr ? "" : last));
+  return absl::Status(CodeOf(result),
+                      fmt::format("{}: {} ({}){}{}", function, text == nullptr ? "unknown" : text,
+                                  static_cast<int>(result),
+                                  last == nullptr || *last == '\0' ? "" : "; NCCL's last warning: ",
+                                  last == nullptr ? "" : last));
 }
 
 }  // namespace meshift

@@ -129,6 +129,11 @@ ncclResult_t Fail(Comm* comm, ncclResult_t result, const std::string& text) {
   if (comm != nullptr) {
     MutexLock lock(comm->mutex);
     comm->last_error = text;
+    // A non-blocking one keeps every error, bad arguments too, and answers with it from now on.
+    if (!comm->blocking && comm->error == ncclSuccess) {
+      comm->error = result;
+      comm->changed.notify_all();
+    }
   }
   return result;
 }

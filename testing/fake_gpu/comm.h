@@ -66,7 +66,7 @@ struct Comm {
   int launching = 0;            // launches that are not on their streams yet
   std::vector<void*> deferred;  // streams on which work must wait for that
   std::string last_error;
-  bool quiet = false;  // finalized by all ranks: nobody is missed any more
+  bool quiet = false;  // destroyed by all ranks: nobody is missed any more
   int sharing_children = 0;
   uint64_t splits = 0;
   int64_t empty_calls = 0;  // collectives without elements, which are dropped

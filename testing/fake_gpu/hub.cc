@@ -50,8 +50,8 @@ void Hub::Handle(const SinkRef& from, Message message) {
         case Message::Kind::kLaunched:
           HandleLaunched(comm, message, &out);
           break;
-        case Message::Kind::kFinalize:
-          HandleFinalize(comm, message, &out);
+        case Message::Kind::kDestroy:
+          HandleDestroy(comm, message, &out);
           break;
         case Message::Kind::kLeave:
           Leave(comm, message.rank, State::kLeft, &out);
@@ -331,21 +331,21 @@ void Hub::HandleLaunched(Comm& comm, const Message& message, Outbox* out) {
   if (!problem.empty()) Violation(comm, problem, out);
 }
 
-void Hub::HandleFinalize(Comm& comm, const Message& message, Outbox* out) {
+void Hub::HandleDestroy(Comm& comm, const Message& message, Outbox* out) {
   Member& member = comm.members[static_cast<size_t>(message.rank)];
-  member.finalizing = true;
-  member.finalize_request = message.request;
+  member.destroying = true;
+  member.destroy_request = message.request;
   const bool all = std::all_of(comm.members.begin(), comm.members.end(), [](const Member& other) {
-    return other.finalizing || other.state != State::kIn;
+    return other.destroying || other.state != State::kIn;
   });
   if (!all) return;
   for (Member& other : comm.members) {
     other.quiet = true;
-    if (other.finalize_request == 0 || other.state != State::kIn) continue;
+    if (other.destroy_request == 0 || other.state != State::kIn) continue;
     Message answer;
     answer.kind = Message::Kind::kDone;
     answer.comm = comm.id;
-    answer.request = std::exchange(other.finalize_request, 0);
+    answer.request = std::exchange(other.destroy_request, 0);
     out->emplace_back(other.sink, std::move(answer));
   }
 }
@@ -380,13 +380,13 @@ void Hub::Leave(Comm& comm, int rank, State state, Outbox* out) {
     comms_.erase(comm.id);
     return;
   }
-  // Whoever finalizes waits for the others, and this one will not come.
+  // Whoever destroys waits for the others, and this one will not come.
   for (Member& other : comm.members) {
-    if (other.state == State::kIn && other.finalizing) {
+    if (other.state == State::kIn && other.destroying) {
       Message again;
       again.rank = static_cast<int>(&other - comm.members.data());
-      again.request = other.finalize_request;
-      if (again.request != 0) HandleFinalize(comm, again, out);
+      again.request = other.destroy_request;
+      if (again.request != 0) HandleDestroy(comm, again, out);
       break;
     }
   }

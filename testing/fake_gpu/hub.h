@@ -41,9 +41,9 @@ class Hub {
     SinkRef sink;
     std::string device;
     State state = State::kIn;
-    bool finalizing = false;
-    bool quiet = false;  // all have finalized: it may go without being missed
-    uint64_t finalize_request = 0;
+    bool destroying = false;
+    bool quiet = false;  // all destroy theirs: it may go without being missed
+    uint64_t destroy_request = 0;
   };
   struct Collective {
     OpDescription op;
@@ -99,7 +99,7 @@ class Hub {
   void HandleCollective(Comm& comm, Message message, Outbox* out, Ready* ready);
   void HandleTransfer(Comm& comm, Message message, Outbox* out);
   void HandleLaunched(Comm& comm, const Message& message, Outbox* out);
-  void HandleFinalize(Comm& comm, const Message& message, Outbox* out);
+  void HandleDestroy(Comm& comm, const Message& message, Outbox* out);
   void Leave(Comm& comm, int rank, State state, Outbox* out);
   void Violation(const Comm& comm, const std::string& text, Outbox* out);
   Comm& NewComm(std::vector<Member> members);

@@ -54,7 +54,7 @@ struct Message {
     kSend,        // peer: the receiver
     kRecv,        // peer: the sender
     kLaunched,    // text: the operations of one launch, see LaunchOrder
-    kFinalize,
+    kDestroy,
     kLeave,  // destroyed or aborted
     kDead,   // the rank's device was killed
     // To a rank.

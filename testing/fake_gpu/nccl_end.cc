@@ -12,27 +12,6 @@
 namespace meshift::fake {
 namespace {
 
-// Waits until the own operations are done and all ranks have said that theirs are.
-void Finalize(Comm* comm, std::function<void()> done) {
-  const auto quiet = [comm, done = std::move(done)] {
-    {
-      MutexLock lock(comm->mutex);
-      comm->quiet = true;
-      comm->changed.notify_all();
-    }
-    done();
-  };
-  if (comm->ranks == 1) {
-    quiet();
-    return;
-  }
-  Message message;
-  message.kind = Message::Kind::kFinalize;
-  message.comm = comm->id;
-  message.rank = comm->rank;
-  Client::Get().Call(comm->link, std::move(message), [quiet](const Message&) { quiet(); });
-}
-
 // Blocks until the communicator has no unfinished launch; false: it has an error.
 bool AwaitLaunches(Comm* comm) {
   MutexLock lock(comm->mutex);
@@ -40,26 +19,41 @@ bool AwaitLaunches(Comm* comm) {
   return comm->error == ncclSuccess;
 }
 
-ncclResult_t FinalizeAndWait(const char* function, Comm* comm) {
-  if (!AwaitLaunches(comm)) {
+// Blocks until all ranks destroy the communicator, or have ended it otherwise: they all count as
+// ranks of one host, whose proxies serve each other (NCCL's documentation of ncclCommDestroy:
+// "intra-node collective").
+void AwaitOthers(const char* function, Comm* comm) {
+  const auto quiet = [comm] {
     MutexLock lock(comm->mutex);
-    return comm->error;
-  }
-  AwaitGraphs(function, comm);
-  Finalize(comm, [] {});
+    comm->quiet = true;
+    comm->changed.notify_all();
+  };
+  if (comm->ranks == 1 || comm->link == nullptr) return quiet();
+  Message message;
+  message.kind = Message::Kind::kDestroy;
+  message.comm = comm->id;
+  message.rank = comm->rank;
+  Client::Get().Call(comm->link, std::move(message), [quiet](const Message&) { quiet(); });
   MutexLock lock(comm->mutex);
-  const bool came = lock.WaitFor(comm->changed, kPatience,
-                                 [&] { return comm->quiet || comm->error != ncclSuccess; });
+  const bool came = lock.WaitFor(comm->changed, kPatience, [&] {
+    return comm->quiet || comm->error != ncclSuccess || comm->state == CommState::kAborted;
+  });
   if (!came) {
     TheCore().Violation(
-        fmt::format("{} of communicator {}: other ranks do not finalize, destroy "
-                    "or abort theirs",
+        fmt::format("{} of communicator {}: other ranks do not destroy or abort "
+                    "theirs",
                     function, comm->id));
   }
+}
+
+// Of the own launches only: it waits for no other rank.
+ncclResult_t FinalizeAndWait(const char* function, Comm* comm) {
+  if (AwaitLaunches(comm)) AwaitGraphs(function, comm);
+  MutexLock lock(comm->mutex);
   return comm->error;
 }
 
-// Non-blocking: goes on in the background until the launches and the other ranks are done.
+// Non-blocking: goes on in the background until the launches are done.
 void FinalizeInBackground(Comm* comm) {
   bool ready = !TheCore().InGraph(comm);
   bool failed = false;
@@ -68,12 +62,10 @@ void FinalizeInBackground(Comm* comm) {
     ready = ready && comm->unfinished.empty();
     failed = comm->error != ncclSuccess || comm->state == CommState::kAborted;
   }
-  if (failed) {
+  if (ready || failed) {
     EndBusy(comm);
-  } else if (!ready) {
-    LaterAtRandom([comm] { FinalizeInBackground(comm); });
   } else {
-    Finalize(comm, [comm] { LaterAtRandom([comm] { EndBusy(comm); }); });
+    LaterAtRandom([comm] { FinalizeInBackground(comm); });
   }
 }
 
@@ -208,6 +200,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   }
   ncclResult_t result = ncclSuccess;
   if (!finalized) result = FinalizeAndWait("ncclCommDestroy", comm);
+  if (result == ncclSuccess) AwaitOthers("ncclCommDestroy", comm);
   CancelUnfinished(comm);
   Close(comm, CommState::kDestroyed);
   return result;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -112,6 +113,7 @@ class RawCommunicator {
     while (result == ncclInProgress) {
       const ncclResult_t query = nccl_->CommGetAsyncError(comm_, &result);
       if (query != ncclSuccess) result = query;
+      std::this_thread::yield();  // NCCL's thread may want the core
     }
     return nccl_->Check(result, function, comm_);
   }

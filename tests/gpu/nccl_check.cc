@@ -79,7 +79,8 @@ std::vector<std::string> RankEnvironment(int rank, int ranks, int port, int max_
           "MASTER_ADDR=127.0.0.1",
           fmt::format("MASTER_PORT={}", port),
           fmt::format("NCCL_HOSTID=rank{}", rank),
-          "NCCL_SOCKET_IFNAME=lo",
+          "NCCL_SOCKET_IFNAME==lo",  // lo itself: else what begins so
+          "NCCL_CONF_FILE=/dev/null",
           "NCCL_NET=Socket",
           "NCCL_NET_PLUGIN=none",
           "NCCL_IB_DISABLE=1",
@@ -116,7 +117,8 @@ absl::Status RunRanks(const std::string& program, int ranks, const Options& opti
     specs.push_back({{program, "--worker", std::to_string(options.cases),
                       std::to_string(options.seconds), std::to_string(options.max_ctas), result},
                      RankEnvironment(rank, ranks, port, options.max_ctas, folder),
-                     fmt::format("{}/rank{}.log", folder, rank)});
+                     fmt::format("{}/rank{}.log", folder, rank),
+                     {"NCCL_", "CUDA_LAUNCH_BLOCKING="}});
   }
   MESHIFT_ASSIGN_OR_RETURN(Processes processes, Processes::Start(specs));
   const std::vector<ProcessEnd> ends =

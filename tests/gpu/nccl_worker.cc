@@ -1,5 +1,6 @@
 #include "tests/gpu/nccl_worker.h"
 
+#include <cuda.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -72,6 +73,17 @@ absl::StatusOr<WorkerResult> WorkerResult::Parse(const std::string& line) {
 absl::Status ProbeGpu() {
   MESHIFT_ASSIGN_OR_RETURN(const auto driver, CudaDriver::Load());
   MESHIFT_RETURN_IF_ERROR(driver->InitAndCountDevices().status());
+  CUdevice device = 0;
+  MESHIFT_RETURN_IF_ERROR(driver->DeviceGet(&device, 0));
+  int mode = CU_COMPUTEMODE_DEFAULT;
+  MESHIFT_RETURN_IF_ERROR(
+      driver->DeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, device));
+  if (mode != CU_COMPUTEMODE_DEFAULT) {
+    return FailedPrecondition(
+        "the GPU is in compute mode {}, in which several processes cannot share it; `nvidia-smi -c "
+        "DEFAULT` sets the mode in which they can",
+        mode);
+  }
   return NcclLibrary::Load().status();
 }
 

@@ -26,8 +26,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// This process's variables, but for those that are given; and those.
-std::vector<std::string> EnvironmentWith(const std::vector<std::string>& given) {
+// What somebody has set for other runs.
+bool IsLeftOut(const std::string& variable, const std::vector<std::string>& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](const std::string& prefix) { return variable.starts_with(prefix); });
+}
+
+// This process's variables, but for those that are given or left out; and those.
+std::vector<std::string> EnvironmentWith(const std::vector<std::string>& given,
+                                         const std::vector<std::string>& left_out) {
   std::vector<std::string> result = given;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string variable(*entry);
@@ -35,7 +42,7 @@ std::vector<std::string> EnvironmentWith(const std::vector<std::string>& given) 
     const bool replaced = std::any_of(given.begin(), given.end(), [&](const std::string& g) {
       return g.compare(0, name.size(), name) == 0;
     });
-    if (!replaced) result.push_back(variable);
+    if (!replaced && !IsLeftOut(variable, left_out)) result.push_back(variable);
   }
   return result;
 }
@@ -49,7 +56,7 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
 
 absl::StatusOr<pid_t> Spawn(const ProcessSpec& spec) {
   std::vector<std::string> arguments = spec.argv;
-  std::vector<std::string> variables = EnvironmentWith(spec.environment);
+  std::vector<std::string> variables = EnvironmentWith(spec.environment, spec.left_out);
   const std::vector<char*> argv = Pointers(arguments);
   const std::vector<char*> environment = Pointers(variables);
   posix_spawn_file_actions_t actions;

@@ -20,6 +20,8 @@ struct ProcessSpec {
   std::vector<std::string> argv;         // the program's path first
   std::vector<std::string> environment;  // "NAME=value", added to this process's own
   std::string log;                       // file that takes stdout and stderr
+  // How variables of this process begin that it must not have.
+  std::vector<std::string> left_out = {};
 };
 
 struct ProcessEnd {
