@@ -1,8 +1,10 @@
 #include "comm/nccl/environment.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <optional>
 #include <string>
@@ -53,6 +55,37 @@ Outcome OutcomeOf(const AppliedProfile& applied, const std::string& name) {
   }
   ADD_FAILURE() << name;
   return Outcome::kSet;
+}
+
+std::string Write(const std::string& name, const std::string& text) {
+  const std::string path = testing::TempDir() + name;
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(NcclEnvironmentTest, FilesCountWhereVariablesSayNothing) {
+  Write(".nccl.conf", "# NCCL_ALGO=ring\nNCCL_PROTO=LL\nNCCL_MIN_CTAS=4\nnothing\n");
+  const std::string system = Write("system.conf", "NCCL_MIN_CTAS=8\nNCCL_COLLNET_ENABLE=1\n");
+  const std::string named = Write("named.conf", "NCCL_PROTO=LL128\n");
+  FakeEnvironment process(kBatchInvariant);
+  process.variables.erase("NCCL_COLLNET_ENABLE");
+  const NcclEnvironment found(process, testing::TempDir(), system);
+  EXPECT_EQ(found.Get("NCCL_ALGO"), "allreduce:tree");
+  EXPECT_EQ(found.Get("NCCL_PROTO"), "Simple");
+  EXPECT_EQ(found.Get("NCCL_MIN_CTAS"), "4");
+  EXPECT_EQ(found.Get("nothing"), std::nullopt);
+  const auto why = [](const Environment& environment) {
+    return WhatBreaks(CheckNcclEnvironment(NcclProfile::kBatchInvariant, k228, environment));
+  };
+  EXPECT_EQ(why(process), "");
+  EXPECT_THAT(why(found), testing::HasSubstr("NCCL_COLLNET_ENABLE is '1'"));
+  // A file that is named comes instead of the home's, before the system's.
+  process.variables = {{"NCCL_CONF_FILE", named}};
+  const NcclEnvironment other(process, testing::TempDir(), system);
+  EXPECT_EQ(other.Get("NCCL_PROTO"), "LL128");
+  EXPECT_EQ(other.Get("NCCL_MIN_CTAS"), "8");
+  const NcclEnvironment none(process, "", "/nonexistent/nccl.conf");
+  EXPECT_EQ(none.Get("NCCL_MIN_CTAS"), std::nullopt);
 }
 
 struct ApplyCase {
