@@ -103,8 +103,8 @@ TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
 TEST_F(NcclEngineTest, GroupsAreReleasedInAnyOrder) {
   Start(4);
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
-  const Pair over_a = PairOf("f32[8,4]", mesh, "P,R", "R,R");
-  const Pair over_b = PairOf("f32[8,4]", mesh, "R,P", "R,R");
+  const Pair over_a = PairOf("f32[8,4]", mesh, "S(0),R", "R,R");
+  const Pair over_b = PairOf("f32[8,4]", mesh, "R,S(0)", "R,R");
   ranks_->Run([&](NcclEngine& engine, int64_t rank) {
     const auto use = [&](const std::unique_ptr<Redistributor>& redistribute, const Pair& pair) {
       const Call call(engine, pair);
@@ -130,6 +130,7 @@ TEST_F(NcclEngineTest, GroupsAreReleasedInAnyOrder) {
     first = nullptr;
     use(third, over_a);
   });
+  EXPECT_EQ(TheFake()->call_count("ncclCommSplit"), 4 * 4);
 }
 
 // Many runs over different groups before anyone waits; results as of runs one by one.
