@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "comm/cuda/body.h"
 #include "comm/cuda/kernel_params.h"
@@ -51,25 +52,25 @@ MESHIFT_HOST_DEVICE inline uint32_t BoxOfTile(const CopyBoxesParams& params, uin
 
 constexpr int kUnitsPerThread = kTileUnits / kThreads;
 
-// How far the units first, first + kThreads, ... of a box are from its addresses.
-MESHIFT_HOST_DEVICE inline void FindUnits(const CopyBoxesParams& params, const CopyBox& box,
-                                          uint32_t first, int64_t* src, int64_t* dst) {
-  uint32_t rest[kUnitsPerThread];
+// How far places of a box are from its addresses: those with the given numbers, which are lost, of
+// the dims first_dim and on.
+MESHIFT_HOST_DEVICE inline void FindPlaces(const CopyBoxesParams& params, const CopyBox& box,
+                                           int first_dim, uint32_t* numbers, int64_t* src,
+                                           int64_t* dst) {
   MESHIFT_UNROLL
   for (int j = 0; j < kUnitsPerThread; ++j) {
-    rest[j] = first + j * kThreads;
     src[j] = 0;
     dst[j] = 0;
   }
   const int last = static_cast<int>(box.rank) - 1;
-  for (int d = 0; d <= last; ++d) {
+  for (int d = first_dim; d <= last; ++d) {
     const CopyDim& dim = params.dims[box.first_dim + d];
     MESHIFT_UNROLL
     for (int j = 0; j < kUnitsPerThread; ++j) {
-      uint32_t index = rest[j];
+      uint32_t index = numbers[j];
       if (d < last) {
-        rest[j] = DivideBy(dim.size, dim.magic, index);
-        index -= rest[j] * dim.size;
+        numbers[j] = DivideBy(dim.size, dim.magic, index);
+        index -= numbers[j] * dim.size;
       }
       src[j] += index * dim.src_stride;
       dst[j] += index * dim.dst_stride;
@@ -77,7 +78,7 @@ MESHIFT_HOST_DEVICE inline void FindUnits(const CopyBoxesParams& params, const C
   }
 }
 
-// Four loads, then four stores.
+// The units first, first + kThreads, ...: four loads, then four stores.
 template <typename T>
 MESHIFT_HOST_DEVICE void MoveUnits(const CopyBox& box, uint32_t first, const int64_t* src,
                                    const int64_t* dst) {
@@ -92,15 +93,79 @@ MESHIFT_HOST_DEVICE void MoveUnits(const CopyBox& box, uint32_t first, const int
   }
 }
 
+// The same for words of shifted runs: a word comes from the two of the source that it lies across.
+// Near the ends of a run, where these or the word itself stick out, bytes move one by one.
+MESHIFT_HOST_DEVICE inline void MoveRuns(const CopyBoxesParams& params, const CopyBox& box,
+                                         uint32_t first) {
+  const CopyDim& words = params.dims[box.first_dim];
+  uint32_t numbers[kUnitsPerThread];
+  int64_t begin[kUnitsPerThread];  // of the word, within its run
+  MESHIFT_UNROLL
+  for (int j = 0; j < kUnitsPerThread; ++j) {
+    const uint32_t unit = first + j * kThreads;
+    numbers[j] = DivideBy(words.size, words.magic, unit);
+    begin[j] = int64_t{8} * (unit - numbers[j] * words.size);
+  }
+  int64_t src[kUnitsPerThread];
+  int64_t dst[kUnitsPerThread];
+  FindPlaces(params, box, 1, numbers, src, dst);
+  bool inside[kUnitsPerThread];
+  uint64_t low[kUnitsPerThread];
+  uint64_t high[kUnitsPerThread];
+  MESHIFT_UNROLL
+  for (int j = 0; j < kUnitsPerThread; ++j) {
+    begin[j] -= static_cast<int64_t>((box.dst + dst[j]) & 7);
+    const uint64_t from = box.src + src[j] + begin[j];
+    const auto skew = static_cast<int64_t>(from & 7);
+    inside[j] = first + j * kThreads < box.units && begin[j] >= skew &&
+                begin[j] - skew + (skew == 0 ? 8 : 16) <= box.run_bytes;
+    low[j] = 0;
+    high[j] = 0;
+    if (inside[j]) {
+      low[j] = *At<const uint64_t>(from - skew);
+      if (skew != 0) high[j] = *At<const uint64_t>(from - skew + 8);
+    }
+  }
+  MESHIFT_UNROLL
+  for (int j = 0; j < kUnitsPerThread; ++j) {
+    const uint64_t from = box.src + src[j] + begin[j];
+    const uint64_t to = box.dst + dst[j] + begin[j];
+    if (inside[j]) {
+      const auto shift = static_cast<int>(8 * (from & 7));
+      *At<uint64_t>(to) = low[j] >> shift | high[j] << 1 << (63 - shift);
+      continue;
+    }
+    if (first + j * kThreads >= box.units) continue;
+    uint8_t bytes[8];
+    MESHIFT_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const bool in_run = begin[j] + i >= 0 && begin[j] + i < box.run_bytes;
+      if (in_run) bytes[i] = *At<const uint8_t>(from + i);
+    }
+    MESHIFT_UNROLL
+    for (int i = 0; i < 8; ++i) {
+      const bool in_run = begin[j] + i >= 0 && begin[j] + i < box.run_bytes;
+      if (in_run) *At<uint8_t>(to + i) = bytes[i];
+    }
+  }
+}
+
 MESHIFT_HOST_DEVICE inline void CopyBoxesBody(const CopyBoxesParams& params, Place place) {
   for (uint32_t tile = place.block; tile < params.num_tiles; tile += place.blocks) {
     const uint32_t i = BoxOfTile(params, tile);
     const CopyBox& box = params.boxes[i];
     const uint32_t before = i == 0 ? 0 : params.boxes[i - 1].tile_end;
     const uint32_t first = (tile - before) * kTileUnits + place.thread;
+    if (box.run_bytes > 0) {
+      MoveRuns(params, box, first);
+      continue;
+    }
+    uint32_t numbers[kUnitsPerThread];
+    MESHIFT_UNROLL
+    for (int j = 0; j < kUnitsPerThread; ++j) numbers[j] = first + j * kThreads;
     int64_t src[kUnitsPerThread];
     int64_t dst[kUnitsPerThread];
-    FindUnits(params, box, first, src, dst);
+    FindPlaces(params, box, 0, numbers, src, dst);
     switch (box.unit_bytes) {
       case 16:
         MoveUnits<Bytes16>(box, first, src, dst);
@@ -121,23 +186,64 @@ MESHIFT_HOST_DEVICE inline void CopyBoxesBody(const CopyBoxesParams& params, Pla
   }
 }
 
-// One tile of a transposing copy: rows of the source go to shared memory (kLoad), columns of that
-// to the target, so that both sides are read and written along what lies side by side. Between the
-// two all threads of the block meet.
-template <typename T, bool kLoad>
+// kLanes words of kLanes elements each, transposed: element j of word i becomes element i of word
+// j.
+template <int kLanes, typename Word>
+MESHIFT_HOST_DEVICE void TransposeWords(Word* words) {
+  if constexpr (kLanes == 2) {
+    const Word first = words[0];
+    words[0] = (first & 0xffff) | (words[1] << 16);
+    words[1] = (first >> 16) | (words[1] & 0xffff0000);
+  } else if constexpr (kLanes == 4) {
+    // The 2x2 blocks of 16 bits, then the bytes within each.
+    MESHIFT_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      Word pair[] = {words[i], words[i + 2]};
+      TransposeWords<2>(pair);
+      words[i] = pair[0];
+      words[i + 2] = pair[1];
+    }
+    MESHIFT_UNROLL
+    for (int i = 0; i < 4; i += 2) {
+      const Word first = words[i];
+      words[i] = (first & 0x00ff00ff) | ((words[i + 1] & 0x00ff00ff) << 8);
+      words[i + 1] = ((first >> 8) & 0x00ff00ff) | (words[i + 1] & 0xff00ff00);
+    }
+  }
+}
+
+// One tile of a transposing copy: words of kLanes elements that are side by side in the source go
+// to shared memory (kLoad), and from there to the target, of elements side by side there. Between
+// the two all threads of the block meet. A thread has all its loads under way before it stores.
+template <typename T, int kLanes, bool kLoad>
 MESHIFT_HOST_DEVICE void TransposeUnits(const CopyBoxesParams& params, const CopyBox& box,
-                                        uint32_t tile, uint32_t thread, T* shared) {
-  constexpr uint32_t kTile = TransposeTile(sizeof(T));
-  constexpr uint32_t kRows = kThreads / kTile;
+                                        uint32_t tile, uint32_t thread, void* memory) {
+  using Word = std::conditional_t<kLanes == 1, T, uint32_t>;
+  static_assert(sizeof(Word) == kLanes * sizeof(T));
+  constexpr uint32_t kTile = TransposeTile(sizeof(T), kLanes);
+  constexpr uint32_t kWords = kTile / kLanes;  // along each side
+  constexpr uint32_t kRows = kThreads / kWords;
+  constexpr uint32_t kPasses = kWords / kRows;
+  auto* shared = static_cast<Word*>(memory);
+  // Of the index c along dim 1 and word w along dim 0. A row is longer by one word than what is in
+  // it: columns then lie in different banks.
+  const auto at = [](uint32_t word1, uint32_t lane1, uint32_t word0) {
+    return (lane1 * kWords + word1) * (kWords + 1) + word0;
+  };
   const CopyDim& dim0 = params.dims[box.first_dim];
   const CopyDim& dim1 = params.dims[box.first_dim + 1];
   // Tiles run along dim 0, then dim 1, then over the indices of the other dims.
   const uint32_t tiles0 = (dim0.size + kTile - 1) / kTile;
   const uint32_t tiles1 = (dim1.size + kTile - 1) / kTile;
-  const uint32_t along0 = tile % tiles0 * kTile;
-  const uint32_t along1 = tile / tiles0 % tiles1 * kTile;
-  uint32_t rest = tile / tiles0 / tiles1;
-  int64_t offset = 0;
+  const uint32_t quotient0 = tile / tiles0;
+  uint32_t rest = quotient0 / tiles1;
+  // Threads run along the dim whose elements are side by side.
+  const uint32_t column = thread % kWords;
+  const uint32_t row = thread / kWords;
+  const uint32_t i0 = (tile - quotient0 * tiles0) * kTile + (kLoad ? row : column) * kLanes;
+  const uint32_t i1 = (quotient0 - rest * tiles1) * kTile + (kLoad ? column : row) * kLanes;
+  int64_t offset = kLoad ? i0 * dim0.src_stride + i1 * dim1.src_stride
+                         : i0 * dim0.dst_stride + i1 * dim1.dst_stride;
   for (int d = 2; d < box.rank; ++d) {
     const CopyDim& dim = params.dims[box.first_dim + d];
     const uint32_t quotient = DivideBy(dim.size, dim.magic, rest);
@@ -145,26 +251,45 @@ MESHIFT_HOST_DEVICE void TransposeUnits(const CopyBoxesParams& params, const Cop
     offset += index * (kLoad ? dim.src_stride : dim.dst_stride);
     rest = quotient;
   }
-  // Lanes run along the dim whose indices are side by side.
-  const uint32_t lane = thread % kTile;
-  MESHIFT_UNROLL
-  for (uint32_t row = thread / kTile; row < kTile; row += kRows) {
-    const uint32_t i0 = along0 + (kLoad ? row : lane);
-    const uint32_t i1 = along1 + (kLoad ? lane : row);
-    if (i0 >= dim0.size || i1 >= dim1.size) continue;
-    if constexpr (kLoad) {
-      shared[row * (kTile + 1) + lane] =
-          *At<const T>(box.src + offset + i0 * dim0.src_stride + i1 * dim1.src_stride);
-    } else {
-      *At<T>(box.dst + offset + i0 * dim0.dst_stride + i1 * dim1.dst_stride) =
-          shared[lane * (kTile + 1) + row];
+  // Sizes are multiples of kLanes: a word is inside or outside as a whole.
+  const uint32_t along = kLoad ? i0 : i1;
+  const uint32_t along_size = kLoad ? dim0.size : dim1.size;
+  const uint32_t rows_left =
+      (kLoad ? i1 < dim1.size : i0 < dim0.size) && along < along_size ? along_size - along : 0;
+  const int64_t stride = kLoad ? dim0.src_stride : dim1.dst_stride;
+  uint64_t address = (kLoad ? box.src : box.dst) + offset;
+  constexpr uint32_t kStep = kRows * kLanes;
+  if constexpr (kLoad) {
+    Word words[kPasses][kLanes];
+    MESHIFT_UNROLL
+    for (uint32_t p = 0; p < kPasses; ++p) {
+      if (p * kStep >= rows_left) break;
+      MESHIFT_UNROLL
+      for (int k = 0; k < kLanes; ++k) words[p][k] = *At<const Word>(address + k * stride);
+      address += kStep * stride;
+    }
+    MESHIFT_UNROLL
+    for (uint32_t p = 0; p < kPasses; ++p) {
+      if (p * kStep >= rows_left) break;
+      TransposeWords<kLanes>(words[p]);
+      MESHIFT_UNROLL
+      for (int k = 0; k < kLanes; ++k) shared[at(column, k, row + p * kRows)] = words[p][k];
+    }
+  } else {
+    MESHIFT_UNROLL
+    for (uint32_t p = 0; p < kPasses; ++p) {
+      if (p * kStep >= rows_left) break;
+      MESHIFT_UNROLL
+      for (int k = 0; k < kLanes; ++k) {
+        *At<Word>(address + k * stride) = shared[at(row + p * kRows, k, column)];
+      }
+      address += kStep * stride;
     }
   }
 }
 
-// A row more than square: columns then lie in different banks.
 constexpr int kTransposeSharedBytes = 32 * 33 * 16;
-static_assert(kTransposeSharedBytes >= 64 * 65 * 4);
+static_assert(kTransposeSharedBytes >= 128 * 33 * 4 && kTransposeSharedBytes >= 64 * 65 * 4);
 
 // The part of tile `tile` that is before (kLoad), or behind, the meeting of the threads.
 template <bool kLoad>
@@ -175,20 +300,19 @@ MESHIFT_HOST_DEVICE void TransposeTileBody(const CopyBoxesParams& params, uint32
   const uint32_t number = tile - (i == 0 ? 0 : params.boxes[i - 1].tile_end);
   switch (box.unit_bytes) {
     case 16:
-      TransposeUnits<Bytes16, kLoad>(params, box, number, thread, static_cast<Bytes16*>(shared));
-      break;
+      return TransposeUnits<Bytes16, 1, kLoad>(params, box, number, thread, shared);
     case 8:
-      TransposeUnits<uint64_t, kLoad>(params, box, number, thread, static_cast<uint64_t*>(shared));
-      break;
+      return TransposeUnits<uint64_t, 1, kLoad>(params, box, number, thread, shared);
     case 4:
-      TransposeUnits<uint32_t, kLoad>(params, box, number, thread, static_cast<uint32_t*>(shared));
-      break;
+      return TransposeUnits<uint32_t, 1, kLoad>(params, box, number, thread, shared);
     case 2:
-      TransposeUnits<uint16_t, kLoad>(params, box, number, thread, static_cast<uint16_t*>(shared));
-      break;
+      return box.lanes == 2
+                 ? TransposeUnits<uint16_t, 2, kLoad>(params, box, number, thread, shared)
+                 : TransposeUnits<uint16_t, 1, kLoad>(params, box, number, thread, shared);
     default:
-      TransposeUnits<uint8_t, kLoad>(params, box, number, thread, static_cast<uint8_t*>(shared));
-      break;
+      return box.lanes == 4
+                 ? TransposeUnits<uint8_t, 4, kLoad>(params, box, number, thread, shared)
+                 : TransposeUnits<uint8_t, 1, kLoad>(params, box, number, thread, shared);
   }
 }
 

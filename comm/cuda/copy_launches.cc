@@ -23,6 +23,8 @@ using LaunchFunction = absl::FunctionRef<absl::Status(bool, const CopyBoxesParam
 
 // Runs at least this long are worth two more boxes for their ends.
 constexpr int64_t kMinCutRun = 256;
+// Runs of odd units at least this long are worth shifting: only bytes near their ends move singly.
+constexpr int64_t kMinShiftedRun = 1024;
 // Fewer indices than that do not fill a tile of the transposing kernel well enough.
 constexpr int64_t kMinTransposeSize = 8;
 
@@ -38,6 +40,8 @@ struct Box {
   uint64_t dst;
   int64_t unit;
   absl::InlinedVector<Dim, 8> dims;
+  int lanes = 1;
+  int64_t run_bytes = 0;
 };
 
 int64_t Units(const Box& box) {
@@ -52,7 +56,7 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t TilesOf(const Box& box, int64_t units, bool transpose) {
   if (!transpose) return CeilDiv(units, kTileUnits);
-  const int64_t tile = TransposeTile(static_cast<int>(box.unit));
+  const int64_t tile = TransposeTile(static_cast<int>(box.unit), box.lanes);
   const int64_t size0 = box.dims[0].size;
   const int64_t size1 = box.dims[1].size;
   return CeilDiv(size0, tile) * CeilDiv(size1, tile) * (units / size0 / size1);
@@ -84,10 +88,11 @@ class Table {
                                           .dst = box.dst,
                                           .units = static_cast<uint32_t>(units),
                                           .tile_end = params_.num_tiles,
-                                          .first_dim = static_cast<uint16_t>(num_dims_),
+                                          .first_dim = static_cast<uint8_t>(num_dims_),
                                           .rank = static_cast<uint8_t>(rank),
                                           .unit_bytes = static_cast<uint8_t>(box.unit),
-                                          .reserved = 0};
+                                          .lanes = static_cast<uint8_t>(box.lanes),
+                                          .run_bytes = static_cast<uint32_t>(box.run_bytes)};
     for (const Dim& dim : box.dims) {
       const auto size = static_cast<uint32_t>(dim.size);
       params_.dims[num_dims_++] = {size, MagicOf(size), dim.src_stride, dim.dst_stride};
@@ -108,10 +113,11 @@ class Table {
   // Tiles are counted in 32 bits, also in strides of a grid.
   static constexpr int64_t kMaxTiles = int64_t{1} << 30;
 
-  // Cuts a box that has too many units along its largest dim.
+  // Cuts a box that has too many units along its largest dim; never along the words of runs, which
+  // are few enough.
   absl::Status AddParts(const Box& box, int64_t units) {
     const auto largest =
-        std::max_element(box.dims.begin(), box.dims.end(),
+        std::max_element(box.dims.begin() + (box.run_bytes > 0 ? 1 : 0), box.dims.end(),
                          [](const Dim& a, const Dim& b) { return a.size < b.size; });
     const int64_t step = std::max<int64_t>(1, kMaxCopyUnits / (units / largest->size));
     for (int64_t i = 0; i < largest->size; i += step) {
@@ -152,7 +158,7 @@ class Cutter {
     // Where only the ends of runs are odd: both sides equally far from a multiple of 16.
     const int64_t skew = static_cast<int64_t>((16 - src % 16) % 16);
     if (unit == 16 || run < kMinCutRun || AccessOf(strides) < 16 || (src ^ dst) % 16 != 0) {
-      return AddRuns(copy, 0, run, unit);
+      return unit < 4 && run >= kMinShiftedRun ? AddShifted(copy) : AddRuns(copy, 0, run, unit);
     }
     const int64_t body = (run - skew) / 16 * 16;
     MESHIFT_RETURN_IF_ERROR(AddRuns(copy, 0, skew, AccessOf(src | skew)));
@@ -182,10 +188,24 @@ class Cutter {
            copy.shape().back() >= kMinTransposeSize && copy.shape()[dense] >= kMinTransposeSize;
   }
 
+  // 4 / unit where rows of the source, and columns, can be read and written in words of 4 bytes.
+  static int TransposedLanes(const StridedCopy& copy, int dense, int64_t unit) {
+    const int last = static_cast<int>(copy.shape().size()) - 1;
+    uint64_t bits = AddressOf(copy.src()) | AddressOf(copy.dst()) |
+                    static_cast<uint64_t>(copy.shape()[dense] * unit) |
+                    static_cast<uint64_t>(copy.shape()[last] * unit);
+    for (int d = 0; d <= last; ++d) {
+      if (d != dense) bits |= static_cast<uint64_t>(copy.src_strides()[d]);
+      if (d != last) bits |= static_cast<uint64_t>(copy.dst_strides()[d]);
+    }
+    return bits % 4 == 0 && unit < 4 ? static_cast<int>(4 / unit) : 1;
+  }
+
   absl::Status AddTransposing(const StridedCopy& copy, int64_t unit) {
     const int dense = DenseInSource(copy);
     const int last = static_cast<int>(copy.shape().size()) - 1;
     Box box = {AddressOf(copy.src()), AddressOf(copy.dst()), unit, {}};
+    box.lanes = TransposedLanes(copy, dense, unit);
     const auto add = [&](int d) {
       box.dims.push_back({copy.shape()[d], copy.src_strides()[d], copy.dst_strides()[d]});
     };
@@ -197,14 +217,31 @@ class Cutter {
     return transposing_.Add(box);
   }
 
+  // Those of the places of runs, innermost first.
+  static void AddDims(const StridedCopy& copy, Box* box) {
+    for (int d = static_cast<int>(copy.shape().size()) - 1; d >= 0; --d) {
+      box->dims.push_back({copy.shape()[d], copy.src_strides()[d], copy.dst_strides()[d]});
+    }
+  }
+
+  absl::Status AddShifted(const StridedCopy& copy) {
+    for (int64_t begin = 0; begin < copy.run_bytes(); begin += kMaxRunBytes) {
+      const int64_t bytes = std::min<int64_t>(kMaxRunBytes, copy.run_bytes() - begin);
+      Box box = {AddressOf(copy.src()) + begin, AddressOf(copy.dst()) + begin, 1, {}};
+      box.run_bytes = bytes;
+      box.dims.push_back({RunUnits(static_cast<uint32_t>(bytes)), 8, 8});
+      AddDims(copy, &box);
+      MESHIFT_RETURN_IF_ERROR(plain_.Add(box));
+    }
+    return absl::OkStatus();
+  }
+
   // The bytes [begin, begin + bytes) of each run.
   absl::Status AddRuns(const StridedCopy& copy, int64_t begin, int64_t bytes, int64_t unit) {
     if (bytes == 0) return absl::OkStatus();
     Box box = {AddressOf(copy.src()) + begin, AddressOf(copy.dst()) + begin, unit, {}};
     if (bytes > unit) box.dims.push_back({bytes / unit, unit, unit});
-    for (int d = static_cast<int>(copy.shape().size()) - 1; d >= 0; --d) {
-      box.dims.push_back({copy.shape()[d], copy.src_strides()[d], copy.dst_strides()[d]});
-    }
+    AddDims(copy, &box);
     return plain_.Add(box);
   }
 

@@ -5,8 +5,9 @@
 //
 // Dims are merged as comm/kernels/copy.h does. Each box moves in the widest accesses, up to 16
 // bytes, that addresses, strides and the length of runs allow; long runs whose ends only are odd
-// are cut in three. A transposing box, contiguous along one dim in the source and along another in
-// the target, goes to the kernel for those. Allocates nothing for tensors of at most five dims.
+// are cut in three, and long runs at odd addresses are shifted. A transposing box, contiguous along
+// one dim in the source and along another in the target, goes to the kernel for those. Allocates
+// nothing for tensors of at most five dims.
 #ifndef MESHIFT_COMM_CUDA_COPY_LAUNCHES_H_
 #define MESHIFT_COMM_CUDA_COPY_LAUNCHES_H_
 

@@ -47,6 +47,9 @@ absl::Status CheckTable(const CopyBoxesParams& params) {
       bits |= static_cast<uint64_t>(dim.src_stride) | static_cast<uint64_t>(dim.dst_stride);
     }
     if (units != box.units) return Internal("box {} has {} units, not {}", i, box.units, units);
+    if (box.run_bytes > 0 && params.dims[box.first_dim].size != RunUnits(box.run_bytes)) {
+      return Internal("box {} has other words than its runs", i);
+    }
     if (bits % box.unit_bytes != 0) return Internal("box {} is not aligned", i);
     if (box.tile_end <= end) return Internal("box {} has no tile", i);
     end = box.tile_end;
@@ -199,15 +202,73 @@ TEST(CopyLaunches, LongRunsWithOddEndsMoveInWideAccesses) {
   EXPECT_EQ(launched.boxes[2].units, 1U);
 }
 
+TEST(CopyLaunches, LongRunsAtOddAddressesAreShifted) {
+  Random random(10);
+  for (int i = 0; i < 200; ++i) {
+    // Rows that begin anywhere, packed at another place.
+    const int64_t rows = Between(random, 1, 4);
+    const int64_t row = Between(random, 1024, 1060);
+    const int64_t pitch = row + Between(random, 0, 9);
+    const int64_t src = Between(random, 0, 15);
+    const int64_t dst = Between(random, 0, 15);
+    std::vector<uint8_t> from(src + rows * pitch);
+    for (uint8_t& byte : from) byte = static_cast<uint8_t>(random());
+    std::vector<uint8_t> to(dst + rows * row + 16, 0xee);
+    std::vector<uint8_t> expected = to;
+    for (int64_t r = 0; r < rows; ++r) {
+      std::copy_n(from.begin() + src + r * pitch, row, expected.begin() + dst + r * row);
+    }
+    Launched launched;
+    const BoxCopy copy{from.data() + src, to.data() + dst, {rows, row}, {pitch, 1}, {row, 1}};
+    const absl::Status status = Emulate({copy}, DType::kU8, 2, &launched);
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(to, expected) << "case " << i;
+    if (rows == 1 || pitch % 2 == 0 || pitch == row) continue;  // other ways may do
+    ASSERT_EQ(launched.boxes.size(), 1U);
+    EXPECT_EQ(launched.boxes[0].run_bytes, row) << "case " << i;
+  }
+}
+
+TEST(CopyLaunches, SmallUnitsAreTransposedInWords) {
+  for (const DType dtype : {DType::kU8, DType::kBF16}) {
+    const int64_t bytes = BitWidth(dtype) / 8;
+    for (const int64_t rows : {12, 128, 132, 300, 301}) {
+      const int64_t columns = 200;
+      std::vector<uint8_t> from(3 * rows * columns * bytes);
+      for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i * 7 + i / 251);
+      std::vector<uint8_t> to(from.size());
+      std::vector<uint8_t> expected(from.size());
+      for (int64_t i = 0; i < 3 * rows * columns; ++i) {
+        const int64_t plane = i / (rows * columns) * (rows * columns);
+        const int64_t transposed = plane + i % columns * rows + i % (rows * columns) / columns;
+        std::copy_n(from.begin() + i * bytes, bytes, expected.begin() + transposed * bytes);
+      }
+      Launched launched;
+      const BoxCopy copy{from.data(),
+                         to.data(),
+                         {3, columns, rows},
+                         {rows * columns, 1, columns},
+                         {rows * columns, rows, 1}};
+      const absl::Status status = Emulate({copy}, dtype, 2, &launched);
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(to, expected) << rows << " rows of " << Name(dtype);
+      ASSERT_EQ(launched.transposing, 1);
+      EXPECT_EQ(launched.boxes[0].lanes, rows == 301 ? 1 : 4 / bytes);
+    }
+  }
+}
+
 TEST(CopyLaunches, HugeBoxesAreCut) {
   // Nothing is read: only what would be launched is looked at. 2^35 bytes in rows of 2^20.
   Launched launched;
-  uint64_t units = 0;
+  uint64_t bytes = 0;
   const auto count = [&](bool transpose, const CopyBoxesParams& params) {
     EXPECT_FALSE(transpose);
     for (uint32_t i = 0; i < params.num_boxes; ++i) {
-      EXPECT_LE(params.boxes[i].units, kMaxCopyUnits);
-      units += params.boxes[i].units;
+      const CopyBox& box = params.boxes[i];
+      EXPECT_LE(box.units, kMaxCopyUnits);
+      const uint64_t runs = box.run_bytes > 0 ? box.units / RunUnits(box.run_bytes) : 0;
+      bytes += runs > 0 ? runs * box.run_bytes : uint64_t{box.units} * box.unit_bytes;
     }
     return CheckTable(params);
   };
@@ -215,11 +276,13 @@ TEST(CopyLaunches, HugeBoxesAreCut) {
   const int64_t row = 1 << 20;
   const BoxCopy rows{base, base + (int64_t{1} << 38), {1 << 15, row}, {row + 1, 1}, {row, 1}};
   ASSERT_TRUE(ForCopyLaunches({rows}, DType::kU8, count).ok());
-  EXPECT_EQ(units, uint64_t{1} << 35);
-  units = 0;
-  const BoxCopy run{base, base + (int64_t{1} << 38), {int64_t{5} << 32}, {1}, {1}};
-  ASSERT_TRUE(ForCopyLaunches({run}, DType::kF32, count).ok());
-  EXPECT_EQ(units, uint64_t{5} << 30);
+  EXPECT_EQ(bytes, uint64_t{1} << 35);
+  for (const int64_t skew : {0, 1}) {
+    bytes = 0;
+    const BoxCopy run{base, base + (int64_t{1} << 38) + skew, {int64_t{5} << 32}, {1}, {1}};
+    ASSERT_TRUE(ForCopyLaunches({run}, DType::kF32, count).ok());
+    EXPECT_EQ(bytes, uint64_t{20} << 32);
+  }
 }
 
 TEST(CopyLaunches, RefusesWhatTheTwinRefuses) {

@@ -25,8 +25,9 @@ namespace meshift {
 // The driver's functions. Immutable once made; every method is as thread-safe as cuda.h says.
 class CudaDriver {
  public:
-  // What the kernels need, which are compiled by this toolkit: drivers load what any release of
-  // their major version has compiled.
+  // What the kernels need, which are compiled by this toolkit: drivers load the machine code of any
+  // release of their major version. (The PTX, for devices that there is no machine code for, only
+  // of releases up to their own.)
   static constexpr int kMinVersion = CUDA_VERSION / 1000 * 1000;
 
   // Loads `path`; without one, $MESHIFT_CUDA_LIBRARY, else libcuda.so.1. UNAVAILABLE where there is

@@ -82,6 +82,9 @@ TEST(CudaDriver, NamesTheCallAndTheError) {
   EXPECT_EQ(driver.StatusOf(CUDA_ERROR_OUT_OF_MEMORY, "").code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(driver.StatusOf(CUDA_ERROR_NOT_SUPPORTED, "").code(), absl::StatusCode::kUnimplemented);
+  // A driver older than the kernels' PTX.
+  EXPECT_EQ(driver.StatusOf(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "").code(),
+            absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(driver.StatusOf(CUDA_SUCCESS, "").ok());
 }
 

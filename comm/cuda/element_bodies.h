@@ -16,27 +16,72 @@
 
 namespace meshift::cuda {
 
-template <typename T>
+template <int kBytes>
 struct BytesOf {
-  uint8_t bytes[sizeof(T)];
+  uint8_t bytes[kBytes];
+};
+template <int kBytes>
+struct alignas(kBytes) WordsOf {
+  uint32_t words[kBytes / 4];
 };
 
-// The element at an address that need not be a multiple of its size.
-template <typename T>
-MESHIFT_HOST_DEVICE T LoadElement(uint64_t address, bool by_bytes) {
-  if (!by_bytes) return *At<const T>(address);
-  BytesOf<T> bytes;
-  for (uint64_t i = 0; i < sizeof(T); ++i) bytes.bytes[i] = *At<const uint8_t>(address + i);
-  return std::bit_cast<T>(bytes);
-}
-template <typename T>
-MESHIFT_HOST_DEVICE void StoreElement(uint64_t address, bool by_bytes, T value) {
-  if (!by_bytes) {
-    *At<T>(address) = value;
-    return;
+// How a loop accesses memory: vectors of kLanes elements, or single elements, which with kByBytes
+// need not lie at multiples of their size; a thread has kBatch of these under way.
+template <int kLanesOf, int kBatchOf, bool kByBytesOf = false>
+struct Accesses {
+  static constexpr int kLanes = kLanesOf;
+  static constexpr int kBatch = kBatchOf;
+  static constexpr bool kByBytes = kByBytesOf;
+};
+using ElementAccesses = Accesses<1, 4>;
+using ByteAccesses = Accesses<1, 1, true>;
+
+// Elements as they travel: in words where they fill some, since nvcc takes vectors of small
+// elements apart, each into a register, and stores some one by one.
+template <typename A, typename T>
+using Packed = std::conditional_t<sizeof(T) * A::kLanes % 4 == 0 && A::kLanes != 1,
+                                  WordsOf<static_cast<int>(sizeof(T)) * A::kLanes>,
+                                  std::conditional_t<A::kLanes == 1, T, Vector<T, A::kLanes>>>;
+template <typename A, typename T>
+struct Elements {
+  T values[A::kLanes];
+};
+
+template <typename A, typename T>
+MESHIFT_HOST_DEVICE Packed<A, T> Load(uint64_t address) {
+  if constexpr (A::kByBytes) {
+    BytesOf<sizeof(T)> bytes;
+    for (uint64_t i = 0; i < sizeof(T); ++i) bytes.bytes[i] = *At<const uint8_t>(address + i);
+    return std::bit_cast<T>(bytes);
+  } else {
+    return *At<const Packed<A, T>>(address);
   }
-  const auto bytes = std::bit_cast<BytesOf<T>>(value);
-  for (uint64_t i = 0; i < sizeof(T); ++i) *At<uint8_t>(address + i) = bytes.bytes[i];
+}
+template <typename P>
+MESHIFT_HOST_DEVICE void StorePacked(uint64_t address, const P& packed) {
+  *At<P>(address) = packed;
+}
+// In one access, where nvcc would store floats that come of integers one by one.
+MESHIFT_HOST_DEVICE inline void StorePacked(uint64_t address, const WordsOf<16>& packed) {
+#ifdef __CUDA_ARCH__
+  const uint32_t* w = packed.words;
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+               :
+               : "l"(address), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3])
+               : "memory");
+#else
+  *At<WordsOf<16>>(address) = packed;
+#endif
+}
+
+template <typename A, typename T>
+MESHIFT_HOST_DEVICE void Store(uint64_t address, const Elements<A, T>& elements) {
+  if constexpr (A::kByBytes) {
+    const auto bytes = std::bit_cast<BytesOf<sizeof(T)>>(elements);
+    for (uint64_t i = 0; i < sizeof(T); ++i) *At<uint8_t>(address + i) = bytes.bytes[i];
+  } else {
+    StorePacked(address, std::bit_cast<Packed<A, T>>(elements));
+  }
 }
 
 // The first number of this thread, and the distance to its next.
@@ -82,42 +127,50 @@ struct ComplexCast {
   MESHIFT_HOST_DEVICE static Out Of(In bits) { return {To::Encode(From::Decode(bits)), 0}; }
 };
 
+// The elements begin to end-1, a multiple of A::kLanes.
+template <typename Conversion, typename A>
+MESHIFT_HOST_DEVICE void CastRange(const CastParams& params, uint64_t begin, uint64_t end,
+                                   Place place) {
+  using In = typename Conversion::In;
+  using Out = typename Conversion::Out;
+  const uint64_t vectors = (end - begin) / A::kLanes;
+  const uint64_t batch = uint64_t{A::kBatch} * kThreads;
+  for (uint64_t n = place.block * batch + place.thread; n < vectors; n += place.blocks * batch) {
+    Packed<A, In> in[A::kBatch];
+    MESHIFT_UNROLL
+    for (int j = 0; j < A::kBatch; ++j) {
+      const uint64_t i = n + j * kThreads;
+      if (i < vectors) in[j] = Load<A, In>(params.src + (begin + i * A::kLanes) * sizeof(In));
+    }
+    MESHIFT_UNROLL
+    for (int j = 0; j < A::kBatch; ++j) {
+      const uint64_t i = n + j * kThreads;
+      if (i >= vectors) break;
+      const auto from = std::bit_cast<Elements<A, In>>(in[j]);
+      Elements<A, Out> to;
+      MESHIFT_UNROLL
+      for (int k = 0; k < A::kLanes; ++k) to.values[k] = Conversion::Of(from.values[k]);
+      Store<A, Out>(params.dst + (begin + i * A::kLanes) * sizeof(Out), to);
+    }
+  }
+}
+
 template <typename Conversion>
 MESHIFT_HOST_DEVICE void CastElements(const CastParams& params, uint64_t count, Place place) {
   using In = typename Conversion::In;
   using Out = typename Conversion::Out;
+  // The wider side moves 16 bytes at a time; up to four of these per thread are under way.
+  constexpr int kLanes = 16 / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
+  using Vectors = Accesses<kLanes, kLanes <= 4 ? 4 : 16 / kLanes>;
   uint64_t done = 0;
   if (params.access == kAccessVectors) {
-    // The wider side moves 16 bytes at a time; up to four of these per thread are under way.
-    constexpr int kLanes = 16 / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
-    constexpr int kBatch = kLanes <= 4 ? 4 : 16 / kLanes;
-    using InVector = Vector<In, kLanes>;
-    using OutVector = Vector<Out, kLanes>;
-    const uint64_t vectors = count / kLanes;
-    done = vectors * kLanes;
-    const uint64_t batch = kBatch * kThreads;
-    for (uint64_t n = place.block * batch + place.thread; n < vectors; n += place.blocks * batch) {
-      InVector in[kBatch];
-      MESHIFT_UNROLL
-      for (int j = 0; j < kBatch; ++j) {
-        const uint64_t i = n + j * kThreads;
-        if (i < vectors) in[j] = *At<const InVector>(params.src + i * sizeof(InVector));
-      }
-      MESHIFT_UNROLL
-      for (int j = 0; j < kBatch; ++j) {
-        const uint64_t i = n + j * kThreads;
-        if (i >= vectors) break;
-        OutVector out;
-        MESHIFT_UNROLL
-        for (int k = 0; k < kLanes; ++k) out.values[k] = Conversion::Of(in[j].values[k]);
-        *At<OutVector>(params.dst + i * sizeof(OutVector)) = out;
-      }
-    }
+    done = count / kLanes * kLanes;
+    CastRange<Conversion, Vectors>(params, 0, done, place);
   }
-  const bool by_bytes = params.access == kAccessBytes;
-  for (uint64_t i = done + FirstOf(place); i < count; i += StepOf(place)) {
-    const In in = LoadElement<In>(params.src + i * sizeof(In), by_bytes);
-    StoreElement(params.dst + i * sizeof(Out), by_bytes, Conversion::Of(in));
+  if (params.access == kAccessBytes) {
+    CastRange<Conversion, ByteAccesses>(params, 0, count, place);
+  } else {
+    CastRange<Conversion, ElementAccesses>(params, done, count, place);
   }
 }
 
@@ -178,96 +231,95 @@ MESHIFT_HOST_DEVICE inline uint64_t InputOf(const ReduceParams& params, uint32_t
                                   : params.inputs[k];
 }
 
-// acc = the combination of what lies `offset` bytes behind the start of inputs k to end-1.
-template <typename Reducer, int kLanes>
-MESHIFT_HOST_DEVICE void CombineVectors(const ReduceParams& params, Reducer reducer,
-                                        uint64_t offset, uint32_t k, uint32_t end,
-                                        typename Reducer::Acc* acc) {
-  using InVector = Vector<typename Reducer::Stored, kLanes>;
-  constexpr uint32_t kBatch = 4;
-  const InVector first = *At<const InVector>(InputOf(params, k) + offset);
-  MESHIFT_UNROLL
-  for (int i = 0; i < kLanes; ++i) acc[i] = reducer.Decode(first.values[i]);
-  ++k;
-  for (; k + kBatch <= end; k += kBatch) {
-    InVector in[kBatch];
-    MESHIFT_UNROLL
-    for (uint32_t j = 0; j < kBatch; ++j) {
-      in[j] = *At<const InVector>(InputOf(params, k + j) + offset);
-    }
-    MESHIFT_UNROLL
-    for (uint32_t j = 0; j < kBatch; ++j) {
-      MESHIFT_UNROLL
-      for (int i = 0; i < kLanes; ++i) {
-        acc[i] = reducer.Combine(acc[i], reducer.Decode(in[j].values[i]));
-      }
-    }
-  }
-  for (; k < end; ++k) {
-    const InVector in = *At<const InVector>(InputOf(params, k) + offset);
-    MESHIFT_UNROLL
-    for (int i = 0; i < kLanes; ++i) {
-      acc[i] = reducer.Combine(acc[i], reducer.Decode(in.values[i]));
-    }
-  }
-}
-
 // The input behind the block that begins with input k.
 MESHIFT_HOST_DEVICE inline uint32_t EndOfBlock(const ReduceParams& params, uint32_t k) {
   const uint32_t left = params.base.num_inputs - k;
   return k + (left < params.base.block ? left : params.base.block);
 }
 
-// What lies `offset` bytes behind the start of inputs k to end-1, combined.
-template <typename Reducer>
-MESHIFT_HOST_DEVICE typename Reducer::Acc CombineOne(const ReduceParams& params, Reducer reducer,
-                                                     uint64_t offset, uint32_t k, uint32_t end) {
+// acc = inputs k to end-1 combined, at the elements `first` and on: A::kBatch times A::kLanes,
+// these kThreads vectors apart and before element `stop`. Up to kInputs inputs are under way.
+template <typename Reducer, typename A, int kInputs>
+MESHIFT_HOST_DEVICE void CombineInputs(const ReduceParams& params, Reducer reducer, uint64_t first,
+                                       uint64_t stop, uint32_t k, uint32_t end,
+                                       typename Reducer::Acc (*acc)[A::kLanes]) {
   using Stored = typename Reducer::Stored;
-  const bool by_bytes = params.base.access == kAccessBytes;
-  auto acc = reducer.Decode(LoadElement<Stored>(InputOf(params, k) + offset, by_bytes));
-  for (++k; k < end; ++k) {
-    const auto in = LoadElement<Stored>(InputOf(params, k) + offset, by_bytes);
-    acc = reducer.Combine(acc, reducer.Decode(in));
+  bool begun = false;
+  for (; k < end; k += kInputs) {
+    Packed<A, Stored> in[kInputs][A::kBatch];
+    MESHIFT_UNROLL
+    for (uint32_t j = 0; j < kInputs; ++j) {
+      if (k + j >= end) break;
+      MESHIFT_UNROLL
+      for (int b = 0; b < A::kBatch; ++b) {
+        const uint64_t i = first + uint64_t{A::kLanes} * kThreads * b;
+        if (i < stop) in[j][b] = Load<A, Stored>(InputOf(params, k + j) + i * sizeof(Stored));
+      }
+    }
+    MESHIFT_UNROLL
+    for (uint32_t j = 0; j < kInputs; ++j) {
+      if (k + j >= end) break;
+      MESHIFT_UNROLL
+      for (int b = 0; b < A::kBatch; ++b) {
+        const auto elements = std::bit_cast<Elements<A, Stored>>(in[j][b]);
+        MESHIFT_UNROLL
+        for (int l = 0; l < A::kLanes; ++l) {
+          const auto value = reducer.Decode(elements.values[l]);
+          acc[b][l] = j == 0 && !begun ? value : reducer.Combine(acc[b][l], value);
+        }
+      }
+    }
+    begun = true;
   }
-  return acc;
+}
+
+// The elements begin to stop-1, a multiple of A::kLanes.
+template <typename Reducer, typename A, int kInputs>
+MESHIFT_HOST_DEVICE void ReduceRange(const ReduceParams& params, Reducer reducer, uint64_t begin,
+                                     uint64_t stop, Place place) {
+  using Stored = typename Reducer::Stored;
+  using Acc = typename Reducer::Acc;
+  const uint32_t num_inputs = params.base.num_inputs;
+  const uint32_t first_end = EndOfBlock(params, 0);
+  const uint64_t tile = uint64_t{A::kBatch} * A::kLanes * kThreads;
+  for (uint64_t n = begin + place.block * tile + place.thread * uint64_t{A::kLanes}; n < stop;
+       n += place.blocks * tile) {
+    Acc acc[A::kBatch][A::kLanes];
+    CombineInputs<Reducer, A, kInputs>(params, reducer, n, stop, 0, first_end, acc);
+    for (uint32_t k = first_end; k < num_inputs; k = EndOfBlock(params, k)) {
+      Acc part[A::kBatch][A::kLanes];
+      CombineInputs<Reducer, A, kInputs>(params, reducer, n, stop, k, EndOfBlock(params, k), part);
+      MESHIFT_UNROLL
+      for (int b = 0; b < A::kBatch; ++b) {
+        MESHIFT_UNROLL
+        for (int l = 0; l < A::kLanes; ++l) acc[b][l] = reducer.Combine(acc[b][l], part[b][l]);
+      }
+    }
+    MESHIFT_UNROLL
+    for (int b = 0; b < A::kBatch; ++b) {
+      const uint64_t i = n + uint64_t{A::kLanes} * kThreads * b;
+      if (i >= stop) break;
+      Elements<A, Stored> out;
+      MESHIFT_UNROLL
+      for (int l = 0; l < A::kLanes; ++l) out.values[l] = reducer.Encode(acc[b][l]);
+      Store<A, Stored>(params.base.out + i * sizeof(Stored), out);
+    }
+  }
 }
 
 template <typename Reducer>
 MESHIFT_HOST_DEVICE void ReduceElements(const ReduceParams& params, Reducer reducer, uint64_t count,
                                         Place place) {
-  using Stored = typename Reducer::Stored;
-  using Acc = typename Reducer::Acc;
-  const uint32_t num_inputs = params.base.num_inputs;
-  const uint32_t first_end = EndOfBlock(params, 0);
+  constexpr int kLanes = 16 / sizeof(typename Reducer::Stored);
   uint64_t done = 0;
   if (params.base.access == kAccessVectors) {
-    constexpr int kLanes = 16 / sizeof(Stored);
-    using OutVector = Vector<Stored, kLanes>;
     done = count / kLanes * kLanes;
-    for (uint64_t n = FirstOf(place); n < count / kLanes; n += StepOf(place)) {
-      Acc acc[kLanes];
-      const uint64_t offset = n * sizeof(OutVector);
-      CombineVectors<Reducer, kLanes>(params, reducer, offset, 0, first_end, acc);
-      for (uint32_t k = first_end; k < num_inputs; k = EndOfBlock(params, k)) {
-        Acc part[kLanes];
-        CombineVectors<Reducer, kLanes>(params, reducer, offset, k, EndOfBlock(params, k), part);
-        MESHIFT_UNROLL
-        for (int i = 0; i < kLanes; ++i) acc[i] = reducer.Combine(acc[i], part[i]);
-      }
-      OutVector out;
-      MESHIFT_UNROLL
-      for (int i = 0; i < kLanes; ++i) out.values[i] = reducer.Encode(acc[i]);
-      *At<OutVector>(params.base.out + n * sizeof(OutVector)) = out;
-    }
+    ReduceRange<Reducer, Accesses<kLanes, 1>, 4>(params, reducer, 0, done, place);
   }
-  const bool by_bytes = params.base.access == kAccessBytes;
-  for (uint64_t n = done + FirstOf(place); n < count; n += StepOf(place)) {
-    const uint64_t offset = n * sizeof(Stored);
-    Acc acc = CombineOne(params, reducer, offset, 0, first_end);
-    for (uint32_t k = first_end; k < num_inputs; k = EndOfBlock(params, k)) {
-      acc = reducer.Combine(acc, CombineOne(params, reducer, offset, k, EndOfBlock(params, k)));
-    }
-    StoreElement(params.base.out + offset, by_bytes, reducer.Encode(acc));
+  if (params.base.access == kAccessBytes) {
+    ReduceRange<Reducer, ByteAccesses, 1>(params, reducer, 0, count, place);
+  } else {
+    ReduceRange<Reducer, ElementAccesses, 1>(params, reducer, done, count, place);
   }
 }
 
@@ -299,8 +351,11 @@ MESHIFT_HOST_DEVICE void ReduceIntegers(const ReduceParams& params, Place place)
 // Sums and averages of `count` floats.
 template <typename C>
 MESHIFT_HOST_DEVICE void SumFloats(const ReduceParams& params, uint64_t count, Place place) {
+  const int64_t divisor = params.base.divisor;
   if (params.base.op == kCodeAvg) {
-    return ReduceElements(params, FloatAverager<C>(params.base.divisor), count, place);
+    return (divisor & (divisor - 1)) == 0
+               ? ReduceElements(params, FloatScaler<C>(divisor), count, place)
+               : ReduceElements(params, FloatAverager<C>(divisor), count, place);
   }
   ReduceElements(params, FloatReducer<C, Add>(), count, place);
 }

@@ -29,16 +29,23 @@ struct CopyDim {
 // For all indices i of the dims dims[first_dim + k], k < rank: unit_bytes bytes go from
 // src + sum of i[k] * src_stride[k] to dst + sum of i[k] * dst_stride[k]. Without dims: one unit.
 // Both addresses and all strides are multiples of unit_bytes.
+//
+// Shifted runs, where run_bytes > 0: the other dims give the places of runs of run_bytes bytes, at
+// any addresses, and the units are the words of 8 bytes of the target that a run may touch: the
+// first dim has RunUnits(run_bytes) of them.
 struct CopyBox {
   uint64_t src;
   uint64_t dst;
   uint32_t units;     // product of the sizes, at most kMaxCopyUnits
   uint32_t tile_end;  // tiles of this box and those before it
-  uint16_t first_dim;
+  uint8_t first_dim;
   uint8_t rank;
   uint8_t unit_bytes;  // 1, 2, 4, 8 or 16
-  uint32_t reserved;
+  uint8_t lanes;       // units in an access of the transposing kernel: 1, or 4 / unit_bytes
+  uint32_t run_bytes;  // 0: no shifted runs
 };
+constexpr uint32_t kMaxRunBytes = 1U << 30;
+constexpr uint32_t RunUnits(uint32_t run_bytes) { return (run_bytes + 14) / 8; }
 
 constexpr uint32_t kMaxCopyUnits = 1U << 30;
 constexpr int kMaxCopyBoxes = 40;
@@ -46,9 +53,11 @@ constexpr int kMaxCopyDims = 112;
 
 // Both copying kernels. They differ in what a tile is:
 //   kCopyBoxesEntry       kTileUnits units, the first dim running fastest
-//   kTransposeBoxesEntry  t x t indices of the first two dims, t = TransposeTile(unit_bytes); the
-//                         first of these dims is dense in the target, the second in the source;
-//                         rank >= 2
+//   kTransposeBoxesEntry  t x t indices of the first two dims, t = TransposeTile(unit_bytes,
+//   lanes);
+//                         the first of these dims is dense in the target, the second in the source;
+//                         rank >= 2; no shifted runs. With lanes > 1 the sizes of the two are
+//                         multiples of it, and addresses and all other strides of 4
 struct CopyBoxesParams {
   uint32_t num_boxes;
   uint32_t num_tiles;  // tile_end of the last box
@@ -56,7 +65,9 @@ struct CopyBoxesParams {
   CopyDim dims[kMaxCopyDims];
 };
 constexpr int kTileUnits = 4 * kThreads;
-constexpr int TransposeTile(int unit_bytes) { return unit_bytes <= 4 ? 64 : 32; }
+constexpr int TransposeTile(int unit_bytes, int lanes) {
+  return lanes == 4 ? 128 : (unit_bytes <= 4 ? 64 : 32);
+}
 
 // Writes `count` times the first element_bytes bytes of `element` to `data`.
 struct FillParams {

@@ -8,14 +8,21 @@ namespace {
 
 __device__ Place Here() { return {blockIdx.x, gridDim.x, threadIdx.x}; }
 
+// Blocks that a multiprocessor shall hold at once, where registers for more would be spilled.
+constexpr int ReduceBlocksOf(int code) {
+  const bool is_byte =
+      code == kCodeI8 || code == kCodeU8 || code == kCodeF8E4M3 || code == kCodeF8E5M2;
+  return is_byte ? 2 : (code == kCodeC128 ? 3 : 4);
+}
+
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kThreads, 3)
     meshift_copy_boxes(const __grid_constant__ CopyBoxesParams params) {
   CopyBoxesBody(params, Here());
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads)
+extern "C" __global__ void __launch_bounds__(kThreads, 2)
     meshift_transpose_boxes(const __grid_constant__ CopyBoxesParams params) {
   __shared__ alignas(16) unsigned char shared[kTransposeSharedBytes];
   for (uint32_t tile = blockIdx.x; tile < params.num_tiles; tile += gridDim.x) {
@@ -55,10 +62,10 @@ MESHIFT_CAST_KERNEL(c64, kCodeC64)
 MESHIFT_CAST_KERNEL(c128, kCodeC128)
 #undef MESHIFT_CAST_KERNEL
 
-#define MESHIFT_REDUCE_KERNEL(name, code)                                  \
-  extern "C" __global__ void __launch_bounds__(kThreads)                   \
-      meshift_reduce_##name(const __grid_constant__ ReduceParams params) { \
-    ReduceBody<code>(params, Here());                                      \
+#define MESHIFT_REDUCE_KERNEL(name, code)                                      \
+  extern "C" __global__ void __launch_bounds__(kThreads, ReduceBlocksOf(code)) \
+      meshift_reduce_##name(const __grid_constant__ ReduceParams params) {     \
+    ReduceBody<code>(params, Here());                                          \
   }
 MESHIFT_REDUCE_KERNEL(i8, kCodeI8)
 MESHIFT_REDUCE_KERNEL(i16, kCodeI16)

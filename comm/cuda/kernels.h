@@ -31,8 +31,8 @@ namespace meshift {
 class CudaKernels {
  public:
   // Loads the kernels into the current context; they are unloaded with the object, which the
-  // context must outlive. FAILED_PRECONDITION where no context is current or the device is older
-  // than the kernels.
+  // context must outlive. FAILED_PRECONDITION where no context is current, or the device or the
+  // driver is older than the kernels.
   static absl::StatusOr<std::unique_ptr<CudaKernels>> Create(
       std::shared_ptr<const CudaDriver> driver);
   ~CudaKernels();

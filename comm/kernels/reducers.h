@@ -54,6 +54,17 @@ struct FloatAverager : FloatReducer<C, Add> {
   Acc divisor;
 };
 
+// Averages by a power of two: the quotient is exact but for its last rounding, and a product is
+// too.
+template <typename C>
+struct FloatScaler : FloatReducer<C, Add> {
+  using Stored = typename C::Stored;
+  using Acc = typename C::Acc;
+  MESHIFT_HOST_DEVICE explicit FloatScaler(int64_t by) : factor(1 / static_cast<Acc>(by)) {}
+  MESHIFT_HOST_DEVICE Stored Encode(Acc value) const { return C::Encode(value * factor); }
+  Acc factor;
+};
+
 // Minimum and maximum of floats, as integers that are ordered as the floats are, with NaN as the
 // integer that wins.
 template <typename C, bool kMin>

@@ -246,7 +246,8 @@ TEST_P(CudaTest, KernelsRunTheirTwins) {
                     .first_dim = 0,
                     .rank = 1,
                     .unit_bytes = 4,
-                    .reserved = 0};
+                    .lanes = 1,
+                    .run_bytes = 0};
   boxes.dims[0] = {.size = 3, .magic = 0, .src_stride = 8, .dst_stride = -4};
   void* copy_arguments[] = {&boxes};
   OK(cuLaunchKernel(copy, 1, 1, 1, 256, 1, 1, 0, r.stream, copy_arguments, nullptr));

@@ -27,15 +27,18 @@ bool IsWidth(uint32_t bytes) {
   return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8 || bytes == 16;
 }
 
-// Calls visit(source, target) for each unit of a box.
+// Calls visit(source, target, bytes) for each unit of a box; of shifted runs, for each run.
 template <typename Visit>
-void ForEachUnit(const CopyBoxesParams& params, const CopyBox& box, Visit visit) {
+void ForEachPiece(const CopyBoxesParams& params, const CopyBox& box, Visit visit) {
+  const bool runs = box.run_bytes > 0;
+  const uint32_t pieces = runs ? box.units / cuda::RunUnits(box.run_bytes) : box.units;
+  const uint64_t bytes = runs ? box.run_bytes : box.unit_bytes;
   uint32_t index[cuda::kMaxCopyDims] = {};
   uint64_t src = box.src;
   uint64_t dst = box.dst;
-  for (uint32_t unit = 0; unit < box.units; ++unit) {
-    visit(src, dst);
-    for (int k = 0; k < box.rank; ++k) {
+  for (uint32_t piece = 0; piece < pieces; ++piece) {
+    visit(src, dst, bytes);
+    for (int k = runs ? 1 : 0; k < box.rank; ++k) {
       const CopyDim& dim = params.dims[box.first_dim + k];
       src += static_cast<uint64_t>(dim.src_stride);
       dst += static_cast<uint64_t>(dim.dst_stride);
@@ -83,6 +86,29 @@ bool AnyCommon(const std::vector<Access>& a, const std::vector<Access>& b) {
   return false;
 }
 
+std::string CheckRuns(const CopyBoxesParams& params, const CopyBox& box) {
+  if (box.run_bytes == 0) return "";
+  if (box.run_bytes > cuda::kMaxRunBytes) return fmt::format("runs of {} bytes", box.run_bytes);
+  if (box.rank == 0 || params.dims[box.first_dim].size != cuda::RunUnits(box.run_bytes)) {
+    return fmt::format("runs of {} bytes in other words than theirs", box.run_bytes);
+  }
+  return "";
+}
+
+std::string CheckLanes(const CopyBoxesParams& params, const CopyBox& box) {
+  if (box.run_bytes != 0) return "runs to transpose";
+  if (box.rank < 2) return "a box to transpose with fewer than two dims";
+  if (box.lanes == 1) return "";
+  const CopyDim* dims = params.dims + box.first_dim;
+  bool ok = box.lanes * box.unit_bytes == 4 && box.src % 4 == 0 && box.dst % 4 == 0 &&
+            dims[0].size % box.lanes == 0 && dims[1].size % box.lanes == 0 &&
+            dims[0].dst_stride == box.unit_bytes && dims[1].src_stride == box.unit_bytes;
+  for (int k = 0; k < box.rank; ++k) {
+    ok = ok && (k == 1 || dims[k].src_stride % 4 == 0) && (k == 0 || dims[k].dst_stride % 4 == 0);
+  }
+  return ok ? "" : fmt::format("{} lanes where words of 4 bytes do not fit", box.lanes);
+}
+
 template <bool kTranspose>
 std::string DescribeCopy(const void* raw, std::vector<Access>* accesses) {
   const auto& params = *static_cast<const CopyBoxesParams*>(raw);
@@ -104,19 +130,21 @@ std::string DescribeCopy(const void* raw, std::vector<Access>* accesses) {
       }
     }
     if (units != box.units) return fmt::format("{} units for sizes of {}", box.units, units);
+    if (std::string wrong = kTranspose ? CheckLanes(params, box) : CheckRuns(params, box);
+        !wrong.empty()) {
+      return wrong;
+    }
     if (kTranspose) {
-      if (box.rank < 2) return "a box to transpose with fewer than two dims";
       const uint64_t first = params.dims[box.first_dim].size;
       const uint64_t second = params.dims[box.first_dim + 1].size;
-      const auto tile = static_cast<uint64_t>(cuda::TransposeTile(box.unit_bytes));
+      const auto tile = static_cast<uint64_t>(cuda::TransposeTile(box.unit_bytes, box.lanes));
       tiles +=
           (first + tile - 1) / tile * ((second + tile - 1) / tile) * (units / (first * second));
     } else {
       tiles += (units + cuda::kTileUnits - 1) / cuda::kTileUnits;
     }
     if (tiles != box.tile_end) return fmt::format("tile_end {} for {} tiles", box.tile_end, tiles);
-    ForEachUnit(params, box, [&](uint64_t src, uint64_t dst) {
-      const uint64_t bytes = box.unit_bytes;
+    ForEachPiece(params, box, [&](uint64_t src, uint64_t dst, uint64_t bytes) {
       const auto extend = [&](std::vector<Access>* ranges, uint64_t at, bool write) {
         if (!ranges->empty() && ranges->back().address + ranges->back().bytes == at) {
           ranges->back().bytes += bytes;
@@ -144,8 +172,8 @@ void RunCopy(const void* raw, const DeviceMemory& memory) {
   const auto& params = *static_cast<const CopyBoxesParams*>(raw);
   for (uint32_t b = 0; b < params.num_boxes; ++b) {
     const CopyBox& box = params.boxes[b];
-    ForEachUnit(params, box, [&](uint64_t src, uint64_t dst) {
-      std::memcpy(memory.Bytes(dst), memory.Bytes(src), box.unit_bytes);
+    ForEachPiece(params, box, [&](uint64_t src, uint64_t dst, uint64_t bytes) {
+      std::memcpy(memory.Bytes(dst), memory.Bytes(src), bytes);
     });
   }
 }

@@ -66,6 +66,7 @@ class LaunchRulesTest : public ::testing::Test {
     box.tile_end = 1;
     box.rank = 2;
     box.unit_bytes = 4;
+    box.lanes = 1;
     params.dims[0] = {.size = 3, .magic = 0, .src_stride = 8, .dst_stride = 4};
     params.dims[1] = {.size = 2, .magic = 0, .src_stride = 24, .dst_stride = 12};
     return params;
@@ -159,6 +160,11 @@ TEST_F(LaunchRulesTest, CopiesThatContradictThemselves) {
          p.boxes[0].units = 3;
        },
        "a box to transpose with fewer than two dims", cuda::kTransposeBoxesEntry},
+      {[](auto& p) { p.boxes[0].lanes = 2; }, "2 lanes where words of 4 bytes do not fit",
+       cuda::kTransposeBoxesEntry},
+      {[](auto& p) { p.boxes[0].run_bytes = 20; }, "runs to transpose", cuda::kTransposeBoxesEntry},
+      {[](auto& p) { p.boxes[0].run_bytes = 20; }, "runs of 20 bytes in other words than theirs"},
+      {[](auto& p) { p.boxes[0].run_bytes = 2000000000; }, "runs of 2000000000 bytes"},
   };
   for (const Wrong& one : wrong) {
     cuda::CopyBoxesParams params = Copy(a, b);

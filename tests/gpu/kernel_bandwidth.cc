@@ -84,6 +84,20 @@ class Meter {
                 }));
       }
     }
+    // Rows of an odd number of bf16, as uneven shards have.
+    for (const int64_t row : {333, 3141, 50257}) {
+      const int64_t rows = bytes_ / 4 / (row + 2);
+      const BoxCopy box{a_, b_ + 2, {rows, row}, {row + 2, 1}, {row, 1}};
+      MESHIFT_RETURN_IF_ERROR(
+          Row(fmt::format("pack, rows of {} bf16", row), 4 * rows * row, [&](CUstream stream) {
+            return device_.kernels().CopyBoxes({box}, DType::kBF16, stream);
+          }));
+    }
+    const BoxCopy shifted{a_ + 1, b_ + 4, {bytes_ - 16}, {1}, {1}};
+    MESHIFT_RETURN_IF_ERROR(
+        Row("copy, 3 bytes from alignment", 2 * (bytes_ - 16), [&](CUstream stream) {
+          return device_.kernels().CopyBoxes({shifted}, DType::kU8, stream);
+        }));
     // One tensor in 64 boxes, as the messages of an exchange are packed.
     std::vector<BoxCopy> boxes;
     constexpr int64_t kBoxes = 64;
@@ -132,7 +146,10 @@ class Meter {
 
   absl::Status Reductions() {
     for (const DType dtype : {DType::kBF16, DType::kF32, DType::kF8E4M3}) {
-      for (const int64_t num_inputs : {1, 2, 8}) {
+      // Ones: a division of zero takes another path than of other numbers.
+      MESHIFT_RETURN_IF_ERROR(device_.kernels().FillIdentity(
+          a_, bytes_ * 8 / BitWidth(dtype), dtype, ReduceOp::kProduct, device_.stream()));
+      for (const int64_t num_inputs : {1, 2, 3, 8}) {
         const int64_t each = bytes_ / num_inputs / 256 * 256;
         const int64_t count = each * 8 / BitWidth(dtype);
         std::vector<const void*> inputs;
