@@ -30,7 +30,7 @@ namespace meshift {
 //
 // Time and memory do not depend on the number of ranks of a row-major mesh; onto another mesh they
 // grow with ranks and messages. Most problems take microseconds (docs/benchmarks.md); uneven
-// tensors on eight mesh dims may take some tens of seconds, and hundreds of MB.
+// tensors on eight mesh dims may take tens of seconds, and hundreds of MB.
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options = {});
 

@@ -42,7 +42,7 @@ EngineCapabilities Agree(const std::vector<std::string>& broken) {
 
 absl::StatusOr<NcclMeeting> Meet(Bootstrap* bootstrap, const absl::Status& here,
                                  const NcclLibrary* nccl, Device* device,
-                                 const Environment* environment) {
+                                 const Environment& environment) {
   const JobRank& job = bootstrap->job();
   NcclMeeting meeting;
   char* const id = meeting.id.internal;
@@ -57,10 +57,8 @@ absl::StatusOr<NcclMeeting> Meet(Bootstrap* bootstrap, const absl::Status& here,
     mine += Message(status);
   } else {
     if (job.rank == 0) mine.append(id, kIdBytes);
-    const NcclEnvironment found(Environment::Process());
     mine += WhatBreaks(CheckNcclEnvironment(NcclProfile::kBatchInvariant,
-                                            NcclVersion::FromCode(nccl->version()),
-                                            environment != nullptr ? *environment : found));
+                                            NcclVersion::FromCode(nccl->version()), environment));
   }
   absl::StatusOr<std::vector<std::string>> all = bootstrap->Exchange(mine);
   if (!status.ok()) return status;

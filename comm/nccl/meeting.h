@@ -1,8 +1,8 @@
 // How the ranks of an NCCL engine meet before they have a communicator: each says that it is ready,
 // or what it lacks.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(NcclMeeting meeting, Meet(bootstrap, here, nccl, device, nullptr));
-//   nccl->CommInitRankConfig(&comm, size, meeting.id, rank, &config);
+//   MESHIFT_ASSIGN_OR_RETURN(NcclMeeting meeting, Meet(bootstrap, here, nccl, device,
+//   environment)); nccl->CommInitRankConfig(&comm, size, meeting.id, rank, &config);
 #ifndef MESHIFT_COMM_NCCL_MEETING_H_
 #define MESHIFT_COMM_NCCL_MEETING_H_
 
@@ -29,7 +29,7 @@ struct NcclMeeting {
 // FAILED_PRECONDITION names a rank that cannot, and why.
 absl::StatusOr<NcclMeeting> Meet(Bootstrap* bootstrap, const absl::Status& here,
                                  const NcclLibrary* nccl, Device* device,
-                                 const Environment* environment);
+                                 const Environment& environment);
 
 }  // namespace meshift
 

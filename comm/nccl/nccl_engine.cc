@@ -415,11 +415,10 @@ absl::Status NcclEngineImpl::CopyOut(const void* data, void* host, int64_t bytes
   });
 }
 
-// Whether NCCL does not find this setting.
-absl::Status CheckUnset(const std::string& name, std::string_view value,
-                        const Environment* environment) {
-  const NcclEnvironment found(Environment::Process());
-  if ((environment != nullptr ? *environment : found).Get(name) != value) return absl::OkStatus();
+// FAILED_PRECONDITION where NCCL finds this setting.
+absl::Status CheckUnset(std::string_view name, std::string_view value,
+                        const Environment& environment) {
+  if (environment.Get(std::string(name)) != value) return absl::OkStatus();
   return FailedPrecondition("{} is {}, which the NCCL engine cannot work with; unset it", name,
                             value);
 }
@@ -428,18 +427,20 @@ absl::Status CheckUnset(const std::string& name, std::string_view value,
 
 absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootstrap,
                                                                const NcclOptions& options) {
+  const NcclEnvironment found(Environment::Process());
+  const Environment& environment = options.environment != nullptr ? *options.environment : found;
   const JobRank& job = bootstrap->job();
   const bool given = options.device >= 0;
   absl::StatusOr<Parts> parts = LoadParts(
       options, given ? options.device : static_cast<int>(job.local_rank), /*or_only=*/!given);
   if (parts.ok()) {
     // It goes before a communicator's configuration, and calls that block have no time-out.
-    const absl::Status unblocked = CheckUnset("NCCL_COMM_BLOCKING", "1", options.environment);
+    const absl::Status unblocked = CheckUnset("NCCL_COMM_BLOCKING", "1", environment);
     if (!unblocked.ok()) parts = unblocked;
   }
   MESHIFT_ASSIGN_OR_RETURN(NcclMeeting meeting,
                            Meet(bootstrap, parts.status(), parts.ok() ? parts->nccl.get() : nullptr,
-                                parts.ok() ? parts->device.get() : nullptr, options.environment));
+                                parts.ok() ? parts->device.get() : nullptr, environment));
   const std::shared_ptr<NcclJob> shared = MakeJob(*parts, job.rank, options);
   const std::vector<int64_t> ranks = Iota(job.world_size);
   MESHIFT_RETURN_IF_ERROR(shared->Join(bootstrap->control(), ranks));
@@ -463,8 +464,9 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent&
   if (lent.communicator == nullptr) return InvalidArgument("the lent communicator is null");
   if (lent.may_split) {
     // Aborting what was split off would abort the lent communicator too.
-    MESHIFT_RETURN_IF_ERROR(
-        CheckUnset("NCCL_COMM_SPLIT_SHARE_RESOURCES", "1", options.environment));
+    const NcclEnvironment found(Environment::Process());
+    const Environment& environment = options.environment != nullptr ? *options.environment : found;
+    MESHIFT_RETURN_IF_ERROR(CheckUnset("NCCL_COMM_SPLIT_SHARE_RESOURCES", "1", environment));
   }
   const auto comm = static_cast<ncclComm_t>(lent.communicator);
   MESHIFT_ASSIGN_OR_RETURN(auto nccl, NcclLibrary::Load(options.nccl_library));

@@ -41,7 +41,7 @@ struct NcclOptions {
   std::string nccl_library = {};  // path; empty: $MESHIFT_NCCL_LIBRARY, else libnccl.so.2
   std::string cuda_library = {};  // path; empty: $MESHIFT_CUDA_LIBRARY, else libcuda.so.1
 
-  // Whose variables Create judges; null: the process's. NCCL itself reads those.
+  // Whose variables are judged; null: the process's, and NCCL's files. NCCL itself reads those.
   const Environment* environment = nullptr;
 
   // How long Wait and Synchronize wait for work, and a call for NCCL to launch it.

@@ -12,8 +12,9 @@
 //
 // Where that takes long (about a second; as a rule on five mesh dims or more, of unlike sizes, and
 // large tensors), the path takes at most a 63rd longer than the best; after half as long again, a
-// 31st, and so on, so that searches end within seconds; of eight uneven mesh dims within some tens,
-// since steps are counted as if all took equally long to price. What is done is counted, not timed.
+// 31st, and so on, so that searches end within seconds; of eight uneven mesh dims within tens of
+// them, since steps are counted as if all took equally long to price. What is done is counted, not
+// timed.
 //
 // A* on packed states: what is left of a path is bounded by the bytes that some rank lacks, the
 // contributions that are yet to be added, and the start of the collectives that are needed at

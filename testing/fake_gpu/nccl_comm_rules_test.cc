@@ -142,6 +142,27 @@ TEST_F(NcclCommRulesTest, NoWorkOnAStreamBeforeTheCallIsReady) {
   ExpectViolation("although an NCCL call there still returns ncclInProgress");
 }
 
+// A non-blocking communicator answers with its first error for ever; a blocking one forgets it.
+TEST_F(NcclCommRulesTest, BadArgumentsStayWithANonBlockingOne) {
+  for (const bool blocking : {true, false}) {
+    const ncclUniqueId id = NewId();
+    RunRanks(2, [&](TestRank& r) {
+      r.Join(id, blocking);
+      const CUdeviceptr a = r.Upload<int>({1, 2});
+      EXPECT_EQ(ncclAllReduce(r.At(a), r.At(a), 1, static_cast<ncclDataType_t>(99), ncclSum, r.comm,
+                              r.stream),
+                ncclInvalidArgument);
+      EXPECT_EQ(Settle(r.comm), blocking ? ncclSuccess : ncclInvalidArgument);
+      if (!blocking) {
+        EXPECT_EQ(ncclAllReduce(r.At(a), r.At(a), 1, ncclInt, ncclSum, r.comm, r.stream),
+                  ncclInvalidArgument);
+        OK(ncclCommAbort(r.comm));
+        r.comm = nullptr;
+      }
+    });
+  }
+}
+
 TEST_F(NcclCommRulesTest, NoUseAfterTheEnd) {
   const ncclUniqueId id = NewId();
   RunRanks(2, [&](TestRank& r) {
