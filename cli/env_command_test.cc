@@ -4,29 +4,15 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <sstream>
 #include <string>
 
 #include "cli/io.h"
 #include "comm/nccl/environment.h"
+#include "comm/nccl/fake_environment.h"
 
 namespace meshift::cli {
 namespace {
-
-class FixedEnvironment final : public Environment {
- public:
-  explicit FixedEnvironment(std::map<std::string, std::string> variables)
-      : variables_(std::move(variables)) {}
-  std::optional<std::string> Get(const std::string& name) const override {
-    const auto it = variables_.find(name);
-    return it == variables_.end() ? std::nullopt : std::optional<std::string>(it->second);
-  }
-  void Set(const std::string&, const std::optional<std::string>&) override { FAIL(); }
-
- private:
-  std::map<std::string, std::string> variables_;
-};
 
 struct Ran {
   int code;
@@ -38,7 +24,8 @@ Ran RunEnv(const EnvFlags& flags, const std::map<std::string, std::string>& vari
   std::istringstream in;
   std::ostringstream out, err;
   Io io{in, out, err};
-  const int code = EnvCommand(flags, FixedEnvironment(variables), io);
+  const FakeEnvironment environment(variables);
+  const int code = EnvCommand(flags, environment, io);
   return {code, out.str(), err.str()};
 }
 

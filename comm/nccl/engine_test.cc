@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -21,7 +20,7 @@
 #include "comm/control/bootstrap.h"
 #include "comm/engine/communicator.h"
 #include "comm/nccl/engine_fixture.h"
-#include "comm/nccl/environment.h"
+#include "comm/nccl/fake_environment.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "comm/redistributor.h"
@@ -36,19 +35,6 @@ namespace meshift {
 namespace {
 
 using Bytes8 = std::vector<uint8_t>;
-
-// One variable that is 1.
-class OneVariable final : public Environment {
- public:
-  explicit OneVariable(std::string name) : name_(std::move(name)) {}
-  std::optional<std::string> Get(const std::string& name) const override {
-    return name == name_ ? std::optional<std::string>("1") : std::nullopt;
-  }
-  void Set(const std::string&, const std::optional<std::string>&) override {}
-
- private:
-  std::string name_;
-};
 
 // 40 redistributions between distinct shardings, 25 rounds of them.
 TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
@@ -353,7 +339,7 @@ TEST_F(NcclEngineTest, WhatIsMissingOnOneRankIsToldToAll) {
             "INVALID_ARGUMENT: a timeout of 0 ns is not positive");
   EXPECT_EQ(create([](NcclOptions* options) { options->min_ctas = 0; }),
             "INVALID_ARGUMENT: min_ctas 0, max_ctas -1: a communicator needs a thread block");
-  OneVariable blocking("NCCL_COMM_BLOCKING");
+  FakeEnvironment blocking(FakeEnvironment::Variables{{"NCCL_COMM_BLOCKING", "1"}});
   EXPECT_EQ(create([&](NcclOptions* options) { options->environment = &blocking; }),
             "FAILED_PRECONDITION: NCCL_COMM_BLOCKING is 1, which the NCCL engine cannot work with; "
             "unset it");
@@ -362,7 +348,7 @@ TEST_F(NcclEngineTest, WhatIsMissingOnOneRankIsToldToAll) {
 // An abort of groups that share resources with what was lent would abort that too.
 TEST_F(NcclEngineTest, LentCommunicatorsShareNothing) {
   Start(1);
-  OneVariable sharing("NCCL_COMM_SPLIT_SHARE_RESOURCES");
+  FakeEnvironment sharing(FakeEnvironment::Variables{{"NCCL_COMM_SPLIT_SHARE_RESOURCES", "1"}});
   NcclOptions options;
   options.environment = &sharing;
   int communicator = 0;  // never looked at

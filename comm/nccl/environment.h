@@ -1,8 +1,7 @@
 // Settings that NCCL reads from the process's environment, as named profiles.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(AppliedProfile applied,
-//                            ApplyNcclProfile(NcclProfile::kBatchInvariant, version, {},
-//                            environment));
+//   auto applied =
+//       ApplyNcclProfile(NcclProfile::kBatchInvariant, version, {}, environment).value();
 //   if (!applied.complete()) ...          // conflicts: applied.changes() names them
 //   applied.Undo();
 //

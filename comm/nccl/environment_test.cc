@@ -5,39 +5,22 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/status.h"
+#include "comm/nccl/fake_environment.h"
 
 namespace meshift {
 namespace {
 
 using Outcome = NcclChange::Outcome;
-using Variables = std::map<std::string, std::string>;
+using Variables = FakeEnvironment::Variables;
 
 const NcclVersion k228{2, 28, 9};
 const NcclVersion k231{2, 31, 2};
-
-class FakeEnvironment final : public Environment {
- public:
-  explicit FakeEnvironment(Variables variables) : variables(std::move(variables)) {}
-  std::optional<std::string> Get(const std::string& name) const override {
-    const auto it = variables.find(name);
-    return it == variables.end() ? std::nullopt : std::optional<std::string>(it->second);
-  }
-  void Set(const std::string& name, const std::optional<std::string>& value) override {
-    if (value) {
-      variables[name] = *value;
-    } else {
-      variables.erase(name);
-    }
-  }
-  Variables variables;
-};
 
 const Variables kBatchInvariant = {{"NCCL_ALGO", "allreduce:tree"},
                                    {"NCCL_PROTO", "Simple"},

@@ -1,8 +1,8 @@
 // How the ranks of an NCCL engine meet before they have a communicator: each says that it is ready,
 // or what it lacks.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(NcclMeeting meeting, Meet(bootstrap, here, nccl, device,
-//   environment)); nccl->CommInitRankConfig(&comm, size, meeting.id, rank, &config);
+//   auto meeting = Meet(bootstrap, here, nccl, device, environment).value();
+//   nccl->CommInitRankConfig(&comm, size, meeting.id, rank, &config);
 #ifndef MESHIFT_COMM_NCCL_MEETING_H_
 #define MESHIFT_COMM_NCCL_MEETING_H_
 

@@ -12,7 +12,6 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +19,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "comm/nccl/environment.h"
+#include "comm/nccl/fake_environment.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "comm/redistributor.h"
@@ -38,30 +38,15 @@ namespace {
 
 constexpr int64_t kRanks = 4;
 
-class Variables final : public Environment {
- public:
-  explicit Variables(std::map<std::string, std::string> values) : values_(std::move(values)) {}
-  // As `meshift env --profile batch-invariant` prints them.
-  static Variables Fit() {
-    Variables fit({});
-    for (const NcclSetting& setting :
-         NcclProfileSettings(NcclProfile::kBatchInvariant, NcclVersion{})) {
-      fit.Set(setting.name, setting.value);
-    }
-    return fit;
+// As `meshift env --profile batch-invariant` prints them.
+FakeEnvironment Fit() {
+  FakeEnvironment fit({});
+  for (const NcclSetting& setting :
+       NcclProfileSettings(NcclProfile::kBatchInvariant, NcclVersion{})) {
+    fit.Set(setting.name, setting.value);
   }
-  std::optional<std::string> Get(const std::string& name) const override {
-    const auto found = values_.find(name);
-    return found == values_.end() ? std::nullopt : std::optional<std::string>(found->second);
-  }
-  void Set(const std::string& name, const std::optional<std::string>& value) override {
-    values_.erase(name);
-    if (value) values_[name] = *value;
-  }
-
- private:
-  std::map<std::string, std::string> values_;
-};
+  return fit;
+}
 
 // What the stand-in has recorded of one call.
 struct Call {
@@ -108,7 +93,8 @@ std::set<std::string> SplitWith(const std::string& channels) {
   return made;
 }
 
-absl::StatusOr<std::unique_ptr<NcclThreads>> Start(const std::vector<Variables>& environments) {
+absl::StatusOr<std::unique_ptr<NcclThreads>> Start(
+    const std::vector<FakeEnvironment>& environments) {
   return NcclThreads::CreateEach(kRanks, [&](int64_t rank) {
     NcclOptions options;
     options.environment = &environments[rank];
@@ -157,7 +143,7 @@ Plan PlanOn(const NcclEngine& engine, const DeviceMesh& mesh, const std::string&
 }
 
 TEST(NcclTreeTest, IsTakenWhereAllEnvironmentsAreFit) {
-  const std::vector<Variables> fit(kRanks, Variables::Fit());
+  const std::vector<FakeEnvironment> fit(kRanks, Fit());
   auto ranks = Start(fit);
   ASSERT_TRUE(ranks.ok()) << ranks.status();
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
@@ -209,7 +195,7 @@ TEST(NcclTreeTest, IsTakenWhereAllEnvironmentsAreFit) {
 }
 
 TEST(NcclTreeTest, AReduceScatterIsDoneInOrder) {
-  const std::vector<Variables> fit(kRanks, Variables::Fit());
+  const std::vector<FakeEnvironment> fit(kRanks, Fit());
   auto ranks = Start(fit);
   ASSERT_TRUE(ranks.ok()) << ranks.status();
   const DeviceMesh mesh = DeviceMesh::Parse("a=4").value();
@@ -247,7 +233,7 @@ TEST(NcclTreeTest, OneRanksEnvironmentDecidesForAll) {
       {3, "NCCL_MIN_NCHANNELS", "4", "rank 3: NCCL_MIN_NCHANNELS is '4': overrides the one"},
   };
   for (const auto& c : cases) {
-    std::vector<Variables> environments(kRanks, Variables::Fit());
+    std::vector<FakeEnvironment> environments(kRanks, Fit());
     environments[c.rank].Set(c.name, c.value);
     auto ranks = Start(environments);
     ASSERT_TRUE(ranks.ok()) << ranks.status();
@@ -272,7 +258,7 @@ TEST(NcclTreeTest, OneRanksEnvironmentDecidesForAll) {
 }
 
 TEST(NcclTreeTest, GroupsThatDoNotLieAlikeAddInOrder) {
-  const std::vector<Variables> fit(kRanks, Variables::Fit());
+  const std::vector<FakeEnvironment> fit(kRanks, Fit());
   auto ranks = Start(fit);
   ASSERT_TRUE(ranks.ok()) << ranks.status();
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
