@@ -186,8 +186,7 @@ MESHIFT_HOST_DEVICE inline void CopyBoxesBody(const CopyBoxesParams& params, Pla
   }
 }
 
-// kLanes words of kLanes elements each, transposed: element j of word i becomes element i of word
-// j.
+// Transposes kLanes words of kLanes elements each: element j of word i becomes element i of word j.
 template <int kLanes, typename Word>
 MESHIFT_HOST_DEVICE void TransposeWords(Word* words) {
   if constexpr (kLanes == 2) {
@@ -225,8 +224,7 @@ MESHIFT_HOST_DEVICE void TransposeUnits(const CopyBoxesParams& params, const Cop
   constexpr uint32_t kRows = kThreads / kWords;
   constexpr uint32_t kPasses = kWords / kRows;
   auto* shared = static_cast<Word*>(memory);
-  // Of the index c along dim 1 and word w along dim 0. A row is longer by one word than what is in
-  // it: columns then lie in different banks.
+  // A row is longer by one word than what is in it: columns then lie in different banks.
   const auto at = [](uint32_t word1, uint32_t lane1, uint32_t word0) {
     return (lane1 * kWords + word1) * (kWords + 1) + word0;
   };

@@ -25,23 +25,28 @@ struct alignas(kBytes) WordsOf {
   uint32_t words[kBytes / 4];
 };
 
-// How a loop accesses memory: vectors of kLanes elements, or single elements, which with kByBytes
-// need not lie at multiples of their size; a thread has kBatch of these under way.
-template <int kLanesOf, int kBatchOf, bool kByBytesOf = false>
+// How a loop accesses memory: kLanes elements at a time, a vector, or single ones; a thread has
+// kBatch of these under way.
+template <Access kAccessOf, int kLanesOf, int kBatchOf>
 struct Accesses {
+  static constexpr bool kVectors = kAccessOf == kAccessVectors;
+  static constexpr bool kByBytes = kAccessOf == kAccessBytes;
   static constexpr int kLanes = kLanesOf;
   static constexpr int kBatch = kBatchOf;
-  static constexpr bool kByBytes = kByBytesOf;
 };
-using ElementAccesses = Accesses<1, 4>;
-using ByteAccesses = Accesses<1, 1, true>;
+template <int kLanes, int kBatch>
+using VectorAccesses = Accesses<kAccessVectors, kLanes, kBatch>;
+using ElementAccesses = Accesses<kAccessElements, 1, 4>;
+using ByteAccesses = Accesses<kAccessBytes, 1, 1>;
 
-// Elements as they travel: in words where they fill some, since nvcc takes vectors of small
-// elements apart, each into a register, and stores some one by one.
+// Elements as they travel: vectors in words where they fill some, since nvcc takes those of small
+// elements apart, each into a register.
 template <typename A, typename T>
-using Packed = std::conditional_t<sizeof(T) * A::kLanes % 4 == 0 && A::kLanes != 1,
-                                  WordsOf<static_cast<int>(sizeof(T)) * A::kLanes>,
-                                  std::conditional_t<A::kLanes == 1, T, Vector<T, A::kLanes>>>;
+using PackedVector =
+    std::conditional_t<sizeof(T) * A::kLanes % 4 == 0,
+                       WordsOf<static_cast<int>(sizeof(T)) * A::kLanes>, Vector<T, A::kLanes>>;
+template <typename A, typename T>
+using Packed = std::conditional_t<A::kVectors, PackedVector<A, T>, T>;
 template <typename A, typename T>
 struct Elements {
   T values[A::kLanes];
@@ -161,7 +166,7 @@ MESHIFT_HOST_DEVICE void CastElements(const CastParams& params, uint64_t count, 
   using Out = typename Conversion::Out;
   // The wider side moves 16 bytes at a time; up to four of these per thread are under way.
   constexpr int kLanes = 16 / (sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out));
-  using Vectors = Accesses<kLanes, kLanes <= 4 ? 4 : 16 / kLanes>;
+  using Vectors = VectorAccesses<kLanes, kLanes <= 4 ? 4 : 16 / kLanes>;
   uint64_t done = 0;
   if (params.access == kAccessVectors) {
     done = count / kLanes * kLanes;
@@ -314,7 +319,7 @@ MESHIFT_HOST_DEVICE void ReduceElements(const ReduceParams& params, Reducer redu
   uint64_t done = 0;
   if (params.base.access == kAccessVectors) {
     done = count / kLanes * kLanes;
-    ReduceRange<Reducer, Accesses<kLanes, 1>, 4>(params, reducer, 0, done, place);
+    ReduceRange<Reducer, VectorAccesses<kLanes, 1>, 4>(params, reducer, 0, done, place);
   }
   if (params.base.access == kAccessBytes) {
     ReduceRange<Reducer, ByteAccesses, 1>(params, reducer, 0, count, place);

@@ -53,9 +53,9 @@ constexpr int kMaxCopyDims = 112;
 
 // Both copying kernels. They differ in what a tile is:
 //   kCopyBoxesEntry       kTileUnits units, the first dim running fastest
-//   kTransposeBoxesEntry  t x t indices of the first two dims, t = TransposeTile(unit_bytes,
-//   lanes);
-//                         the first of these dims is dense in the target, the second in the source;
+//   kTransposeBoxesEntry  TransposeTile(unit_bytes, lanes) indices along each of the first two
+//   dims;
+//                         the first of these is dense in the target, the second in the source;
 //                         rank >= 2; no shifted runs. With lanes > 1 the sizes of the two are
 //                         multiples of it, and addresses and all other strides of 4
 struct CopyBoxesParams {

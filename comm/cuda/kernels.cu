@@ -8,7 +8,9 @@ namespace {
 
 __device__ Place Here() { return {blockIdx.x, gridDim.x, threadIdx.x}; }
 
-// Blocks that a multiprocessor shall hold at once, where registers for more would be spilled.
+// Blocks that a multiprocessor shall hold at once: with more of them, registers would be spilled.
+constexpr int kCopyBlocks = 3;
+constexpr int kTransposeBlocks = 2;
 constexpr int ReduceBlocksOf(int code) {
   const bool is_byte =
       code == kCodeI8 || code == kCodeU8 || code == kCodeF8E4M3 || code == kCodeF8E5M2;
@@ -17,12 +19,12 @@ constexpr int ReduceBlocksOf(int code) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(kThreads, 3)
+extern "C" __global__ void __launch_bounds__(kThreads, kCopyBlocks)
     meshift_copy_boxes(const __grid_constant__ CopyBoxesParams params) {
   CopyBoxesBody(params, Here());
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 2)
+extern "C" __global__ void __launch_bounds__(kThreads, kTransposeBlocks)
     meshift_transpose_boxes(const __grid_constant__ CopyBoxesParams params) {
   __shared__ alignas(16) unsigned char shared[kTransposeSharedBytes];
   for (uint32_t tile = blockIdx.x; tile < params.num_tiles; tile += gridDim.x) {

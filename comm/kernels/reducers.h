@@ -54,8 +54,7 @@ struct FloatAverager : FloatReducer<C, Add> {
   Acc divisor;
 };
 
-// Averages by a power of two: the quotient is exact but for its last rounding, and a product is
-// too.
+// Averages by a power of two, whose quotient is the product with its inverse, bit by bit.
 template <typename C>
 struct FloatScaler : FloatReducer<C, Add> {
   using Stored = typename C::Stored;
