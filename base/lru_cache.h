@@ -14,6 +14,7 @@
 #include <list>
 #include <utility>
 
+#include "absl/base/attributes.h"
 #include "absl/container/flat_hash_map.h"
 
 namespace meshift {
@@ -25,10 +26,10 @@ class LruCache {
   LruCache(LruCache&&) noexcept = default;  // no copies: by_key_ points into entries_
 
   // Null where there is none; else it counts as used.
-  Value* Find(const Key& key) {
+  ABSL_ATTRIBUTE_HOT Value* Find(const Key& key) {
     const auto it = by_key_.find(key);
     if (it == by_key_.end()) return nullptr;
-    entries_.splice(entries_.begin(), entries_, it->second);
+    if (it->second != entries_.begin()) entries_.splice(entries_.begin(), entries_, it->second);
     return &it->second->value;
   }
 

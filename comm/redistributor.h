@@ -55,6 +55,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -92,7 +93,7 @@ class Redistributor {
   // INVALID_ARGUMENT, UNIMPLEMENTED, RESOURCE_EXHAUSTED: as MakePlan; a rank of `from` or `to` that
   // is not in mesh(); or a view that is not what the sharding says. DEADLINE_EXCEEDED: a ticket or
   // a peer is missing.
-  absl::StatusOr<RunHandle> operator()(const Redistribution& what);
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> operator()(const Redistribution& what);
   // Several tensors at once, coalesced into few collectives where the promise and their sizes allow
   // it: one handle, one ticket, one workspace (WorkspaceBytes), none of their own. Comes after all
   // that any of them comes after. What one tensor writes no other may use. Where one is refused,

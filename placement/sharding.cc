@@ -265,7 +265,7 @@ absl::StatusOr<Sharding> Sharding::Create(DeviceMesh mesh, TensorType tensor,
   DropPlainSizes(tensor, &placements);
   const size_t hash = absl::HashOf(mesh, tensor.dtype, tensor.shape, placements, cuts);
   return Sharding(std::make_shared<const Rep>(
-      Rep{std::move(mesh), std::move(tensor), std::move(placements), std::move(cuts), hash}));
+      Rep{hash, std::move(mesh), std::move(tensor), std::move(placements), std::move(cuts)}));
 }
 
 bool Sharding::IsEqual(const Rep& a, const Rep& b) {

@@ -95,11 +95,11 @@ class Sharding {
 
  private:
   struct Rep {
+    size_t hash;  // of all the others: shardings are looked up in every call that redistributes
     DeviceMesh mesh;
     TensorType tensor;
     std::vector<Placement> placements;
     std::vector<Cuts> cuts;
-    size_t hash;  // of all the others: shardings are looked up in every call that redistributes
   };
   static bool IsEqual(const Rep& a, const Rep& b);
   explicit Sharding(std::shared_ptr<const Rep> rep) : rep_(std::move(rep)) {}

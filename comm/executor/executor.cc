@@ -1,5 +1,6 @@
 #include "comm/executor/executor.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -36,26 +37,29 @@ void* ResolveMutable(const Location& at, const ProgramBuffers& buffers) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<ReadyInstruction>> Executor::Prepare(
-    const Program& program, absl::Span<Communicator* const> communicators) {
-  std::vector<ReadyInstruction> ready;
+absl::StatusOr<ReadyProgram> Executor::Prepare(const Program& program,
+                                               absl::Span<Communicator* const> communicators) {
+  ReadyProgram ready;
+  ready.work.resize(program.instructions.size());
+  ready.record.bytes_sent.resize(program.num_steps);
+  ready.record.calls.resize(program.num_steps);
   // Of several tensors there are more addresses than those of three buffers.
   if (preparer_ == nullptr || program.num_tensors > 1) return ready;
-  ready.resize(program.instructions.size());
-  for (size_t i = 0; i < ready.size(); ++i) {
+  ready.is_whole = true;
+  for (size_t i = 0; i < ready.work.size(); ++i) {
+    std::shared_ptr<const PreparedWork>& work = ready.work[i];
     const Instruction& instruction = program.instructions[i];
     Communicator* const communicator =
         instruction.group < 0 ? nullptr : communicators[instruction.group];
     switch (instruction.kind) {
       case Kind::kCopy: {
         MESHIFT_ASSIGN_OR_RETURN(
-            ready[i].work,
-            preparer_->PrepareCopies(program.CopiesOf(instruction), instruction.dtype));
+            work, preparer_->PrepareCopies(program.CopiesOf(instruction), instruction.dtype));
         continue;
       }
       case Kind::kSendRecv: {
         MESHIFT_ASSIGN_OR_RETURN(
-            ready[i].work,
+            work,
             preparer_->PrepareMessages(*communicator, program.MessagesOf(instruction.sends),
                                        program.MessagesOf(instruction.recvs), instruction.dtype));
         break;
@@ -63,15 +67,16 @@ absl::StatusOr<std::vector<ReadyInstruction>> Executor::Prepare(
       case Kind::kAllReduce:
       case Kind::kReduceScatter:
       case Kind::kAllGather: {
-        MESHIFT_ASSIGN_OR_RETURN(ready[i].work,
-                                 preparer_->PrepareCollective(*communicator, instruction,
-                                                              program.CountsOf(instruction)));
+        MESHIFT_ASSIGN_OR_RETURN(work, preparer_->PrepareCollective(*communicator, instruction,
+                                                                    program.CountsOf(instruction)));
         break;
       }
       default:
+        ready.is_whole = false;
         continue;
     }
-    ready[i].bytes_sent = InstructionBytes(program, instruction);
+    ready.record.bytes_sent[instruction.step] += InstructionBytes(program, instruction);
+    ++ready.record.calls[instruction.step];
   }
   return ready;
 }
@@ -200,6 +205,13 @@ absl::Status Executor::EnqueueParts(const Program& program,
   first_step_ = record->bytes_sent.size();
   record->bytes_sent.resize(first_step_ + program.num_steps);
   record->calls.resize(first_step_ + program.num_steps);
+  if (options.ready != nullptr) {
+    const RunRecord& ready = options.ready->record;
+    std::copy(ready.bytes_sent.begin(), ready.bytes_sent.end(),
+              record->bytes_sent.begin() + static_cast<std::ptrdiff_t>(first_step_));
+    std::copy(ready.calls.begin(), ready.calls.end(),
+              record->calls.begin() + static_cast<std::ptrdiff_t>(first_step_));
+  }
   // Steps that are timed have marks [0, i] before them.
   const auto mark_until = [&](int step, Stream& stream) -> absl::Status {
     while (options.time_steps && record->events.size() <= first_step_ + step) {
@@ -219,13 +231,9 @@ absl::Status Executor::EnqueueParts(const Program& program,
     for (int32_t i = part.first; i < part.first + part.size; ++i) {
       const Instruction& instruction = program.instructions[i];
       MESHIFT_RETURN_IF_ERROR(mark_until(instruction.step, stream));
-      if (!options.ready.empty() && options.ready[i].work != nullptr) {
-        const ReadyInstruction& ready = options.ready[i];
-        if (ready.bytes_sent >= 0) {
-          record->bytes_sent[first_step_ + instruction.step] += ready.bytes_sent;
-          ++record->calls[first_step_ + instruction.step];
-        }
-        MESHIFT_RETURN_IF_ERROR(preparer_->Enqueue(ready.work, bases, stream));
+      if (options.ready != nullptr && options.ready->work[i] != nullptr) {
+        MESHIFT_RETURN_IF_ERROR(preparer_->Enqueue(absl::MakeConstSpan(&options.ready->work[i], 1),
+                                                   bases, stream, /*done=*/nullptr));
         continue;
       }
       // A plan without steps has copies all the same.

@@ -55,18 +55,6 @@ struct ProgramPart {
   std::shared_ptr<Event> done;
 };
 
-// An instruction that its engine has made ready (comm/executor/work_preparer.h), and what it sends.
-struct ReadyInstruction {
-  std::shared_ptr<const PreparedWork> work;  // null: it has not
-  int64_t bytes_sent = -1;                   // -1: it is no collective call
-};
-
-struct ExecutorOptions {
-  bool time_steps = false;  // put an event before the first step and behind each
-  // What Prepare has made of the program, or nothing.
-  absl::Span<const ReadyInstruction> ready = {};
-};
-
 // What a run did. Reused by the next run, it keeps its memory.
 struct RunRecord {
   ABSL_ATTRIBUTE_HOT void Clear();
@@ -78,16 +66,27 @@ struct RunRecord {
   int64_t StepNs(int i) const;
 };
 
+// What its engine has made ready of a program (comm/executor/work_preparer.h).
+struct ReadyProgram {
+  std::vector<std::shared_ptr<const PreparedWork>> work;  // one per instruction; null: it has not
+  bool is_whole = false;                                  // all instructions are ready
+  RunRecord record;                                       // of those that are
+};
+
+struct ExecutorOptions {
+  bool time_steps = false;              // put an event before the first step and behind each
+  const ReadyProgram* ready = nullptr;  // what Prepare has made of the program, or null
+};
+
 class Executor {
  public:
   // `engine` must outlive this.
   explicit Executor(Engine* engine)
       : engine_(engine), preparer_(dynamic_cast<WorkPreparer*>(engine)) {}
 
-  // Makes ready what the engine can, once for all runs of the program: one per instruction, or
-  // nothing.
-  absl::StatusOr<std::vector<ReadyInstruction>> Prepare(
-      const Program& program, absl::Span<Communicator* const> communicators);
+  // Makes ready what the engine can, once for all runs of the program.
+  absl::StatusOr<ReadyProgram> Prepare(const Program& program,
+                                       absl::Span<Communicator* const> communicators);
 
   // Puts the program on `stream`; returns without waiting. `communicators`: one per group of the
   // program. After an error the stream may hold part of the work. Allocates nothing once the
@@ -104,6 +103,13 @@ class Executor {
                                                const ProgramBuffers& buffers,
                                                const ExecutorOptions& options,
                                                absl::Span<ProgramPart> parts, RunRecord* record);
+  // A program that is ready as a whole, on one stream; then records `*done`. What it sends, its
+  // record says. REQUIRES: is_whole.
+  absl::Status EnqueueWhole(const ReadyProgram& ready, const ProgramBuffers& buffers,
+                            Stream& stream, std::shared_ptr<Event>* done) {
+    return preparer_->Enqueue(ready.work, {buffers.source, buffers.target, buffers.workspace},
+                              stream, done);
+  }
 
  private:
   ABSL_ATTRIBUTE_HOT absl::Status Run(const Program& program, const Instruction& instruction,

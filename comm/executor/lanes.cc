@@ -13,23 +13,22 @@ absl::StatusOr<std::unique_ptr<Lane>> Lane::Create(Engine* engine) {
   return lane;
 }
 
-absl::StatusOr<void*> Lane::Reserve(int64_t bytes) {
-  if (bytes == 0) return nullptr;
-  if (workspace_ == nullptr || workspace_->size_bytes() < bytes) {
-    MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, engine_->Allocate(bytes));
-    if (std::exchange(is_kept_, false)) {
-      kept_.push_back(std::move(workspace_));
-    } else if (workspace_ != nullptr) {
-      {
-        const MutexLock lock(mutex_);
-        outgrown_.emplace_back(uses_, std::move(workspace_));
-        has_outgrown_ = true;
-      }
-      NoteDone(0);
+absl::Status Lane::Grow(int64_t bytes) {
+  MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, engine_->Allocate(bytes));
+  if (std::exchange(is_kept_, false)) {
+    kept_.push_back(std::move(workspace_));
+  } else if (workspace_ != nullptr) {
+    {
+      const MutexLock lock(mutex_);
+      outgrown_.emplace_back(uses_, std::move(workspace_));
+      has_outgrown_ = true;
     }
-    workspace_ = std::move(buffer);
+    NoteDone(0);
   }
-  return workspace_->data();
+  workspace_ = std::move(buffer);
+  data_ = workspace_->data();
+  bytes_ = workspace_->size_bytes();
+  return absl::OkStatus();
 }
 
 absl::Status Lane::BeginUse() {

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "comm/engine/communicator.h"
 #include "comm/engine/engine.h"
 
@@ -35,7 +36,11 @@ class Lane {
   Stream& stream() { return *stream_; }
   // The workspace; of at least `bytes` bytes, null for none. Grows where it is smaller; what it
   // outgrows stays as long as work may use it.
-  ABSL_ATTRIBUTE_HOT absl::StatusOr<void*> Reserve(int64_t bytes);
+  absl::StatusOr<void*> Reserve(int64_t bytes) {
+    if (bytes <= bytes_) return bytes == 0 ? nullptr : data_;
+    MESHIFT_RETURN_IF_ERROR(Grow(bytes));
+    return data_;
+  }
   // Work on this stream from here on may use the workspace.
   ABSL_ATTRIBUTE_HOT absl::Status BeginUse();
   // The work of this use is done once all work on `end` so far is. The number of the use, for
@@ -50,15 +55,19 @@ class Lane {
 
  private:
   explicit Lane(Engine* engine) : engine_(engine) {}
+  absl::Status Grow(int64_t bytes);
 
   Engine* const engine_;
-  std::unique_ptr<Buffer> workspace_;
-  bool is_kept_ = false;                       // the workspace is some graph's too
-  std::vector<std::unique_ptr<Buffer>> kept_;  // outgrown workspaces of graphs
+  // Of workspace_, which is not to be asked in each call.
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
   std::unique_ptr<Stream> stream_;
   int64_t uses_ = 0;
+  bool is_kept_ = false;  // the workspace is some graph's too
   // Whether the last use ended on another stream: when it reached `ended_`.
   bool ended_elsewhere_ = false;
+  std::unique_ptr<Buffer> workspace_;
+  std::vector<std::unique_ptr<Buffer>> kept_;  // outgrown workspaces of graphs
   std::shared_ptr<Event> ended_;
   std::atomic<int64_t> done_ = 0;  // uses up to this number are
   std::atomic<bool> has_outgrown_ = false;

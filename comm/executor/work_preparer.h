@@ -3,7 +3,8 @@
 //
 //   auto* preparer = dynamic_cast<WorkPreparer*>(engine);    // null: this engine does not
 //   MESHIFT_ASSIGN_OR_RETURN(auto work, preparer->PrepareCopies(copies, DType::kF32));
-//   MESHIFT_RETURN_IF_ERROR(preparer->Enqueue(work, {source, target, workspace}, *stream));
+//   MESHIFT_RETURN_IF_ERROR(
+//       preparer->Enqueue({&work, 1}, {source, target, workspace}, *stream, &done));
 #ifndef MESHIFT_COMM_EXECUTOR_WORK_PREPARER_H_
 #define MESHIFT_COMM_EXECUTOR_WORK_PREPARER_H_
 
@@ -44,9 +45,11 @@ class WorkPreparer {
   virtual absl::StatusOr<std::shared_ptr<const PreparedWork>> PrepareCollective(
       Communicator& communicator, const Instruction& instruction,
       absl::Span<const int64_t> counts) = 0;
-  // Puts it on `stream`, as the call that it was prepared from does.
-  virtual absl::Status Enqueue(const std::shared_ptr<const PreparedWork>& work,
-                               const WorkBases& bases, Stream& stream) = 0;
+  // Puts all of `work` on `stream`, in order, as the calls that it was prepared from do; where one
+  // is refused, none. Behind them records `*done`, as Engine::RecordInto, unless `done` is null.
+  virtual absl::Status Enqueue(absl::Span<const std::shared_ptr<const PreparedWork>> work,
+                               const WorkBases& bases, Stream& stream,
+                               std::shared_ptr<Event>* done) = 0;
 
  protected:
   ~WorkPreparer() = default;

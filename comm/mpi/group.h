@@ -61,15 +61,15 @@ class MpiGroup {
   absl::Status Health() const;
 
  private:
+  std::atomic<int64_t> next_number_{0};
+  std::atomic<int64_t> turn_{0};
+  std::atomic<bool> ended_{false};
   const MPI_Comm comm_;
   MpiWatch* const watch_;
   const std::vector<int64_t> ranks_;
   const int member_;
   const int tag_;
   const std::string name_;
-  std::atomic<int64_t> next_number_{0};
-  std::atomic<int64_t> turn_{0};
-  std::atomic<bool> ended_{false};
   mutable Mutex mutex_;
   absl::Status error_ MESHIFT_GUARDED_BY(mutex_);
 };

@@ -19,10 +19,12 @@
 #include "base/status.h"
 #include "comm/engine/communicator.h"
 #include "comm/engine/engine.h"
+#include "comm/executor/work_preparer.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/testing_hang.h"
 #include "comm/mpi/testing_stopwatch.h"
 #include "comm/mpi/testing_world.h"
+#include "comm/program/program.h"
 #include "placement/dtype.h"
 
 namespace meshift {
@@ -162,6 +164,35 @@ TEST_F(HangTest, AWaitEnds) {
     HangIn("");
     SetUp();
   }
+}
+
+// Small copies are made by whoever submits them, but not the call of MPI behind them.
+TEST_F(HangTest, SubmittingACallBehindACopyWaitsForNothing) {
+  auto& preparer = *dynamic_cast<WorkPreparer*>(engine_.get());
+  const std::vector<ProgramCopy> copies = {
+      {{Location::Space::kSource, 0}, {Location::Space::kWorkspace, 0}, {kCount}, {1}, {1}}};
+  Instruction sum;
+  sum.kind = Instruction::Kind::kAllReduce;
+  sum.dtype = DType::kF32;
+  sum.src = {Location::Space::kWorkspace, 0};
+  sum.dst = {Location::Space::kTarget, 0};
+  sum.count = kCount;
+  const std::vector<std::shared_ptr<const PreparedWork>> work = {
+      preparer.PrepareCopies(copies, DType::kF32).value(),
+      preparer.PrepareCollective(*engine_->world(), sum, {}).value()};
+  auto* const data = new Data;  // for good
+  auto* const workspace = new std::vector<float>(kCount);
+  HangIn("*");
+  ReturnsWithin(kAtOnce, [&] {
+    EXPECT_TRUE(preparer
+                    .Enqueue(work, {data->send.data(), data->recv.data(), workspace->data()},
+                             *stream_, nullptr)
+                    .ok());
+  });
+  EXPECT_EQ(*workspace, data->send);
+  ExpectsError(NotBack(World() + ": all_reduce of 8 f32 (call 1)"), [&] {
+    return engine_->Synchronize(*stream_);
+  }).IgnoreError();
 }
 
 TEST_F(HangTest, TheEndOfATimeOutEnds) {

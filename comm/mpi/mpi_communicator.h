@@ -42,6 +42,11 @@ class MpiStream final : public Stream {
     state_->Put(std::move(task));
     if (!state_->idle()) progress_->Nudge();
   }
+  void Put(absl::Span<const std::shared_ptr<const PreparedWork>> work, const WorkBases& bases,
+           std::shared_ptr<Event>* done) {
+    state_->Put(work, bases, done);
+    if (!state_->idle()) progress_->Nudge();
+  }
 
  private:
   const std::shared_ptr<Progress> progress_;

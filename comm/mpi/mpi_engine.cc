@@ -94,7 +94,8 @@ absl::StatusOr<OwnComm> OwnComm::Duplicate(MPI_Comm given) {
   return own;
 }
 
-class MpiEngine final : public Engine, public WorkPreparer {
+// A WorkPreparer first of all: no thunk, which would lie apart, then leads to its Enqueue.
+class MpiEngine final : public WorkPreparer, public Engine {
  public:
   MpiEngine(const OwnComm& own, Tags tags, ControlChannel* control,
             std::shared_ptr<Progress> progress)
@@ -168,8 +169,9 @@ class MpiEngine final : public Engine, public WorkPreparer {
     MESHIFT_ASSIGN_OR_RETURN(const MpiCommunicator* mpi, AsOwn(communicator));
     return mpi->Prepare(instruction, counts);
   }
-  ABSL_ATTRIBUTE_HOT absl::Status Enqueue(const std::shared_ptr<const PreparedWork>& work,
-                                          const WorkBases& bases, Stream& stream) override;
+  ABSL_ATTRIBUTE_HOT absl::Status Enqueue(
+      absl::Span<const std::shared_ptr<const PreparedWork>> work, const WorkBases& bases,
+      Stream& stream, std::shared_ptr<Event>* done) override;
   absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                             Stream& stream) override;
   absl::Status FillZero(void* data, int64_t bytes, Stream& stream) override {
@@ -193,6 +195,8 @@ class MpiEngine final : public Engine, public WorkPreparer {
   }
   absl::StatusOr<std::shared_ptr<SymmetricWindow>> MakeWindow(
       const std::shared_ptr<MpiGroup>& group, const SymmetricRequest& request);
+  ABSL_ATTRIBUTE_HOT static absl::Status CheckReady(const PreparedWork* work,
+                                                    const WorkBases& bases, MpiStream& stream);
   absl::Status Fill(const std::array<uint8_t, 16>& element, int64_t element_bytes, void* data,
                     int64_t count, Stream& stream);
   absl::Status Note(absl::Status status) {
@@ -323,15 +327,7 @@ absl::StatusOr<std::shared_ptr<SymmetricWindow>> MpiEngine::MakeWindow(
 
 absl::Status MpiEngine::RecordInto(Stream& stream, std::shared_ptr<Event>* event) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
-  MpiEvent* own = event->use_count() == 1 ? FinalCast<MpiEvent>(event->get()) : nullptr;
-  if (own != nullptr) {
-    own->Reset(mpi->state());
-  } else {
-    auto made = std::make_shared<MpiEvent>(mpi->state());
-    own = made.get();
-    *event = std::move(made);
-  }
-  mpi->state()->Mark(std::shared_ptr<MpiEvent>(*event, own));
+  mpi->state()->Mark(event);
   return absl::OkStatus();
 }
 
@@ -374,30 +370,26 @@ absl::Status MpiEngine::CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype,
   return absl::OkStatus();
 }
 
-absl::Status MpiEngine::Enqueue(const std::shared_ptr<const PreparedWork>& work,
-                                const WorkBases& bases, Stream& stream) {
-  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
-  const auto* const own = FinalCast<const MpiPreparedWork>(work.get());
+absl::Status MpiEngine::CheckReady(const PreparedWork* work, const WorkBases& bases,
+                                   MpiStream& stream) {
+  const auto* const own = FinalCast<const MpiPreparedWork>(work);
   if (own == nullptr) return InvalidArgument("the work is null or of another engine");
   MpiGroup* const group = own->group().get();
   absl::Status status = group == nullptr ? absl::OkStatus() : group->Health();
   if (status.ok() && !own->HasAll(bases)) {
     status = InvalidArgument("a buffer that work was prepared for is null");
   }
-  if (!status.ok()) return group == nullptr ? status : RefuseCall(status, *group, *mpi);
-  auto task = mpi->state()->NewTask();
-  task->prepared = std::shared_ptr<const MpiPreparedWork>(work, own);
-  task->bases = bases;
-  if (group == nullptr) {
-    task->kind = MpiTask::Kind::kCopy;
-    task->bytes = own->bytes();
-  } else {
-    task->kind = MpiTask::Kind::kCollective;
-    task->group = own->group();
-    task->number = group->TakeNumber();
-    task->moves = -1;
+  return status.ok() || group == nullptr ? status : RefuseCall(status, *group, stream);
+}
+
+absl::Status MpiEngine::Enqueue(absl::Span<const std::shared_ptr<const PreparedWork>> work,
+                                const WorkBases& bases, Stream& stream,
+                                std::shared_ptr<Event>* done) {
+  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
+  for (const std::shared_ptr<const PreparedWork>& each : work) {
+    MESHIFT_RETURN_IF_ERROR(CheckReady(each.get(), bases, *mpi));
   }
-  mpi->Put(std::move(task));
+  mpi->Put(work, bases, done);
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 // Copies, messages and collectives that are prepared once: each time they are enqueued they touch
 // that time's buffers, also with several times on their way. For two ranks or more.
 #include <gtest/gtest.h>
+#include <mpi.h>
 
 #include <cstdint>
 #include <memory>
@@ -18,14 +19,21 @@
 #include "mesh/device_mesh.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
+#include "testing/allocation_count.h"
 
 namespace meshift {
 namespace {
 
 using Space = Location::Space;
 
+using Work = std::shared_ptr<const PreparedWork>;
+
 class PreparedTest : public testing::Test {
  protected:
+  absl::Status Enqueue(const Work& work, const WorkBases& bases) {
+    return preparer_.Enqueue({&work, 1}, bases, *stream_, nullptr);
+  }
+
   const std::unique_ptr<Engine> engine_ = CreateMpiEngine({}).value();
   WorkPreparer& preparer_ = *dynamic_cast<WorkPreparer*>(engine_.get());
   const std::unique_ptr<Stream> stream_ = engine_->CreateStream().value();
@@ -48,10 +56,8 @@ TEST_F(PreparedTest, CopiesBetweenTheBuffersOfEachTime) {
   std::vector<float> to_first(3);
   std::vector<float> to_second(3);
   std::vector<float> workspace(4);
-  ASSERT_TRUE(
-      preparer_.Enqueue(*work, {first.data(), to_first.data(), workspace.data()}, *stream_).ok());
-  ASSERT_TRUE(
-      preparer_.Enqueue(*work, {second.data(), to_second.data(), &workspace[2]}, *stream_).ok());
+  ASSERT_TRUE(Enqueue(*work, {first.data(), to_first.data(), workspace.data()}).ok());
+  ASSERT_TRUE(Enqueue(*work, {second.data(), to_second.data(), &workspace[2]}).ok());
   ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
   EXPECT_EQ(to_first, (std::vector<float>{2, 4, 6}));
   EXPECT_EQ(to_second, (std::vector<float>{12, 14, 16}));
@@ -70,7 +76,7 @@ TEST_F(PreparedTest, SendsAndReceivesInTheBuffersOfEachTime) {
   std::vector<std::vector<int32_t>> out(kTimes, std::vector<int32_t>(4, -1));
   for (int i = 0; i < kTimes; ++i) in.push_back({0, 100 * i + me_, i, 0});
   for (int i = 0; i < kTimes; ++i) {
-    ASSERT_TRUE(preparer_.Enqueue(*work, {in[i].data(), out[i].data(), nullptr}, *stream_).ok());
+    ASSERT_TRUE(Enqueue(*work, {in[i].data(), out[i].data(), nullptr}).ok());
   }
   ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
   for (int i = 0; i < kTimes; ++i) {
@@ -97,7 +103,7 @@ TEST_F(PreparedTest, ReducesInTheBuffersOfEachTime) {
   std::vector<std::vector<int32_t>> out(kTimes, std::vector<int32_t>(5, -1));
   for (int i = 0; i < kTimes; ++i) in.push_back({0, 100 * i, me_, 0});
   for (int i = 0; i < kTimes; ++i) {
-    ASSERT_TRUE(preparer_.Enqueue(*work, {in[i].data(), out[i].data(), nullptr}, *stream_).ok());
+    ASSERT_TRUE(Enqueue(*work, {in[i].data(), out[i].data(), nullptr}).ok());
   }
   ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
   for (int i = 0; i < kTimes; ++i) {
@@ -124,13 +130,11 @@ TEST_F(PreparedTest, GathersAndScattersBlocksOfAnySizes) {
   std::vector<int32_t> gathered(whole.size());
   std::vector<int32_t> scattered(own.size());
   const auto memory = [](auto& list) { return list.empty() ? nullptr : list.data(); };
-  ASSERT_TRUE(preparer_
-                  .Enqueue(prepare(Instruction::Kind::kAllGather),
-                           {memory(own), gathered.data(), nullptr}, *stream_)
-                  .ok());
-  ASSERT_TRUE(preparer_
-                  .Enqueue(prepare(Instruction::Kind::kReduceScatter),
-                           {whole.data(), memory(scattered), nullptr}, *stream_)
+  ASSERT_TRUE(
+      Enqueue(prepare(Instruction::Kind::kAllGather), {memory(own), gathered.data(), nullptr})
+          .ok());
+  ASSERT_TRUE(Enqueue(prepare(Instruction::Kind::kReduceScatter),
+                      {whole.data(), memory(scattered), nullptr})
                   .ok());
   ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
   EXPECT_EQ(gathered, whole);
@@ -216,14 +220,91 @@ TEST_F(PreparedTest, RedistributesManyTensorsAtOnce) {
 TEST_F(PreparedTest, RefusesNullBuffersThatItNeeds) {
   const auto work = preparer_.PrepareCopies(Copies(), DType::kF32).value();
   std::vector<float> memory(8);
-  EXPECT_EQ(preparer_.Enqueue(work, {memory.data(), &memory[7], nullptr}, *stream_).ToString(),
+  EXPECT_EQ(Enqueue(work, {memory.data(), &memory[7], nullptr}).ToString(),
             "INVALID_ARGUMENT: a buffer that work was prepared for is null");
   // Of a tensor without elements nothing is needed.
   const std::vector<ProgramCopy> nothing = {
       {{Space::kSource, 0}, {Space::kTarget, 0}, {0, 3}, {3, 1}, {3, 1}}};
   const auto empty = preparer_.PrepareCopies(nothing, DType::kF32).value();
-  EXPECT_TRUE(preparer_.Enqueue(empty, {}, *stream_).ok());
+  EXPECT_TRUE(Enqueue(empty, {}).ok());
   EXPECT_TRUE(engine_->Synchronize(*stream_).ok());
+}
+
+// A message behind the copies of what it sends, and an event behind both, which is marked anew.
+TEST_F(PreparedTest, EnqueuesInOrderAndMarksTheEnd) {
+  const int next = (me_ + 1) % size_;
+  const int before = (me_ + size_ - 1) % size_;
+  const std::vector<ProgramCopy> copies = {
+      {{Space::kSource, 0}, {Space::kWorkspace, 0}, {2}, {2}, {1}}};
+  const std::vector<ProgramMessage> sends = {{next, {Space::kWorkspace, 0}, 2}};
+  const std::vector<ProgramMessage> recvs = {{before, {Space::kTarget, 0}, 2}};
+  const std::vector<Work> work = {
+      preparer_.PrepareCopies(copies, DType::kI32).value(),
+      preparer_.PrepareMessages(*engine_->world(), sends, recvs, DType::kI32).value()};
+  std::shared_ptr<Event> done;
+  Event* first = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<int32_t> in = {me_, -1, i};
+    std::vector<int32_t> workspace(2, -1);
+    std::vector<int32_t> out(2, -1);
+    ASSERT_TRUE(
+        preparer_.Enqueue(work, {in.data(), out.data(), workspace.data()}, *stream_, &done).ok());
+    ASSERT_TRUE(engine_->Wait(done).ok());
+    EXPECT_EQ(out, (std::vector<int32_t>{before, i}));
+    if (first == nullptr) first = done.get();
+    EXPECT_EQ(done.get(), first);
+  }
+  // Of nothing, what is there already.
+  done = nullptr;
+  ASSERT_TRUE(preparer_.Enqueue({}, {}, *stream_, &done).ok());
+  EXPECT_GE(done->ReachedNs(), 0);
+}
+
+// Also where the events of earlier times are still to be reached, and nobody keeps them.
+TEST_F(PreparedTest, AllocatesNothingInLaterRounds) {
+  const Work copies = preparer_.PrepareCopies(Copies(), DType::kF32).value();
+  const std::vector<float> in(8);
+  std::vector<float> out(8);
+  std::vector<float> workspace(4);
+  std::shared_ptr<Event> done;
+  float message = 0;
+  const std::vector<PeerMessage> to_first = {{0, &message, 1}};
+  const std::vector<PeerMessage> from_second = {{1, &message, 1}};
+  for (int round = 0; round < 3; ++round) {
+    if (me_ == 0) {
+      // Holds the stream until the second rank sends.
+      ASSERT_TRUE(engine_->world()->SendRecv({}, from_second, DType::kF32, *stream_).ok());
+      const int64_t before = NumAllocations();
+      for (int i = 0; i < 8; ++i) {
+        ASSERT_TRUE(
+            preparer_
+                .Enqueue({&copies, 1}, {in.data(), out.data(), workspace.data()}, *stream_, &done)
+                .ok());
+        EXPECT_LT(done->ReachedNs(), 0);
+      }
+      EXPECT_TRUE(round == 0 || NumAllocations() == before);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (me_ == 1) {
+      ASSERT_TRUE(engine_->world()->SendRecv(to_first, {}, DType::kF32, *stream_).ok());
+    }
+    ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
+    EXPECT_TRUE(me_ != 0 || done->ReachedNs() >= 0);
+  }
+}
+
+TEST_F(PreparedTest, EnqueuesNothingWhereOneIsRefused) {
+  const std::vector<ProgramCopy> copies = {
+      {{Space::kSource, 0}, {Space::kTarget, 0}, {2}, {1}, {1}}};
+  const std::vector<Work> work = {preparer_.PrepareCopies(copies, DType::kI32).value(), nullptr};
+  const std::vector<int32_t> in = {1, 2};
+  std::vector<int32_t> out(2, -1);
+  std::shared_ptr<Event> done;
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      preparer_.Enqueue(work, {in.data(), out.data(), nullptr}, *stream_, &done)));
+  EXPECT_EQ(done, nullptr);
+  ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
+  EXPECT_EQ(out, (std::vector<int32_t>{-1, -1}));
 }
 
 // The call's group ends with it, as that of any other call that is refused.
@@ -234,8 +315,7 @@ TEST_F(PreparedTest, RefusesNullBuffersOfCollectives) {
   const auto work =
       preparer_.PrepareCollective(*group, Collective(Instruction::Kind::kAllReduce, 2), {}).value();
   std::vector<int32_t> memory(8);
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      preparer_.Enqueue(work, {memory.data(), nullptr, nullptr}, *stream_)));
+  EXPECT_TRUE(absl::IsInvalidArgument(Enqueue(work, {memory.data(), nullptr, nullptr})));
   EXPECT_FALSE(group->Health().ok());
   EXPECT_FALSE(engine_->Synchronize(*stream_).ok());
 }
@@ -254,9 +334,9 @@ TEST_F(PreparedTest, RefusesMessagesThatCannotBe) {
 
 TEST_F(PreparedTest, RefusesWorkOfOthers) {
   struct Foreign final : PreparedWork {};
-  EXPECT_EQ(preparer_.Enqueue(std::make_shared<Foreign>(), {}, *stream_).ToString(),
+  EXPECT_EQ(Enqueue(std::make_shared<Foreign>(), {}).ToString(),
             "INVALID_ARGUMENT: the work is null or of another engine");
-  EXPECT_EQ(preparer_.Enqueue(nullptr, {}, *stream_).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Enqueue(nullptr, {}).code(), absl::StatusCode::kInvalidArgument);
 }
 
 // What ends a group ends its prepared messages too, and what is behind them.
@@ -268,15 +348,14 @@ TEST_F(PreparedTest, EndsWithItsGroup) {
   const std::vector<ProgramMessage> recvs = {{other, {Space::kTarget, 0}, 1}};
   const auto work = preparer_.PrepareMessages(*group, {}, recvs, DType::kF32).value();
   float value = 0;
-  ASSERT_TRUE(preparer_.Enqueue(work, {nullptr, &value, nullptr}, *stream_).ok());
+  ASSERT_TRUE(Enqueue(work, {nullptr, &value, nullptr}).ok());
   group->Abort();
   EXPECT_TRUE(absl::IsAborted(engine_->Synchronize(*stream_)));
-  EXPECT_TRUE(absl::IsAborted(preparer_.Enqueue(work, {nullptr, &value, nullptr}, *stream_)));
+  EXPECT_TRUE(absl::IsAborted(Enqueue(work, {nullptr, &value, nullptr})));
   std::vector<int32_t> memory(8);
   const auto sum =
       preparer_.PrepareCollective(*group, Collective(Instruction::Kind::kAllReduce, 2), {}).value();
-  EXPECT_TRUE(
-      absl::IsAborted(preparer_.Enqueue(sum, {memory.data(), memory.data(), nullptr}, *stream_)));
+  EXPECT_TRUE(absl::IsAborted(Enqueue(sum, {memory.data(), memory.data(), nullptr})));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/container/inlined_vector.h"
+#include "base/final_cast.h"
 #include "base/status.h"
 #include "comm/kernels/identity.h"
 #include "placement/box.h"
@@ -65,6 +66,11 @@ bool IsApart(const StridedCopy& copy, const MpiCall& call) {
 
 }  // namespace
 
+void MpiEvent::Reset(StreamState* stream) {
+  if (stream_.get() != stream) stream_ = stream == nullptr ? nullptr : stream->shared_from_this();
+  reached_ns_.store(-1, std::memory_order_relaxed);
+}
+
 void StreamState::Ring::Push(std::unique_ptr<MpiTask> task) {
   if (size_ == tasks_.size()) {
     std::vector<std::unique_ptr<MpiTask>> larger(tasks_.empty() ? 16 : 2 * tasks_.size());
@@ -84,15 +90,15 @@ std::unique_ptr<MpiTask> StreamState::Ring::Pop() {
 }
 
 std::unique_ptr<MpiTask> StreamState::NewTask() {
-  {
-    const MutexLock lock(mutex_);
-    if (!free_.empty()) {
-      std::unique_ptr<MpiTask> task = std::move(free_.back());
-      free_.pop_back();
-      return task;
-    }
-  }
-  return std::make_unique<MpiTask>();
+  const MutexLock lock(mutex_);
+  return TakeFree();
+}
+
+std::unique_ptr<MpiTask> StreamState::TakeFree() {
+  if (free_.empty()) return std::make_unique<MpiTask>();
+  std::unique_ptr<MpiTask> task = std::move(free_.back());
+  free_.pop_back();
+  return task;
 }
 
 int64_t StreamState::BytesOf(const MpiTask& task) {
@@ -108,28 +114,77 @@ int64_t StreamState::BytesOf(const MpiTask& task) {
   }
 }
 
+bool StreamState::ClaimsIdle(const MpiTask& task) {
+  if (claimed_ || !tasks_.empty()) return false;
+  const bool skipped = failed_.load(std::memory_order_relaxed);
+  claimed_ = (BytesOf(task) <= kInlineBytes || skipped) &&
+             (watch_ == nullptr || task.kind != MpiTask::Kind::kCollective);
+  return claimed_;
+}
+
 void StreamState::Put(std::unique_ptr<MpiTask> task) {
   MpiTask* const put = task.get();
-  const bool small =
-      (BytesOf(*put) <= kInlineBytes || failed_.load(std::memory_order_relaxed)) &&  // skipped
-      (watch_ == nullptr || put->kind != MpiTask::Kind::kCollective);
   bool mine = false;
   {
     const MutexLock lock(mutex_);
-    mine = small && tasks_.empty() && !claimed_;
-    claimed_ = claimed_ || mine;
+    mine = ClaimsIdle(*put);
     tasks_.Push(std::move(task));
     open_.fetch_add(1);
   }
   if (mine) Run(put, nullptr, {.max_bytes = kInlineBytes, .begins_only = true});
 }
 
-void StreamState::Mark(std::shared_ptr<MpiEvent> event) {
+void StreamState::Put(absl::Span<const std::shared_ptr<const PreparedWork>> work,
+                      const WorkBases& bases, std::shared_ptr<Event>* done) {
+  MpiTask* mine = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    for (size_t i = 0; i < work.size(); ++i) {
+      std::unique_ptr<MpiTask> task = TakeFree();
+      const auto* const own = static_cast<const MpiPreparedWork*>(work[i].get());
+      task->prepared = std::shared_ptr<const MpiPreparedWork>(work[i], own);
+      task->bases = bases;
+      if (const std::shared_ptr<MpiGroup>& group = own->group(); group == nullptr) {
+        task->kind = MpiTask::Kind::kCopy;
+        task->bytes = own->bytes();
+      } else {
+        task->kind = MpiTask::Kind::kCollective;
+        task->group = group;
+        task->number = group->TakeNumber();
+        task->moves = -1;
+      }
+      if (i == 0 && ClaimsIdle(*task)) mine = task.get();
+      tasks_.Push(std::move(task));
+    }
+    open_.fetch_add(static_cast<int64_t>(work.size()));
+    if (done != nullptr) MarkLast(done);
+  }
+  if (mine != nullptr) Run(mine, nullptr, {.max_bytes = kInlineBytes, .begins_only = true});
+}
+
+void StreamState::Mark(std::shared_ptr<Event>* event) {
   const MutexLock lock(mutex_);
+  MarkLast(event);
+}
+
+void StreamState::MarkLast(std::shared_ptr<Event>* event) {
+  MpiEvent* own = event->use_count() == 1 ? FinalCast<MpiEvent>(event->get()) : nullptr;
+  if (own == nullptr) {
+    std::shared_ptr<MpiEvent> other;
+    if (free_events_.empty()) {
+      other = std::make_shared<MpiEvent>();
+    } else {
+      other = std::move(free_events_.back());
+      free_events_.pop_back();
+    }
+    own = other.get();
+    *event = std::move(other);
+  }
+  own->Reset(this);
   if (tasks_.empty()) {
-    event->Reach(error_);
+    own->Reach(error_);
   } else {
-    tasks_.back()->marks.push_back(std::move(event));
+    tasks_.back()->marks.emplace_back(*event, own);
   }
 }
 
@@ -161,7 +216,12 @@ bool StreamState::Run(MpiTask* task, MpiTask* next, const Effort& effort) {
       done->group.reset();
       done->prepared.reset();
       done->event.reset();
-      for (const auto& event : done->marks) event->Reach(error_);
+      for (std::shared_ptr<MpiEvent>& event : done->marks) {
+        event->Reach(error_);
+        if (event.use_count() > 1) continue;
+        event->Reset(nullptr);
+        free_events_.push_back(std::move(event));
+      }
       done->marks.clear();
       free_.push_back(std::move(done));
       ended_.fetch_add(1, std::memory_order_relaxed);
@@ -200,6 +260,8 @@ StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Eff
       Reduce(task.reduce, task.inputs, 0, task.count, task.dst);
       return Result::kDone;
     case MpiTask::Kind::kCollective:
+      // Behind a copy that its caller has made; MPI is the thread's alone.
+      if (effort.begins_only && watch_ != nullptr) return Result::kStuck;
       return ExecuteCollective(task, effort);
     case MpiTask::Kind::kWait:
       if (failed) return Result::kDone;
@@ -272,12 +334,9 @@ StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& 
   if (failed_.load(std::memory_order_acquire)) return end(error());
   if (group.ended()) return end(group.Health());
   if (!operation.started()) {
+    if (effort.max_bytes < INT64_MAX && BytesOf(task) > effort.max_bytes) return Result::kStuck;
     FillIn(&task);
     if (group.turn() != task.number) return Result::kStuck;
-    if (effort.max_bytes < INT64_MAX &&
-        operation.call().MessageBytes(group.size()) > effort.max_bytes) {
-      return Result::kStuck;
-    }
     Begin(&task);
   }
   if (effort.begins_only && operation.IsOnItsWay()) return Result::kStuck;

@@ -28,9 +28,12 @@
 #include <vector>
 
 #include "absl/base/attributes.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "base/mutex.h"
 #include "comm/engine/engine.h"
+#include "comm/executor/work_preparer.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/reduce.h"
@@ -51,12 +54,8 @@ inline constexpr int64_t kInlineBytes = 8 << 10;
 
 class MpiEvent final : public Event {
  public:
-  explicit MpiEvent(std::shared_ptr<StreamState> stream) : stream_(std::move(stream)) {}
-  // Marks it anew. REQUIRES: nobody else holds it.
-  void Reset(const std::shared_ptr<StreamState>& stream) {
-    if (stream_ != stream) stream_ = stream;
-    reached_ns_.store(-1, std::memory_order_relaxed);
-  }
+  // Is of another stream, or of none, and to be reached anew. REQUIRES: nobody else holds it.
+  void Reset(StreamState* stream);
   int64_t ReachedNs() const override { return reached_ns_.load(std::memory_order_acquire); }
   bool reached() const { return ReachedNs() >= 0; }
   // REQUIRES: reached().
@@ -84,6 +83,10 @@ struct MpiTask {
   WorkBases bases = {};
   std::shared_ptr<MpiGroup> group;  // of the operation
   int64_t number = 0;               // of the call in its group
+  int64_t moves = -1;               // of the operation, when it was last looked at
+  int64_t moved_ns = -1;            // when that was other than before
+  // Reached once this is done, whatever it is. Guarded by the stream's mutex.
+  absl::InlinedVector<std::shared_ptr<MpiEvent>, 1> marks;
 
   std::vector<StridedCopy> copies;
 
@@ -97,12 +100,8 @@ struct MpiTask {
   std::vector<const void*> inputs;
 
   Operation operation;
-  int64_t moves = -1;     // of the operation, when it was last looked at
-  int64_t moved_ns = -1;  // when that was other than before
 
   std::shared_ptr<MpiEvent> event;  // kWait
-  // Reached once this is done, whatever it is. Guarded by the stream's mutex.
-  std::vector<std::shared_ptr<MpiEvent>> marks;
   absl::Status error;
 };
 
@@ -114,7 +113,7 @@ struct Effort {
   bool begins_only = false;           // looks at no messages: that may yield the core
 };
 
-class StreamState {
+class StreamState : public std::enable_shared_from_this<StreamState> {
  public:
   // `watch`: of the one thread that goes on with collectives; null: any thread does. `cache_bytes`:
   // as in Operation::Start().
@@ -125,9 +124,13 @@ class StreamState {
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> NewTask();
   // Behind everything that is there. Done, or begun, at once where the stream was idle and it is
   // small.
-  ABSL_ATTRIBUTE_HOT void Put(std::unique_ptr<MpiTask> task);
-  // Reaches the event once everything that is there is done: now, where nothing is.
-  ABSL_ATTRIBUTE_HOT void Mark(std::shared_ptr<MpiEvent> event);
+  void Put(std::unique_ptr<MpiTask> task);
+  // Likewise all of this, which is MpiPreparedWork; then Mark(done), unless that is null.
+  ABSL_ATTRIBUTE_HOT void Put(absl::Span<const std::shared_ptr<const PreparedWork>> work,
+                              const WorkBases& bases, std::shared_ptr<Event>* done);
+  // Reaches `*event`, or another one in its place where somebody else holds that, once everything
+  // that is there is done: now, where nothing is.
+  ABSL_ATTRIBUTE_HOT void Mark(std::shared_ptr<Event>* event);
   // Does what can be done now; returns whether anything was. False where somebody else is at it.
   bool Advance(const Effort& effort);
   // Whether all work is done.
@@ -150,7 +153,7 @@ class StreamState {
     MpiTask* second() const {
       return size_ < 2 ? nullptr : tasks_[(first_ + 1) % tasks_.size()].get();
     }
-    void Push(std::unique_ptr<MpiTask> task);
+    ABSL_ATTRIBUTE_HOT void Push(std::unique_ptr<MpiTask> task);
     std::unique_ptr<MpiTask> Pop();
     // REQUIRES: !empty().
     MpiTask* back() const { return tasks_[(first_ + size_ - 1) % tasks_.size()].get(); }
@@ -162,7 +165,11 @@ class StreamState {
   };
 
   // What it writes, or sends and receives.
-  static int64_t BytesOf(const MpiTask& task);
+  ABSL_ATTRIBUTE_HOT static int64_t BytesOf(const MpiTask& task);
+  ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> TakeFree() MESHIFT_REQUIRES(mutex_);
+  ABSL_ATTRIBUTE_HOT void MarkLast(std::shared_ptr<Event>* event) MESHIFT_REQUIRES(mutex_);
+  // Whether the caller, who puts `task` first, is to begin it; then it is claimed.
+  ABSL_ATTRIBUTE_HOT bool ClaimsIdle(const MpiTask& task) MESHIFT_REQUIRES(mutex_);
   // `next`: what is behind `task`, or null.
   bool Run(MpiTask* task, MpiTask* next, const Effort& effort);
   Result Execute(MpiTask& task, MpiTask* next, const Effort& effort);
@@ -181,9 +188,11 @@ class StreamState {
   std::atomic<int64_t> ended_{0};
   std::atomic<bool> failed_{false};
   mutable Mutex mutex_;
+  bool claimed_ MESHIFT_GUARDED_BY(mutex_) = false;
   Ring tasks_ MESHIFT_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<MpiTask>> free_ MESHIFT_GUARDED_BY(mutex_);
-  bool claimed_ MESHIFT_GUARDED_BY(mutex_) = false;
+  // Events that nobody held when they were reached; of no stream.
+  std::vector<std::shared_ptr<MpiEvent>> free_events_ MESHIFT_GUARDED_BY(mutex_);
   absl::Status error_ MESHIFT_GUARDED_BY(mutex_);
 };
 

@@ -92,10 +92,13 @@ absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const PlanKey& wha
     ++stats_.plans_reused;
     return *found;
   }
+  return FindAnew(what);
+}
+
+absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::FindAnew(const PlanKey& what) {
   MESHIFT_ASSIGN_OR_RETURN(const Plan plan, FindPlan(what));
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PreparedPlan> prepared, Make(plan));
-  made_.Insert({&prepared->plan.from(), &prepared->plan.to(), what.reduce_dtype}, prepared,
-               BytesOf(*prepared));
+  made_.Insert({&prepared->from, &prepared->to, what.reduce_dtype}, prepared, BytesOf(*prepared));
   return prepared;
 }
 
@@ -134,23 +137,25 @@ absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Make(const Plan& plan) 
   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, rank_));
   ++stats_.plans_made;
   return std::make_shared<PreparedPlan>(
-      PreparedPlan{.plan = plan,
-                   .text = std::make_shared<const std::string>(TextOf(plan)),
-                   .traits = CoalesceTraitsOf(plan, coalesce_bytes_),
+      PreparedPlan{.from = plan.from(),
+                   .to = plan.to(),
+                   .program = Add(std::move(program)),
                    .source = {plan.from().dtype(), LocalBoxOf(plan.from(), rank_).size},
                    .target = {plan.to().dtype(), LocalBoxOf(plan.to(), rank_).size},
+                   .text = std::make_shared<const std::string>(TextOf(plan)),
+                   .plan = plan,
+                   .traits = CoalesceTraitsOf(plan, coalesce_bytes_),
                    .has_source = plan.from().mesh().PositionOf(rank_).has_value(),
-                   .has_target = plan.to().mesh().PositionOf(rank_).has_value(),
-                   .program = Add(std::move(program))});
+                   .has_target = plan.to().mesh().PositionOf(rank_).has_value()});
 }
 
-absl::StatusOr<std::shared_ptr<BoundProgram>> PlanCache::ProgramOf(PreparedPlan& prepared,
-                                                                   const LoweringOptions& layouts) {
-  if (layouts == LoweringOptions{}) return prepared.program;
-  if (const auto* found = prepared.others.Find({layouts})) return *found;
+absl::StatusOr<BoundProgram*> PlanCache::ProgramOf(PreparedPlan& prepared,
+                                                   const LoweringOptions& layouts) {
+  if (layouts == LoweringOptions{}) return prepared.program.get();
+  if (const auto* found = prepared.others.Find({layouts})) return found->get();
   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(prepared.plan, rank_, layouts));
   ++stats_.programs_made;
-  return *prepared.others.Insert({layouts}, Add(std::move(program)));
+  return prepared.others.Insert({layouts}, Add(std::move(program)))->get();
 }
 
 absl::StatusOr<std::shared_ptr<MergedCall>> PlanCache::Merge(

@@ -41,15 +41,18 @@
 namespace meshift::run_internal {
 
 // A program, and what it runs with, which the caller adds before it runs for the first time.
-struct BoundProgram {
-  explicit BoundProgram(Program p) : program(std::move(p)) {}
-  const Program program;
-  uint64_t id = 0;  // of this cache, never used again
+struct BoundProgram : std::enable_shared_from_this<BoundProgram> {
+  explicit BoundProgram(Program p) : workspace_bytes(p.workspace_bytes), program(std::move(p)) {}
+  // What a call looks at, together.
   bool is_bound = false;
-  std::vector<Communicator*> communicators;  // one per group
-  std::vector<ReadyInstruction> ready;
+  bool runs_whole = false;        // in one part, which is ready as a whole
+  const int64_t workspace_bytes;  // the program's
+  Lane* first_lane = nullptr;     // of the first part
+  ReadyProgram ready;
   std::vector<ProgramPart> parts;
-  Lane* first_lane = nullptr;  // of the first part
+  std::vector<Communicator*> communicators;  // one per group
+  uint64_t id = 0;                           // of this cache, never used again
+  const Program program;
 };
 
 // Layouts as a key of a cache.
@@ -67,15 +70,18 @@ struct LayoutsKey {
 struct PreparedPlan {
   static constexpr size_t kMaxLayouts = 64;  // besides row-major
 
-  Plan plan;
-  // For people: the fingerprint, and from what to what.
-  std::shared_ptr<const std::string> text;
-  CoalesceTraits traits;
+  // What a call looks at, together; the plan's shardings among it, as a key is compared to them.
+  Sharding from;
+  Sharding to;
+  std::shared_ptr<BoundProgram> program;  // for row-major tensors
   PlainTensor source;  // this rank's local tensors; of shape {0} where it is not in the mesh
   PlainTensor target;
+  // For people: the fingerprint, and from what to what.
+  std::shared_ptr<const std::string> text;
+  Plan plan;
+  CoalesceTraits traits;
   bool has_source = true;  // whether this rank is in the mesh of the source, of the target
   bool has_target = true;
-  std::shared_ptr<BoundProgram> program;  // for row-major tensors
   LruCache<LayoutsKey, std::shared_ptr<BoundProgram>> others{kMaxLayouts};
 };
 
@@ -128,9 +134,8 @@ class PlanCache {
   ABSL_ATTRIBUTE_HOT absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const PlanKey& what);
   // A plan that the caller brings, verified where it is not here.
   absl::StatusOr<std::shared_ptr<PreparedPlan>> Find(const Plan& plan);
-  // Its program for tensors of these layouts.
-  absl::StatusOr<std::shared_ptr<BoundProgram>> ProgramOf(PreparedPlan& prepared,
-                                                          const LoweringOptions& layouts);
+  // Its program for tensors of these layouts, which stays until the next call of this.
+  absl::StatusOr<BoundProgram*> ProgramOf(PreparedPlan& prepared, const LoweringOptions& layouts);
   // Several plans in one call: of programs of this cache, and the tensors' plans.
   absl::StatusOr<std::shared_ptr<MergedCall>> Merge(
       absl::Span<const std::shared_ptr<PreparedPlan>> plans,
@@ -145,6 +150,7 @@ class PlanCache {
   static constexpr int64_t kMergedPlans = 8;
   using Ids = std::vector<uint64_t>;
 
+  absl::StatusOr<std::shared_ptr<PreparedPlan>> FindAnew(const PlanKey& what);
   absl::Status CheckMeshes(const Plan& plan) const;
   absl::StatusOr<std::shared_ptr<PreparedPlan>> Make(const Plan& plan);
   std::shared_ptr<BoundProgram> Add(Program program);

@@ -37,12 +37,12 @@ RunCore::RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOpti
     : mesh_(mesh),
       engine_(engine),
       options_(options),
+      executor_(engine),
       plans_(engine->rank(), PlannerOf(mesh, *engine, options), options.verify_plans,
              options.max_cached_bytes,
              options.coalesce_bytes.value_or(
                  engine->CoalesceBytes().value_or(DefaultCoalesceBytes(options.topology))),
              [this](const DeviceMesh& m) { return GroupCache::CheckMesh(mesh_, m); }),
-      executor_(engine),
       lanes_(engine, options.streams == StreamMode::kSingleStream) {}
 
 absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh, Engine* engine,
@@ -84,8 +84,7 @@ absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh,
   return core;
 }
 
-absl::Status RunCore::Health() const {
-  if (!failed_) return absl::OkStatus();
+absl::Status RunCore::Error() const {
   const MutexLock lock(mutex_);
   return error_;
 }
@@ -109,13 +108,8 @@ absl::Status RunCore::FailCall(int64_t call, const absl::Status& status) {
   return Fail(root_->Explain(call, status), /*tell=*/true);
 }
 
-absl::StatusOr<std::shared_ptr<BoundProgram>> RunCore::ProgramFor(PreparedPlan& prepared,
-                                                                  const TensorArgs& tensor,
-                                                                  bool may_be_null) {
-  if (!tensor.consume_source &&
-      ArePlain(tensor.source, prepared.source, tensor.target, prepared.target)) [[likely]] {
-    return prepared.program;
-  }
+absl::StatusOr<BoundProgram*> RunCore::ProgramForOther(PreparedPlan& prepared,
+                                                       const TensorArgs& tensor, bool may_be_null) {
   MESHIFT_ASSIGN_OR_RETURN(const LoweringOptions layouts,
                            CheckViews(prepared.plan, engine_->rank(),
                                       {.source = prepared.source.shape,
@@ -132,10 +126,8 @@ absl::StatusOr<std::shared_ptr<BoundProgram>> RunCore::ProgramFor(PreparedPlan& 
   return plans_.ProgramOf(prepared, layouts);
 }
 
-absl::Status RunCore::CheckAfter(const RunHandle* run) const {
-  if (run == nullptr || run->core_ == nullptr || run->core_->engine_ == engine_) {
-    return absl::OkStatus();
-  }
+absl::Status RunCore::CheckEngineOf(const RunHandle& run) const {
+  if (run.core_->engine_ == engine_) return absl::OkStatus();
   return InvalidArgument("the run to come after is one of another engine");
 }
 
@@ -159,8 +151,7 @@ absl::StatusOr<int64_t> RunCore::BeginCall(const Fingerprint& fingerprint,
   return call;
 }
 
-absl::Status RunCore::Bind(BoundProgram* program) {
-  if (program->is_bound) return absl::OkStatus();
+absl::Status RunCore::BindAnew(BoundProgram* program) {
   for (size_t g = program->communicators.size(); g < program->program.groups.size(); ++g) {
     const ProgramGroup& group = program->program.groups[g];
     MESHIFT_ASSIGN_OR_RETURN(Communicator * communicator,
@@ -186,6 +177,7 @@ absl::Status RunCore::Bind(BoundProgram* program) {
     program->parts.push_back(
         {.first = segment.first, .size = segment.size, .stream = &lane->stream(), .done = nullptr});
   }
+  program->runs_whole = program->ready.is_whole && program->parts.size() == 1;
   program->is_bound = true;
   return absl::OkStatus();
 }
@@ -214,7 +206,7 @@ void RunCore::GiveBack(Run* run) {
   }
 }
 
-absl::Status RunCore::BeginAfter(const After& after, Run* run) {
+absl::Status RunCore::MarkAfter(const After& after, Run* run) {
   if (after.stream != nullptr && std::find(run->after_streams.begin(), run->after_streams.end(),
                                            after.stream) == run->after_streams.end()) {
     const size_t i = run->after_streams.size();
@@ -242,35 +234,45 @@ absl::Status RunCore::WaitBefore(Stream& stream, const Run& run) {
   return absl::OkStatus();
 }
 
-absl::Status RunCore::Issue(BoundProgram& program, ProgramBuffers buffers, Run* run) {
+RunRecord* RunCore::RecordOf(BoundProgram& program) {
+  if (options_.time_steps || !program.runs_whole) return NewRecord();
+  if (last_whole_.get() != &program) last_whole_ = program.shared_from_this();
+  return nullptr;
+}
+
+absl::Status RunCore::Issue(BoundProgram& program, ProgramBuffers buffers, RunRecord* record,
+                            Run* run) {
   Lane& lane = *program.first_lane;
-  Stream& end = *program.parts.back().stream;
-  const bool uses_lane = buffers.workspace == nullptr && program.program.workspace_bytes > 0;
+  Stream& end = program.runs_whole ? lane.stream() : *program.parts.back().stream;
+  const bool uses_lane = buffers.workspace == nullptr && program.workspace_bytes > 0;
   if (uses_lane) {
-    MESHIFT_ASSIGN_OR_RETURN(buffers.workspace, lane.Reserve(program.program.workspace_bytes));
+    MESHIFT_ASSIGN_OR_RETURN(buffers.workspace, lane.Reserve(program.workspace_bytes));
     MESHIFT_RETURN_IF_ERROR(lane.BeginUse());
   }
   if (run->IsAfterOthers()) MESHIFT_RETURN_IF_ERROR(WaitBefore(lane.stream(), *run));
-  MESHIFT_RETURN_IF_ERROR(
-      executor_.EnqueueParts(program.program, program.communicators, buffers,
-                             {.time_steps = options_.time_steps, .ready = program.ready},
-                             absl::MakeSpan(program.parts), &last_run_));
+  if (record == nullptr) {
+    MESHIFT_RETURN_IF_ERROR(executor_.EnqueueWhole(program.ready, buffers, end, run->NextDone()));
+  } else {
+    MESHIFT_RETURN_IF_ERROR(
+        executor_.EnqueueParts(program.program, program.communicators, buffers,
+                               {.time_steps = options_.time_steps, .ready = &program.ready},
+                               absl::MakeSpan(program.parts), record));
+    if (std::find(run->ends.begin(), run->ends.end(), &end) == run->ends.end()) {
+      run->ends.push_back(&end);
+    }
+  }
   if (uses_lane) {
     MESHIFT_ASSIGN_OR_RETURN(const int64_t use, lane.EndUse(end));
     run->uses.emplace_back(&lane, use);
-  }
-  if (std::find(run->ends.begin(), run->ends.end(), &end) == run->ends.end()) {
-    run->ends.push_back(&end);
   }
   return absl::OkStatus();
 }
 
 absl::Status RunCore::EndIssue(Run* run) {
   for (Stream* const end : run->ends) {
-    if (run->num_done == run->done.size()) run->done.emplace_back();
-    MESHIFT_RETURN_IF_ERROR(engine_->RecordInto(*end, &run->done[run->num_done++]));
+    MESHIFT_RETURN_IF_ERROR(engine_->RecordInto(*end, run->NextDone()));
   }
-  if (run->num_done > 0 && run->done[0]->InGraph()) [[unlikely]] {
+  if (!run->uses.empty() && run->done[0]->InGraph()) [[unlikely]] {
     for (const auto& [lane, use] : run->uses) lane->KeepUse(use);
   }
   return absl::OkStatus();
@@ -280,7 +282,6 @@ absl::StatusOr<RunHandle> RunCore::BeginRun(const Fingerprint& fingerprint,
                                             const std::shared_ptr<const std::string>& text) {
   MESHIFT_ASSIGN_OR_RETURN(const int64_t call, BeginCall(fingerprint, text));
   ++num_runs_;
-  last_run_.Clear();
   Run* const run = NewRun();
   run->call = call;
   run->handles = 1;
@@ -292,24 +293,23 @@ absl::StatusOr<RunHandle> RunCore::Call(PreparedPlan& prepared, const Fingerprin
                                         const TensorArgs& tensor, const Workspace& workspace,
                                         const After& after) {
   MESHIFT_RETURN_IF_ERROR(CheckAfter(after.run));
-  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<BoundProgram> program,
-                           ProgramFor(prepared, tensor));
+  MESHIFT_ASSIGN_OR_RETURN(BoundProgram* const program, ProgramFor(prepared, tensor));
   if (workspace.data != nullptr) {
     MESHIFT_ASSIGN_OR_RETURN(
         const MemoryRange range,
-        CheckWorkspace(workspace.data, workspace.bytes, program->program.workspace_bytes));
+        CheckWorkspace(workspace.data, workspace.bytes, program->workspace_bytes));
     MESHIFT_RETURN_IF_ERROR(CheckDisjoint("source", RangeOf(tensor.source), range));
     MESHIFT_RETURN_IF_ERROR(CheckDisjoint("target", RangeOf(tensor.target), range));
   }
   MESHIFT_ASSIGN_OR_RETURN(RunHandle handle, BeginRun(fingerprint, text));
   Run* const run = handle.run_;
-  absl::Status status = Bind(program.get());
+  absl::Status status = Bind(program);
   if (status.ok()) status = BeginAfter(after, run);
   if (status.ok()) {
     status = Issue(
         *program,
         {.source = tensor.source.data, .target = tensor.target.data, .workspace = workspace.data},
-        run);
+        RecordOf(*program), run);
   }
   if (status.ok()) status = EndIssue(run);
   if (!status.ok()) return FailCall(run->call, status);
@@ -351,7 +351,7 @@ absl::Status RunCore::Prepare(PreparedPlan& prepared) {
 
 absl::Status RunCore::MakeReady(BoundProgram* program) {
   MESHIFT_RETURN_IF_ERROR(Bind(program));
-  return program->first_lane->Reserve(program->program.workspace_bytes).status();
+  return program->first_lane->Reserve(program->workspace_bytes).status();
 }
 
 absl::StatusOr<Plan> RunCore::Prepare(const PlanKey& what) {

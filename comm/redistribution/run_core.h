@@ -43,22 +43,34 @@
 
 namespace meshift::run_internal {
 
-// One call that was made. Used again once it has no handles.
+// One call that was made. Used again once it has no handles; its lists keep their memory.
 struct Run {
+  Run() {
+    uses.reserve(4);
+    after_streams.reserve(4);
+    after_runs.reserve(4);
+    ends.reserve(4);
+  }
+
   std::atomic<int> handles = 0;
   Run* next_free = nullptr;
   int64_t call = 0;
   // The work is done when these are reached; those behind the first `num_done` are kept for later.
-  std::vector<std::shared_ptr<Event>> done;
+  absl::InlinedVector<std::shared_ptr<Event>, 1> done;
   size_t num_done = 0;
-  absl::InlinedVector<std::pair<Lane*, int64_t>, 4> uses;  // of workspaces
+  std::vector<std::pair<Lane*, int64_t>> uses;  // of workspaces
   // While it is issued: what it comes after, and streams that it has work on at the end.
   std::vector<std::shared_ptr<Event>> after;  // kept likewise
-  absl::InlinedVector<Stream*, 4> after_streams;
-  absl::InlinedVector<const Run*, 4> after_runs;
-  absl::InlinedVector<Stream*, 4> ends;
+  std::vector<Stream*> after_streams;
+  std::vector<const Run*> after_runs;
+  std::vector<Stream*> ends;
 
   bool IsAfterOthers() const { return !after_streams.empty() || !after_runs.empty(); }
+  // One more in `done`, to be recorded.
+  std::shared_ptr<Event>* NextDone() {
+    if (num_done == done.size()) done.emplace_back();
+    return &done[num_done++];
+  }
 };
 
 // One tensor of a call.
@@ -104,7 +116,9 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   absl::StatusOr<int64_t> WorkspaceBytes(absl::Span<const Redistribution> list);
   void Abort();
   RedistributorStats stats();
-  const RunRecord& last_run() const { return last_run_; }
+  const RunRecord& last_run() const {
+    return last_whole_ == nullptr ? last_run_ : last_whole_->ready.record;
+  }
   const DeviceMesh& mesh() const { return mesh_; }
 
   // Of handles, from any thread.
@@ -117,7 +131,8 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
 
   // Whether this rank is in the mesh.
   bool Takes() const { return groups_ != nullptr; }
-  ABSL_ATTRIBUTE_HOT absl::Status Health() const;
+  absl::Status Health() const { return failed_ ? Error() : absl::OkStatus(); }
+  absl::Status Error() const;
   // The first error ends everything. Returns it. `tell`: the peers.
   absl::Status Fail(const absl::Status& status, bool tell);
   // As Fail, for what an engine said of a call: asks the peers what they know of it.
@@ -126,10 +141,20 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   // The calls below are made with the lock of issuing held.
 
   // The program for a tensor of a plan; `may_be_null`: its memory.
-  ABSL_ATTRIBUTE_HOT absl::StatusOr<std::shared_ptr<BoundProgram>> ProgramFor(
-      PreparedPlan& prepared, const TensorArgs& tensor, bool may_be_null = false)
-      MESHIFT_REQUIRES(issuing_);
-  absl::Status CheckAfter(const RunHandle* run) const;
+  absl::StatusOr<BoundProgram*> ProgramFor(PreparedPlan& prepared, const TensorArgs& tensor,
+                                           bool may_be_null = false) MESHIFT_REQUIRES(issuing_) {
+    const bool plain = !tensor.consume_source &&
+                       ArePlain(tensor.source, prepared.source, tensor.target, prepared.target);
+    if (plain) [[likely]]
+      return prepared.program.get();
+    return ProgramForOther(prepared, tensor, may_be_null);
+  }
+  absl::StatusOr<BoundProgram*> ProgramForOther(PreparedPlan& prepared, const TensorArgs& tensor,
+                                                bool may_be_null) MESHIFT_REQUIRES(issuing_);
+  absl::Status CheckAfter(const RunHandle* run) const {
+    return run == nullptr || run->core_ == nullptr ? absl::OkStatus() : CheckEngineOf(*run);
+  }
+  absl::Status CheckEngineOf(const RunHandle& run) const;
   // Takes the next number for a call, and compares it with the peers'.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<int64_t> BeginCall(
       const Fingerprint& fingerprint, const std::shared_ptr<const std::string>& text)
@@ -139,7 +164,17 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
       const Fingerprint& fingerprint, const std::shared_ptr<const std::string>& text)
       MESHIFT_REQUIRES(issuing_);
   ABSL_ATTRIBUTE_HOT Run* NewRun() MESHIFT_REQUIRES(issuing_);
-  ABSL_ATTRIBUTE_HOT absl::Status Bind(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
+  absl::Status Bind(BoundProgram* program) MESHIFT_REQUIRES(issuing_) {
+    return program->is_bound ? absl::OkStatus() : BindAnew(program);
+  }
+  absl::Status BindAnew(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
+  // last_run_ for a new call; of one program: null where that brings its own.
+  RunRecord* NewRecord() MESHIFT_REQUIRES(issuing_) {
+    last_whole_ = nullptr;
+    last_run_.Clear();
+    return &last_run_;
+  }
+  ABSL_ATTRIBUTE_HOT RunRecord* RecordOf(BoundProgram& program) MESHIFT_REQUIRES(issuing_);
   // A call that is posted as this fingerprint and text: the plan's, unless more is said of it.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> Call(PreparedPlan& prepared,
                                                     const Fingerprint& fingerprint,
@@ -169,13 +204,18 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
 
   // Of one run, in this order: marks what it comes after; puts programs on their streams, with the
   // lane's workspace where none is given; marks where they end.
-  ABSL_ATTRIBUTE_HOT absl::Status BeginAfter(const After& after, Run* run)
-      MESHIFT_REQUIRES(issuing_);
+  absl::Status BeginAfter(const After& after, Run* run) MESHIFT_REQUIRES(issuing_) {
+    const bool nothing =
+        after.stream == nullptr && (after.run == nullptr || after.run->run_ == nullptr);
+    return nothing ? absl::OkStatus() : MarkAfter(after, run);
+  }
+  absl::Status MarkAfter(const After& after, Run* run) MESHIFT_REQUIRES(issuing_);
   // Later work on `stream` waits for what BeginAfter has marked.
   ABSL_ATTRIBUTE_HOT absl::Status WaitBefore(Stream& stream, const Run& run)
       MESHIFT_REQUIRES(issuing_);
-  ABSL_ATTRIBUTE_HOT absl::Status Issue(BoundProgram& program, ProgramBuffers buffers, Run* run)
-      MESHIFT_REQUIRES(issuing_);
+  // `record`: where it is counted; null: it runs as a whole (RecordOf), and is marked at once.
+  ABSL_ATTRIBUTE_HOT absl::Status Issue(BoundProgram& program, ProgramBuffers buffers,
+                                        RunRecord* record, Run* run) MESHIFT_REQUIRES(issuing_);
   ABSL_ATTRIBUTE_HOT absl::Status EndIssue(Run* run) MESHIFT_REQUIRES(issuing_);
 
   const DeviceMesh mesh_;
@@ -188,15 +228,22 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
 
   std::unique_ptr<GroupCache> groups_;  // null where this rank is not in the mesh
 
+  // What each call looks at lies together.
   mutable Mutex issuing_;
   TicketLine line_ MESHIFT_GUARDED_BY(issuing_);
   int64_t num_calls_ MESHIFT_GUARDED_BY(issuing_) = 0;  // those of Prepare included
   int64_t num_runs_ MESHIFT_GUARDED_BY(issuing_) = 0;
+  Run* free_ MESHIFT_GUARDED_BY(issuing_) = nullptr;  // a list
+  std::atomic<Run*> given_back_ = nullptr;            // a list
+  Executor executor_ MESHIFT_GUARDED_BY(issuing_);
+  // Of the last call: of a program that ran as a whole, or what was counted.
+  std::shared_ptr<const BoundProgram> last_whole_;
+  RunRecord last_run_;
+  PlanCache plans_ MESHIFT_GUARDED_BY(issuing_);
+
+  std::vector<std::unique_ptr<Run>> runs_ MESHIFT_GUARDED_BY(issuing_);
   // What the last posts of the control root refer to.
   std::vector<std::shared_ptr<const std::string>> posted_ MESHIFT_GUARDED_BY(issuing_);
-  PlanCache plans_ MESHIFT_GUARDED_BY(issuing_);
-  Executor executor_ MESHIFT_GUARDED_BY(issuing_);
-  RunRecord last_run_;
   // Of the list that is being issued.
   std::vector<std::shared_ptr<PreparedPlan>> list_plans_ MESHIFT_GUARDED_BY(issuing_);
   std::vector<std::shared_ptr<BoundProgram>> list_programs_ MESHIFT_GUARDED_BY(issuing_);
@@ -206,9 +253,6 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   LruCache<SymmetricKey, SymmetricDecision> decisions_ MESHIFT_GUARDED_BY(issuing_){kMaxDecisions};
   SymmetricCounts symmetric_ MESHIFT_GUARDED_BY(issuing_);
   int64_t num_pools_ MESHIFT_GUARDED_BY(issuing_) = 0;
-  std::vector<std::unique_ptr<Run>> runs_ MESHIFT_GUARDED_BY(issuing_);
-  Run* free_ MESHIFT_GUARDED_BY(issuing_) = nullptr;  // a list
-  std::atomic<Run*> given_back_ = nullptr;            // a list
 
   // Calls Fail() as long as it lives.
   std::unique_ptr<ControlRoot> root_;

@@ -107,7 +107,7 @@ absl::StatusOr<std::shared_ptr<MergedCall>> RunCore::CheckList(
       list_ranges_.push_back({.range = target, .tensor = tensor, .written = true});
     }
     list_plans_.push_back(*std::move(prepared));
-    list_programs_.push_back(*std::move(program));
+    list_programs_.push_back((*program)->shared_from_this());
   }
   if (!may_be_null) MESHIFT_RETURN_IF_ERROR(CheckApart(&list_ranges_));
   return plans_.Merge(list_plans_, list_programs_);
@@ -124,6 +124,7 @@ absl::Status RunCore::IssueList(absl::Span<const Redistribution> list, const Mer
     }
     MESHIFT_RETURN_IF_ERROR(BeginAfter({.stream = what.after, .run = &what.after_run}, run));
   }
+  RunRecord* const record = NewRecord();
   for (const MergedCall::Part& part : call.parts) {
     list_buffers_.clear();
     for (const int i : part.tensors) {
@@ -136,7 +137,7 @@ absl::Status RunCore::IssueList(absl::Span<const Redistribution> list, const Mer
                .target = list_buffers_[0].target,
                .workspace = scratch == nullptr ? nullptr : scratch + part.workspace_offset,
                .others = absl::MakeConstSpan(list_buffers_).subspan(1)},
-              run));
+              record, run));
   }
   return EndIssue(run);
 }

@@ -120,11 +120,10 @@ absl::StatusOr<RunHandle> RunCore::RedistributeSymmetric(PreparedPlan& prepared,
     return handle;
   }
   MESHIFT_RETURN_IF_ERROR(CheckAfter(after.run));
-  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<BoundProgram> program,
-                           ProgramFor(prepared, tensor));
+  MESHIFT_ASSIGN_OR_RETURN(BoundProgram* const program, ProgramFor(prepared, tensor));
   MESHIFT_ASSIGN_OR_RETURN(RunHandle handle, BeginRun(decision->fingerprint, decision->text));
   Run* const run = handle.run_;
-  absl::Status status = Bind(program.get());
+  absl::Status status = Bind(program);
   if (status.ok()) status = BeginAfter(after, run);
   if (status.ok()) status = IssueSymmetric(use, *decision, *program, run);
   if (status.ok()) status = EndIssue(run);
@@ -149,17 +148,18 @@ absl::Status RunCore::IssueSymmetric(const SymmetricUse& use, const SymmetricDec
   MESHIFT_ASSIGN_OR_RETURN(Lane * lane, lanes_.Of(&communicator));
   Stream& stream = lane->stream();
   MESHIFT_RETURN_IF_ERROR(WaitBefore(stream, *run));
+  RunRecord* const record = NewRecord();
   const auto mark = [&]() -> absl::Status {
     if (!options_.time_steps) return absl::OkStatus();
     MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Event> event, engine_->Record(stream));
-    last_run_.events.push_back(std::move(event));
+    record->events.push_back(std::move(event));
     return absl::OkStatus();
   };
   MESHIFT_RETURN_IF_ERROR(mark());
   MESHIFT_RETURN_IF_ERROR(communicator.CallSymmetric(decision.call, stream));
   MESHIFT_RETURN_IF_ERROR(mark());
-  last_run_.bytes_sent.push_back(decision.form->bytes_sent);
-  last_run_.calls.push_back(1);
+  record->bytes_sent.push_back(decision.form->bytes_sent);
+  record->calls.push_back(1);
   run->ends.push_back(&stream);
   return absl::OkStatus();
 }

@@ -38,9 +38,21 @@ int64_t BytesOf(DType dtype, int64_t elements) {
   return BitWidth(dtype) < 8 ? CeilDiv(elements, 2) : Bytes(dtype, elements);
 }
 
-bool IsPlain(const TensorView& view, const PlainTensor& plain) {
-  return plain.bytes > 0 && view.data != nullptr && view.dtype == plain.dtype &&
-         view.shape == plain.shape && view.strides == plain.strides;
+ABSL_ATTRIBUTE_HOT bool IsPlain(const TensorView& view, const PlainTensor& plain) {
+  const size_t dims = plain.shape.size();
+  if (plain.bytes == 0 || view.data == nullptr || view.dtype != plain.dtype ||
+      view.shape.size() != dims || view.strides.size() != dims) {
+    return false;
+  }
+  const int64_t* const sizes = plain.shape.data();
+  const int64_t* const shape = view.shape.data();
+  const int64_t* const strides = view.strides.data();
+  int64_t stride = 1;
+  for (size_t d = dims; d-- > 0;) {
+    if (shape[d] != sizes[d] || strides[d] != stride) return false;
+    stride *= sizes[d];
+  }
+  return true;
 }
 
 std::string DeviceText(const Device& device) {
@@ -60,9 +72,8 @@ absl::StatusOr<TensorView> OwnView(std::string_view name, const TensorView& view
 
 }  // namespace
 
-PlainTensor::PlainTensor(DType type, const Shape& dims)
-    : dtype(type), shape(dims), strides(RowMajorStrides(dims)) {
-  if (!ExtentOf(shape, strides)) return;
+PlainTensor::PlainTensor(DType type, const Shape& dims) : dtype(type), shape(dims) {
+  if (!ExtentOf(shape, RowMajorStrides(shape))) return;
   bytes = BytesOf(dtype, NumElements(shape));
 }
 

@@ -31,7 +31,6 @@ struct PlainTensor {
   PlainTensor(DType dtype, const Shape& shape);
   DType dtype;
   Shape shape;
-  Shape strides;
   int64_t bytes = 0;  // 0: no view is known to be like it
 };
 
