@@ -1,24 +1,31 @@
 #!/bin/bash
 # What submitting takes on rank 0 of 4 by submission_calls ($1), counted by valgrind: instructions, and cache lines
-# of code and of data that are touched. Per call, of 60 calls against 30, which sweep the caches before each.
+# and pages of code and of data that are touched. Per call, of 60 calls against 30, which sweep the caches before each.
 set -eu
 if ! command -v valgrind > /dev/null; then
   echo "submission_lines: valgrind is missing; Debian's package valgrind has it" >&2
   exit 1
 fi
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-# Ir, and misses of the last cache: of code, of reads, of writes. The first caches keep next to nothing, so that each
-# line is missed once in each call.
+# Of so many ($3) calls of a kind ($2), for lines of $4 bytes, Ir and misses of the last cache: of code, of reads, of
+# writes. The first caches keep next to nothing, so that each line is missed once in each call.
 counts() {
   mpirun -n 1 valgrind --tool=callgrind --callgrind-out-file="${out:-/dev/null}" --cache-sim=yes \
-    --I1=2048,2,64 --D1=2048,2,64 --LL=1048576,16,64 \
+    --I1=$((2 * $4)),1,"$4" --D1=$((2 * $4)),1,"$4" --LL=1048576,16,"$4" \
     --toggle-collect='meshift::run_internal::RunCore::Redistribute(meshift::Redistribution const&)' \
     "$1" "$2" "$3" : -n 3 "$1" "$2" "$3" 2>&1 | sed -n 's/.*Collected : //p' | cut -d' ' -f 1,7-9
 }
-printf '%-8s %12s %12s %12s\n' '' instructions 'code lines' 'data lines'
-for kind in reduce gather rows pack unpack; do
-  read -r -a few < <(counts "$1" $kind 30)
-  read -r -a many < <(counts "$1" $kind 60)
-  printf '%-8s %12d %12d %12d\n' $kind $(((many[0] - few[0]) / 30)) $(((many[1] - few[1]) / 30)) \
+# Per call: instructions, lines of code, lines of data.
+per_call() {
+  local few many
+  read -r -a few < <(counts "$1" "$2" 30 "$3")
+  read -r -a many < <(counts "$1" "$2" 60 "$3")
+  echo $(((many[0] - few[0]) / 30)) $(((many[1] - few[1]) / 30)) \
     $(((many[2] + many[3] - few[2] - few[3]) / 30))
+}
+printf '%-8s %12s %12s %12s %12s %12s\n' '' instructions 'code lines' 'data lines' 'code pages' 'data pages'
+for kind in reduce gather rows pack unpack; do
+  read -r -a lines < <(per_call "$1" $kind 64)
+  read -r -a pages < <(per_call "$1" $kind 4096)
+  printf '%-8s %12d %12d %12d %12d %12d\n' $kind "${lines[@]}" "${pages[@]:1}"
 done
