@@ -89,7 +89,7 @@ class HangTest : public testing::Test {
   static absl::Status ExpectsError(const std::string& text, Call call, bool early = false) {
     const auto begin = Clock::now();
     const Stopwatch stopwatch;
-    const absl::Status status = call();
+    absl::Status status = call();
     EXPECT_LT(stopwatch.Took(), kTimeout + kBeyond);
     EXPECT_TRUE(early || Clock::now() - begin >= kTimeout);
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);

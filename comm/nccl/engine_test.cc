@@ -40,8 +40,8 @@ using Bytes8 = std::vector<uint8_t>;
 TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
   Start(8);
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2,c=2").value();
-  const char* kPlacements[] = {"R", "S(0)", "S(1)", "P"};
-  const char* kTensors[] = {"f32[6,7]", "bf16[5,9]", "i16[8,4]"};
+  constexpr const char* kPlacements[] = {"R", "S(0)", "S(1)", "P"};
+  constexpr const char* kTensors[] = {"f32[6,7]", "bf16[5,9]", "i16[8,4]"};
   std::vector<Pair> pairs;
   for (int i = 0; pairs.size() < 40; ++i) {
     const auto text = [&](int n) {
@@ -139,11 +139,11 @@ TEST_F(NcclEngineTest, SeveralGroupsInFlight) {
   for (const int max_ctas : {-1, 4, 16, 33}) {
     NcclOptions options;
     options.max_ctas = max_ctas;
-    Start(8, options, static_cast<uint64_t>(max_ctas + 2));
+    Start(8, options, static_cast<uint64_t>(max_ctas) + 2);
     const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2,c=2").value();
-    const char* kCalls[][2] = {{"P,R,R", "R,R,R"}, {"R,P,R", "R,R,R"},   {"R,R,P", "R,R,R"},
-                               {"P,P,R", "R,R,R"}, {"R,P,P", "R,R,R"},   {"P,R,P", "R,R,R"},
-                               {"P,P,P", "R,R,R"}, {"S(0),R,R", "R,R,R"}};
+    constexpr const char* kCalls[][2] = {
+        {"P,R,R", "R,R,R"}, {"R,P,R", "R,R,R"}, {"R,R,P", "R,R,R"}, {"P,P,R", "R,R,R"},
+        {"R,P,P", "R,R,R"}, {"P,R,P", "R,R,R"}, {"P,P,P", "R,R,R"}, {"S(0),R,R", "R,R,R"}};
     std::vector<Pair> pairs;
     for (const auto& call : kCalls) {
       pairs.push_back(PairOf("bf16[33,17]", mesh, call[0], call[1]));

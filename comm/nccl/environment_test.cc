@@ -41,7 +41,7 @@ Outcome OutcomeOf(const AppliedProfile& applied, const std::string& name) {
 }
 
 std::string Write(const std::string& name, const std::string& text) {
-  const std::string path = testing::TempDir() + name;
+  std::string path = testing::TempDir() + name;
   std::ofstream(path) << text;
   return path;
 }

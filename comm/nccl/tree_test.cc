@@ -284,7 +284,7 @@ TEST(NcclStreamsTest, ASingleStreamCarriesAllGroups) {
         const auto over_b = Move(engine, *redistribute, mesh, "R,S(0)", "R,R");
         ASSERT_TRUE(over_a.ok() && over_b.ok()) << over_a.status() << over_b.status();
         const auto low_a = static_cast<float>(rank % 2 + 1);
-        const auto low_b = static_cast<float>(rank / 2 * 2 + 1);
+        const auto low_b = static_cast<float>(rank - rank % 2 + 1);
         EXPECT_EQ(*over_a, (std::vector<float>{low_a, low_a, low_a, low_a, low_a + 2, low_a + 2,
                                                low_a + 2, low_a + 2}));
         EXPECT_EQ(*over_b, (std::vector<float>{low_b, low_b, low_b, low_b, low_b + 1, low_b + 1,

@@ -5,7 +5,6 @@ namespace meshift {
 namespace {
 
 using std::chrono::milliseconds;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class NcclCommRulesTest : public NcclRules {};
