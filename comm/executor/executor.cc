@@ -40,11 +40,11 @@ void* ResolveMutable(const Location& at, const ProgramBuffers& buffers) {
 absl::StatusOr<ReadyProgram> Executor::Prepare(const Program& program,
                                                absl::Span<Communicator* const> communicators) {
   ReadyProgram ready;
+  // Of several tensors there are more addresses than those of three buffers.
+  if (preparer_ == nullptr || program.num_tensors > 1) return ready;
   ready.work.resize(program.instructions.size());
   ready.record.bytes_sent.resize(program.num_steps);
   ready.record.calls.resize(program.num_steps);
-  // Of several tensors there are more addresses than those of three buffers.
-  if (preparer_ == nullptr || program.num_tensors > 1) return ready;
   ready.is_whole = true;
   for (size_t i = 0; i < ready.work.size(); ++i) {
     std::shared_ptr<const PreparedWork>& work = ready.work[i];
@@ -205,12 +205,14 @@ absl::Status Executor::EnqueueParts(const Program& program,
   first_step_ = record->bytes_sent.size();
   record->bytes_sent.resize(first_step_ + program.num_steps);
   record->calls.resize(first_step_ + program.num_steps);
+  absl::Span<const std::shared_ptr<const PreparedWork>> ready;
   if (options.ready != nullptr) {
-    const RunRecord& ready = options.ready->record;
-    std::copy(ready.bytes_sent.begin(), ready.bytes_sent.end(),
-              record->bytes_sent.begin() + static_cast<std::ptrdiff_t>(first_step_));
-    std::copy(ready.calls.begin(), ready.calls.end(),
-              record->calls.begin() + static_cast<std::ptrdiff_t>(first_step_));
+    ready = options.ready->work;
+    const RunRecord& counted = options.ready->record;
+    const auto first = static_cast<std::ptrdiff_t>(first_step_);
+    std::copy(counted.bytes_sent.begin(), counted.bytes_sent.end(),
+              record->bytes_sent.begin() + first);
+    std::copy(counted.calls.begin(), counted.calls.end(), record->calls.begin() + first);
   }
   // Steps that are timed have marks [0, i] before them.
   const auto mark_until = [&](int step, Stream& stream) -> absl::Status {
@@ -231,9 +233,9 @@ absl::Status Executor::EnqueueParts(const Program& program,
     for (int32_t i = part.first; i < part.first + part.size; ++i) {
       const Instruction& instruction = program.instructions[i];
       MESHIFT_RETURN_IF_ERROR(mark_until(instruction.step, stream));
-      if (options.ready != nullptr && options.ready->work[i] != nullptr) {
-        MESHIFT_RETURN_IF_ERROR(preparer_->Enqueue(absl::MakeConstSpan(&options.ready->work[i], 1),
-                                                   bases, stream, /*done=*/nullptr));
+      if (!ready.empty() && ready[i] != nullptr) {
+        MESHIFT_RETURN_IF_ERROR(
+            preparer_->Enqueue(ready.subspan(i, 1), bases, stream, /*done=*/nullptr));
         continue;
       }
       // A plan without steps has copies all the same.

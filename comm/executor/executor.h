@@ -68,9 +68,10 @@ struct RunRecord {
 
 // What its engine has made ready of a program (comm/executor/work_preparer.h).
 struct ReadyProgram {
-  std::vector<std::shared_ptr<const PreparedWork>> work;  // one per instruction; null: it has not
-  bool is_whole = false;                                  // all instructions are ready
-  RunRecord record;                                       // of those that are
+  // One per instruction, null where it has not; or none at all.
+  std::vector<std::shared_ptr<const PreparedWork>> work;
+  bool is_whole = false;  // all instructions are ready
+  RunRecord record;       // of those that are
 };
 
 struct ExecutorOptions {
