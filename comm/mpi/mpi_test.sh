@@ -17,6 +17,6 @@ if [[ ${!#} != leave ]]; then
   exit
 fi
 # Ranks that leave without MPI_Finalize: mpirun -n N ... tells of no failure, so each says that it has passed.
-output=$("$@" 2>&1)
-printf '%s\n' "$output"
+# What they print is shown at once, so that it is known after a time-out too.
+output=$("$@" 2>&1 | tee >(cat >&2))
 [[ $(grep -c '^rank [0-9]* has passed$' <<< "$output") == "$3" ]]
