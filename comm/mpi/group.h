@@ -61,6 +61,7 @@ class MpiGroup {
   absl::Status Health() const;
 
  private:
+  // What each call looks at lies together.
   std::atomic<int64_t> next_number_{0};
   std::atomic<int64_t> turn_{0};
   std::atomic<bool> ended_{false};

@@ -168,7 +168,8 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
     return program->is_bound ? absl::OkStatus() : BindAnew(program);
   }
   absl::Status BindAnew(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
-  // last_run_ for a new call; of one program: null where that brings its own.
+  // Where a new call is counted: last_run_, emptied; RecordOf: null for a program that runs as a
+  // whole, whose own record is the last run's then.
   RunRecord* NewRecord() MESHIFT_REQUIRES(issuing_) {
     last_whole_ = nullptr;
     last_run_.Clear();
