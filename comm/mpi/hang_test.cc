@@ -56,7 +56,7 @@ class HangTest : public testing::Test {
   }
   void TearDown() override {
     Meet();
-    HangIn("");
+    EndHang();
     if (stream_ != nullptr) Drop();
     Meet();
   }
@@ -144,7 +144,7 @@ TEST_F(HangTest, WithoutBoundedWaitsItLasts) {
   std::this_thread::sleep_for(kTimeout + kBeyond);
   EXPECT_FALSE(returned);
   Meet();
-  HangIn("");
+  EndHang();
   waiter.join();
   EXPECT_EQ(data_->recv[0], WorldSize());
 }
@@ -161,7 +161,7 @@ TEST_F(HangTest, AWaitEnds) {
                                             [&] { return engine_->Synchronize(*stream_); });
     AllHasEnded(error);
     Meet();
-    HangIn("");
+    EndHang();
     SetUp();
   }
 }
@@ -206,7 +206,7 @@ TEST_F(HangTest, TheEndOfATimeOutEnds) {
       AllHasEnded(error);
     }
     Meet();
-    HangIn("");
+    EndHang();
     SetUp();
   }
 }
@@ -221,7 +221,7 @@ TEST_F(HangTest, AThreadThatWasGivenUpTouchesNothing) {
   const absl::Status error = ExpectsError(NotBack(World() + ": all_reduce of 8 f32 (call 1)"),
                                           [&] { return engine_->Synchronize(*stream_); });
   Meet();
-  HangIn("");
+  EndHang();
   std::this_thread::sleep_for(milliseconds(200));
   EXPECT_EQ(first->recv[0], -1);
   EXPECT_EQ(*value, 3);
@@ -233,7 +233,7 @@ TEST_F(HangTest, AThreadThatComesBackInTimeGoesOn) {
   ASSERT_TRUE(Reduce(engine_->world()).ok());
   AwaitHang();
   std::this_thread::sleep_for(kTimeout / 4);
-  HangIn("");
+  EndHang();
   const absl::Status status = engine_->Synchronize(*stream_);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(data_->recv[0], WorldSize());
@@ -277,7 +277,7 @@ TEST_F(HangTest, DestroyingEnds) {
       buffer = nullptr;
     });
     Meet();
-    HangIn("");
+    EndHang();
     SetUp();
   }
 }
@@ -298,7 +298,7 @@ TEST_F(HangTest, MakingSymmetricMemoryEnds) {
     });
     AllHasEnded(error);
     Meet();
-    HangIn("");
+    EndHang();
     SetUp();
   }
 }

@@ -48,8 +48,10 @@ struct MpiEngineOptions {
   // others hand it their work and wait. Where it stays in one call for so long, it is given up:
   // that and all later calls return DEADLINE_EXCEEDED, which names the group and the call. The
   // thread stays, and the tensors of calls that have not ended must too; the engine leaves its own
-  // memory. Leave the process then (MpiSession::Leave). Costs some 5 us per wait. Equal on all
-  // ranks, which create the engine, and free symmetric memory, within the time-out of each other.
+  // memory. Leave the process then (MpiSession::Leave): make no other engine, since the thread may
+  // still be at a collective call of the same communicator, with which MPI allows no other to be
+  // mixed. Costs some 5 us per wait. Equal on all ranks, which create the engine, and free
+  // symmetric memory, within the time-out of each other.
   bool bounded_waits = false;
   // Of the cache that ranks of a host share, in bytes: large blocks are copied another way where a
   // call has room in it. 0: not known. Not set: what this host says.

@@ -21,13 +21,24 @@ bool Hangs(std::string_view function) {
   return when == nullptr || when();
 }
 
-void MayHang(std::string_view function) {
-  if (!Hangs(function)) return;
-  hanging.fetch_add(1);
-  // Open MPI would spin; other ranks of a test need the cores.
-  while (Hangs(function)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  hanging.fetch_sub(1);
-}
+// For the length of a call. One that has hung counts until it is back.
+class MayHang {
+ public:
+  explicit MayHang(std::string_view function) : hangs_(Hangs(function)) {
+    if (!hangs_) return;
+    hanging.fetch_add(1);
+    // Open MPI would spin; other ranks of a test need the cores.
+    while (Hangs(function)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ~MayHang() {
+    if (hangs_) hanging.fetch_sub(1);
+  }
+  MayHang(const MayHang&) = delete;
+  MayHang& operator=(const MayHang&) = delete;
+
+ private:
+  const bool hangs_;
+};
 
 }  // namespace
 
@@ -38,6 +49,11 @@ void HangIn(const char* function, bool (*when)()) {
 
 bool SomeHangs() { return hanging.load() > 0; }
 
+void EndHang() {
+  HangIn("");
+  while (SomeHangs()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 }  // namespace meshift
 
 using meshift::MayHang;
@@ -46,59 +62,59 @@ extern "C" {
 
 int MPI_Isend(const void* data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
               MPI_Request* request) {
-  MayHang("MPI_Isend");
+  const MayHang may_hang("MPI_Isend");
   return PMPI_Isend(data, count, type, peer, tag, comm, request);
 }
 
 int MPI_Irecv(void* data, int count, MPI_Datatype type, int peer, int tag, MPI_Comm comm,
               MPI_Request* request) {
-  MayHang("MPI_Irecv");
+  const MayHang may_hang("MPI_Irecv");
   return PMPI_Irecv(data, count, type, peer, tag, comm, request);
 }
 
 int MPI_Testall(int count, MPI_Request requests[], int* done, MPI_Status statuses[]) {
-  MayHang("MPI_Testall");
+  const MayHang may_hang("MPI_Testall");
   return PMPI_Testall(count, requests, done, statuses);
 }
 
 int MPI_Request_get_status(MPI_Request request, int* done, MPI_Status* status) {
-  MayHang("MPI_Request_get_status");
+  const MayHang may_hang("MPI_Request_get_status");
   return PMPI_Request_get_status(request, done, status);
 }
 
 int MPI_Cancel(MPI_Request* request) {
-  MayHang("MPI_Cancel");
+  const MayHang may_hang("MPI_Cancel");
   return PMPI_Cancel(request);
 }
 
 int MPI_Request_free(MPI_Request* request) {
-  MayHang("MPI_Request_free");
+  const MayHang may_hang("MPI_Request_free");
   return PMPI_Request_free(request);
 }
 
 int MPI_Comm_dup(MPI_Comm comm, MPI_Comm* made) {
-  MayHang("MPI_Comm_dup");
+  const MayHang may_hang("MPI_Comm_dup");
   return PMPI_Comm_dup(comm, made);
 }
 
 int MPI_Comm_free(MPI_Comm* comm) {
-  MayHang("MPI_Comm_free");
+  const MayHang may_hang("MPI_Comm_free");
   return PMPI_Comm_free(comm);
 }
 
 int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made) {
-  MayHang("MPI_Comm_create_group");
+  const MayHang may_hang("MPI_Comm_create_group");
   return PMPI_Comm_create_group(comm, group, tag, made);
 }
 
 int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void* base,
                             MPI_Win* window) {
-  MayHang("MPI_Win_allocate_shared");
+  const MayHang may_hang("MPI_Win_allocate_shared");
   return PMPI_Win_allocate_shared(size, unit, info, comm, base, window);
 }
 
 int MPI_Win_free(MPI_Win* window) {
-  MayHang("MPI_Win_free");
+  const MayHang may_hang("MPI_Win_free");
   return PMPI_Win_free(window);
 }
 

@@ -12,8 +12,12 @@ namespace meshift {
 // where it says so.
 void HangIn(const char* function, bool (*when)() = nullptr);
 
-// Whether some thread hangs.
+// Whether some thread hangs, or has and is not back from that call.
 bool SomeHangs();
+
+// HangIn(""), and waits for those threads to come back: what they do in MPI yet, such as making
+// communicators, may not be mixed with what the test does next.
+void EndHang();
 
 }  // namespace meshift
 
