@@ -9,9 +9,9 @@ export HOME=${TEST_TMPDIR:-/tmp}
 # Folders of its own for Open MPI's files and shared memory: it names them by process ids, which sandboxes that run at the same time have
 # in common. Short names, for its sockets.
 TMPDIR=$(mktemp -d /tmp/mpi.XXXXXX)
-OMPI_MCA_btl_vader_backing_directory=$(mktemp -d /dev/shm/mpi.XXXXXX || echo "$TMPDIR")
-export TMPDIR OMPI_MCA_btl_vader_backing_directory
-trap 'rm -rf "$TMPDIR" "$OMPI_MCA_btl_vader_backing_directory"' EXIT
+shared=$(mktemp -d /dev/shm/mpi.XXXXXX || echo "$TMPDIR")
+export TMPDIR OMPI_MCA_btl_vader_backing_directory=$shared OMPI_MCA_osc_sm_backing_directory=$shared
+trap 'rm -rf "$TMPDIR" "$shared"' EXIT
 if [[ ${!#} != leave ]]; then
   "$@"
   exit
