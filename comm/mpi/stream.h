@@ -55,7 +55,7 @@ inline constexpr int64_t kInlineBytes = 8 << 10;
 class MpiEvent final : public Event {
  public:
   // Is of another stream, or of none, and to be reached anew. REQUIRES: nobody else holds it.
-  void Reset(StreamState* stream);
+  ABSL_ATTRIBUTE_HOT void Reset(StreamState* stream);
   int64_t ReachedNs() const override { return reached_ns_.load(std::memory_order_acquire); }
   bool reached() const { return ReachedNs() >= 0; }
   // REQUIRES: reached().
