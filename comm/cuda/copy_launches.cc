@@ -114,14 +114,17 @@ class Table {
   static constexpr int64_t kMaxTiles = int64_t{1} << 30;
 
   // Cuts a box that has too many units along its largest dim; never along the words of runs, which
-  // are few enough.
+  // are few enough, and between whole words where units go in words.
   absl::Status AddParts(const Box& box, int64_t units) {
     const auto largest =
         std::max_element(box.dims.begin() + (box.run_bytes > 0 ? 1 : 0), box.dims.end(),
                          [](const Dim& a, const Dim& b) { return a.size < b.size; });
-    const int64_t step = std::max<int64_t>(1, kMaxCopyUnits / (units / largest->size));
+    int64_t step = std::max<int64_t>(1, kMaxCopyUnits / (units / largest->size));
+    const bool cuts_words = box.lanes > 1 && largest - box.dims.begin() < 2;
+    if (cuts_words && step > box.lanes) step -= step % box.lanes;
     for (int64_t i = 0; i < largest->size; i += step) {
       Box part = box;
+      if (cuts_words && step % box.lanes != 0) part.lanes = 1;
       part.src += i * largest->src_stride;
       part.dst += i * largest->dst_stride;
       part.dims[largest - box.dims.begin()].size = std::min(step, largest->size - i);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -51,6 +52,16 @@ absl::Status CheckTable(const CopyBoxesParams& params) {
       return Internal("box {} has other words than its runs", i);
     }
     if (bits % box.unit_bytes != 0) return Internal("box {} is not aligned", i);
+    if (box.lanes > 1) {
+      uint64_t words = box.src | box.dst;
+      for (int d = 0; d < box.rank; ++d) {
+        const CopyDim& dim = params.dims[box.first_dim + d];
+        if (d < 2) words |= uint64_t{dim.size} * box.unit_bytes;
+        if (d != 1) words |= static_cast<uint64_t>(dim.src_stride);
+        if (d != 0) words |= static_cast<uint64_t>(dim.dst_stride);
+      }
+      if (words % 4 != 0) return Internal("box {} has no whole words", i);
+    }
     if (box.tile_end <= end) return Internal("box {} has no tile", i);
     end = box.tile_end;
   }
@@ -283,6 +294,43 @@ TEST(CopyLaunches, HugeBoxesAreCut) {
     ASSERT_TRUE(ForCopyLaunches({run}, DType::kF32, count).ok());
     EXPECT_EQ(bytes, uint64_t{20} << 32);
   }
+}
+
+// As words of several elements where their sides are whole words, also after cuts.
+TEST(CopyLaunches, HugeTransposesAreCut) {
+  auto* base = reinterpret_cast<uint8_t*>(uintptr_t{1} << 40);
+  const auto check = [&](DType dtype, const Shape& shape, int min_lanes) {
+    SCOPED_TRACE(std::string(Name(dtype)));
+    Shape src(shape.size(), 1);
+    Shape dst(shape.size(), 1);
+    int64_t stride = 1;
+    for (size_t d = 0; d < shape.size(); ++d, stride *= shape[d - 1]) src[d] = stride;
+    stride = 1;
+    for (size_t d = shape.size(); d-- > 0; stride *= shape[d]) dst[d] = stride;
+    uint64_t elements = 0;
+    const absl::Status status =
+        ForCopyLaunches({{base, base + (int64_t{1} << 38), shape, src, dst}}, dtype,
+                        [&](bool transpose, const CopyBoxesParams& params) {
+                          EXPECT_TRUE(transpose);
+                          for (uint32_t i = 0; i < params.num_boxes; ++i) {
+                            EXPECT_LE(params.boxes[i].units, kMaxCopyUnits);
+                            EXPECT_GE(params.boxes[i].lanes, min_lanes);
+                            elements += params.boxes[i].units;
+                          }
+                          return CheckTable(params);
+                        });
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(elements, static_cast<uint64_t>(stride));
+  };
+  check(DType::kBF16, {40000, 50000}, 2);
+  check(DType::kBF16, {50000, 40000}, 2);
+  check(DType::kBF16, {12288, 151936}, 2);
+  check(DType::kBF16, {29582, 84, 1728}, 2);
+  check(DType::kI8, {40000, 40000}, 4);
+  check(DType::kI8, {84, 29584, 1728}, 4);
+  check(DType::kF32, {40001, 40001}, 1);
+  // So many dims that no cut leaves a whole word: elements one by one.
+  check(DType::kI8, {8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8}, 1);
 }
 
 TEST(CopyLaunches, RefusesWhatTheTwinRefuses) {
