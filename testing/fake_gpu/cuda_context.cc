@@ -383,7 +383,12 @@ CUresult cuCtxSynchronize(void) {
   FAKE_RETURN_IF_ERROR(CurrentContext(&context));
   Machine& machine = TheMachine();
   MutexLock lock(machine.mutex);
-  FAKE_RETURN_IF_ERROR(RefuseInCapture("cuCtxSynchronize"));
+  // Whatever the mode, and whichever thread captures.
+  for (const CaptureRef& capture : machine.captures) {
+    if (capture->invalidated || capture->origin->context != context) continue;
+    machine.Invalidate(capture, "cuCtxSynchronize during a stream capture");
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   if (!machine.AwaitDevice(lock, context->device)) return CUDA_ERROR_LAUNCH_FAILED;
   return static_cast<CUresult>(context->sticky_error);
 }

@@ -286,9 +286,12 @@ TEST_F(CaptureRulesTest, NoSynchronisation) {
   Begin(r);
   EXPECT_EQ(cuStreamQuery(r.stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   EndInvalid(r, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-  Begin(r);
-  EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  EndInvalid(r, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  for (const CUstreamCaptureMode mode :
+       {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED}) {
+    OK(cuStreamBeginCapture(r.stream, mode));
+    EXPECT_EQ(cuCtxSynchronize(), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    EndInvalid(r, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  }
 }
 
 TEST_F(CaptureRulesTest, NoAllocation) {

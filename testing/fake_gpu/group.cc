@@ -2,8 +2,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "testing/fake_gpu/comm.h"
+#include "testing/fake_gpu/reduction.h"
 
 namespace meshift::fake {
 namespace {
@@ -50,6 +52,46 @@ ncclResult_t RunJobs(const std::vector<GroupedJob>& jobs) {
   return all;
 }
 
+// The calls of a group have no order among each other.
+void CheckApart(const std::vector<GroupedCall>& calls) {
+  struct Part {
+    uint64_t begin;
+    uint64_t end;
+    bool written;
+    const OpCall* call;
+  };
+  std::vector<Part> parts;
+  for (const GroupedCall& grouped : calls) {
+    const OpCall& call = grouped.call;
+    const Comm& comm = *grouped.comm;
+    const Part in{call.send, call.send + InputBytes(call.op, comm.ranks, comm.rank), false, &call};
+    const Part out{call.receive, call.receive + OutputBytes(call.op, comm.ranks, comm.rank), true,
+                   &call};
+    if (in.begin < out.end && out.begin < in.end) {  // in place
+      parts.push_back({std::min(in.begin, out.begin), std::max(in.end, out.end), true, &call});
+      continue;
+    }
+    for (const Part& part : {in, out}) {
+      if (part.begin < part.end) parts.push_back(part);
+    }
+  }
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.begin < b.begin; });
+  // Of those before: the one that ends last, and that of what is written.
+  const Part* any = nullptr;
+  const Part* written = nullptr;
+  for (const Part& part : parts) {
+    const Part* const other = part.written ? any : written;
+    if (other != nullptr && other->end > part.begin) {
+      TheCore().Violation(fmt::format("{} and {} in one group use the same bytes, and one writes",
+                                      other->call->name, part.call->name));
+      return;
+    }
+    if (any == nullptr || part.end > any->end) any = &part;
+    if (part.written && (written == nullptr || part.end > written->end)) written = &part;
+  }
+}
+
 ncclResult_t RunCalls(const std::vector<GroupedCall>& calls) {
   std::vector<Comm*> comms;
   std::vector<PreparedLaunch> launches;
@@ -64,6 +106,7 @@ ncclResult_t RunCalls(const std::vector<GroupedCall>& calls) {
     }
     if (std::find(comms.begin(), comms.end(), call.comm) == comms.end()) comms.push_back(call.comm);
   }
+  CheckApart(calls);
   for (Comm* comm : comms) {
     std::vector<OpCall> its_calls;
     std::vector<void*> streams;

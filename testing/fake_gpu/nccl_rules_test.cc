@@ -170,6 +170,60 @@ TEST_F(NcclRulesTest, AGroupMakesCommunicatorsOrCommunicates) {
   ExpectViolation("a group both makes communicators and communicates");
 }
 
+// They have no order among each other. Two that only read are fine, and so is one in place.
+TEST_F(NcclRulesTest, CallsOfAGroupAreApart) {
+  const ncclUniqueId id = NewId();
+  RunRanks(2, [&](TestRank& r) {
+    r.Join(id);
+    const CUdeviceptr a = r.Upload<int>({1, 2, 3, 4});
+    const CUdeviceptr b = r.Upload<int>({0, 0, 0, 0});
+    const int peer = 1 - r.rank;
+    const auto group = [&](const auto& calls) {
+      OK(ncclGroupStart());
+      calls();
+      OK(ncclGroupEnd());
+      r.Sync();
+      Barrier(2);
+    };
+    const auto send = [&](CUdeviceptr data, size_t count) {
+      OK(ncclSend(r.At(data), count, ncclInt, peer, r.comm, r.stream));
+    };
+    const auto receive = [&](CUdeviceptr data, size_t count) {
+      OK(ncclRecv(r.At(data), count, ncclInt, peer, r.comm, r.stream));
+    };
+    group([&] {
+      send(a, 2);
+      send(a + 4, 2);
+      receive(b, 2);
+      receive(b + 8, 2);
+      OK(ncclAllReduce(r.At(a, 12), r.At(a, 12), 1, ncclInt, ncclSum, r.comm, r.stream));
+    });
+    EXPECT_EQ(Violations(), "");
+    Barrier(2);
+    group([&] {
+      send(a, 2);
+      send(a, 2);
+      receive(b, 2);
+      receive(b + 4, 2);
+    });
+    if (r.rank == 0) ExpectViolation("ncclRecv and ncclRecv in one group use the same bytes");
+    Barrier(2);
+    group([&] {
+      send(a, 2);
+      receive(a + 4, 2);
+    });
+    if (r.rank == 0) ExpectViolation("ncclSend and ncclRecv in one group use the same bytes");
+    Barrier(2);
+    group([&] {
+      OK(ncclAllReduce(r.At(a), r.At(b), 4, ncclInt, ncclSum, r.comm, r.stream));
+      OK(ncclAllReduce(r.At(b, 12), r.At(a, 0), 0, ncclInt, ncclSum, r.comm, r.stream));
+      OK(ncclBroadcast(r.At(b, 12), r.At(b, 12), 1, ncclInt, 0, r.comm, r.stream));
+    });
+    if (r.rank == 0) ExpectViolation("ncclAllReduce and ncclBroadcast in one group");
+    Barrier(2);
+  });
+}
+
 TEST_F(NcclRulesTest, NoCapturedAndOtherCallsInOneGroup) {
   const ncclUniqueId id = NewId();
   RunRanks(1, [&](TestRank& r) {

@@ -13,7 +13,7 @@
 # Ends with 0: all is right; 1: something is wrong; 2: bad usage; 3: nothing could be checked, as there is no GPU or no NCCL.
 set -u
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 ranks=2,4,8 cases=500 seconds=300 copies=150 rounds=3 mib=512
 while (($#)); do
   case $1 in
@@ -21,6 +21,12 @@ while (($#)); do
     --ranks | --cases | --seconds | --copies | --rounds | --mib)
       if (($# < 2)); then
         echo "run_gpu_checks: $1 wants a value" >&2
+        exit 2
+      fi
+      form='[1-9][0-9]{0,8}' what='a number from 1 on'
+      [[ $1 == --ranks ]] && form='([2-9]|1[0-6])(,([2-9]|1[0-6]))*' what='numbers from 2 to 16, with commas between them'
+      if [[ ! $2 =~ ^$form$ ]]; then
+        echo "run_gpu_checks: $1 wants $what, not '$2'" >&2
         exit 2
       fi
       declare "${1#--}=$2"

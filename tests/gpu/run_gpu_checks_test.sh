@@ -23,6 +23,18 @@ expect() {
 MESHIFT_CUDA_LIBRARY=/nowhere/libcuda.so.1 expect 3 "no GPU to check: no CUDA driver library /nowhere/libcuda.so.1" --quick
 expect 2 "unknown option --fast" --fast
 expect 2 "--ranks wants a value" --ranks
+expect 2 "--ranks wants numbers from 2 to 16, with commas between them, not '2,x'" --ranks 2,x
+for option in --cases --seconds --copies --rounds --mib; do
+  for value in 0 -1 x 1.5 ''; do expect 2 "$option wants a number from 1 on, not '$value'" $option "$value"; done
+done
+# By another name, and from a folder with a space.
+ln -s "$bundle/run_gpu_checks.sh" "$TEST_TMPDIR/link.sh"
+mv "$bundle" "$TEST_TMPDIR/a bundle"
+ln -s "$TEST_TMPDIR/a bundle" "$bundle"
+if ! output=$(cd "$TEST_TMPDIR" && CDPATH=.:/tmp MESHIFT_CUDA_LIBRARY=/nowhere/libcuda.so.1 bash link.sh --quick 2>&1) && [[ $output != *"no GPU to check"* ]]; then
+  echo "by another name: $output"
+  failures=$((failures + 1))
+fi
 
 export MESHIFT_CUDA_LIBRARY=$PWD/testing/fake_gpu/libfake_cuda.so
 small=(--copies 3 --rounds 1 --mib 1 --ranks 2,4 --seconds 100 --cases 30)
