@@ -26,6 +26,11 @@
 // `after_run`, or behind its Wait(). On the device nothing waits for the host, nor the host for
 // anything but in Wait() and in the agreement of calls.
 //
+// Several redistributors of one engine: all ranks make them in one order. Where the engine splits
+// freely (local, MPI), nothing orders the calls of one among those of another. On NCCL all ranks
+// make all calls of all redistributors in one order, as NCCL itself wants it; tickets only order
+// the calls of one.
+//
 // Agreement: ranks tell each other which plan each runs in which call, where the engine has a
 // control channel. Calls are numbered, from 0, in the order that they are made: each call that
 // runs, each Prepare of two shardings or of a list, each plan of a Prepare of plans. What is

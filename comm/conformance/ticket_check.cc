@@ -174,6 +174,44 @@ absl::Status CheckTickets(Engine* engine, const TicketCheckOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status CheckTwoRedistributors(Engine* engine, int64_t rounds) {
+  MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, DeviceMesh::Create({{"d", kRanks}}));
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding from,
+                           Sharding::Parse(fmt::format("i32[{}]", kElements), mesh, "P"));
+  MESHIFT_ASSIGN_OR_RETURN(const Sharding to, from.WithPlacements("R"));
+  std::vector<Redistributor> both;
+  for (int i = 0; i < 2; ++i) {
+    MESHIFT_ASSIGN_OR_RETURN(Redistributor one, Redistributor::Create(mesh, engine));
+    both.push_back(std::move(one));
+  }
+  const auto call = [&](Redistributor& redistribute, int32_t value) -> absl::Status {
+    std::array<int32_t, kElements> in;
+    std::array<int32_t, kElements> out;
+    in.fill(value);
+    out.fill(-1);
+    MESHIFT_ASSIGN_OR_RETURN(
+        const RunHandle run,
+        redistribute({.from = from,
+                      .to = to,
+                      .source = TensorView::Contiguous(in.data(), DType::kI32, {kElements}),
+                      .target = TensorView::Contiguous(out.data(), DType::kI32, {kElements})}));
+    MESHIFT_RETURN_IF_ERROR(run.Wait());
+    if (out[0] == value * kRanks) return absl::OkStatus();
+    return Internal("rank {}: the sum of eight times {} is {}", engine->rank(), value, out[0]);
+  };
+  std::array<absl::Status, 2> statuses;
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < 2; ++i) {
+    threads.emplace_back([&, i] {
+      for (int64_t k = 0; k < rounds && statuses[i].ok(); ++k) {
+        statuses[i] = call(both[i], i == 0 ? 1 : 1000);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return statuses[0].ok() ? statuses[1] : statuses[0];
+}
+
 absl::Status CheckMissingTicket(Engine* engine) {
   constexpr int64_t kMissing = 21;
   constexpr int64_t kCalls = 32;

@@ -26,6 +26,11 @@ struct TicketCheckOptions {
 // REQUIRES: eight ranks.
 absl::Status CheckTickets(Engine* engine, const TicketCheckOptions& options);
 
+// Two redistributors over all ranks, a thread each, which make like calls with other values in any
+// order among each other. An error where a result has the other's values, or a call fails. For
+// engines that split freely. REQUIRES: eight ranks.
+absl::Status CheckTwoRedistributors(Engine* engine, int64_t rounds);
+
 // The last rank never comes with one ticket, whose call the others make. An error unless this rank
 // gets DEADLINE_EXCEEDED that names the ticket, and each other one an error that names it too. The
 // engine needs a control channel, and is of no use afterwards. REQUIRES: eight ranks.

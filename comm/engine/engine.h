@@ -21,6 +21,7 @@
 #include "absl/types/span.h"
 #include "comm/engine/communicator.h"
 #include "comm/engine/symmetric_memory.h"
+#include "comm/tensor/device.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
@@ -81,6 +82,9 @@ class Engine {
   virtual int64_t rank() const = 0;             // this process's rank: 0 .. world_size()-1
   virtual int64_t world_size() const = 0;
 
+  // Where the tensors of its programs lie.
+  virtual Device tensor_device() const { return {}; }
+
   // Communicator of all ranks of the world; owned by the engine. Never null.
   virtual Communicator* world() = 0;
   // How many bytes a collective carries while it starts, so that smaller ones had better be merged:
@@ -97,6 +101,9 @@ class Engine {
                                                               absl::Span<const int64_t> ranks,
                                                               int64_t group,
                                                               const GroupOptions& options) = 0;
+  // Whether a communicator costs next to nothing, so that each redistributor over the whole world
+  // has one of its own, whose calls are matched with its own alone.
+  virtual bool SplitsFreely() const { return false; }
   // What a member of `parent` calls instead of Split where it takes no new communicator while
   // others do: its group exists already, or it is in none. Engines whose splits are a matter of
   // all members need it.

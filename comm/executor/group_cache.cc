@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<GroupCache>> GroupCache::Create(Engine* engine,
     return InvalidArgument("rank {} of mesh {} is not in the engine's world of {}", mesh.MaxRank(),
                            mesh.ToString(), engine->world_size());
   }
-  if (n == engine->world_size()) {
+  if (n == engine->world_size() && !engine->SplitsFreely()) {
     cache->root_ = engine->world();
   } else if (n > 1) {
     MESHIFT_ASSIGN_OR_RETURN(cache->own_root_,

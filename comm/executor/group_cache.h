@@ -41,8 +41,9 @@ struct GroupCacheStats {
 class GroupCache {
  public:
   // Makes the root: a communicator of the mesh's ranks, or the engine's world where these are all
-  // its ranks; none for a mesh of one rank. All ranks of the mesh call this. `engine` must outlive
-  // the cache. INVALID_ARGUMENT: the engine's rank, or a rank of the mesh, is not in the other.
+  // its ranks and another would cost something (Engine::SplitsFreely); none for a mesh of one rank.
+  // All ranks of the mesh call this. `engine` must outlive the cache. INVALID_ARGUMENT: the
+  // engine's rank, or a rank of the mesh, is not in the other.
   static absl::StatusOr<std::unique_ptr<GroupCache>> Create(Engine* engine, const DeviceMesh& mesh);
   // What ranks of the world that are not in `mesh` call, on engines whose splits concern them too
   // (Engine::SkipSplit).

@@ -158,6 +158,7 @@ class LocalEngine final : public Engine {
                                                       absl::Span<const int64_t> ranks,
                                                       int64_t group,
                                                       const GroupOptions& options) override;
+  bool SplitsFreely() const override { return true; }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override;
   absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> AllocateSymmetric(
       Communicator& communicator, const SymmetricRequest& request) override;

@@ -130,6 +130,7 @@ class MpiEngine final : public WorkPreparer, public Engine {
                                                       absl::Span<const int64_t> ranks,
                                                       int64_t group,
                                                       const GroupOptions& options) override;
+  bool SplitsFreely() const override { return true; }
   absl::Status SkipSplit(Communicator& parent) override {
     MESHIFT_ASSIGN_OR_RETURN(MpiCommunicator * mpi, AsOwn(parent));
     mpi->TakeSplit();

@@ -36,25 +36,25 @@ int64_t HostNs() {
 
 }  // namespace
 
-Device::Scope::Scope(const Device& device) {
+CudaDevice::Scope::Scope(const CudaDevice& device) {
   CUcontext current = nullptr;
   if (device.driver_->CtxGetCurrent(&current).ok() && current == device.context_) return;
   if (device.driver_->CtxPushCurrent(device.context_).ok()) pushed_ = device.driver_.get();
 }
 
-Device::Scope::~Scope() {
+CudaDevice::Scope::~Scope() {
   CUcontext popped = nullptr;
   if (pushed_ != nullptr) pushed_->CtxPopCurrent(&popped).IgnoreError();
 }
 
-absl::StatusOr<std::shared_ptr<Device>> Device::Open(std::shared_ptr<const CudaDriver> driver,
-                                                     int ordinal, bool timed) {
+absl::StatusOr<std::shared_ptr<CudaDevice>> CudaDevice::Open(
+    std::shared_ptr<const CudaDriver> driver, int ordinal, bool timed) {
   MESHIFT_ASSIGN_OR_RETURN(const int count, driver->InitAndCountDevices());
   if (ordinal < 0 || ordinal >= count) {
     return InvalidArgument("CUDA device {} is not one of the {} that this process sees", ordinal,
                            count);
   }
-  auto device = std::shared_ptr<Device>(new Device(std::move(driver), ordinal, timed));
+  auto device = std::shared_ptr<CudaDevice>(new CudaDevice(std::move(driver), ordinal, timed));
   const CudaDriver& cuda = *device->driver_;
   MESHIFT_RETURN_IF_ERROR(cuda.DeviceGet(&device->device_, ordinal));
   MESHIFT_RETURN_IF_ERROR(cuda.DevicePrimaryCtxRetain(&device->context_, device->device_));
@@ -74,7 +74,7 @@ absl::StatusOr<std::shared_ptr<Device>> Device::Open(std::shared_ptr<const CudaD
   return device;
 }
 
-Device::~Device() {
+CudaDevice::~CudaDevice() {
   if (context_ == nullptr) return;
   {
     const Scope scope(*this);
@@ -94,7 +94,7 @@ Device::~Device() {
   driver_->DevicePrimaryCtxRelease(device_).IgnoreError();
 }
 
-bool Device::IsQuiet() const {
+bool CudaDevice::IsQuiet() const {
   if (left_.load()) return false;
   const int64_t give_up = HostNs() + kLastWaitNs;
   for (const CUevent event : abandoned_) {
@@ -109,7 +109,7 @@ bool Device::IsQuiet() const {
   return true;
 }
 
-absl::StatusOr<uint64_t> Device::CaptureOf(CUstream stream) const {
+absl::StatusOr<uint64_t> CudaDevice::CaptureOf(CUstream stream) const {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   MESHIFT_RETURN_IF_ERROR(driver_->StreamIsCapturing(stream, &status));
   if (status == CU_STREAM_CAPTURE_STATUS_NONE) [[likely]] {
@@ -121,7 +121,7 @@ absl::StatusOr<uint64_t> Device::CaptureOf(CUstream stream) const {
   return id;
 }
 
-absl::StatusOr<bool> Device::IsReached(CUevent event) const {
+absl::StatusOr<bool> CudaDevice::IsReached(CUevent event) const {
   // To CUDA a query is an unsafe call, which ends captures of this thread, and global ones of all.
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   MESHIFT_RETURN_IF_ERROR(driver_->ThreadExchangeStreamCaptureMode(&mode));
@@ -130,7 +130,7 @@ absl::StatusOr<bool> Device::IsReached(CUevent event) const {
   return reached;
 }
 
-absl::StatusOr<CUevent> Device::TakeEvent(bool timed) {
+absl::StatusOr<CUevent> CudaDevice::TakeEvent(bool timed) {
   {
     const MutexLock lock(mutex_);
     std::vector<CUevent>& events = events_[timed ? 1 : 0];
@@ -146,12 +146,12 @@ absl::StatusOr<CUevent> Device::TakeEvent(bool timed) {
   return event;
 }
 
-void Device::GiveEvent(CUevent event, bool timed) {
+void CudaDevice::GiveEvent(CUevent event, bool timed) {
   const MutexLock lock(mutex_);
   events_[timed ? 1 : 0].push_back(event);
 }
 
-std::shared_ptr<const ClockBase> Device::Clock() {
+std::shared_ptr<const ClockBase> CudaDevice::Clock() {
   if (!timed_) return nullptr;
   const int64_t now = HostNs();
   std::shared_ptr<const ClockBase> last;
@@ -176,7 +176,7 @@ std::shared_ptr<const ClockBase> Device::Clock() {
   return last;  // the one before it goes without the lock
 }
 
-int64_t Device::ReachedNs(const ClockBase& base, CUevent event) const {
+int64_t CudaDevice::ReachedNs(const ClockBase& base, CUevent event) const {
   const absl::StatusOr<bool> done = IsReached(event);
   if (!done.ok() || !*done) return -1;
   const absl::StatusOr<float> ms = driver_->ElapsedMs(base.event, event);
@@ -185,7 +185,7 @@ int64_t Device::ReachedNs(const ClockBase& base, CUevent event) const {
   return std::max<int64_t>(0, base.ns + static_cast<int64_t>(static_cast<double>(*ms) * 1e6));
 }
 
-absl::StatusOr<CUdeviceptr> Device::Allocate(int64_t bytes) {
+absl::StatusOr<CUdeviceptr> CudaDevice::Allocate(int64_t bytes) {
   FreeDead(/*all=*/false);
   CUdeviceptr memory = 0;
   const absl::Status status =
@@ -196,17 +196,17 @@ absl::StatusOr<CUdeviceptr> Device::Allocate(int64_t bytes) {
   return memory;
 }
 
-void Device::FreeLater(CUdeviceptr memory, CUevent event) {
+void CudaDevice::FreeLater(CUdeviceptr memory, CUevent event) {
   const MutexLock lock(mutex_);
   dead_.push_back({memory, event});
 }
 
-void Device::Abandon(CUevent event) {
+void CudaDevice::Abandon(CUevent event) {
   const MutexLock lock(mutex_);
   abandoned_.push_back(event);
 }
 
-void Device::AbandonUtility() {
+void CudaDevice::AbandonUtility() {
   const absl::StatusOr<CUevent> event = TakeEvent(/*timed=*/false);
   if (!event.ok()) return;
   driver_->EventRecord(*event, utility_).IgnoreError();
@@ -214,7 +214,7 @@ void Device::AbandonUtility() {
   GiveEvent(*event, /*timed=*/false);
 }
 
-void Device::FreeDead(bool all) {
+void CudaDevice::FreeDead(bool all) {
   std::vector<Dead> dead;
   {
     const MutexLock lock(mutex_);

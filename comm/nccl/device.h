@@ -1,8 +1,8 @@
 // One CUDA device as a rank of the NCCL engine uses it: its primary context, Meshift's kernels,
 // pooled events, and memory that is freed where it disturbs nobody. Not a public header.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(auto device, Device::Open(driver, 0, {}));
-//   Device::Scope scope(*device);                 // its context is current on this thread
+//   MESHIFT_ASSIGN_OR_RETURN(auto device, CudaDevice::Open(driver, 0, {}));
+//   CudaDevice::Scope scope(*device);                 // its context is current on this thread
 //   MESHIFT_ASSIGN_OR_RETURN(CUevent event, device->TakeEvent(/*timed=*/false));
 //
 // All methods but Open() and those of Scope need a Scope on the calling thread. Safe for concurrent
@@ -44,20 +44,20 @@ struct ClockBase {
   int64_t ns = 0;
 };
 
-class Device {
+class CudaDevice {
  public:
   // Keeps the primary context of device `ordinal`. Events for Event::ReachedNs() take the time only
   // where `timed`.
-  static absl::StatusOr<std::shared_ptr<Device>> Open(std::shared_ptr<const CudaDriver> driver,
-                                                      int ordinal, bool timed);
-  ~Device();
-  Device(const Device&) = delete;
-  Device& operator=(const Device&) = delete;
+  static absl::StatusOr<std::shared_ptr<CudaDevice>> Open(std::shared_ptr<const CudaDriver> driver,
+                                                          int ordinal, bool timed);
+  ~CudaDevice();
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
 
   // Makes the context current for its own lifetime, and the one before it again afterwards.
   class Scope {
    public:
-    explicit Scope(const Device& device);
+    explicit Scope(const CudaDevice& device);
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
@@ -108,7 +108,7 @@ class Device {
     CUevent event;
   };
 
-  Device(std::shared_ptr<const CudaDriver> driver, int ordinal, bool timed)
+  CudaDevice(std::shared_ptr<const CudaDriver> driver, int ordinal, bool timed)
       : driver_(std::move(driver)), ordinal_(ordinal), timed_(timed) {}
   // Whether what was abandoned has ended after all, and no more can come.
   bool IsQuiet() const MESHIFT_REQUIRES(mutex_);

@@ -12,11 +12,11 @@
 
 namespace meshift {
 
-EndingThread::EndingThread(std::shared_ptr<Device> device, std::function<bool()> end)
+EndingThread::EndingThread(std::shared_ptr<CudaDevice> device, std::function<bool()> end)
     : thread_([state = state_, device = std::move(device), end = std::move(end)]() mutable {
         bool refused = false;
         {
-          const Device::Scope scope(*device);
+          const CudaDevice::Scope scope(*device);
           refused = !end();
           end = nullptr;  // with what it has kept
         }
@@ -27,7 +27,7 @@ EndingThread::EndingThread(std::shared_ptr<Device> device, std::function<bool()>
       }) {}
 
 std::unique_ptr<EndingThread> EndingThread::Abort(std::shared_ptr<const NcclLibrary> nccl,
-                                                  std::shared_ptr<Device> device,
+                                                  std::shared_ptr<CudaDevice> device,
                                                   std::vector<ncclComm_t> comms,
                                                   std::vector<std::shared_ptr<void>> kept) {
   return std::unique_ptr<EndingThread>(
@@ -43,7 +43,7 @@ std::unique_ptr<EndingThread> EndingThread::Abort(std::shared_ptr<const NcclLibr
 }
 
 std::unique_ptr<EndingThread> EndingThread::Destroy(std::shared_ptr<const NcclLibrary> nccl,
-                                                    std::shared_ptr<Device> device,
+                                                    std::shared_ptr<CudaDevice> device,
                                                     std::vector<ncclComm_t> comms) {
   return std::unique_ptr<EndingThread>(
       new EndingThread(std::move(device), [nccl = std::move(nccl), comms = std::move(comms)] {

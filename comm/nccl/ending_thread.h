@@ -36,12 +36,12 @@ class EndingThread {
   // Nobody else may use `comms` any more. Keeps `kept`, to which NCCL may still write, until it is
   // through.
   static std::unique_ptr<EndingThread> Abort(std::shared_ptr<const NcclLibrary> nccl,
-                                             std::shared_ptr<Device> device,
+                                             std::shared_ptr<CudaDevice> device,
                                              std::vector<ncclComm_t> comms,
                                              std::vector<std::shared_ptr<void>> kept);
   // One after the other. REQUIRES: all are finalized, and in the order in which they were made.
   static std::unique_ptr<EndingThread> Destroy(std::shared_ptr<const NcclLibrary> nccl,
-                                               std::shared_ptr<Device> device,
+                                               std::shared_ptr<CudaDevice> device,
                                                std::vector<ncclComm_t> comms);
   // Where NCCL is not through, the thread is left to the process, with the device.
   ~EndingThread();
@@ -61,7 +61,7 @@ class EndingThread {
     bool refused MESHIFT_GUARDED_BY(mutex) = false;
   };
   // Runs `end` with the device current; it says whether NCCL did it.
-  EndingThread(std::shared_ptr<Device> device, std::function<bool()> end);
+  EndingThread(std::shared_ptr<CudaDevice> device, std::function<bool()> end);
 
   const std::shared_ptr<State> state_ = std::make_shared<State>();
   std::thread thread_;

@@ -54,12 +54,12 @@ std::string NcclGroup::ToString() const {
   return fmt::format("group {{{}}}", fmt::join(ranks, ","));
 }
 
-NcclJob::NcclJob(std::shared_ptr<const NcclLibrary> nccl, std::shared_ptr<Device> device,
+NcclJob::NcclJob(std::shared_ptr<const NcclLibrary> nccl, std::shared_ptr<CudaDevice> device,
                  int64_t rank, const NcclJobOptions& options)
     : nccl_(std::move(nccl)), device_(std::move(device)), rank_(rank), options_(options) {}
 
 NcclJob::~NcclJob() {
-  const Device::Scope scope(*device_);
+  const CudaDevice::Scope scope(*device_);
   for (const LaunchRecord& launch : recent_) {
     if (launch.event != nullptr) device_->GiveEvent(launch.event, /*timed=*/false);
   }
@@ -104,7 +104,7 @@ absl::Status NcclJob::Fail(const absl::Status& error, bool told) {
 
 void NcclJob::TryEndGroups() {
   if (!failed_.load()) return;
-  const Device::Scope scope(*device_);
+  const CudaDevice::Scope scope(*device_);
   const MutexTryLock lock(mutex_);
   if (lock.held()) EndGroups();
 }
@@ -158,7 +158,7 @@ absl::Status NcclJob::AwaitComm(ncclComm_t comm, const NcclResult& result, nanos
 }
 
 absl::Status NcclJob::MakeWord(NcclGroup& group) {
-  const Device::Scope scope(*device_);
+  const CudaDevice::Scope scope(*device_);
   MESHIFT_ASSIGN_OR_RETURN(group.word, device_->Allocate(sizeof(int32_t)));
   MESHIFT_RETURN_IF_ERROR(
       device_->driver().MemsetD8Async(group.word, 0, sizeof(int32_t), device_->utility()));

@@ -79,12 +79,12 @@ struct NcclJobOptions {
 
 class NcclJob {
  public:
-  NcclJob(std::shared_ptr<const NcclLibrary> nccl, std::shared_ptr<Device> device, int64_t rank,
+  NcclJob(std::shared_ptr<const NcclLibrary> nccl, std::shared_ptr<CudaDevice> device, int64_t rank,
           const NcclJobOptions& options);
   ~NcclJob() MESHIFT_THREAD_ANNOTATION_(no_thread_safety_analysis);
 
   const NcclLibrary& nccl() const { return *nccl_; }
-  Device& device() const { return *device_; }
+  CudaDevice& device() const { return *device_; }
   int64_t rank() const { return rank_; }
 
   // Learns of peers' failures from now on, and tells them of its own. All of `ranks` call it.
@@ -180,7 +180,7 @@ class NcclJob {
   std::string FirstUnfinished() MESHIFT_THREAD_ANNOTATION_(no_thread_safety_analysis);
 
   const std::shared_ptr<const NcclLibrary> nccl_;
-  const std::shared_ptr<Device> device_;
+  const std::shared_ptr<CudaDevice> device_;
   const int64_t rank_;
   const NcclJobOptions options_;
 

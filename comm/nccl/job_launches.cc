@@ -165,7 +165,7 @@ std::string NcclJob::FirstUnfinished() {
 }
 
 absl::Status NcclJob::Await(CUevent event) {
-  const Device::Scope scope(*device_);
+  const CudaDevice::Scope scope(*device_);
   std::optional<Clock::time_point> failed_since;
   for (Pause pause;; pause.Next()) {
     const absl::StatusOr<bool> done = device_->IsReached(event);

@@ -29,7 +29,7 @@ class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) NcclJob::Lock {
 
  private:
   NcclJob& job_;
-  const Device::Scope scope_;
+  const CudaDevice::Scope scope_;
   std::optional<MutexLock> lock_;
 };
 

@@ -41,7 +41,7 @@ EngineCapabilities Agree(const std::vector<std::string>& broken) {
 }  // namespace
 
 absl::StatusOr<NcclMeeting> Meet(Bootstrap* bootstrap, const absl::Status& here,
-                                 const NcclLibrary* nccl, Device* device,
+                                 const NcclLibrary* nccl, CudaDevice* device,
                                  const Environment& environment) {
   const JobRank& job = bootstrap->job();
   NcclMeeting meeting;
@@ -49,7 +49,7 @@ absl::StatusOr<NcclMeeting> Meet(Bootstrap* bootstrap, const absl::Status& here,
   constexpr size_t kIdBytes = sizeof(meeting.id.internal);
   absl::Status status = here;
   if (status.ok() && job.rank == 0) {
-    const Device::Scope scope(*device);
+    const CudaDevice::Scope scope(*device);
     status = nccl->Check(nccl->GetUniqueId(&meeting.id), "ncclGetUniqueId");
   }
   std::string mine(1, status.ok() ? kReady : kMissing);

@@ -28,7 +28,7 @@ struct NcclMeeting {
 // it returns; else `nccl` and `device` are there. `environment`: null for the process's own.
 // FAILED_PRECONDITION names a rank that cannot, and why.
 absl::StatusOr<NcclMeeting> Meet(Bootstrap* bootstrap, const absl::Status& here,
-                                 const NcclLibrary* nccl, Device* device,
+                                 const NcclLibrary* nccl, CudaDevice* device,
                                  const Environment& environment);
 
 }  // namespace meshift

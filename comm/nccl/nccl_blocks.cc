@@ -56,7 +56,7 @@ absl::Status NcclCommunicator::ReduceScatterV(const void* send, void* recv,
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("reduce_scatter", mine, recv, recv));
   MESHIFT_RETURN_IF_ERROR(job_->Health());
   if (all == 0) return absl::OkStatus();
-  const Device::Scope scope(job_->device());
+  const CudaDevice::Scope scope(job_->device());
   const std::optional<NativeReduction> native = NativeReductionOf(dtype, reduction);
   if (!native) return ReduceScatterSliced(send, recv, begins_, dtype, reduction, *own);
   const NcclLibrary& nccl = job_->nccl();

@@ -78,7 +78,7 @@ absl::Status NcclCommunicator::AllReduce(const void* send, void* recv, int64_t c
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("all_reduce", count, send, recv));
   MESHIFT_RETURN_IF_ERROR(job_->Health());
   if (count == 0) return absl::OkStatus();
-  const Device::Scope scope(job_->device());
+  const CudaDevice::Scope scope(job_->device());
   const std::optional<NativeReduction> native = NativeReductionOf(dtype, reduction);
   if (!native) return AllReduceSliced(send, recv, count, dtype, reduction, *own);
   const int64_t parts = count * native->parts;
@@ -100,7 +100,7 @@ absl::Status NcclCommunicator::ReduceScatter(const void* send, void* recv, int64
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("reduce_scatter", recv_count, send, recv));
   MESHIFT_RETURN_IF_ERROR(job_->Health());
   if (recv_count == 0) return absl::OkStatus();
-  const Device::Scope scope(job_->device());
+  const CudaDevice::Scope scope(job_->device());
   const std::optional<NativeReduction> native = NativeReductionOf(dtype, reduction);
   if (!native) {
     begins_.clear();
@@ -293,7 +293,7 @@ absl::Status NcclCommunicator::Reserve(ReduceCall call, int64_t count, DType dty
   MESHIFT_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
   MESHIFT_RETURN_IF_ERROR(job_->Health());
   if (count <= 0 || NativeReductionOf(dtype, reduction)) return absl::OkStatus();
-  const Device::Scope scope(job_->device());
+  const CudaDevice::Scope scope(job_->device());
   return GrowScratch(ScratchBytes(call, count, dtype), /*capturing=*/false);
 }
 
@@ -414,7 +414,7 @@ absl::Status NcclCommunicator::GrowScratch(int64_t bytes, bool capturing) {
 }
 
 absl::StatusOr<char*> NcclCommunicator::TakeScratch(int64_t bytes, NcclStream& stream) {
-  Device& device = job_->device();
+  CudaDevice& device = job_->device();
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(stream.handle()));
   MESHIFT_RETURN_IF_ERROR(GrowScratch(bytes, /*capturing=*/capture != 0));
   // A graph that is captured now, or was, is ordered against other work by whoever launches it.
@@ -428,7 +428,7 @@ absl::StatusOr<char*> NcclCommunicator::TakeScratch(int64_t bytes, NcclStream& s
 }
 
 absl::Status NcclCommunicator::ScratchTaken(NcclStream& stream) {
-  Device& device = job_->device();
+  CudaDevice& device = job_->device();
   MESHIFT_ASSIGN_OR_RETURN(scratch_.capture, device.CaptureOf(stream.handle()));
   scratch_.stream = stream.state();
   if (scratch_.capture != 0) {

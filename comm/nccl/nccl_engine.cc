@@ -96,7 +96,7 @@ std::vector<int64_t> Iota(int64_t n) {
 // What this process needs before it can talk to others.
 struct Parts {
   std::shared_ptr<const NcclLibrary> nccl;
-  std::shared_ptr<Device> device;
+  std::shared_ptr<CudaDevice> device;
 };
 
 // `device`: that one, or, where `or_only`, the only one that this process sees.
@@ -108,7 +108,7 @@ absl::StatusOr<Parts> LoadParts(const NcclOptions& options, int device, bool or_
   MESHIFT_ASSIGN_OR_RETURN(const int devices, driver->InitAndCountDevices());
   if (or_only && devices == 1) device = 0;
   MESHIFT_ASSIGN_OR_RETURN(parts.device,
-                           Device::Open(std::move(driver), device, options.timed_events));
+                           CudaDevice::Open(std::move(driver), device, options.timed_events));
   return parts;
 }
 
@@ -141,6 +141,7 @@ class NcclEngineImpl final : public NcclEngine {
   EngineCapabilities Capabilities() const override { return capabilities_; }
   ControlChannel* control() override { return control_; }
   int device() const override { return job_->device().ordinal(); }
+  Device tensor_device() const override { return {.kind = Device::Kind::kCuda, .index = device()}; }
   std::string nccl_version() const override { return job_->nccl().VersionText(); }
 
   absl::StatusOr<std::shared_ptr<Communicator>> Split(Communicator& parent,
@@ -209,7 +210,7 @@ class NcclEngineImpl final : public NcclEngine {
   template <typename Work>
   absl::Status OnStream(Stream& stream, Work work) {
     MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *job_));
-    const Device::Scope scope(job_->device());
+    const CudaDevice::Scope scope(job_->device());
     return work(own->handle());
   }
   // What members tell each other before they register memory together.

@@ -14,7 +14,7 @@
 namespace meshift {
 
 absl::StatusOr<std::unique_ptr<NcclStream>> NcclStream::Create(std::shared_ptr<NcclJob> job) {
-  const Device::Scope scope(job->device());
+  const CudaDevice::Scope scope(job->device());
   CUstream stream = nullptr;
   MESHIFT_RETURN_IF_ERROR(job->device().driver().StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   return std::make_unique<NcclStream>(std::move(job), stream, /*lent=*/false);
@@ -30,7 +30,7 @@ NcclStream::~NcclStream() {
   if (may_use && !lent_) Synchronize().IgnoreError();
   state_->alive.store(false);
   if (!may_use || lent_) return;
-  const Device::Scope scope(job_->device());
+  const CudaDevice::Scope scope(job_->device());
   job_->device().driver().StreamDestroy(state_->handle).IgnoreError();
 }
 
@@ -44,8 +44,8 @@ absl::StatusOr<NcclStream*> NcclStream::Of(Stream& stream, const NcclJob& job) {
 }
 
 absl::Status NcclStream::Synchronize() const {
-  Device& device = job_->device();
-  const Device::Scope scope(device);
+  CudaDevice& device = job_->device();
+  const CudaDevice::Scope scope(device);
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(handle()));
   if (capture != 0) {
     return FailedPrecondition("a stream that is being captured cannot be waited for");
@@ -58,8 +58,8 @@ absl::Status NcclStream::Synchronize() const {
 }
 
 absl::StatusOr<std::shared_ptr<NcclEvent>> NcclEvent::Create(std::shared_ptr<NcclJob> job) {
-  Device& device = job->device();
-  const Device::Scope scope(device);
+  CudaDevice& device = job->device();
+  const CudaDevice::Scope scope(device);
   MESHIFT_ASSIGN_OR_RETURN(const CUevent event, device.TakeEvent(device.timed()));
   return std::make_shared<NcclEvent>(std::move(job), event);
 }
@@ -67,8 +67,8 @@ absl::StatusOr<std::shared_ptr<NcclEvent>> NcclEvent::Create(std::shared_ptr<Ncc
 NcclEvent::~NcclEvent() { job_->device().GiveEvent(event_, job_->device().timed()); }
 
 absl::Status NcclEvent::Record(const NcclStream& stream) {
-  Device& device = job_->device();
-  const Device::Scope scope(device);
+  CudaDevice& device = job_->device();
+  const CudaDevice::Scope scope(device);
   MESHIFT_ASSIGN_OR_RETURN(capture_, device.CaptureOf(stream.handle()));
   base_ = InGraph() ? nullptr : device.Clock();
   stream_ = stream.state();
@@ -77,8 +77,8 @@ absl::Status NcclEvent::Record(const NcclStream& stream) {
 
 absl::Status NcclEvent::Delay(const NcclStream& stream) const {
   if (stream_ == nullptr) return InvalidArgument("the event was not recorded");
-  Device& device = job_->device();
-  const Device::Scope scope(device);
+  CudaDevice& device = job_->device();
+  const CudaDevice::Scope scope(device);
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device.CaptureOf(stream.handle()));
   if (capture != capture_) {
     // A stream becomes part of a capture by waiting for an event of it, as long as it lasts.
@@ -91,7 +91,7 @@ absl::Status NcclEvent::Delay(const NcclStream& stream) const {
 
 int64_t NcclEvent::ReachedNs() const {
   if (base_ == nullptr) return -1;
-  const Device::Scope scope(job_->device());
+  const CudaDevice::Scope scope(job_->device());
   return job_->device().ReachedNs(*base_, event_);
 }
 
@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<NcclBuffer>> NcclBuffer::Create(std::shared_ptr<N
                                                                int64_t bytes) {
   if (bytes < 0) return InvalidArgument("{} bytes to allocate are negative", bytes);
   MESHIFT_RETURN_IF_ERROR(job->Health());
-  const Device::Scope scope(job->device());
+  const CudaDevice::Scope scope(job->device());
   absl::StatusOr<CUdeviceptr> memory = job->device().Allocate(bytes);
   if (!memory.ok()) {
     return Annotate(memory.status(), fmt::format("rank {}", job->rank()));

@@ -13,7 +13,7 @@ namespace meshift {
 
 absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> NcclSymmetricBuffer::Create(
     std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group, int64_t number, int64_t bytes) {
-  const Device::Scope scope(job->device());
+  const CudaDevice::Scope scope(job->device());
   void* data = nullptr;
   const NcclLibrary& nccl = job->nccl();
   const absl::Status status =
@@ -35,7 +35,7 @@ absl::Status NcclSymmetricBuffer::Register() {
 NcclSymmetricBuffer::~NcclSymmetricBuffer() {
   if (registered_ && !job_->DropWindow(*group_, window_)) return;
   if (!job_->Health().ok()) return;
-  const Device::Scope scope(job_->device());
+  const CudaDevice::Scope scope(job_->device());
   job_->nccl().MemFree(data_);  // its result says nothing that could be helped
 }
 

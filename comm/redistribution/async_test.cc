@@ -206,6 +206,35 @@ TEST_F(AsyncTest, WorkspacesAreNotSharedInFlight) {
   EXPECT_LE(world_->memory(0).bytes_in_use, 4 * 128);
 }
 
+// A refusal changes nothing: the call has no number, and later ones run.
+TEST_F(AsyncTest, StreamsAndMemoryOfOthersAreRefused) {
+  Start();
+  std::vector<Floats> in = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
+  std::vector<Floats> out(4, Floats(4));
+  const Sharding from = Parse("R,S(0)");
+  const Sharding to = Parse("R,R");
+  const Redistribution good = {
+      .from = from, .to = to, .source = View(in[0]), .target = View(out[0])};
+  Redistribution bad = good;
+  const auto other = world_->engine(1)->CreateStream().value();
+  bad.after = other.get();
+  const std::string error = "the stream belongs to rank 1, not to rank 0";
+  EXPECT_EQ(redistribute_[0](bad).status().ToString(), "INVALID_ARGUMENT: " + error);
+  EXPECT_EQ(redistribute_[0](std::vector<Redistribution>{good, bad}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  Redistribution elsewhere = good;
+  elsewhere.source.device = elsewhere.target.device = {.kind = Device::Kind::kCuda, .index = 0};
+  EXPECT_EQ(redistribute_[0](elsewhere).status().ToString(),
+            "INVALID_ARGUMENT: the tensors are on device cuda:0, the engine's on device host:0");
+  elsewhere.source.device = elsewhere.target.device = {.kind = Device::Kind::kHost, .index = 3};
+  EXPECT_EQ(redistribute_[0](elsewhere).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(redistribute_[0].stats().calls, 0);
+  std::vector<RunHandle> runs;
+  for (int r = 0; r < 4; ++r) runs.push_back(Gather(r, 'b', in[r], out[r]).value());
+  for (const RunHandle& run : runs) EXPECT_TRUE(run.Wait().ok());
+  EXPECT_EQ(out[0], (Floats{1, 2, 3, 4}));
+}
+
 TEST_F(AsyncTest, HandlesMayOutliveTheRedistributor) {
   Start();
   std::vector<Floats> in = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};

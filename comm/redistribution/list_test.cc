@@ -328,11 +328,15 @@ TEST_F(ListTest, ARefusedTensorRefusesTheCall) {
     wrong = locals;
     wrong[1].out.data = static_cast<float*>(locals[0].out.data) + 4;
     EXPECT_EQ(refusal(ListOf(tensors, wrong)),
-              "INVALID_ARGUMENT: the target of tensor 0 and the target of tensor 1 overlap, and a "
+              "INVALID_ARGUMENT: the target of tensor 0 and the target of tensor 1 overlap, from "
+              "their first bytes to "
+              "their last, and a "
               "list is not in order");
     wrong[1].out.data = static_cast<float*>(locals[0].in.data) + 3;
     EXPECT_EQ(refusal(ListOf(tensors, wrong)),
-              "INVALID_ARGUMENT: the source of tensor 0 and the target of tensor 1 overlap, and a "
+              "INVALID_ARGUMENT: the source of tensor 0 and the target of tensor 1 overlap, from "
+              "their first bytes to "
+              "their last, and a "
               "list is not in order");
   }
   alignas(16) char memory[256];

@@ -37,6 +37,7 @@ RunCore::RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOpti
     : mesh_(mesh),
       engine_(engine),
       options_(options),
+      tensor_device_(engine->tensor_device()),
       executor_(engine),
       plans_(engine->rank(), PlannerOf(mesh, *engine, options), options.verify_plans,
              options.max_cached_bytes,
@@ -111,7 +112,7 @@ absl::Status RunCore::FailCall(int64_t call, const absl::Status& status) {
 absl::StatusOr<BoundProgram*> RunCore::ProgramForOther(PreparedPlan& prepared,
                                                        const TensorArgs& tensor, bool may_be_null) {
   MESHIFT_ASSIGN_OR_RETURN(const LoweringOptions layouts,
-                           CheckViews(prepared.plan, engine_->rank(),
+                           CheckViews(prepared.plan, engine_->rank(), tensor_device_,
                                       {.source = prepared.source.shape,
                                        .target = prepared.target.shape,
                                        .has_source = prepared.has_source,
@@ -212,7 +213,8 @@ absl::Status RunCore::MarkAfter(const After& after, Run* run) {
     const size_t i = run->after_streams.size();
     run->after_streams.push_back(after.stream);
     if (i == run->after.size()) run->after.emplace_back();
-    MESHIFT_RETURN_IF_ERROR(engine_->RecordInto(*after.stream, &run->after[i]));
+    const absl::Status status = engine_->RecordInto(*after.stream, &run->after[i]);
+    if (!status.ok()) return MayBeExplained(status) ? Fail(status, /*tell=*/true) : status;
   }
   if (after.run != nullptr && after.run->run_ != nullptr &&
       std::find(run->after_runs.begin(), run->after_runs.end(), after.run->run_) ==
@@ -278,14 +280,17 @@ absl::Status RunCore::EndIssue(Run* run) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RunHandle> RunCore::BeginRun(const Fingerprint& fingerprint,
-                                            const std::shared_ptr<const std::string>& text) {
-  MESHIFT_ASSIGN_OR_RETURN(const int64_t call, BeginCall(fingerprint, text));
-  ++num_runs_;
+RunHandle RunCore::NewHandle() {
   Run* const run = NewRun();
-  run->call = call;
   run->handles = 1;
   return RunHandle(shared_from_this(), run);
+}
+
+absl::Status RunCore::BeginRun(const Fingerprint& fingerprint,
+                               const std::shared_ptr<const std::string>& text, Run* run) {
+  MESHIFT_ASSIGN_OR_RETURN(run->call, BeginCall(fingerprint, text));
+  ++num_runs_;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RunHandle> RunCore::Call(PreparedPlan& prepared, const Fingerprint& fingerprint,
@@ -301,10 +306,11 @@ absl::StatusOr<RunHandle> RunCore::Call(PreparedPlan& prepared, const Fingerprin
     MESHIFT_RETURN_IF_ERROR(CheckDisjoint("source", RangeOf(tensor.source), range));
     MESHIFT_RETURN_IF_ERROR(CheckDisjoint("target", RangeOf(tensor.target), range));
   }
-  MESHIFT_ASSIGN_OR_RETURN(RunHandle handle, BeginRun(fingerprint, text));
+  RunHandle handle = NewHandle();
   Run* const run = handle.run_;
+  MESHIFT_RETURN_IF_ERROR(BeginAfter(after, run));
+  MESHIFT_RETURN_IF_ERROR(BeginRun(fingerprint, text, run));
   absl::Status status = Bind(program);
-  if (status.ok()) status = BeginAfter(after, run);
   if (status.ok()) {
     status = Issue(
         *program,
@@ -386,7 +392,7 @@ absl::StatusOr<int64_t> RunCore::WorkspaceBytes(const Plan& plan, const TensorVi
   const Shape target_shape = LocalBoxOf(plan.to(), rank).size;
   MESHIFT_ASSIGN_OR_RETURN(
       const LoweringOptions layouts,
-      CheckViews(plan, rank,
+      CheckViews(plan, rank, tensor_device_,
                  {.source = source_shape,
                   .target = target_shape,
                   .has_source = plan.from().mesh().PositionOf(rank).has_value(),

@@ -37,6 +37,7 @@
 #include "comm/symmetric/symmetric_decision.h"
 #include "comm/symmetric/symmetric_pool.h"
 #include "comm/symmetric/symmetric_use.h"
+#include "comm/tensor/device.h"
 #include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "planner/plan/plan.h"
@@ -143,8 +144,9 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   // The program for a tensor of a plan; `may_be_null`: its memory.
   absl::StatusOr<BoundProgram*> ProgramFor(PreparedPlan& prepared, const TensorArgs& tensor,
                                            bool may_be_null = false) MESHIFT_REQUIRES(issuing_) {
-    const bool plain = !tensor.consume_source &&
-                       ArePlain(tensor.source, prepared.source, tensor.target, prepared.target);
+    const bool plain =
+        !tensor.consume_source &&
+        ArePlain(tensor.source, prepared.source, tensor.target, prepared.target, tensor_device_);
     if (plain) [[likely]]
       return prepared.program.get();
     return ProgramForOther(prepared, tensor, may_be_null);
@@ -159,9 +161,11 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   ABSL_ATTRIBUTE_HOT absl::StatusOr<int64_t> BeginCall(
       const Fingerprint& fingerprint, const std::shared_ptr<const std::string>& text)
       MESHIFT_REQUIRES(issuing_);
-  // A call with its number; one handle.
-  ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> BeginRun(
-      const Fingerprint& fingerprint, const std::shared_ptr<const std::string>& text)
+  // Of a call: its first handle; what it comes after (BeginAfter), of which a refusal changes
+  // nothing; then its number.
+  ABSL_ATTRIBUTE_HOT RunHandle NewHandle() MESHIFT_REQUIRES(issuing_);
+  ABSL_ATTRIBUTE_HOT absl::Status BeginRun(const Fingerprint& fingerprint,
+                                           const std::shared_ptr<const std::string>& text, Run* run)
       MESHIFT_REQUIRES(issuing_);
   ABSL_ATTRIBUTE_HOT Run* NewRun() MESHIFT_REQUIRES(issuing_);
   absl::Status Bind(BoundProgram* program) MESHIFT_REQUIRES(issuing_) {
@@ -222,6 +226,7 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   const DeviceMesh mesh_;
   Engine* const engine_;
   const RedistributorOptions options_;
+  const Device tensor_device_;
 
   mutable Mutex mutex_;
   absl::Status error_ MESHIFT_GUARDED_BY(mutex_);

@@ -25,7 +25,8 @@ absl::Status CheckApart(std::vector<WrittenRange>* ranges) {
     const WrittenRange* const last = r.written ? any : written;
     if (last != nullptr && r.range.Overlaps(last->range)) {
       return InvalidArgument(
-          "the {} of tensor {} and the {} of tensor {} overlap, and a list is not in order",
+          "the {} of tensor {} and the {} of tensor {} overlap, from their first bytes to their "
+          "last, and a list is not in order",
           last->is_source ? "source" : "target", last->tensor, r.is_source ? "source" : "target",
           r.tensor);
     }
@@ -57,8 +58,14 @@ absl::StatusOr<RunHandle> RunCore::Redistribute(absl::Span<const Redistribution>
       if (!status.ok()) return Annotate(status, fmt::format("tensor {}", used.tensor));
     }
   }
-  MESHIFT_ASSIGN_OR_RETURN(RunHandle handle, BeginRun(call->fingerprint, call->text));
+  RunHandle handle = NewHandle();
   Run* const run = handle.run_;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const absl::Status status =
+        BeginAfter({.stream = list[i].after, .run = &list[i].after_run}, run);
+    if (!status.ok()) return Annotate(status, fmt::format("tensor {}", i));
+  }
+  MESHIFT_RETURN_IF_ERROR(BeginRun(call->fingerprint, call->text, run));
   const absl::Status status = IssueList(list, *call, workspace, run);
   if (!status.ok()) return FailCall(run->call, status);
   return handle;
@@ -122,7 +129,6 @@ absl::Status RunCore::IssueList(absl::Span<const Redistribution> list, const Mer
     if (what.symmetric != nullptr) [[unlikely]] {
       CountMiss(*what.symmetric, SymmetricMiss::kList);
     }
-    MESHIFT_RETURN_IF_ERROR(BeginAfter({.stream = what.after, .run = &what.after_run}, run));
   }
   RunRecord* const record = NewRecord();
   for (const MergedCall::Part& part : call.parts) {

@@ -121,10 +121,11 @@ absl::StatusOr<RunHandle> RunCore::RedistributeSymmetric(PreparedPlan& prepared,
   }
   MESHIFT_RETURN_IF_ERROR(CheckAfter(after.run));
   MESHIFT_ASSIGN_OR_RETURN(BoundProgram* const program, ProgramFor(prepared, tensor));
-  MESHIFT_ASSIGN_OR_RETURN(RunHandle handle, BeginRun(decision->fingerprint, decision->text));
+  RunHandle handle = NewHandle();
   Run* const run = handle.run_;
+  MESHIFT_RETURN_IF_ERROR(BeginAfter(after, run));
+  MESHIFT_RETURN_IF_ERROR(BeginRun(decision->fingerprint, decision->text, run));
   absl::Status status = Bind(program);
-  if (status.ok()) status = BeginAfter(after, run);
   if (status.ok()) status = IssueSymmetric(use, *decision, *program, run);
   if (status.ok()) status = EndIssue(run);
   if (!status.ok()) return FailCall(run->call, status);

@@ -15,9 +15,9 @@ namespace meshift::run_internal {
 class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) RunTurn {
  public:
   explicit RunTurn(RunCore& core) MESHIFT_THREAD_ANNOTATION_(acquire_capability(core.issuing_))
-      : core_(core), lock_(core.issuing_) {}
+      : core_(core), lock_(core.issuing_), num_runs_(core.num_runs_) {}
   ~RunTurn() MESHIFT_THREAD_ANNOTATION_(release_capability()) {
-    if (entered_) core_.line_.Leave(ticket_);
+    if (entered_) core_.line_.Leave(ticket_, core_.num_runs_ > num_runs_);
   }
   RunTurn(const RunTurn&) = delete;
   RunTurn& operator=(const RunTurn&) = delete;
@@ -37,6 +37,7 @@ class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) RunTurn {
  private:
   RunCore& core_;
   MutexLock lock_;
+  int64_t num_runs_;
   std::optional<int64_t> ticket_;
   bool entered_ = false;
 };

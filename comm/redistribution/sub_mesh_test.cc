@@ -217,6 +217,16 @@ TEST_F(SubMeshTest, MemoryForNothingIsRefused) {
   EXPECT_EQ(call({}, full),
             "INVALID_ARGUMENT: the target is f32[4]; rank 3 holds nothing of it, since it is not "
             "in mesh a=2");
+  // Nor of any number of elements.
+  for (const Shape& shape :
+       {Shape{-1}, Shape{INT64_MAX, 3}, Shape{int64_t{1} << 32, int64_t{1} << 32}}) {
+    const TensorView bad{.data = memory.data(),
+                         .dtype = DType::kF32,
+                         .shape = shape,
+                         .strides = Shape(shape.size(), 1)};
+    EXPECT_EQ(call(bad, {}).substr(0, 38),
+              "INVALID_ARGUMENT: the source is f32[" + std::to_string(shape[0]).substr(0, 2));
+  }
   EXPECT_EQ(redistribute_[3].stats().calls, 0);
   EXPECT_EQ(call(empty, empty), "OK");
   EXPECT_EQ(call({}, {}), "OK");

@@ -20,8 +20,8 @@ constexpr std::chrono::milliseconds kLook(50);
 absl::Status TicketLine::EnterInTurn(MutexLock& lock, std::optional<int64_t> ticket,
                                      std::chrono::nanoseconds timeout,
                                      absl::FunctionRef<absl::Status()> health) {
-  if (!with_tickets_) with_tickets_ = ticket.has_value();
-  if (*with_tickets_ != ticket.has_value()) {
+  if (ticket && *ticket < 0) return InvalidArgument("ticket {} is negative", *ticket);
+  if (with_tickets_.value_or(ticket.has_value()) != ticket.has_value()) {
     return InvalidArgument("{}: either all calls of a redistributor have tickets, or none has",
                            ticket
                                ? fmt::format("ticket {} comes after calls without tickets", *ticket)

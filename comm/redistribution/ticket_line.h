@@ -3,7 +3,7 @@
 //   MutexLock lock(mutex);
 //   MESHIFT_RETURN_IF_ERROR(line.Enter(lock, ticket, timeout, health));
 //   ... the call; nobody else enters as long as the lock is held ...
-//   line.Leave(ticket);
+//   line.Leave(ticket, /*made=*/true);
 //
 // Guarded by the caller's lock, which is given up while a thread waits.
 #ifndef MESHIFT_COMM_REDISTRIBUTION_TICKET_LINE_H_
@@ -23,18 +23,22 @@ namespace meshift::run_internal {
 class TicketLine {
  public:
   // Waits until the tickets before `ticket` have left. Calls have tickets, or none has:
-  // INVALID_ARGUMENT, and for a ticket that was used before. DEADLINE_EXCEEDED names the ticket
-  // that was missing for `timeout`. `health`: an error that ends the waiting, looked at now and
-  // then.
+  // INVALID_ARGUMENT, and for a ticket that was used before or is negative. DEADLINE_EXCEEDED names
+  // the ticket that was missing for `timeout`. `health`: an error that ends the waiting, looked at
+  // now and then.
   absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket,
                      std::chrono::nanoseconds timeout, absl::FunctionRef<absl::Status()> health) {
     if (!ticket && with_tickets_ == false) [[likely]]
       return health();
     return EnterInTurn(lock, ticket, timeout, health);
   }
-  // The call is made, or was refused, which uses up its ticket too.
-  void Leave(std::optional<int64_t> ticket) {
-    if (!ticket) return;
+  // The call is `made`, or was refused, which uses up its ticket too.
+  void Leave(std::optional<int64_t> ticket, bool made) {
+    if (!ticket) {
+      if (made) with_tickets_ = false;
+      return;
+    }
+    with_tickets_ = true;
     ++next_;
     changed_.notify_all();
   }
@@ -44,7 +48,7 @@ class TicketLine {
                            std::chrono::nanoseconds timeout,
                            absl::FunctionRef<absl::Status()> health);
 
-  std::optional<bool> with_tickets_;  // calls have; not known before the first
+  std::optional<bool> with_tickets_;  // calls have; not known before one was made
   int64_t next_ = 0;
   std::condition_variable changed_;
 };

@@ -112,6 +112,20 @@ TEST_F(TicketsTest, AllCallsHaveThemOrNone) {
             "redistributor have tickets, or none has");
 }
 
+TEST_F(TicketsTest, WhatIsRefusedOrEmptySaysNothingOfTickets) {
+  const Sharding from = Sharding::Parse("f32[4]", mesh_, "P").value();
+  Redistributor redistribute = Make();
+  EXPECT_FALSE(redistribute({.from = from, .to = from, .source = {}, .target = {}}).ok());
+  EXPECT_TRUE(redistribute(std::vector<Redistribution>()).ok());
+  EXPECT_EQ(Call(redistribute, 1, -1).status().ToString(),
+            "INVALID_ARGUMENT: ticket -1 is negative");
+  Redistributor without = Make();
+  EXPECT_FALSE(Call(without, 1, -1).ok());
+  EXPECT_TRUE(Call(without, 1, std::nullopt).ok());
+  EXPECT_TRUE(Call(redistribute, 1, 0).ok());
+  EXPECT_FALSE(Call(redistribute, 1, std::nullopt).ok());
+}
+
 TEST_F(TicketsTest, ATicketIsUsedOnce) {
   Redistributor redistribute = Make();
   ASSERT_TRUE(Call(redistribute, 1, 0).ok());
@@ -145,6 +159,11 @@ TEST(TicketsWorldTest, ThreadsComeInAnyOrder) {
   OnEveryRank([](Engine* engine) {
     return CheckTickets(engine, {.rounds = 10000 / testkit::TestFraction(), .seed = 1});
   });
+}
+
+// Nothing orders their calls, and each is matched with those of its own peers.
+TEST(TicketsWorldTest, RedistributorsOnOneEngineAreApart) {
+  OnEveryRank([](Engine* engine) { return CheckTwoRedistributors(engine, 500); });
 }
 
 TEST(TicketsWorldTest, AllRanksLearnWhichTicketIsMissing) { OnEveryRank(CheckMissingTicket); }

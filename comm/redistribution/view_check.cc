@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -59,11 +60,17 @@ std::string DeviceText(const Device& device) {
   return fmt::format("{}:{}", device.kind == Device::Kind::kHost ? "host" : "cuda", device.index);
 }
 
+// The host's is what a view has of which nothing else is said.
+bool MayBeOn(const Device& device, const TensorView& view) {
+  return view.device == Device{} || view.device == device;
+}
+
 // `view`, or, where the rank is not in the tensor's mesh, one of shape {0}.
 absl::StatusOr<TensorView> OwnView(std::string_view name, const TensorView& view, bool has,
                                    const Sharding& sharding, const Device& device, int64_t rank) {
   if (has) return view;
-  if (view.data != nullptr && NumElements(view.shape) > 0) {
+  const bool empty = std::find(view.shape.begin(), view.shape.end(), 0) != view.shape.end();
+  if (view.data != nullptr && !empty) {
     return InvalidArgument("the {} is {}; rank {} holds nothing of it, since it is not in mesh {}",
                            name, view.ToString(), rank, sharding.mesh().ToString());
   }
@@ -78,9 +85,9 @@ PlainTensor::PlainTensor(DType type, const Shape& dims) : dtype(type), shape(dim
 }
 
 bool ArePlain(const TensorView& source, const PlainTensor& plain_source, const TensorView& target,
-              const PlainTensor& plain_target) {
+              const PlainTensor& plain_target, const Device& device) {
   if (!IsPlain(source, plain_source) || !IsPlain(target, plain_target)) return false;
-  if (!(source.device == target.device)) return false;
+  if (!(source.device == target.device) || !MayBeOn(device, source)) return false;
   const auto range = [](const TensorView& view, int64_t bytes) {
     const auto begin = reinterpret_cast<uintptr_t>(view.data);
     return MemoryRange{begin, begin + static_cast<uintptr_t>(bytes)};
@@ -170,7 +177,7 @@ absl::Status CheckDisjoint(std::string_view name, const MemoryRange& tensor,
   return InvalidArgument("the {} and the workspace overlap", name);
 }
 
-absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank,
+absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank, const Device& device,
                                            const LocalShapes& shapes, const TensorView& source,
                                            const TensorView& target, bool consume_source) {
   if (!shapes.has_source || !shapes.has_target) [[unlikely]] {
@@ -181,7 +188,7 @@ absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank,
         const TensorView own_target,
         OwnView("target", target, shapes.has_target, plan.to(), own_source.device, rank));
     return CheckViews(
-        plan, rank,
+        plan, rank, device,
         {.source = shapes.source, .target = shapes.target, .has_source = true, .has_target = true},
         own_source, own_target, consume_source);
   }
@@ -191,6 +198,10 @@ absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank,
   if (!(source.device == target.device)) {
     return InvalidArgument("the source is on device {}, the target on device {}",
                            DeviceText(source.device), DeviceText(target.device));
+  }
+  if (!MayBeOn(device, source)) {
+    return InvalidArgument("the tensors are on device {}, the engine's on device {}",
+                           DeviceText(source.device), DeviceText(device));
   }
   return LayoutsOf(source, target, consume_source);
 }

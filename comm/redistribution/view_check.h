@@ -3,7 +3,8 @@
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckView("source", view, DType::kBF16, {4, 2}, /*rank=*/3));
 //   MESHIFT_ASSIGN_OR_RETURN(LoweringOptions layouts, LayoutsOf(source, target, false));
-//   MESHIFT_ASSIGN_OR_RETURN(layouts, CheckViews(plan, rank, shapes, source, target, false));
+//   MESHIFT_ASSIGN_OR_RETURN(layouts, CheckViews(plan, rank, device, shapes, source, target,
+//   false));
 #ifndef MESHIFT_COMM_REDISTRIBUTION_VIEW_CHECK_H_
 #define MESHIFT_COMM_REDISTRIBUTION_VIEW_CHECK_H_
 
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/program/lowering.h"
+#include "comm/tensor/device.h"
 #include "comm/tensor/tensor_view.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
@@ -34,10 +36,12 @@ struct PlainTensor {
   int64_t bytes = 0;  // 0: no view is known to be like it
 };
 
-// Whether the views are in memory, like these, on one device and apart, so that all checks below
-// hold, and LayoutsOf has nothing to say where the source is kept. False is no answer.
+// Whether the views are in memory, like these, on one device, which may be the engine's, and apart,
+// so that all checks below hold, and LayoutsOf has nothing to say where the source is kept. False
+// is no answer.
 ABSL_ATTRIBUTE_HOT bool ArePlain(const TensorView& source, const PlainTensor& plain_source,
-                                 const TensorView& target, const PlainTensor& plain_target);
+                                 const TensorView& target, const PlainTensor& plain_target,
+                                 const Device& device);
 
 // INVALID_ARGUMENT where elements of the target overlap each other, or where that cannot be told.
 absl::Status CheckTarget(const TensorView& target);
@@ -74,9 +78,10 @@ struct LocalShapes {
 };
 
 // What views of a plan's local tensors on `rank` mean to the lowering, once all of the above is
-// checked. INVALID_ARGUMENT also where they are on different devices, or where a view has elements
-// of a tensor of which the rank holds nothing.
-absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank,
+// checked. INVALID_ARGUMENT also where they are on different devices, or on another than the
+// engine's (TensorView::device), or where a view has elements of a tensor of which the rank holds
+// nothing.
+absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank, const Device& device,
                                            const LocalShapes& shapes, const TensorView& source,
                                            const TensorView& target, bool consume_source);
 

@@ -95,7 +95,7 @@ TEST(ViewCheck, WorkspacesAreThereLargeEnoughAndAligned) {
 TEST(ViewCheck, PlainTensorsAreRowMajorAndApart) {
   const PlainTensor row(DType::kF32, {2, 4});
   const auto plain = [&](const TensorView& source, const TensorView& target) {
-    return ArePlain(source, row, target, row);
+    return ArePlain(source, row, target, row, Device{});
   };
   const TensorView first = View(0, DType::kF32, {2, 4}, {4, 1});
   const TensorView second = View(32, DType::kF32, {2, 4}, {4, 1});
@@ -110,6 +110,12 @@ TEST(ViewCheck, PlainTensorsAreRowMajorAndApart) {
   TensorView elsewhere = second;
   elsewhere.device = {Device::Kind::kCuda, 1};
   EXPECT_FALSE(plain(first, elsewhere));
+  TensorView also = first;
+  also.device = elsewhere.device;
+  EXPECT_FALSE(plain(also, elsewhere));
+  EXPECT_TRUE(ArePlain(also, row, elsewhere, row, elsewhere.device));
+  EXPECT_TRUE(ArePlain(first, row, second, row, elsewhere.device));  // of which nothing is said
+  EXPECT_FALSE(ArePlain(also, row, elsewhere, row, {Device::Kind::kCuda, 0}));
   TensorView null = second;
   null.data = nullptr;
   EXPECT_FALSE(plain(first, null));
@@ -133,7 +139,7 @@ TEST(ViewCheck, WhatIsPlainNeedsNoOtherCheck) {
           if (!shape.empty()) target.strides.back() = inner;
           for (const bool swap : {false, true}) {
             if (swap) std::swap(source, target);
-            if (!ArePlain(source, plain, target, plain)) continue;
+            if (!ArePlain(source, plain, target, plain, Device{})) continue;
             ++found;
             EXPECT_TRUE(CheckView("source", source, dtype, shape, 0).ok());
             EXPECT_TRUE(CheckView("target", target, dtype, shape, 0).ok());

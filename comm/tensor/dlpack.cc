@@ -53,6 +53,9 @@ absl::StatusOr<Device> DeviceOf(const DLDevice& device) {
     case kDLCUDAHost:
       return Device{};
     case kDLCUDA:
+      if (device.device_id < 0) {
+        return InvalidArgument("a DLPack tensor on CUDA device {}", device.device_id);
+      }
       return Device{.kind = Device::Kind::kCuda, .index = device.device_id};
     default:
       return Unimplemented("a DLPack tensor on a device of type {}",

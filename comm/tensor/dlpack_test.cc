@@ -54,6 +54,8 @@ TEST_F(DlpackTest, Devices) {
   tensor_.device.device_type = kDLCUDA;
   tensor_.device.device_id = 3;
   EXPECT_EQ(FromDlpack(&tensor_)->device, (Device{.kind = Device::Kind::kCuda, .index = 3}));
+  tensor_.device.device_id = -1;
+  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor on CUDA device -1");
   tensor_.device.device_type = kDLCUDAHost;
   EXPECT_EQ(FromDlpack(&tensor_)->device, Device{});
   tensor_.device.device_type = kDLMetal;

@@ -9,18 +9,11 @@
 #include <cstdint>
 #include <string>
 
+#include "comm/tensor/device.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 
 namespace meshift {
-
-// Where memory lives; `index` is the device's ordinal (0 for the host).
-struct Device {
-  enum class Kind : uint8_t { kHost, kCuda };
-  Kind kind = Kind::kHost;
-  int index = 0;
-  friend bool operator==(const Device&, const Device&) = default;
-};
 
 // Does not own `data`, which must outlive every operation that was given the view. A source is only
 // read, although `data` is not const.
@@ -29,7 +22,9 @@ struct TensorView {
   DType dtype = DType::kF32;
   Shape shape;
   Shape strides;  // in elements, one per dim; may be negative or zero
-  Device device;
+  // As its owner says, for the engine to compare. Of the host, as it is unless something is said:
+  // memory that the engine reaches, on an engine of a device too.
+  Device device = {};
 
   // Row-major strides for `shape`.
   static TensorView Contiguous(void* data, DType dtype, Shape shape, Device device = {});
