@@ -8,7 +8,8 @@ namespace {
 
 __device__ Place Here() { return {blockIdx.x, gridDim.x, threadIdx.x}; }
 
-// Blocks that a multiprocessor shall hold at once: with more of them, registers would be spilled.
+// Blocks that a multiprocessor shall hold at once: with more of them, registers would be spilled
+// (of the copying kernel one is already).
 constexpr int kCopyBlocks = 3;
 constexpr int kTransposeBlocks = 2;
 constexpr int ReduceBlocksOf(int code) {
