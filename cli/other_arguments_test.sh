@@ -22,4 +22,24 @@ expect "run --engine mpi --conformance --cases 20" "run $problem" "run --conform
 expect "run --engine mpi --conformance --cases 20" "run --engine mpi --conformance --cases 21" "run --conformance --cases 20, and rank 2 to run --conformance --cases 21"
 expect "run $problem" "run $problem --seed 2" "run --repeat 1, and rank 2 to run --repeat 1 --seed 2"
 expect "calibrate --engine mpi --max-bytes 64KiB" "run $problem" "calibrate --max-bytes 64KiB --repeat 20, and rank 2 to run --repeat 1"
+# A rank whose arguments are wrong by themselves, first or last: all end with what is wrong with them, and none hangs behind it.
+expect_wrong() {
+  local output
+  # shellcheck disable=SC2086
+  output=$(timeout 30 "$mpirun" --enable-recovery -n 1 "$meshift" $1 : -n 2 "$meshift" $2 2>&1)
+  local code=$?
+  if ((code == 124)) || [[ $(grep -cF -- "$3" <<< "$output") != 1 ]]; then
+    echo "exit code $code (124: no answer); not said, or not once: $3"
+    echo "$output"
+    exit 1
+  fi
+}
+bad="--engine mpi --mesh d=3 --tensor f32[12] --from P --to X"
+for _ in 1 2 3; do
+  expect_wrong "run $bad" "run $problem" 'meshift: rank 0: --to: placements "X"'
+  expect_wrong "run $problem" "run $bad" 'meshift: rank 1: --to: placements "X"'
+done
+expect_wrong "run $bad" "run $bad" 'meshift: --to: placements "X"'
+expect_wrong "run --engine mpi --plan /nowhere" "run $problem" "meshift: rank 0: /nowhere"
+expect "run $problem" "run $problem --buffers one" "run --repeat 1, and rank 2 to run --repeat 1 --buffers one"
 echo "said"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <ostream>
@@ -57,14 +58,15 @@ absl::StatusOr<std::vector<std::string>> Meet(Bootstrap& bootstrap, const absl::
   const char code = static_cast<char>(status.code());
   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> all,
                            bootstrap.Exchange(code + (status.ok() ? mine : Message(status))));
+  const bool alike = std::adjacent_find(all.begin(), all.end(), std::not_equal_to<>()) == all.end();
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) return Internal("rank {} says nothing", rank);
     const auto its = static_cast<absl::StatusCode>(all[rank][0]);
     all[rank].erase(0, 1);
     if (its == absl::StatusCode::kOk) continue;
     const absl::Status error(its, all[rank]);
-    // All say so of arguments and files; of failures each its own.
-    const bool of_all = ExitCodeOf(error) != kExitCheckFailed;
+    // Mostly all say the same of arguments and files; of failures each has its own.
+    const bool of_all = alike && ExitCodeOf(error) != kExitCheckFailed;
     return of_all ? error : Annotate(error, fmt::format("rank {}", rank));
   }
   return all;

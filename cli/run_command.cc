@@ -137,12 +137,13 @@ absl::StatusOr<RunReport> LoadRunSave(const Plan& plan, const RunFlags& flags,
 
 absl::StatusOr<int> RunOne(const RunFlags& flags, const ExecuteOptions& options, Site* site,
                            Io& io) {
-  MESHIFT_ASSIGN_OR_RETURN(const Candidate candidate, MakeCandidate(flags, io));
-  if (candidate.fault) {
-    io.out << "wrong: " << FaultText(*candidate.fault) << "\n";
+  const absl::StatusOr<Candidate> candidate = MakeCandidate(flags, io);
+  MESHIFT_RETURN_IF_ERROR(site->Agree(candidate.status()));
+  if (candidate->fault) {
+    io.out << "wrong: " << FaultText(*candidate->fault) << "\n";
     return kExitCheckFailed;
   }
-  const Plan& plan = *candidate.plan;
+  const Plan& plan = *candidate->plan;
   MESHIFT_ASSIGN_OR_RETURN(const RunReport report, LoadRunSave(plan, flags, options, site));
   io.out << RenderRun(plan, report, options, flags.load);
   return IsRight(plan, report) ? kExitOk : kExitCheckFailed;
@@ -153,7 +154,9 @@ absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& option
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.plan, "--plan", "--model"));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.load, "--load", "--model"));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.save, "--save", "--model"));
-  MESHIFT_ASSIGN_OR_RETURN(const ModelPlan model, PlanModel(flags.problem, io));
+  const absl::StatusOr<ModelPlan> planned = PlanModel(flags.problem, io);
+  MESHIFT_RETURN_IF_ERROR(site->Agree(planned.status()));
+  const ModelPlan& model = *planned;
   std::vector<RunReport> reports;
   bool right = true;
   for (const ModelRow& row : model.rows) {
@@ -179,9 +182,14 @@ std::string Asked(const RunFlags& flags) {
     return fmt::format("run --conformance{}{}", flags.cross ? " --cross" : "",
                        flags.cases ? fmt::format(" --cases {}", *flags.cases) : "");
   }
-  return fmt::format("run --repeat {}{}{}{}", flags.repeat,
+  const auto given = [](const char* name, const std::optional<std::string>& value) {
+    return value ? fmt::format(" {} {}", name, *value) : "";
+  };
+  return fmt::format("run --repeat {}{}{}{}{}{}", flags.repeat,
                      flags.seed ? fmt::format(" --seed {}", *flags.seed) : "",
-                     flags.load ? " --load" : "", flags.save ? " --save" : "");
+                     flags.load ? " --load" : "", flags.save ? " --save" : "",
+                     given("--buffers", flags.problem.buffers),
+                     given("--filter", flags.problem.filter));
 }
 
 int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {

@@ -43,6 +43,9 @@ absl::Status CheckJob(const JobRank& job) {
     return InvalidArgument("rank {} is not between 0 and {}", job.rank, job.world_size - 1);
   }
   if (job.local_rank < 0) return InvalidArgument("local rank {} is negative", job.local_rank);
+  if (job.local_rank > INT32_MAX) {
+    return InvalidArgument("local rank {} is no device's ordinal", job.local_rank);
+  }
   return absl::OkStatus();
 }
 

@@ -9,7 +9,6 @@
 namespace meshift {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class CudaRulesTest : public ::testing::Test {

@@ -7,7 +7,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 class NcclRulesTest : public NcclRules {};
 
