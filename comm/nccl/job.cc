@@ -147,8 +147,7 @@ absl::Status NcclJob::AwaitComm(ncclComm_t comm, const NcclResult& result, nanos
   if (state == ncclSuccess) [[likely]] {
     return absl::OkStatus();
   }
-  const absl::Status status =
-      Annotate(nccl_->Check(state, result.function, comm), group.ToString());
+  absl::Status status = Annotate(nccl_->Check(state, result.function, comm), group.ToString());
   if (MayBeHarmless(status)) {
     ncclResult_t kept = ncclSuccess;
     if (comm == nullptr) return status;

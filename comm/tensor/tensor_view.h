@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include "comm/tensor/device.h"
+#include "comm/engine/device.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 

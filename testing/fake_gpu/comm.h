@@ -177,7 +177,7 @@ void FindWindows(Comm* comm, OpCall* call, uint64_t send_bytes, uint64_t receive
 // group of its own.
 void GroupBegin();
 ncclResult_t GroupFinish();
-void GroupAdd(Comm* comm, OpCall call, void* stream, bool capturing);
+void GroupAdd(Comm* comm, const OpCall& call, void* stream, bool capturing);
 // Making a communicator: `begin` at the end of the group, then `wait` (for blocking ones).
 void GroupAddJob(Comm* comm, std::function<ncclResult_t()> begin,
                  std::function<ncclResult_t()> wait);

@@ -150,8 +150,8 @@ ncclResult_t GroupFinish() {
   return RunCalls(calls);
 }
 
-void GroupAdd(Comm* comm, OpCall call, void* stream, bool capturing) {
-  group.calls.push_back({comm, std::move(call), stream, capturing});
+void GroupAdd(Comm* comm, const OpCall& call, void* stream, bool capturing) {
+  group.calls.push_back({comm, call, stream, capturing});
 }
 
 void GroupAddJob(Comm* comm, std::function<ncclResult_t()> begin,

@@ -120,7 +120,7 @@ ncclResult_t Add(OpCall call, ncclComm_t handle, cudaStream_t stream) {
       core.Enter("symmetric", kPlainCall, fmt::format("{} {}", call.name, ToString(call.op)));
     }
   }
-  GroupAdd(comm, std::move(call), stream, info.capturing);
+  GroupAdd(comm, call, stream, info.capturing);
   return ncclSuccess;
 }
 

@@ -295,7 +295,7 @@ TEST_F(NcclRulesTest, OfOtherCollectivesToo) {
     r.Join(id);
     char* const a = static_cast<char*>(r.At(r.Buffer(64)));
     OK(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(a), 1, 64, r.stream));
-    const auto own = static_cast<size_t>(2 * r.rank);
+    const size_t own = 2 * static_cast<size_t>(r.rank);
     OK(ncclAllGather(a + own, a, 2, ncclInt8, r.comm, r.stream));
     OK(ncclReduceScatter(a, a + own, 2, ncclInt8, ncclSum, r.comm, r.stream));
     OK(ncclBroadcast(a, a, 2, ncclInt8, 0, r.comm, r.stream));

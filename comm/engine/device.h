@@ -1,8 +1,8 @@
 // Where memory lives.
 //
 //   const Device device = {.kind = Device::Kind::kCuda, .index = 1};   // "cuda:1"
-#ifndef MESHIFT_COMM_TENSOR_DEVICE_H_
-#define MESHIFT_COMM_TENSOR_DEVICE_H_
+#ifndef MESHIFT_COMM_ENGINE_DEVICE_H_
+#define MESHIFT_COMM_ENGINE_DEVICE_H_
 
 #include <cstdint>
 
@@ -17,4 +17,4 @@ struct Device {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_TENSOR_DEVICE_H_
+#endif  // MESHIFT_COMM_ENGINE_DEVICE_H_
