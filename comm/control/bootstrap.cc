@@ -64,6 +64,7 @@ class HubBootstrap final : public Bootstrap {
   absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine) override {
     return client_->Exchange(mine, timeout_);
   }
+  void Leave(const absl::Status& reason) override { client_->Leave(reason); }
   ControlChannel* control() override { return client_.get(); }
 
  private:

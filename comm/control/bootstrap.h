@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/control/control.h"
 #include "comm/control/job_rank.h"
@@ -61,6 +62,13 @@ class Bootstrap {
   // What each rank has passed, by rank. Collective. DEADLINE_EXCEEDED names the ranks that are
   // missing, UNAVAILABLE one that is gone.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine) = 0;
+  // Leaves the job because of an error of this rank's own (memory, a bad option, a wrong plan), in
+  // any state: before its first call too. The others' Exchange calls, and their roots with this
+  // rank, those that wait and later ones, end at once with `reason`: its code, and "rank 3: "
+  // before its message. The first call counts; OK does nothing. Returns once the hub has told the
+  // others, after half a second at most: this process may end then, or destroy the bootstrap. This
+  // rank's own Exchange and Join calls return `reason` from here on. Not from `on_failure`.
+  virtual void Leave(const absl::Status& reason) = 0;
   virtual ControlChannel* control() = 0;  // owned
 };
 

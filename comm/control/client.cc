@@ -61,6 +61,12 @@ absl::Status FailureOf(int64_t rank, const absl::Status& error) {
                                   absl::StartsWith(text, own) ? text.substr(own.size()) : text));
 }
 
+// What is said of a rank that left for an error.
+absl::Status LeftFor(int64_t rank, const absl::Status& reason) {
+  const std::string own = fmt::format("rank {}", rank);
+  return absl::StartsWith(Message(reason), own + ": ") ? reason : Annotate(reason, own);
+}
+
 // Of the text of a kBye.
 std::map<std::string, int64_t> DecodeJoins(const std::string& text) {
   std::map<std::string, int64_t> joins;
@@ -114,14 +120,16 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Start(const JobRank& job, Socket
 
 Client::~Client() {
   std::vector<std::string> joins;
+  bool left = false;
   {
     const MutexLock lock(mutex_);
+    left = !told_.ok();
     for (const auto& [ranks, times] : joins_) {
       joins.push_back(ranks);
       joins.push_back(std::to_string(times));
     }
   }
-  Send({.kind = Kind::kBye, .rank = job_.rank, .text = EncodeList(joins)});
+  if (!left) Send({.kind = Kind::kBye, .rank = job_.rank, .text = EncodeList(joins)});
   socket_.Shutdown();
   thread_.join();
 }
@@ -167,14 +175,18 @@ void Client::Handle(Frame frame) {
       return;
     }
     case Kind::kGone:
+    case Kind::kLeave:
     case Kind::kBye: {
       if (frame.rank < 0) return Lose(Went(0, true), /*left=*/true);
-      const absl::Status went = Went(frame.rank, frame.kind == Kind::kBye);
+      const absl::Status went = frame.kind == Kind::kLeave
+                                    ? LeftFor(frame.rank, status)
+                                    : Went(frame.rank, frame.kind == Kind::kBye);
       {
         const MutexLock lock(mutex_);
         absent_.emplace(frame.rank, went);
         if (frame.kind == Kind::kBye) joins_of_left_[frame.rank] = DecodeJoins(frame.text);
-        if (frame.kind == Kind::kGone) first_gone_.Update(went);
+        if (frame.kind == Kind::kLeave) left_.emplace_back(frame.rank, went);
+        if (frame.kind != Kind::kBye) first_gone_.Update(went);
         changed_.notify_all();
       }
       // A rank that leaves has failed nobody; who still needs it will miss it.
@@ -241,13 +253,16 @@ absl::StatusOr<std::vector<std::string>> Client::Exchange(std::string_view mine,
     {
       MutexLock lock(mutex_);
       late = !lock.WaitFor(changed_, deadline - Clock::now(), [&]() MESHIFT_REQUIRES(mutex_) {
-        return exchanged_.count(number) != 0 || !lost_.ok() || absent_.size() > absent;
+        return exchanged_.count(number) != 0 || !told_.ok() || !lost_.ok() ||
+               absent_.size() > absent || !left_.empty();
       });
       if (const auto it = exchanged_.find(number); it != exchanged_.end()) {
         const std::string bytes = std::move(it->second);
         exchanged_.erase(it);
         return DecodeList(bytes);
       }
+      if (!told_.ok()) return told_;
+      if (!left_.empty()) return left_.front().second;
       if (!lost_.ok()) return lost_;
       absent = absent_.size();
       gone = absent_;
@@ -279,7 +294,8 @@ std::vector<int64_t> Client::AskMissing(int64_t exchange) {
   return ranks;
 }
 
-std::map<int64_t, Frame> Client::Ask(const std::string& root, int64_t call, size_t peers) {
+std::map<int64_t, Frame> Client::Ask(const std::string& root, int64_t call,
+                                     absl::Span<const int64_t> ranks) {
   int64_t id = 0;
   {
     const MutexLock lock(mutex_);
@@ -289,11 +305,35 @@ std::map<int64_t, Frame> Client::Ask(const std::string& root, int64_t call, size
   Send({.kind = Kind::kAsk, .number = call, .id = id, .root = root});
   MutexLock lock(mutex_);
   lock.WaitFor(changed_, kAnswerTime, [&]() MESHIFT_REQUIRES(mutex_) {
-    return answers_[id].size() >= peers || !lost_.ok();
+    return answers_[id].size() + 1 >= ranks.size() || !lost_.ok() || !WhyLeftLocked(ranks).ok();
   });
   std::map<int64_t, Frame> answers = std::move(answers_[id]);
   answers_.erase(id);
   return answers;
+}
+
+absl::Status Client::WhyLeft(absl::Span<const int64_t> ranks) {
+  const MutexLock lock(mutex_);
+  return WhyLeftLocked(ranks);
+}
+
+absl::Status Client::WhyLeftLocked(absl::Span<const int64_t> ranks) const {
+  for (const auto& [rank, reason] : left_) {
+    if (std::binary_search(ranks.begin(), ranks.end(), rank)) return reason;
+  }
+  return absl::OkStatus();
+}
+
+void Client::Leave(const absl::Status& reason) {
+  {
+    const MutexLock lock(mutex_);
+    if (reason.ok() || !told_.ok()) return;
+    told_ = reason;
+    changed_.notify_all();
+  }
+  Send(
+      {.kind = Kind::kLeave, .code = static_cast<int64_t>(reason.code()), .text = Message(reason)});
+  AwaitPassed("");
 }
 
 void Client::AwaitPassed(const std::string& root) {
@@ -318,6 +358,8 @@ absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
     const MutexLock lock(mutex_);
     const int64_t number = joins_[text]++;
     key = fmt::format("{}#{}", text, number);
+    if (!told_.ok()) return told_;
+    MESHIFT_RETURN_IF_ERROR(WhyLeftLocked(ranks));
     if (!lost_.ok() && !(hub_left_ && HadJoined(0, text, number))) return lost_;
     for (const auto& [rank, status] : absent_) {
       const bool needed = std::binary_search(ranks.begin(), ranks.end(), rank);
@@ -339,7 +381,7 @@ bool Client::HadJoined(int64_t rank, const std::string& ranks, int64_t number) c
   return times != left->second.end() && times->second > number;
 }
 
-void Client::Leave(const std::string& root) {
+void Client::LeaveRoot(const std::string& root) {
   const MutexLock lock(roots_mutex_);
   roots_.erase(root);
 }

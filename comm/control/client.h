@@ -38,11 +38,13 @@ class Client final : public ControlChannel {
   static absl::StatusOr<std::unique_ptr<Client>> Start(const JobRank& job, Socket socket,
                                                        const std::string& token,
                                                        std::chrono::steady_clock::time_point until);
-  // Leaves the job.
+  // Leaves the job, unless Leave() has.
   ~Client() override;
 
   absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine,
                                                     std::chrono::nanoseconds timeout);
+  // As Bootstrap::Leave().
+  void Leave(const absl::Status& reason);
   absl::StatusOr<std::unique_ptr<ControlRoot>> Join(
       absl::Span<const int64_t> ranks,
       std::function<void(const absl::Status&)> on_failure) override;
@@ -60,13 +62,19 @@ class Client final : public ControlChannel {
   // The hub is lost. Where it has left, no root has failed for that.
   void Lose(const absl::Status& status, bool left);
   void Send(const Frame& frame);
-  // What `peers` other ranks of a root say about a call, by rank: what comes within half a second.
-  std::map<int64_t, Frame> Ask(const std::string& root, int64_t call, size_t peers);
-  // Waits until the hub has passed a root's failure on; half a second at most.
+  // What the other ranks of a root say about a call, by rank: what comes within half a second, and
+  // before one of them leaves for an error.
+  std::map<int64_t, Frame> Ask(const std::string& root, int64_t call,
+                               absl::Span<const int64_t> ranks);
+  // Why one of `ranks` has left; OK: none has left for an error.
+  absl::Status WhyLeft(absl::Span<const int64_t> ranks);
+  absl::Status WhyLeftLocked(absl::Span<const int64_t> ranks) const MESHIFT_REQUIRES(mutex_);
+  // Waits until the hub has passed on a root's failure ("": that this rank leaves); half a second
+  // at most.
   void AwaitPassed(const std::string& root);
   // Who has not given its bytes.
   std::vector<int64_t> AskMissing(int64_t exchange);
-  void Leave(const std::string& root);
+  void LeaveRoot(const std::string& root);
 
   const JobRank job_;
   const Socket socket_;
@@ -77,7 +85,10 @@ class Client final : public ControlChannel {
   std::condition_variable changed_;
   absl::Status lost_ MESHIFT_GUARDED_BY(mutex_);      // why there is no hub any more
   bool hub_left_ MESHIFT_GUARDED_BY(mutex_) = false;  // in order
+  absl::Status told_ MESHIFT_GUARDED_BY(mutex_);      // with Leave()
   std::map<int64_t, absl::Status> absent_ MESHIFT_GUARDED_BY(mutex_);  // ranks that went, and how
+  // Those that left for an error, in their order.
+  std::vector<std::pair<int64_t, absl::Status>> left_ MESHIFT_GUARDED_BY(mutex_);
   // Of those that went without leaving the one that was first: others may have ended for it.
   absl::Status first_gone_ MESHIFT_GUARDED_BY(mutex_);
   // How often those that left had joined which ranks.

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "base/mutex.h"
 #include "base/status.h"
+#include "base/status_macros.h"
 #include "comm/control/client.h"
 #include "comm/control/frame.h"
 
@@ -40,7 +41,7 @@ ClientRoot::ClientRoot(Client* client, std::string key, std::vector<int64_t> ran
       on_failure_(std::move(on_failure)),
       posts_(kRememberedPosts, CallPost{.call = -1}) {}
 
-ClientRoot::~ClientRoot() { client_->Leave(key_); }
+ClientRoot::~ClientRoot() { client_->LeaveRoot(key_); }
 
 void ClientRoot::Post(const CallPost& post, bool announce) {
   {
@@ -79,7 +80,8 @@ absl::Status ClientRoot::Await(int64_t call, std::chrono::nanoseconds timeout) {
 absl::Status ClientRoot::Explain(int64_t call, const absl::Status& error) {
   Frame mine{.rank = client_->job_.rank, .number = call};
   Answer(&mine);
-  std::map<int64_t, Frame> answers = client_->Ask(key_, call, ranks_.size() - 1);
+  std::map<int64_t, Frame> answers = client_->Ask(key_, call, ranks_);
+  MESHIFT_RETURN_IF_ERROR(client_->WhyLeft(ranks_));
   std::vector<std::string> missing;
   for (const int64_t rank : ranks_) {
     if (rank == mine.rank) continue;

@@ -294,6 +294,68 @@ TEST_P(ControlTest, RanksThatLeaveFailNobodyButAreMissed) {
   EXPECT_EQ(roots_[1]->Health(), absl::OkStatus());
 }
 
+// A rank whose own error ends it: the others end at once, with that reason, whatever they wait in.
+TEST_P(ControlTest, TheReasonOfARankThatLeavesEndsEveryWaitOfTheOthers) {
+  const absl::Status reason = absl::ResourceExhaustedError("no 8 GiB for the target");
+  const absl::Status told = absl::ResourceExhaustedError("rank 2: no 8 GiB for the target");
+  Join(4);
+  const auto begin = std::chrono::steady_clock::now();
+  std::thread leaves([&] {
+    std::this_thread::sleep_for(milliseconds(50));
+    ranks_[2]->Leave(reason);
+    ranks_[2]->Leave(absl::InternalError("the first counts"));
+    EXPECT_EQ(ranks_[2]->Exchange("x").status(), reason);
+    roots_[2].reset();
+    ranks_[2].reset();
+  });
+  OnThreads(4, [&](int64_t r) {
+    if (r == 0) {
+      EXPECT_EQ(ranks_[0]->Exchange("x").status(), told);
+    } else if (r == 1) {
+      roots_[1]->Post({.call = 0, .what = &plan_a_}, true);
+      EXPECT_EQ(roots_[1]->Await(0, kLong), told);
+    } else if (r == 3) {
+      EXPECT_EQ(failures_[3].Await(), std::vector<absl::Status>{told});
+    }
+  });
+  leaves.join();
+  for (const int64_t r : {0, 1, 3}) {
+    EXPECT_EQ(failures_[r].Await().front(), told);
+    EXPECT_EQ(roots_[r]->Health(), told);
+    EXPECT_EQ(roots_[r]->Await(1, kLong), told);
+    EXPECT_EQ(roots_[r]->Explain(1, absl::DeadlineExceededError("late")), told);
+    EXPECT_EQ(ranks_[r]->Exchange("x").status(), told);
+    EXPECT_EQ(ranks_[r]->control()->Join({0, 1, 2, 3}, nullptr).status(), told);
+  }
+  EXPECT_TRUE(ranks_[0]->control()->Join({0, 1}, nullptr).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(5000));
+}
+
+TEST_P(ControlTest, ARankThatLeavesBeforeItsFirstCallIsHeard) {
+  for (const int64_t left : {2, 0}) {
+    Ranks ranks = Connected(3, GetParam());
+    Failures failures;
+    const auto root = *ranks[1]->control()->Join({0, 1, 2}, failures.Listener());
+    ranks[left]->Leave(absl::InvalidArgumentError("option"));
+    ranks[left].reset();
+    const absl::Status told =
+        absl::InvalidArgumentError("rank " + std::to_string(left) + ": option");
+    EXPECT_EQ(ranks[1]->Exchange("x").status(), told);
+    EXPECT_EQ(failures.Await(), std::vector<absl::Status>{told});
+    EXPECT_EQ(root->Await(0, kLong), told);
+  }
+}
+
+TEST_P(ControlTest, ExplainEndsAtOnceWhenAPeerLeavesWithAReason) {
+  Join(3);
+  // A peer that never answers would take half a second.
+  std::thread leaves([&] { ranks_[1]->Leave(absl::DataLossError("rank 1: file")); });
+  const absl::Status told = absl::DataLossError("rank 1: file");
+  EXPECT_EQ(failures_[0].Await(), std::vector<absl::Status>{told});
+  EXPECT_EQ(roots_[0]->Explain(3, absl::InternalError("x")), told);
+  leaves.join();
+}
+
 // Joins once it is known here that `left` has left.
 absl::StatusOr<std::unique_ptr<ControlRoot>> JoinWithout(ControlChannel* channel, int64_t left,
                                                          const std::vector<int64_t>& ranks) {
@@ -360,6 +422,15 @@ TEST(TcpControlTest, AProcessThatDiesFailsTheRootsItIsIn) {
   EXPECT_EQ(zero->control()->Join({0, 2}, nullptr).status().code(), absl::StatusCode::kUnavailable);
   const auto exchanged = one->Exchange("x");
   EXPECT_TRUE(Contains(exchanged.status(), "rank 2 is gone")) << exchanged.status();
+}
+
+TEST(TcpControlTest, ALateRankHearsWhyOneHasLeft) {
+  const auto zero = *Bootstrap::Listen({.world_size = 3});
+  const auto one = *Bootstrap::Connect({.rank = 1, .world_size = 3}, zero->address());
+  one->Leave(absl::InternalError("early"));
+  const auto two = *Bootstrap::Connect({.rank = 2, .world_size = 3}, zero->address());
+  EXPECT_EQ(two->Exchange("x").status(), absl::InternalError("rank 1: early"));
+  EXPECT_EQ(two->control()->Join({1, 2}, nullptr).status(), absl::InternalError("rank 1: early"));
 }
 
 TEST(TcpControlTest, AHubThatLeavesIsMissedByWhoeverStillNeedsIt) {

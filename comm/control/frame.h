@@ -33,12 +33,14 @@ struct Frame {
     kAnswer,  // rank -> hub -> rank: id, rank = who asked, then who answers; code = State, number,
               // high, low, text
     kFail,    // rank -> hub -> rank: root, rank = who has failed, code and text of its status
-    kPassed,  // hub -> rank: the kFail of this root has gone to the others
+    kPassed,  // hub -> rank: the kFail of this root, or the kLeave (no root), has gone to the
+              // others
     kGone,    // hub -> rank: the process of `rank` is gone
     kBye,     // rank -> hub: leaves the job, text = how often it has joined which ranks (EncodeList
               // of both in turns); hub -> rank: `rank` has left, -1: the hub
+    kLeave,   // rank -> hub -> rank: `rank` leaves for an error of its own, code and text of it
   };
-  static constexpr Kind kLast = Kind::kBye;
+  static constexpr Kind kLast = Kind::kLeave;
   // What a rank says about a call, in kAnswer.
   enum State : int64_t { kMade, kNotMade, kForgotten, kIsGone, kHasLeft };
 

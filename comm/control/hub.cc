@@ -179,11 +179,16 @@ void Hub::Handle(Connection& connection, Frame frame) {
       // Before its process ends, which may be this one.
       return Send(sender, {.kind = Kind::kPassed, .root = frame.root});
     case Kind::kBye:
+    case Kind::kLeave:
+      if (presence_[sender] != Presence::kHere) return Close(connection);
       presence_[sender] = Presence::kLeft;
       went_.push_back(sender);
       frame.rank = sender;
       byes_[sender] = std::move(frame);
-      return SendToAll(byes_[sender], sender);
+      SendToAll(byes_[sender], sender);
+      // As of a kFail.
+      if (byes_[sender].kind == Kind::kLeave) Send(sender, {.kind = Kind::kPassed});
+      return;
     default:
       return Close(connection);
   }

@@ -80,7 +80,7 @@ class Hub {
   std::vector<std::unique_ptr<Connection>> connections_;
   std::vector<Connection*> by_rank_;
   std::vector<Presence> presence_;
-  std::vector<Frame> byes_;                                      // of ranks that left
+  std::vector<Frame> byes_;                                      // kBye or kLeave of who left
   std::vector<int64_t> went_;                                    // kLeft or kGone, in their order
   std::map<int64_t, std::map<int64_t, std::string>> exchanges_;  // number -> rank -> bytes
   std::map<std::string, Root> roots_;
