@@ -14,14 +14,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/status.h"
 #include "comm/engine/communicator.h"
 #include "comm/engine/device.h"
+#include "comm/engine/engine_record.h"
 #include "comm/engine/symmetric_memory.h"
+#include "comm/engine/timeouts.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
@@ -43,6 +47,9 @@ class Event {
   virtual ~Event() = default;
   // When it was reached, in ns of a clock that is common to the process; -1: not yet.
   virtual int64_t ReachedNs() const = 0;
+  // Whether it was reached; as ReachedNs, also of engines that tell no times. Never waits. From any
+  // thread, but not while it is marked anew.
+  virtual bool IsReached() const { return ReachedNs() >= 0; }
   // Whether it was marked in work that was only captured: that may run any time, and again.
   virtual bool InGraph() const { return false; }
 };
@@ -94,6 +101,22 @@ class Engine {
   virtual EngineCapabilities Capabilities() const { return EngineCapabilities::Of(name()); }
   // How this rank talks to the others beside collectives; null where it cannot. Owned elsewhere.
   virtual ControlChannel* control() { return nullptr; }
+  // How long calls may take, of all that it makes and of its redistributors. Any thread, at any
+  // time: what waits already heeds it soon. INVALID_ARGUMENT where one is not positive.
+  virtual absl::Status SetTimeouts(const Timeouts& timeouts) { return timeouts_.Set(timeouts); }
+  virtual Timeouts timeouts() const { return timeouts_.Get(); }
+  // What its redistributors remember of their calls, and how these are watched. FAILED_PRECONDITION
+  // once a redistributor was made.
+  absl::Status SetRecord(RecordOptions options) { return record_.SetOptions(std::move(options)); }
+  // Writes what is remembered of the last calls to a file in `folder`, or in the record's own
+  // folder where that is empty; returns its path. FAILED_PRECONDITION where there is nothing, or no
+  // folder. Any thread, at any time.
+  absl::StatusOr<std::string> Dump(const std::string& folder = "") const {
+    const std::shared_ptr<EngineRecord> record = record_.Get();
+    if (record != nullptr) return record->Dump(folder);
+    return FailedPrecondition("no redistributor of this engine records its calls");
+  }
+  RecordSlot& record() { return record_; }  // for redistributors
   // A communicator of `ranks` (ascending world ranks, two or more, this rank's among them), which
   // make group number `group` of a partition of `parent`'s ranks. All members of `parent` make
   // their Split calls in the same order. Does not wait for other ranks.
@@ -167,6 +190,10 @@ class Engine {
   virtual absl::Status CopyOut(const void* data, void* host, int64_t bytes, Stream& stream) {
     return CopyBoxes({BoxCopy{data, host, {bytes}, {1}, {1}}}, DType::kU8, stream);
   }
+
+ private:
+  AtomicTimeouts timeouts_;
+  RecordSlot record_;
 };
 
 }  // namespace meshift

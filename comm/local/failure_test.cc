@@ -189,6 +189,19 @@ TEST_F(FailureTest, AMissingMemberIsNamed) {
   }
 }
 
+TEST_F(FailureTest, TimeoutsAreSetWhileAThreadWaits) {
+  Make(2, 0, std::chrono::minutes(10));
+  EXPECT_EQ(engine(0).timeouts(), Timeouts::Of(std::chrono::minutes(10)));
+  EXPECT_TRUE(AllReduce(0).ok());
+  std::thread setter([this] {
+    std::this_thread::sleep_for(milliseconds(30));
+    EXPECT_TRUE(engine(1).SetTimeouts(Timeouts::Of(milliseconds(50))).ok());
+  });
+  EXPECT_EQ(Wait(0).code(), absl::StatusCode::kDeadlineExceeded);
+  setter.join();
+  EXPECT_EQ(engine(0).timeouts(), Timeouts::Of(milliseconds(50)));
+}
+
 // Rank 1 has called, but its stream is held up by a collective that rank 2 has not called.
 TEST_F(FailureTest, AMemberThatIsHeldUpIsNamed) {
   Make(3, 0, milliseconds(20));

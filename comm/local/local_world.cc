@@ -44,8 +44,6 @@
 namespace meshift {
 namespace {
 
-constexpr std::chrono::nanoseconds kMaxTimeout = std::chrono::hours(24 * 365);
-
 // What one rank has allocated.
 class Memory {
  public:
@@ -128,8 +126,8 @@ class LocalBuffer final : public Buffer {
 struct World {
   explicit World(const LocalWorldOptions& options)
       : settings{options.reduction_order, options.domain_size},
-        scheduler(std::make_shared<Scheduler>(options.num_workers,
-                                              std::min(options.timeout, kMaxTimeout))) {}
+        scheduler(std::make_shared<Scheduler>(options.num_workers, Timeouts::Of(options.timeout))) {
+  }
   ReductionSettings settings;
   std::shared_ptr<Scheduler> scheduler;
   Splits splits{1};
@@ -150,6 +148,10 @@ class LocalEngine final : public Engine {
   int64_t world_size() const override { return communicator_.size(); }
   Communicator* world() override { return &communicator_; }
   ControlChannel* control() override { return control_; }
+  absl::Status SetTimeouts(const Timeouts& timeouts) override {
+    return world_->scheduler->timeouts().Set(timeouts);
+  }
+  Timeouts timeouts() const override { return world_->scheduler->timeouts().Get(); }
   // A few microseconds at what a core copies.
   std::optional<int64_t> CoalesceBytes() const override { return int64_t{4} << 10; }
   MemoryStats memory() const { return memory_->stats(); }

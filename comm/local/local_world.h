@@ -31,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "comm/control/control.h"
 #include "comm/engine/engine.h"
+#include "comm/engine/timeouts.h"
 #include "comm/local/reduction_order.h"
 
 namespace meshift {
@@ -42,7 +43,9 @@ struct LocalWorldOptions {
   int64_t domain_size = 8;  // kTopology: ranks r with equal r / domain_size share a domain
   // Where nothing in the world moves for so long while a thread waits for a stream, the collective
   // that this stream waits for ends with DEADLINE_EXCEEDED, which names the missing members.
-  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  // Engine::SetTimeouts of one rank's engine sets it for all; the phase of setup has none of its
+  // own here, where nothing is connected.
+  std::chrono::nanoseconds timeout = Timeouts{}.running;
   // What engine(r)->control() returns: by rank, of Bootstrap::InProcess() for instance; none where
   // empty. They outlive the world. Redistributors then wait for their peers: ranks must be threads.
   std::vector<ControlChannel*> control = {};

@@ -16,6 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How often a thread that waits looks at the time-out, which may be set meanwhile.
+constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds(100);
+
 int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
       .count();
@@ -36,7 +39,7 @@ LocalStream::LocalStream(std::shared_ptr<Scheduler> scheduler, int64_t rank)
 
 LocalStream::~LocalStream() { scheduler_->Synchronize(*this).IgnoreError(); }
 
-Scheduler::Scheduler(int num_workers, std::chrono::nanoseconds timeout) : timeout_(timeout) {
+Scheduler::Scheduler(int num_workers, const Timeouts& timeouts) : timeouts_(timeouts) {
   workers_.reserve(num_workers);
   for (int i = 0; i < num_workers; ++i) workers_.emplace_back([this] { Work({}); });
 }
@@ -193,7 +196,7 @@ void Scheduler::Work(const Goal& goal) {
   int part = 0;
   uint64_t progress = 0;
   bool slept = false;
-  Clock::time_point deadline;
+  Clock::time_point since;
   while (true) {
     {
       MutexLock lock(mutex_);
@@ -226,11 +229,13 @@ void Scheduler::Work(const Goal& goal) {
         }
         if (!slept || progress != progress_ || running_ > 0) {
           progress = progress_;
-          deadline = Clock::now() + timeout_;
+          since = Clock::now();
           slept = true;
         }
-        if (lock.WaitFor(self.wake, deadline - Clock::now(), awake)) continue;
+        const std::chrono::nanoseconds left = timeout() - (Clock::now() - since);
+        if (lock.WaitFor(self.wake, std::min(left, kLook), awake)) continue;
         sleepers_.erase(std::find(sleepers_.begin(), sleepers_.end(), &self));
+        if (left > kLook) continue;
         if (progress == progress_ && running_ == 0 && first_ready_ == nullptr) {
           const LocalStream* blocked =
               goal.stream != nullptr ? goal.stream : goal.event->recorded_on_;

@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "base/mutex.h"
 #include "comm/engine/engine.h"
+#include "comm/engine/timeouts.h"
 
 namespace meshift {
 
@@ -117,14 +118,16 @@ class LocalStream final : public Stream {
 
 class Scheduler {
  public:
-  Scheduler(int num_workers, std::chrono::nanoseconds timeout);
+  // `timeouts`: as in LocalWorldOptions.
+  Scheduler(int num_workers, const Timeouts& timeouts);
   ~Scheduler();
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
   // Ends the workers. What they leave undone is done by those who wait for it.
   void Stop();
-  std::chrono::nanoseconds timeout() const { return timeout_; }
+  AtomicTimeouts& timeouts() { return timeouts_; }
+  std::chrono::nanoseconds timeout() const { return timeouts_.Get().running; }
 
   // Waits until all work on `stream` is done, doing what is ready meanwhile; returns the stream's
   // first error. Where nothing in this world moves for timeout(), what the stream waits for fails.
@@ -162,7 +165,7 @@ class Scheduler {
   void Wake(Sleeper& sleeper) MESHIFT_REQUIRES(mutex_);
   void WakeForReady() MESHIFT_REQUIRES(mutex_);
 
-  const std::chrono::nanoseconds timeout_;
+  AtomicTimeouts timeouts_;
   Mutex mutex_;
   Job* first_ready_ MESHIFT_GUARDED_BY(mutex_) = nullptr;
   Job* last_ready_ MESHIFT_GUARDED_BY(mutex_) = nullptr;

@@ -130,6 +130,34 @@ TEST_P(MpiEngineTest, ATimeOutNamesTheGroupTheCallAndWhoIsMissing) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
+// The first collective of a group is of the phase of setup, the second is not.
+TEST_P(MpiEngineTest, TimeoutsAreOfTwoPhasesAndAreSetWhileItWaits) {
+  const auto engine = MakeEngine(std::chrono::minutes(10));
+  EXPECT_EQ(engine->timeouts(), Timeouts::Of(std::chrono::minutes(10)));
+  const auto stream = engine->CreateStream().value();
+  float data = 1;
+  const auto reduce = [&] {
+    return engine->world()->AllReduce(&data, &data, 1, DType::kF32, {}, *stream);
+  };
+  ASSERT_TRUE(engine->SetTimeouts({.running = std::chrono::milliseconds(20)}).ok());
+  if (WorldRank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ASSERT_TRUE(reduce().ok());
+  EXPECT_TRUE(engine->Synchronize(*stream).ok());
+  ASSERT_TRUE(engine->SetTimeouts(Timeouts::Of(std::chrono::minutes(10))).ok());
+  if (WorldRank() > 0) {
+    std::thread setter([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      EXPECT_TRUE(engine->SetTimeouts({.running = std::chrono::milliseconds(100)}).ok());
+    });
+    ASSERT_TRUE(reduce().ok());
+    const Stopwatch stopwatch;
+    EXPECT_EQ(engine->Synchronize(*stream).code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_LT(stopwatch.Took(), std::chrono::milliseconds(1200));
+    setter.join();
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 TEST_P(MpiEngineTest, AbortEndsAWaitOfAnotherThread) {
   const auto engine = MakeEngine();
   const auto stream = engine->CreateStream().value();

@@ -123,6 +123,10 @@ class MpiEngine final : public WorkPreparer, public Engine {
   int64_t world_size() const override { return world_->size(); }
   Communicator* world() override { return world_.get(); }
   ControlChannel* control() override { return control_; }
+  absl::Status SetTimeouts(const Timeouts& timeouts) override {
+    return progress_->timeouts().Set(timeouts);
+  }
+  Timeouts timeouts() const override { return progress_->timeouts().Get(); }
   // Ten microseconds or so at what processes of one host copy.
   std::optional<int64_t> CoalesceBytes() const override { return int64_t{16} << 10; }
 
@@ -307,7 +311,7 @@ absl::StatusOr<std::shared_ptr<SymmetricWindow>> MpiEngine::MakeWindow(
   // MPI frees it once all members do, and would keep the thread meanwhile.
   const auto free = [what, progress = progress_](SymmetricWindow* window) {
     const int64_t begin_ns = NowNs();
-    const auto step = [window, begin_ns, timeout_ns = progress->timeout_ns()] {
+    const auto step = [window, begin_ns, timeout_ns = progress->timeouts().setup_ns()] {
       MpiGroup& group = *window->group();
       const int missing = group.ended() ? -1 : window->LeaveAndLook();
       if (missing >= 0 && NowNs() - begin_ns < timeout_ns) return false;
@@ -476,7 +480,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& 
   }
   const MPI_Comm given =
       options.communicator ? MPI_Comm_f2c(*options.communicator) : MPI_COMM_WORLD;
-  auto progress = Progress::Create(options.timeout.count(), options.bounded_waits, cache_bytes);
+  auto progress =
+      Progress::Create(Timeouts::Of(options.timeout), options.bounded_waits, cache_bytes);
   const auto own = std::make_shared<absl::StatusOr<OwnComm>>();
   MESHIFT_RETURN_IF_ERROR(progress->Do("MPI_Comm_dup", [own, given] {
     *own = OwnComm::Duplicate(given);

@@ -32,13 +32,16 @@
 #include "absl/status/statusor.h"
 #include "comm/control/control.h"
 #include "comm/engine/engine.h"
+#include "comm/engine/timeouts.h"
 
 namespace meshift {
 
 struct MpiEngineOptions {
-  // A collective that makes no step for so long while this rank waits ends with DEADLINE_EXCEEDED,
-  // which names the ranks whose messages are missing.
-  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  // A collective that makes no step for so long ends with DEADLINE_EXCEEDED, which names the ranks
+  // whose messages are missing, once this rank waits for it. Of both phases: the first collective
+  // of a group is of the phase of setup, as is the making of the engine
+  // (Engine::SetTimeouts sets them apart).
+  std::chrono::nanoseconds timeout = Timeouts{}.running;
   ControlChannel* control = nullptr;  // must outlive the engine
   // Whose ranks are the world, as MPI_Comm_c2f gives it; none: MPI_COMM_WORLD.
   std::optional<int> communicator = std::nullopt;

@@ -27,6 +27,7 @@ constexpr int kPollsPerLook = 16;
 constexpr std::chrono::nanoseconds kBusyTick = std::chrono::microseconds(100);
 constexpr std::chrono::nanoseconds kIdleTick = std::chrono::milliseconds(1);
 constexpr int64_t kSleepAfterNs = 1000 * kMs;
+constexpr int64_t kPatienceNs = 1000 * kMs;
 // Where waits are bounded: so much longer than the time-out one call of MPI may take, since it
 // copies whole messages; and how long the thread looks for work before it sleeps.
 constexpr int64_t kGraceNs = 250 * kMs;
@@ -47,9 +48,9 @@ void Rest(int64_t still_ns) {
 
 }  // namespace
 
-std::shared_ptr<Progress> Progress::Create(int64_t timeout_ns, bool bounded_waits,
+std::shared_ptr<Progress> Progress::Create(const Timeouts& timeouts, bool bounded_waits,
                                            int64_t cache_bytes) {
-  std::shared_ptr<Progress> progress(new Progress(timeout_ns, bounded_waits, cache_bytes),
+  std::shared_ptr<Progress> progress(new Progress(timeouts, bounded_waits, cache_bytes),
                                      [](Progress* p) {
                                        if (p->Stop()) delete p;
                                      });
@@ -101,6 +102,12 @@ void Progress::Nudge() {
   }
 }
 
+// What has stood still for its time-out fails once somebody has waited so long for it: a process
+// that was stopped finds its messages first.
+int64_t Progress::PatienceNs() const {
+  return std::min({timeouts_.running_ns(), timeouts_.setup_ns(), kPatienceNs});
+}
+
 absl::Status Progress::AwaitIdle(const std::shared_ptr<StreamState>& stream) {
   const auto done = [&] { return stream->idle(); };
   if (bounded_) return Attend(done);
@@ -128,7 +135,7 @@ bool Progress::AdvanceAll(const Effort& effort, uint64_t* generation, Streams* s
 
 void Progress::Go(const std::shared_ptr<StreamState>& first, Done done) {
   waiters_.fetch_add(1, std::memory_order_relaxed);
-  Effort effort{.timeout_ns = timeout_ns_};
+  Effort effort;
   uint64_t generation = 0;
   Streams streams;
   int64_t begin_ns = 0;  // of the wait
@@ -147,7 +154,8 @@ void Progress::Go(const std::shared_ptr<StreamState>& first, Done done) {
     const int64_t now = NowNs();
     if (begin_ns == 0) begin_ns = now;
     if (still_ns == 0) still_ns = now;
-    if (now - begin_ns > timeout_ns_) effort.expire_before = now - timeout_ns_;
+    effort.now_ns = now;
+    if (now - begin_ns > PatienceNs()) effort.timeouts = &timeouts_;
     if (polls < kPollsBeforeYield) continue;
     Rest(now - still_ns);
     polls -= kPollsPerLook;
@@ -223,7 +231,7 @@ absl::Status Progress::Attend(Done done) {
   for (int polls = 0; status.ok() && !done();) {
     if (++polls % kPollsPerLook != 0) continue;
     const int64_t now = NowNs();
-    if (!late && now - begin_ns > timeout_ns_) {
+    if (!late && now - begin_ns > PatienceNs()) {
       late = true;
       late_.fetch_add(1, std::memory_order_relaxed);
     }
@@ -245,7 +253,8 @@ absl::Status Progress::Attend(Done done) {
 }
 
 absl::Status Progress::CheckThread(int64_t now) {
-  const int64_t limit = SaturatingAdd(timeout_ns_, kGraceNs);
+  const int64_t limit =
+      SaturatingAdd(in_job_.load() ? timeouts_.setup_ns() : timeouts_.running_ns(), kGraceNs);
   if (watch_.IsInSince(now - limit)) {
     const MutexLock lock(mutex_);
     if (watch_.GiveUp(now - limit)) {
@@ -298,11 +307,13 @@ bool Progress::DoJobs() {
   for (const auto& job : jobs) {
     bool done = false;
     current_job_ = job.get();
+    in_job_.store(true);
     {
       const MpiWatch::Call call(&watch_);
       done = job->step();
     }
     current_job_ = nullptr;
+    in_job_.store(false);
     if (!done) continue;
     job->done.store(true, std::memory_order_release);
     ++num_done;
@@ -328,7 +339,7 @@ bool Progress::Sleep() {
 }
 
 void Progress::Serve() {
-  Effort effort{.timeout_ns = timeout_ns_};
+  Effort effort;
   uint64_t generation = 0;
   Streams streams;
   int64_t still_ns = 0;  // since when nothing moves
@@ -349,7 +360,8 @@ void Progress::Serve() {
     const int64_t now = NowNs();
     if (still_ns == 0) still_ns = now;
     const bool late = late_.load(std::memory_order_relaxed) > 0;
-    effort.expire_before = late ? now - timeout_ns_ : INT64_MIN;
+    effort.timeouts = late ? &timeouts_ : nullptr;
+    effort.now_ns = now;
     const bool idle = std::all_of(streams.begin(), streams.end(),
                                   [](const auto& stream) { return stream->idle(); });
     if (idle && now - still_ns > kAwakeNs && num_jobs_.load() == 0) {

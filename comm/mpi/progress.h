@@ -3,7 +3,7 @@
 // MPI: those that wait then give that thread up where it does not come back, and all ends with that
 // error. Such a thread, the Progress and whatever else it may touch stay for good.
 //
-//   const auto progress = Progress::Create(timeout_ns, /*bounded_waits=*/false, cache_bytes);
+//   const auto progress = Progress::Create(timeouts, /*bounded_waits=*/false, cache_bytes);
 //   MESHIFT_RETURN_IF_ERROR(progress->AwaitIdle(stream));
 #ifndef MESHIFT_COMM_MPI_PROGRESS_H_
 #define MESHIFT_COMM_MPI_PROGRESS_H_
@@ -21,6 +21,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/mutex.h"
+#include "comm/engine/timeouts.h"
 #include "comm/mpi/scratch.h"
 #include "comm/mpi/stream.h"
 #include "comm/mpi/watch.h"
@@ -30,13 +31,13 @@ namespace meshift {
 // Safe for concurrent use.
 class Progress {
  public:
-  // A collective that makes no step for so long while somebody waits fails. REQUIRES, at the end:
-  // all streams are removed.
+  // A collective that makes no step for so long while somebody waits fails; the first of a group
+  // is of the phase of setup. REQUIRES, at the end: all streams are removed.
   // `cache_bytes`: as in Operation::Start().
-  static std::shared_ptr<Progress> Create(int64_t timeout_ns, bool bounded_waits,
+  static std::shared_ptr<Progress> Create(const Timeouts& timeouts, bool bounded_waits,
                                           int64_t cache_bytes);
 
-  int64_t timeout_ns() const { return timeout_ns_; }
+  AtomicTimeouts& timeouts() { return timeouts_; }
   // Of the thread that alone calls MPI; null where any does.
   MpiWatch* watch() { return bounded_ ? &watch_ : nullptr; }
   // The error with which the thread was given up.
@@ -69,8 +70,8 @@ class Progress {
   using Streams = std::vector<std::shared_ptr<StreamState>>;
   using Done = absl::FunctionRef<bool()>;
 
-  Progress(int64_t timeout_ns, bool bounded, int64_t cache_bytes)
-      : timeout_ns_(timeout_ns), bounded_(bounded), cache_bytes_(cache_bytes) {}
+  Progress(const Timeouts& timeouts, bool bounded, int64_t cache_bytes)
+      : timeouts_(timeouts), bounded_(bounded), cache_bytes_(cache_bytes) {}
   ~Progress() = default;
   // Ends the thread. Whether it has come back.
   bool Stop();
@@ -80,6 +81,7 @@ class Progress {
   // Where waits are bounded: until `done`, or the thread is lost.
   absl::Status Attend(Done done);
   absl::Status CheckThread(int64_t now);
+  int64_t PatienceNs() const;
   absl::Status ThreadError() const;
   bool AdvanceAll(const Effort& effort, uint64_t* generation, Streams* streams);
   void Work();
@@ -92,15 +94,16 @@ class Progress {
   enum class Found : uint8_t { kNothing, kNew, kOld };
   Found Look(const Streams& streams, std::vector<int64_t>* ended) const;
 
-  const int64_t timeout_ns_;
+  AtomicTimeouts timeouts_;
   const bool bounded_;
   const int64_t cache_bytes_;
   ScratchPool pool_;
   MpiWatch watch_;
-  std::atomic<int> late_{0};  // waiters for longer than the time-out, where waits are bounded
+  std::atomic<int> late_{0};  // waiters for longer than their patience, where waits are bounded
   std::atomic<int> sleepers_{0};
   std::atomic<int64_t> num_jobs_{0};
   const Job* current_job_ = nullptr;  // of the thread
+  std::atomic<bool> in_job_{false};   // the thread
   std::atomic<bool> ended_{false};    // the thread
   std::atomic<int> waiters_{0};
   std::atomic<bool> asleep_{true};       // the thread, for good, until it is woken; or not started

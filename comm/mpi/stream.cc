@@ -351,13 +351,16 @@ StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& 
   if (operation.moves() != task.moves) {
     task.moves = operation.moves();
     task.moved_ns = NowNs();
-  } else if (task.moved_ns < effort.expire_before) {
-    if (watch_ != nullptr) watch_->set_overdue(effort.timeout_ns);
-    end(TimeoutError(task, effort.timeout_ns));
-    if (watch_ != nullptr) watch_->set_overdue(0);
-    return Result::kDone;
+    return Result::kStuck;
   }
-  return Result::kStuck;
+  if (effort.timeouts == nullptr) return Result::kStuck;
+  const int64_t timeout_ns =
+      task.number == 0 ? effort.timeouts->setup_ns() : effort.timeouts->running_ns();
+  if (effort.now_ns - task.moved_ns <= timeout_ns) return Result::kStuck;
+  if (watch_ != nullptr) watch_->set_overdue(timeout_ns);
+  end(TimeoutError(task, timeout_ns));
+  if (watch_ != nullptr) watch_->set_overdue(0);
+  return Result::kDone;
 }
 
 void StreamState::SetError(const absl::Status& status) {

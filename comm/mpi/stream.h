@@ -33,6 +33,7 @@
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "comm/engine/engine.h"
+#include "comm/engine/timeouts.h"
 #include "comm/executor/work_preparer.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
@@ -107,10 +108,11 @@ struct MpiTask {
 
 // How far to go.
 struct Effort {
-  int64_t max_bytes = INT64_MAX;      // of a kernel, or of a piece of a collective
-  int64_t expire_before = INT64_MIN;  // collectives that have not moved since then fail
-  int64_t timeout_ns = 0;             // for the message of that error
-  bool begins_only = false;           // looks at no messages: that may yield the core
+  int64_t max_bytes = INT64_MAX;  // of a kernel, or of a piece of a collective
+  // Collectives that have not moved for so long at `now_ns` fail. Null: none does.
+  const AtomicTimeouts* timeouts = nullptr;
+  int64_t now_ns = 0;
+  bool begins_only = false;  // looks at no messages: that may yield the core
 };
 
 class StreamState : public std::enable_shared_from_this<StreamState> {

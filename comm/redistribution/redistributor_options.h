@@ -60,8 +60,9 @@ struct RedistributorOptions {
   // Of running; the first two equal on all ranks.
   Agreement agreement = Agreement::kFirstCalls;
   int64_t agreement_calls = 16;  // kFirstCalls: those with numbers below it
-  // For peers that are to agree, and for a ticket that is missing.
-  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  // For peers that are to agree, and for a ticket that is missing. None: the engine's
+  // (Engine::timeouts), where the first call of all is of the phase of setup.
+  std::optional<std::chrono::nanoseconds> timeout = std::nullopt;
   StreamMode streams = StreamMode::kPerGroup;  // this rank's; ranks may differ
   // A list of tensors: those whose collectives send at most so many bytes each are merged into few
   // collectives (comm/program/coalesce.h). Equal on all ranks. None: as many as a collective

@@ -60,8 +60,8 @@ absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh,
   if (options.coalesce_bytes.value_or(0) < 0) {
     return InvalidArgument("coalesce_bytes {} is negative", *options.coalesce_bytes);
   }
-  if (options.timeout <= std::chrono::nanoseconds::zero()) {
-    return InvalidArgument("a timeout of {} ns is not positive", options.timeout.count());
+  if (options.timeout && *options.timeout <= std::chrono::nanoseconds::zero()) {
+    return InvalidArgument("a timeout of {} ns is not positive", options.timeout->count());
   }
   MESHIFT_RETURN_IF_ERROR(CheckGroupBudget(options.groups));
   auto core = std::make_shared<RunCore>(mesh, engine, options);
@@ -147,7 +147,9 @@ absl::StatusOr<int64_t> RunCore::BeginCall(const Fingerprint& fingerprint,
     place = text;
   }
   if (!awaits) return call;
-  const absl::Status status = root_->Await(call, options_.timeout);
+  const Timeouts timeouts = engine_->timeouts();
+  const absl::Status status =
+      root_->Await(call, options_.timeout.value_or(call == 0 ? timeouts.setup : timeouts.running));
   if (!status.ok()) return Fail(status, /*tell=*/true);
   return call;
 }

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -134,6 +135,9 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   bool Takes() const { return groups_ != nullptr; }
   absl::Status Health() const { return failed_ ? Error() : absl::OkStatus(); }
   absl::Status Error() const;
+  std::chrono::nanoseconds TicketTimeout() const {
+    return options_.timeout.value_or(engine_->timeouts().running);
+  }
   // The first error ends everything. Returns it. `tell`: the peers.
   absl::Status Fail(const absl::Status& status, bool tell);
   // As Fail, for what an engine said of a call: asks the peers what they know of it.

@@ -25,8 +25,8 @@ class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) RunTurn {
   // Waits for it; as TicketLine::Enter. (The analysis does not see that the lock is core's.)
   absl::Status Enter(std::optional<int64_t> ticket)
       MESHIFT_THREAD_ANNOTATION_(no_thread_safety_analysis) {
-    absl::Status status =
-        core_.line_.Enter(lock_, ticket, core_.options_.timeout, [this] { return core_.Health(); });
+    absl::Status status = core_.line_.Enter(
+        lock_, ticket, [this] { return core_.TicketTimeout(); }, [this] { return core_.Health(); });
     entered_ = status.ok();
     ticket_ = ticket;
     // Without the ticket that is missing no later call can be made.

@@ -18,8 +18,7 @@ constexpr std::chrono::milliseconds kLook(50);
 }  // namespace
 
 absl::Status TicketLine::EnterInTurn(MutexLock& lock, std::optional<int64_t> ticket,
-                                     std::chrono::nanoseconds timeout,
-                                     absl::FunctionRef<absl::Status()> health) {
+                                     Timeout timeout, absl::FunctionRef<absl::Status()> health) {
   if (ticket && *ticket < 0) return InvalidArgument("ticket {} is negative", *ticket);
   if (with_tickets_.value_or(ticket.has_value()) != ticket.has_value()) {
     return InvalidArgument("{}: either all calls of a redistributor have tickets, or none has",
@@ -36,11 +35,12 @@ absl::Status TicketLine::EnterInTurn(MutexLock& lock, std::optional<int64_t> tic
       awaited = next_;
       since = Clock::now();
     }
-    const auto left = timeout - (Clock::now() - since);
+    const std::chrono::nanoseconds limit = timeout();
+    const auto left = limit - (Clock::now() - since);
     if (left <= std::chrono::nanoseconds::zero()) {
       return absl::DeadlineExceededError(
           fmt::format("ticket {} did not come within {} s; ticket {} waits for it", awaited,
-                      std::chrono::duration<double>(timeout).count(), *ticket));
+                      std::chrono::duration<double>(limit).count(), *ticket));
     }
     lock.WaitFor(changed_, std::min<std::chrono::nanoseconds>(left, kLook),
                  [&] { return awaited != next_; });

@@ -22,12 +22,14 @@ namespace meshift::run_internal {
 
 class TicketLine {
  public:
+  using Timeout = absl::FunctionRef<std::chrono::nanoseconds()>;
+
   // Waits until the tickets before `ticket` have left. Calls have tickets, or none has:
   // INVALID_ARGUMENT, and for a ticket that was used before or is negative. DEADLINE_EXCEEDED names
-  // the ticket that was missing for `timeout`. `health`: an error that ends the waiting, looked at
-  // now and then.
-  absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket,
-                     std::chrono::nanoseconds timeout, absl::FunctionRef<absl::Status()> health) {
+  // the ticket that was missing for `timeout()`. `health`: an error that ends the waiting. Both are
+  // looked at now and then.
+  absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket, Timeout timeout,
+                     absl::FunctionRef<absl::Status()> health) {
     if (!ticket && with_tickets_ == false) [[likely]]
       return health();
     return EnterInTurn(lock, ticket, timeout, health);
@@ -44,8 +46,7 @@ class TicketLine {
   }
 
  private:
-  absl::Status EnterInTurn(MutexLock& lock, std::optional<int64_t> ticket,
-                           std::chrono::nanoseconds timeout,
+  absl::Status EnterInTurn(MutexLock& lock, std::optional<int64_t> ticket, Timeout timeout,
                            absl::FunctionRef<absl::Status()> health);
 
   std::optional<bool> with_tickets_;  // calls have; not known before one was made

@@ -1,0 +1,43 @@
+#include "comm/engine/engine_record.h"
+
+#include <utility>
+
+#include "base/status.h"
+#include "base/status_macros.h"
+
+namespace meshift {
+
+absl::Status CheckRecordOptions(const RecordOptions& options) {
+  constexpr int64_t kMaxCalls = 1'000'000;
+  if (options.calls >= 0 && options.calls <= kMaxCalls) return absl::OkStatus();
+  return InvalidArgument("{} calls to remember are not between 0 and {}", options.calls, kMaxCalls);
+}
+
+absl::Status RecordSlot::SetOptions(RecordOptions options) {
+  MESHIFT_RETURN_IF_ERROR(CheckRecordOptions(options));
+  const MutexLock lock(mutex_);
+  if (record_ != nullptr) {
+    return FailedPrecondition("a redistributor of this engine records its calls already");
+  }
+  options_ = std::move(options);
+  return absl::OkStatus();
+}
+
+RecordOptions RecordSlot::options() const {
+  const MutexLock lock(mutex_);
+  return options_;
+}
+
+std::shared_ptr<EngineRecord> RecordSlot::Get() const {
+  const MutexLock lock(mutex_);
+  return record_;
+}
+
+std::shared_ptr<EngineRecord> RecordSlot::GetOrMake(
+    absl::FunctionRef<std::shared_ptr<EngineRecord>(const RecordOptions&)> make) {
+  const MutexLock lock(mutex_);
+  if (record_ == nullptr) record_ = make(options_);
+  return record_;
+}
+
+}  // namespace meshift
