@@ -74,6 +74,13 @@ int64_t RecordLeaks() {
   return count;
 }
 
+// -1: no such communicator.
+int64_t ChannelsOf(void* handle) {
+  const std::vector<Comm*> all = AllComms();
+  const auto found = std::find(all.begin(), all.end(), handle);
+  return found == all.end() ? -1 : (*found)->tuning.channels;
+}
+
 void HearOfKilledDevice(int device) {
   for (Comm* comm : AllComms()) {
     Message dead;
@@ -101,6 +108,7 @@ Core& TheCore() {
     hooks.async_error = SetAsyncError;
     hooks.record_leaks = RecordLeaks;
     hooks.killed = HearOfKilledDevice;
+    hooks.channels = ChannelsOf;
     found->SetHooks(std::move(hooks));
     Client::Get().SetListener(Hear);
     return found;
@@ -186,7 +194,9 @@ CallerScope::CallerScope(const char* function, Comm* comm) : comm_(comm) {
 
 CallerScope::~CallerScope() { --comm_->callers; }
 
-ncclResult_t Configure(const ncclConfig_t* config, const Comm* parent, Comm* comm) {
+namespace {
+
+ncclResult_t TakeConfig(const ncclConfig_t* config, const Comm* parent, Comm* comm) {
   if (config == nullptr) {
     if (parent != nullptr) {
       comm->config = parent->config;
@@ -216,6 +226,18 @@ ncclResult_t Configure(const ncclConfig_t* config, const Comm* parent, Comm* com
   comm->config = *config;
   comm->blocking = undefined(config->blocking) || config->blocking == 1;
   return ncclSuccess;
+}
+
+}  // namespace
+
+ncclResult_t Configure(const ncclConfig_t* config, const Comm* parent, Comm* comm) {
+  if (const ncclResult_t taken = TakeConfig(config, parent, comm); taken != ncclSuccess) {
+    return taken;
+  }
+  comm->tuning = TuneByEnvironment(comm->config);
+  const int ranks = parent == nullptr ? comm->ranks : parent->ranks;
+  if (ranks == 1 || comm->tuning.refused.empty()) return ncclSuccess;
+  return Fail(nullptr, ncclInvalidUsage, comm->tuning.refused);
 }
 
 void BeginBusy(Comm* comm) {

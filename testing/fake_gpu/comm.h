@@ -20,6 +20,7 @@
 #include "testing/fake_gpu/client.h"
 #include "testing/fake_gpu/core.h"
 #include "testing/fake_gpu/message.h"
+#include "testing/fake_gpu/tuning.h"
 
 namespace meshift::fake {
 
@@ -51,6 +52,7 @@ struct Comm {
   int device = 0;
   bool blocking = true;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  Tuning tuning;           // by the environment
   Comm* parent = nullptr;  // with which it shares resources
 
   // Guards all below. Taken with the machine's lock held (by makers of tasks), never before it.

@@ -24,6 +24,7 @@ struct NcclHooks {
   std::function<void(void* comm, int64_t collectives, int result)> async_error;
   std::function<int64_t()> record_leaks;
   std::function<void(int device)> killed;
+  std::function<int64_t(void* comm)> channels;
 };
 
 struct StreamInfo {

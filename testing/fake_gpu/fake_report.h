@@ -77,6 +77,10 @@ struct FakeReport {
   // Bytes of device memory allocated now, and operations issued to streams but not done.
   int64_t (*allocated_bytes)();
   int64_t (*unfinished_operations)();
+
+  // How many channels a communicator has, by its configuration and the environment that it was made
+  // in; -1: there is no such communicator.
+  int64_t (*channels)(void* comm);
 };
 
 // The one symbol, of libfake_cuda.so.

@@ -7,6 +7,7 @@
 #include "testing/fake_gpu/comm.h"
 #include "testing/fake_gpu/recorder.h"
 #include "testing/fake_gpu/reduction.h"
+#include "testing/fake_gpu/tuning.h"
 
 namespace meshift::fake {
 namespace {
@@ -112,6 +113,9 @@ ncclResult_t Add(OpCall call, ncclComm_t handle, cudaStream_t stream) {
   if (!BuffersFit(call, *comm)) {
     core.Violation(
         fmt::format("{}: send and receive buffer overlap, and not as in place allows", call.name));
+  }
+  if (comm->ranks > 1 && !comm->tuning.HasAlgorithm(call.op.kind)) {
+    return Fail(comm, ncclInvalidUsage, NoAlgorithm(call.op.kind));
   }
   if (!message) {
     FindWindows(comm, &call, in, out);

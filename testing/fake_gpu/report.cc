@@ -123,6 +123,16 @@ void AsyncError(void* comm, int64_t collectives, int result) {
   if (set) set(comm, collectives, result);
 }
 
+int64_t Channels(void* comm) {
+  Machine& machine = TheMachine();
+  std::function<int64_t(void*)> channels;
+  {
+    MutexLock lock(machine.mutex);
+    channels = machine.nccl.channels;
+  }
+  return channels ? channels(comm) : -1;
+}
+
 int64_t RecordLeaks() {
   Machine& machine = TheMachine();
   std::function<int64_t()> nccl;
@@ -214,6 +224,7 @@ const FakeReport* fake_report(void) {
       .record_leaks = &RecordLeaks,
       .allocated_bytes = &AllocatedBytes,
       .unfinished_operations = &UnfinishedOperations,
+      .channels = &Channels,
   };
   return &report;
 }
