@@ -19,21 +19,31 @@
 namespace meshift::cli {
 namespace {
 
-absl::StatusOr<NcclVersion> VersionOf(const EnvFlags& flags, Io& io) {
-  if (flags.nccl_version) return NcclVersion::Parse(*flags.nccl_version);
-  absl::StatusOr<NcclVersion> loaded = LoadedNcclVersion();
+// The version that counts, and the file of the library that has it; none where a flag says it.
+absl::StatusOr<LoadedNccl> Library(const EnvFlags& flags, Io& io) {
+  LoadedNccl library;
+  if (flags.nccl_version) {
+    MESHIFT_ASSIGN_OR_RETURN(library.version, NcclVersion::Parse(*flags.nccl_version));
+    return library;
+  }
+  absl::StatusOr<LoadedNccl> loaded = FindLoadedNccl();
   if (loaded.ok()) return loaded;
-  const NcclVersion assumed;
   io.err << fmt::format("meshift: {}; taking {} (--nccl-version names another)\n",
-                        Message(loaded.status()), assumed.ToString());
-  return assumed;
+                        Message(loaded.status()), library.version.ToString());
+  return library;
 }
 
 absl::StatusOr<int> Env(const EnvFlags& flags, const Environment& environment, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const NcclProfile profile, ParseNcclProfile(flags.profile));
-  MESHIFT_ASSIGN_OR_RETURN(const NcclVersion version, VersionOf(flags, io));
+  MESHIFT_ASSIGN_OR_RETURN(const LoadedNccl library, Library(flags, io));
+  const NcclVersion& version = library.version;
   io.out << fmt::format("# {} for NCCL {}\n", Name(profile), version.ToString());
+  if (!library.path.empty()) io.out << fmt::format("# library {}\n", Printable(library.path));
   if (!flags.check) {
+    if (const std::string why = WhyUnfit(profile, version); !why.empty()) {
+      io.err << fmt::format("meshift: no variables make NCCL {} keep the promise: {}\n",
+                            version.ToString(), why);
+    }
     for (const NcclSetting& setting : NcclProfileSettings(profile, version)) {
       io.out << fmt::format("export {}='{}'  # {}\n", setting.name, setting.value, setting.effect);
     }

@@ -73,33 +73,61 @@ export NCCL_SOCKET_NTHREADS='1'  # one thread per socket connection; no result d
 }
 
 TEST(EnvCommandTest, CheckTellsWhatBreaksThePromise) {
-  const Ran ran =
-      RunEnv({.profile = "batch-invariant", .nccl_version = "2.28", .check = true},
-             {{"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}, {"NCCL_NVLS_ENABLE", "0"}});
+  const Ran ran = RunEnv({.profile = "batch-invariant", .nccl_version = "2.28", .check = true},
+                         {{"NCCL_ALGO", "Ring"},
+                          {"NCCL_PROTO", "Simple"},
+                          {"NCCL_NVLS_ENABLE", "0"},
+                          {"NCCL_MAX_CTAS", "16"}});
   EXPECT_EQ(ran.code, kExitCheckFailed);
   EXPECT_EQ(ran.out, R"(# batch-invariant for NCCL 2.28.0
-# variable           value     verdict  why
-NCCL_ALGO            'Ring'    breaks   all-reduce may take 'ring': only the tree adds an element's contributions in an order that no size changes
-NCCL_PROTO           'Simple'  ok       one protocol
-NCCL_NVLS_ENABLE     '0'       ok       no sums in NVSwitch
-NCCL_COLLNET_ENABLE  -         ok       no sums in the network
-NCCL_MIN_NCHANNELS   -         ok       leaves the number of channels to the communicator
-NCCL_MIN_CTAS        -         ok       leaves the number of channels to the communicator
-the environment breaks the promise in 1 variable
+# variable             value     verdict  why
+NCCL_ALGO              'Ring'    breaks   all-reduce may take 'ring': only the tree adds an element's contributions in an order that no size changes
+NCCL_PROTO             'Simple'  ok       one protocol
+NCCL_NVLS_ENABLE       '0'       ok       no sums in NVSwitch
+NCCL_COLLNET_ENABLE    -         ok       no sums in the network
+NCCL_MIN_NCHANNELS     -         ok       leaves the number of channels to the communicator
+NCCL_MIN_NRINGS        -         ok       leaves the number of channels to the communicator
+NCCL_MIN_CTAS          -         ok       leaves the number of channels to the communicator
+NCCL_MAX_CTAS          '16'      breaks   overrides the one channel that communicators under this promise ask for
+NCCL_MAX_NCHANNELS     -         ok       leaves a communicator of one channel as it is
+NCCL_MAX_NRINGS        -         ok       leaves a communicator of one channel as it is
+NCCL_SYM_KERNEL        -         ok       forces no symmetric kernel
+NCCL_SYM_NOWIN_ENABLE  -         ok       no symmetric kernels without windows
+NCCL_TUNER_PLUGIN      -         ok       no tuner can be loaded
+NCCL_ENV_PLUGIN        -         ok       no plugin that sets variables can be loaded
+the environment breaks the promise in 2 variables
 )");
-  EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.28", .check = true},
-                   {{"NCCL_ALGO", "tree"}, {"NCCL_PROTO", "Simple"}, {"NCCL_NVLS_ENABLE", "0"}})
-                .code,
-            kExitOk);
+  EXPECT_EQ(
+      RunEnv({.profile = "batch-invariant", .nccl_version = "2.28", .check = true},
+             {{"NCCL_ALGO", "allreduce:tree"}, {"NCCL_PROTO", "Simple"}, {"NCCL_NVLS_ENABLE", "0"}})
+          .code,
+      kExitOk);
+}
+
+TEST(EnvCommandTest, AVersionThatNobodyHasMeasuredBreaksThePromise) {
+  const Ran ran = RunEnv({.profile = "batch-invariant", .nccl_version = "2.31", .check = true},
+                         {{"NCCL_ALGO", "ring,tree;allreduce:tree"},
+                          {"NCCL_PROTO", "Simple"},
+                          {"NCCL_NVLS_ENABLE", "0"}});
+  EXPECT_EQ(ran.code, kExitCheckFailed);
+  EXPECT_NE(ran.out.find("the version of NCCL    '2.31.0'                    breaks"),
+            std::string::npos)
+      << ran.out;
+  EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.31"}).err,
+            "meshift: no variables make NCCL 2.31.0 keep the promise: since 2.31 ring, tree and "
+            "symmetric kernels are chosen among in one step, and nobody has measured its bits\n");
+  EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.30"}).err, "");
+  EXPECT_NE(ran.out.find("in 1 variable\n"), std::string::npos) << ran.out;
 }
 
 TEST(EnvCommandTest, WhatVariablesHoldIsShownOnOneLine) {
   const Ran ran = RunEnv({.profile = "batch-invariant", .nccl_version = "2.28", .check = true},
                          {{"NCCL_ALGO", "ri\nng\x1b[2J\xff"}, {"NCCL_PROTO", "LL\n"}});
-  EXPECT_NE(ran.out.find(R"(NCCL_ALGO            'ri\nng\x1b[2J\xff'  breaks)"), std::string::npos)
+  EXPECT_NE(ran.out.find(R"(NCCL_ALGO              'ri\nng\x1b[2J\xff'  breaks)"),
+            std::string::npos)
       << ran.out;
   EXPECT_EQ(ran.out.find('\x1b'), std::string::npos) << ran.out;
-  EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), '\n'), 9) << ran.out;
+  EXPECT_EQ(std::count(ran.out.begin(), ran.out.end(), '\n'), 17) << ran.out;
 }
 
 TEST(EnvCommandTest, BadUsageNamesTheValue) {

@@ -1,11 +1,12 @@
 #include "comm/nccl/environment.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 #include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
@@ -18,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/engine/shared_library.h"
@@ -41,12 +43,6 @@ NcclSetting WithoutEffect(std::string name, std::string value, const std::string
   return {std::move(name), std::move(value), false, false, "no effect in this version: " + why};
 }
 
-std::string Lower(std::string_view text) {
-  std::string lower(text);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return lower;
-}
-
 std::vector<std::string_view> Split(std::string_view text, char by) {
   std::vector<std::string_view> parts;
   while (true) {
@@ -64,85 +60,6 @@ std::optional<int> ParseInt(std::string_view text) {
   return value;
 }
 
-// What a list of the form "ring,tree;allreduce:tree" leaves all-reduce, in lower case, and whether
-// it names other collectives, or all. "^" excludes, which leaves more than can be told here.
-struct Choice {
-  std::string all_reduce = "any";
-  bool others = false;
-};
-Choice ChoiceOf(std::string_view list) {
-  Choice choice;
-  const std::string lower = Lower(list);
-  for (const std::string_view part : Split(lower, ';')) {
-    const size_t colon = part.find(':');
-    const std::string_view function = part.substr(0, colon == std::string::npos ? 0 : colon);
-    if (function != "allreduce") choice.others = true;
-    if (function.empty() || function == "allreduce") {
-      choice.all_reduce = part.substr(colon == std::string::npos ? 0 : colon + 1);
-    }
-  }
-  return choice;
-}
-
-NcclFinding Judge(const Environment& environment, const std::string& name, bool breaks,
-                  std::string why) {
-  return {name, environment.Get(name), breaks, std::move(why)};
-}
-
-NcclFinding JudgeAlgorithm(const NcclVersion& version, const Environment& environment) {
-  const std::string name = "NCCL_ALGO";
-  const std::optional<std::string> value = environment.Get(name);
-  const auto judge = [&](bool breaks, std::string why) {
-    return Judge(environment, name, breaks, std::move(why));
-  };
-  if (!value) return judge(true, "NCCL picks the algorithm by size");
-  const Choice choice = ChoiceOf(*value);
-  if (choice.all_reduce != "tree") {
-    return judge(true, fmt::format("all-reduce may take '{}': only the tree adds an element's "
-                                   "contributions in an order that no size changes",
-                                   choice.all_reduce));
-  }
-  if (version >= kNamedCollectivesOnly && !choice.others) {
-    return judge(true, "leaves the other collectives without an algorithm since NCCL 2.31");
-  }
-  return judge(false, "all-reduce by tree");
-}
-
-std::vector<NcclFinding> CheckBatchInvariant(const NcclVersion& version,
-                                             const Environment& environment) {
-  std::vector<NcclFinding> findings = {JudgeAlgorithm(version, environment)};
-  const auto get = [&](const char* name) { return environment.Get(name); };
-
-  const std::optional<std::string> protocol = get("NCCL_PROTO");
-  const bool simple = protocol && ChoiceOf(*protocol).all_reduce == "simple";
-  findings.push_back(Judge(environment, "NCCL_PROTO", !simple,
-                           simple ? "one protocol" : "NCCL picks the protocol by size"));
-
-  const bool no_nvls = get("NCCL_NVLS_ENABLE") == "0";
-  findings.push_back(
-      Judge(environment, "NCCL_NVLS_ENABLE", !no_nvls,
-            no_nvls ? "no sums in NVSwitch" : "sums in NVSwitch (NVLS), whose order is not fixed"));
-
-  // Off unless it is asked for.
-  const std::optional<std::string> collnet = get("NCCL_COLLNET_ENABLE");
-  const bool no_collnet = !collnet || collnet == "0";
-  findings.push_back(Judge(environment, "NCCL_COLLNET_ENABLE", !no_collnet,
-                           no_collnet ? "no sums in the network"
-                                      : "sums in network switches (CollNet), whose order is not "
-                                        "fixed"));
-
-  // The environment wins over a communicator's own configuration.
-  for (const char* const name : {"NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"}) {
-    const std::optional<std::string> value = get(name);
-    const bool breaks = value && ParseInt(*value).value_or(2) > 1;
-    findings.push_back(Judge(environment, name, breaks,
-                             breaks ? "overrides the one channel that communicators under this "
-                                      "promise ask for"
-                                    : "leaves the number of channels to the communicator"));
-  }
-  return findings;
-}
-
 // As the system has it, whatever HOME says.
 std::string HomeOfUser() {
   passwd entry = {};
@@ -152,6 +69,13 @@ std::string HomeOfUser() {
     return "";
   }
   return found->pw_dir;
+}
+
+// The file of a loaded library; `name` where the linker does not say.
+std::string PathOf(void* handle, const std::string& name) {
+  link_map* map = nullptr;
+  const bool found = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0] != '\0';
+  return found ? map->l_name : name;
 }
 
 class ProcessEnvironment final : public Environment {
@@ -166,6 +90,19 @@ class ProcessEnvironment final : public Environment {
     } else {
       unsetenv(name.c_str());
     }
+  }
+  std::optional<std::string> FindLibrary(const std::string& name,
+                                         absl::Span<const std::string> one_of) const override {
+    // As NCCL does.
+    void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) return std::nullopt;
+    const bool has =
+        one_of.empty() || std::any_of(one_of.begin(), one_of.end(), [&](const std::string& symbol) {
+          return dlsym(handle, symbol.c_str()) != nullptr;
+        });
+    std::string path = PathOf(handle, name);
+    dlclose(handle);
+    return has ? std::optional<std::string>(std::move(path)) : std::nullopt;
   }
 };
 
@@ -203,7 +140,7 @@ absl::StatusOr<NcclVersion> NcclVersion::Parse(std::string_view text) {
 
 std::string NcclVersion::ToString() const { return fmt::format("{}.{}.{}", major, minor, patch); }
 
-absl::StatusOr<NcclVersion> LoadedNcclVersion() {
+absl::StatusOr<LoadedNccl> FindLoadedNccl() {
   MESHIFT_ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Load(kNcclLibrarySource));
   int (*get_version)(int*) = nullptr;
   MESHIFT_RETURN_IF_ERROR(library.Find("ncclGetVersion", &get_version));
@@ -212,7 +149,12 @@ absl::StatusOr<NcclVersion> LoadedNcclVersion() {
     return absl::UnavailableError(
         fmt::format("ncclGetVersion of the NCCL library {}: error {}", library.path(), result));
   }
-  return NcclVersion::FromCode(code);
+  LoadedNccl loaded{.version = NcclVersion::FromCode(code), .path = library.path()};
+  Dl_info info = {};
+  if (dladdr(reinterpret_cast<void*>(get_version), &info) != 0 && info.dli_fname != nullptr) {
+    loaded.path = info.dli_fname;
+  }
+  return loaded;
 }
 
 std::vector<NcclSetting> NcclProfileSettings(NcclProfile profile, const NcclVersion& version) {
@@ -261,13 +203,14 @@ NcclEnvironment::NcclEnvironment(Environment& process, const std::string& home,
   Read(system_file);
 }
 
-// What was there first counts.
+// What was there first counts. NCCL keeps so much of a name, and of a value.
 void NcclEnvironment::Read(const std::string& path) {
+  constexpr size_t kMost = 1023;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     const size_t equals = line.find('=');
     if (line.starts_with('#') || equals == std::string::npos) continue;
-    lines_.emplace(line.substr(0, equals), line.substr(equals + 1));
+    lines_.emplace(line.substr(0, std::min(equals, kMost)), line.substr(equals + 1, kMost));
   }
 }
 
@@ -338,28 +281,6 @@ absl::StatusOr<AppliedProfile> ApplyNcclProfile(NcclProfile profile, const NcclV
         Name(profile), options.communicators);
   }
   return ProfileApplier::Apply(profile, version, options.overwrite, environment);
-}
-
-std::vector<NcclFinding> CheckNcclEnvironment(NcclProfile profile, const NcclVersion& version,
-                                              const Environment& environment) {
-  if (profile == NcclProfile::kBatchInvariant) return CheckBatchInvariant(version, environment);
-  std::vector<NcclFinding> findings;
-  for (const NcclSetting& setting : NcclProfileSettings(profile, version)) {
-    const std::optional<std::string> value = environment.Get(setting.name);
-    const bool equal = value == setting.value;
-    findings.push_back({setting.name, value, !equal && setting.bits,
-                        equal ? setting.effect
-                              : fmt::format("should be '{}': {}", setting.value, setting.effect)});
-  }
-  return findings;
-}
-
-std::string WhatBreaks(const std::vector<NcclFinding>& findings) {
-  const auto first = std::find_if(findings.begin(), findings.end(),
-                                  [](const NcclFinding& finding) { return finding.breaks; });
-  if (first == findings.end()) return "";
-  return fmt::format("{} is {}: {}", first->name,
-                     first->value ? fmt::format("'{}'", *first->value) : "not set", first->why);
 }
 
 }  // namespace meshift

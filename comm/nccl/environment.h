@@ -9,7 +9,8 @@
 // before the first communicator. Nothing here needs NCCL to be there.
 //
 // What a variable does in a version is known for 2.28.9, whose source was read, and for the change
-// of NCCL_ALGO in 2.31 (vllm-project/vllm #58179); other versions are taken to be like these.
+// of NCCL_ALGO in 2.31 (vllm-project/vllm #58179); other versions are taken to be like these, and
+// from 2.31 on no sum of NCCL's own is taken to be batch-invariant.
 #ifndef MESHIFT_COMM_NCCL_ENVIRONMENT_H_
 #define MESHIFT_COMM_NCCL_ENVIRONMENT_H_
 
@@ -52,9 +53,13 @@ struct NcclVersion {
                           const NcclVersion&) = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// Of the library that MESHIFT_NCCL_LIBRARY names, else of libnccl.so.2; UNAVAILABLE where there is
-// none, FAILED_PRECONDITION where that is no NCCL. Loads it, and no driver; it stays loaded.
-absl::StatusOr<NcclVersion> LoadedNcclVersion();
+struct LoadedNccl {
+  NcclVersion version;
+  std::string path;  // of its file, as the linker found it
+};
+// The library that MESHIFT_NCCL_LIBRARY names, else libnccl.so.2; UNAVAILABLE where there is none,
+// FAILED_PRECONDITION where that is no NCCL. Loads it, and no driver; it stays loaded.
+absl::StatusOr<LoadedNccl> FindLoadedNccl();
 
 struct NcclSetting {
   std::string name;
@@ -65,19 +70,23 @@ struct NcclSetting {
 };
 std::vector<NcclSetting> NcclProfileSettings(NcclProfile profile, const NcclVersion& version);
 
-// Variables of a process.
+// What a library finds in a process: variables, and the libraries that it may load.
 class Environment {
  public:
   virtual ~Environment() = default;
   virtual std::optional<std::string> Get(const std::string& name) const = 0;
   virtual void Set(const std::string& name, const std::optional<std::string>& value) = 0;
+  // The file of the library that dlopen loads by this name, if that has one of the symbols
+  // (`one_of` empty: whatever it has). The process's own environment loads it and lets go of it.
+  virtual std::optional<std::string> FindLibrary(const std::string& name,
+                                                 absl::Span<const std::string> one_of) const = 0;
   // This process's own; not to be used while other threads read or write variables.
   static Environment& Process();
 };
 
 // What NCCL finds: a process's variables and, where these say nothing, the lines NAME=value of the
 // files that it reads before its first communicator: the one that NCCL_CONF_FILE names, else
-// .nccl.conf in the user's home; then /etc/nccl.conf. Files are read once, here.
+// .nccl.conf in the user's home; then, in any case, /etc/nccl.conf. Files are read once, here.
 class NcclEnvironment final : public Environment {
  public:
   explicit NcclEnvironment(Environment& process);
@@ -85,6 +94,10 @@ class NcclEnvironment final : public Environment {
   std::optional<std::string> Get(const std::string& name) const override;
   void Set(const std::string& name, const std::optional<std::string>& value) override {
     process_.Set(name, value);
+  }
+  std::optional<std::string> FindLibrary(const std::string& name,
+                                         absl::Span<const std::string> one_of) const override {
+    return process_.FindLibrary(name, one_of);
   }
 
  private:
@@ -137,9 +150,13 @@ struct NcclFinding {
   std::string why;                   // also where it does not
 };
 // Judges each variable that the profile's promise depends on, by its meaning where that is what
-// counts (batch-invariant), by its value where a peer must have the same (torchtitan-vllm).
+// counts (batch-invariant; also plugins that NCCL would load, and a version whose bits nobody has
+// measured), by its value where a peer must have the same (torchtitan-vllm).
 std::vector<NcclFinding> CheckNcclEnvironment(NcclProfile profile, const NcclVersion& version,
                                               const Environment& environment);
+
+// Why no variables make this version keep the profile's promise; empty where some do.
+std::string WhyUnfit(NcclProfile profile, const NcclVersion& version);
 
 // The first finding that breaks the promise: "NCCL_ALGO is 'ring': all-reduce may take ..."; empty
 // where there is none.

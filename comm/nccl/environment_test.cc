@@ -178,25 +178,131 @@ TEST(NcclEnvironmentTest, CheckGoesByMeaningForBatchInvariance) {
   const auto algo = [&](const NcclVersion& version, const std::string& value) {
     return Breaks(profile, version, With(kBatchInvariant, "NCCL_ALGO", value)).empty();
   };
-  for (const char* const right : {"allreduce:tree", "Tree", "TREE", "ring,tree;allreduce:tree",
-                                  "allreduce:tree;broadcast:ring"}) {
+  for (const char* const right : {"allreduce:tree", "AllReduce:TREE", "ring,tree;allreduce:tree",
+                                  "allreduce:tree;broadcast:ring",
+                                  "ring;allreduce:^ring,nvls,nvlstree,collnetdirect,"
+                                  "collnetchain,pat"}) {
     EXPECT_TRUE(algo(k228, right)) << right;
   }
   for (const char* const wrong :
-       {"", "ring", "tree,ring", "allreduce:tree,nvls", "^nvls", "broadcast:tree"}) {
+       {"", "ring", "tree,ring", "allreduce:tree,nvls", "^nvls", "broadcast:tree", "tre",
+        "all_reduce:tree", "allreduce:tree;ring",
+        // Nothing but all-reduce has a tree.
+        "Tree", "tree;broadcast:ring", "allreduce:tree;allgather:nvls", "^ring;allreduce:tree"}) {
     EXPECT_FALSE(algo(k228, wrong)) << wrong;
   }
-  EXPECT_FALSE(algo(k231, "allreduce:tree"));
-  EXPECT_TRUE(algo(k231, "ring,tree;allreduce:tree"));
   for (const auto& [name, value] : Variables{{"NCCL_PROTO", "LL"},
                                              {"NCCL_NVLS_ENABLE", "1"},
                                              {"NCCL_COLLNET_ENABLE", "1"},
                                              {"NCCL_MIN_NCHANNELS", "4"},
-                                             {"NCCL_MIN_CTAS", "x"}}) {
+                                             {"NCCL_MIN_NRINGS", "4"},
+                                             {"NCCL_MIN_CTAS", "x"},
+                                             {"NCCL_MAX_CTAS", "16"},
+                                             {"NCCL_SYM_KERNEL", "AllReduce_AGxLL_R"},
+                                             {"NCCL_SYM_NOWIN_ENABLE", "1"},
+                                             {"NCCL_TUNER_PLUGIN", "ofi"},
+                                             {"NCCL_ENV_PLUGIN", "STATIC_PLUGIN"}}) {
     EXPECT_EQ(Breaks(profile, k228, With(kBatchInvariant, name, value)), Names{name});
   }
   // One channel for all is more than is needed, and right.
   EXPECT_EQ(Breaks(profile, k228, With(kBatchInvariant, "NCCL_MIN_NCHANNELS", "1")), Names{});
+}
+
+TEST(NcclEnvironmentTest, NumbersAreReadAsNcclReadsThem) {
+  const auto fits = [](const std::string& name, const std::string& value) {
+    return Breaks(NcclProfile::kBatchInvariant, k228, With(kBatchInvariant, name, value)).empty();
+  };
+  for (const char* const one : {"", "1", "0x1", "01", "0", "-3"}) {
+    EXPECT_TRUE(fits("NCCL_MAX_CTAS", one)) << one;
+  }
+  // The last three are 2 to NCCL, which keeps 32 bits, or nothing that anybody means.
+  for (const char* const more :
+       {"2", "0x10", "010", "4x", "4294967298", "-4294967294", "99999999999999999999"}) {
+    EXPECT_FALSE(fits("NCCL_MAX_CTAS", more)) << more;
+  }
+  EXPECT_TRUE(fits("NCCL_NVLS_ENABLE", "0x0"));
+  EXPECT_FALSE(fits("NCCL_NVLS_ENABLE", ""));  // on by default
+  EXPECT_FALSE(fits("NCCL_NVLS_ENABLE", "-1"));
+  EXPECT_TRUE(fits("NCCL_COLLNET_ENABLE", ""));
+  for (const char* const name : {"NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS"}) {
+    for (const char* const value : {"1", "32", "-1", "x"}) EXPECT_TRUE(fits(name, value)) << value;
+  }
+}
+
+TEST(NcclEnvironmentTest, EveryCollectiveNeedsAProtocol) {
+  const auto why = [](const std::string& value) {
+    return WhatBreaks(
+        CheckNcclEnvironment(NcclProfile::kBatchInvariant, k228,
+                             FakeEnvironment(With(kBatchInvariant, "NCCL_PROTO", value))));
+  };
+  EXPECT_EQ(why("Simple"), "");
+  EXPECT_EQ(why("LL;allreduce:simple"), "");
+  EXPECT_EQ(why("LL,Simple"),
+            "NCCL_PROTO is 'LL,Simple': all-reduce may take 'll,simple': only Simple is one "
+            "protocol for every size");
+  EXPECT_EQ(why("Simple;reduce:^LL,LL128,Simple;broadcast:^LL,LL128,Simple"),
+            "NCCL_PROTO is 'Simple;reduce:^LL,LL128,Simple;broadcast:^LL,LL128,Simple': leaves "
+            "broadcast, reduce no protocol: such a call ends with 'no algorithm'");
+  EXPECT_EQ(why("simpel"),
+            "NCCL_PROTO is 'simpel': NCCL refuses it: 'simpel' is no protocol of NCCL's (ll ll128 "
+            "simple)");
+}
+
+TEST(NcclEnvironmentTest, PluginsThatNcclLoadsByItselfCount) {
+  const auto why = [](const FakeEnvironment& environment) {
+    return WhatBreaks(CheckNcclEnvironment(NcclProfile::kBatchInvariant, k228, environment));
+  };
+  FakeEnvironment tuned(kBatchInvariant);
+  tuned.libraries["libnccl-tuner.so"] = {};
+  EXPECT_EQ(why(tuned),
+            "NCCL_TUNER_PLUGIN is not set: NCCL loads libnccl-tuner.so (/fake/libnccl-tuner.so), a "
+            "tuner that may choose algorithm and channels by size; 'none' is none");
+  tuned.variables["NCCL_TUNER_PLUGIN"] = "";
+  EXPECT_NE(why(tuned), "");
+  tuned.variables["NCCL_TUNER_PLUGIN"] = "None";
+  EXPECT_EQ(why(tuned), "");
+
+  FakeEnvironment set(kBatchInvariant);
+  set.libraries["libnccl-env.so"] = {};
+  EXPECT_EQ(why(set),
+            "NCCL_ENV_PLUGIN is not set: NCCL loads libnccl-env.so (/fake/libnccl-env.so), which "
+            "may set any variable, unseen here; 'none' is none");
+  set.variables["NCCL_ENV_PLUGIN"] = "none";
+  EXPECT_EQ(why(set), "");
+
+  // A plugin for networks may be a tuner as well.
+  FakeEnvironment net(kBatchInvariant);
+  net.libraries["libnccl-net.so"] = {"ncclNetPlugin_v11"};
+  net.libraries["libnccl-net-fast.so"] = {"ncclNetPlugin_v11", "ncclTunerPlugin_v5"};
+  EXPECT_EQ(why(net), "");
+  net.variables["NCCL_NET_PLUGIN"] = "slow,fast";
+  EXPECT_NE(why(net).find("NCCL loads libnccl-net-fast.so (/fake/libnccl-net-fast.so)"),
+            std::string::npos)
+      << why(net);
+  net.variables["NCCL_NET_PLUGIN"] = "none";
+  EXPECT_EQ(why(net), "");
+}
+
+TEST(NcclEnvironmentTest, AVersionThatNobodyHasMeasuredIsUnfit) {
+  const auto why = [](const NcclVersion& version) {
+    return WhatBreaks(CheckNcclEnvironment(
+        NcclProfile::kBatchInvariant, version,
+        FakeEnvironment(With(kBatchInvariant, "NCCL_ALGO", "ring,tree;allreduce:tree"))));
+  };
+  EXPECT_EQ(why({2, 30, 7}), "");
+  EXPECT_EQ(why(k231),
+            "the version of NCCL is '2.31.2': since 2.31 ring, tree and symmetric kernels are "
+            "chosen among in one step, and nobody has measured its bits");
+}
+
+TEST(NcclEnvironmentTest, TheProcessesLibraries) {
+  const Environment& environment = Environment::Process();
+  const auto found = environment.FindLibrary("libm.so.6", {});
+  ASSERT_TRUE(found);
+  EXPECT_NE(found->find("/libm.so.6"), std::string::npos) << *found;
+  EXPECT_TRUE(environment.FindLibrary("libm.so.6", std::vector<std::string>{"nothing", "cos"}));
+  EXPECT_FALSE(environment.FindLibrary("libm.so.6", std::vector<std::string>{"nothing"}));
+  EXPECT_FALSE(environment.FindLibrary("libnothing-like-it.so", {}));
 }
 
 TEST(NcclEnvironmentTest, CheckGoesByValueForBitsThatEqualAPeers) {

@@ -16,7 +16,11 @@
 namespace meshift {
 namespace {
 
+// ncclTimeout, of NCCL 2.30 and later.
+constexpr int kTimeout = 8;
+
 absl::StatusCode CodeOf(ncclResult_t result) {
+  if (static_cast<int>(result) == kTimeout) return absl::StatusCode::kDeadlineExceeded;
   switch (result) {
     case ncclInvalidArgument:
       return absl::StatusCode::kInvalidArgument;

@@ -70,7 +70,7 @@ class NcclLibrary {
   // `result` of a call of `function` as a Status that names the function, the result, and NCCL's
   // last words about `comm` (or, without one, about anything). Success and "in progress" are OK.
   // INVALID_ARGUMENT, FAILED_PRECONDITION: invalid argument, invalid usage; UNAVAILABLE: a system
-  // or remote error; else INTERNAL.
+  // or remote error; DEADLINE_EXCEEDED: a time-out of NCCL's own; else INTERNAL.
   absl::Status Check(ncclResult_t result, const char* function, ncclComm_t comm = nullptr) const {
     if (result == ncclSuccess || result == ncclInProgress) [[likely]] {
       return absl::OkStatus();

@@ -48,6 +48,24 @@ TEST_F(NcclLibraryTest, TooOld) {
             "2.28.0 or newer is needed");
 }
 
+TEST_F(NcclLibraryTest, ResultsHaveCodes) {
+  const auto nccl = NcclLibrary::Load("testing/fake_gpu/libfake_nccl.so");
+  ASSERT_TRUE(nccl.ok()) << nccl.status();
+  const auto code = [&](int result) {
+    const absl::Status status = (*nccl)->Check(static_cast<ncclResult_t>(result), "ncclAllReduce");
+    EXPECT_EQ(Message(status).rfind("ncclAllReduce: ", 0), status.ok() ? std::string::npos : 0U);
+    return status.code();
+  };
+  EXPECT_EQ(code(ncclSuccess), absl::StatusCode::kOk);
+  EXPECT_EQ(code(ncclInProgress), absl::StatusCode::kOk);
+  EXPECT_EQ(code(ncclInvalidArgument), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(ncclInvalidUsage), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(ncclSystemError), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(code(ncclRemoteError), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(code(ncclInternalError), absl::StatusCode::kInternal);
+  EXPECT_EQ(code(8), absl::StatusCode::kDeadlineExceeded);  // ncclTimeout, since 2.30
+}
+
 TEST_F(NcclLibraryTest, Versions) {
   EXPECT_EQ(NcclVersionText(22809), "2.28.9");
   EXPECT_EQ(NcclVersionText(2708), "2.7.8");

@@ -1,0 +1,259 @@
+// CheckNcclEnvironment: what NCCL would make of the variables, after its sources (2.28.9:
+// src/init.cc, src/graph/connect.cc, src/graph/tuning.cc, src/plugin/).
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "comm/nccl/environment.h"
+#include "comm/nccl/tuning_list.h"
+
+namespace meshift {
+namespace {
+
+// Ring, tree and symmetric kernels are chosen among in one step, and nobody has measured whether
+// the bits of what it takes then depend on the size.
+constexpr NcclVersion kOneChoice{2, 31, 0};
+
+class Judge {
+ public:
+  Judge(const NcclVersion& version, const Environment& environment)
+      : version_(version), environment_(environment) {}
+
+  std::vector<NcclFinding> BatchInvariant() {
+    Version();
+    Algorithm();
+    Protocol();
+    Number("NCCL_NVLS_ENABLE", 2, 0, "no sums in NVSwitch",
+           "sums in NVSwitch (NVLS), whose order is not fixed");
+    Number("NCCL_COLLNET_ENABLE", 0, 0, "no sums in the network",
+           "sums in network switches (CollNet), whose order is not fixed");
+    // The environment wins over a communicator's own configuration, upwards too.
+    for (const char* const name :
+         {"NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MIN_CTAS", "NCCL_MAX_CTAS"}) {
+      Number(name, 0, 1, "leaves the number of channels to the communicator",
+             "overrides the one channel that communicators under this promise ask for");
+    }
+    for (const char* const name : {"NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS"}) {
+      Add(name, false, "leaves a communicator of one channel as it is");
+    }
+    const bool forced = !Get("NCCL_SYM_KERNEL").empty();
+    Add("NCCL_SYM_KERNEL", forced,
+        forced ? "forces a symmetric kernel, which adds in an order of its own"
+               : "forces no symmetric kernel");
+    Number("NCCL_SYM_NOWIN_ENABLE", 0, 0, "no symmetric kernels without windows",
+           "symmetric kernels, which add in an order of their own, for all memory");
+    Tuner();
+    EnvironmentPlugin();
+    return std::move(findings_);
+  }
+
+ private:
+  // Empty is unset, to NCCL too.
+  std::string Get(const std::string& name) const { return environment_.Get(name).value_or(""); }
+
+  void Add(const std::string& name, bool breaks, std::string why) {
+    findings_.push_back({name, environment_.Get(name), breaks, std::move(why)});
+  }
+
+  void Version() {
+    const std::string why = WhyUnfit(NcclProfile::kBatchInvariant, version_);
+    if (why.empty()) return;
+    findings_.push_back({"the version of NCCL", version_.ToString(), true, why});
+  }
+
+  void Algorithm() {
+    const std::string name = "NCCL_ALGO";
+    const std::string value = Get(name);
+    if (value.empty()) return Add(name, true, "NCCL picks the algorithm by size");
+    const auto list = TuningList::Algorithms(value);
+    if (!list.ok()) {
+      return Add(name, true, fmt::format("NCCL refuses it: {}", Message(list.status())));
+    }
+    if (!list->AllowsOnly(NcclFunction::kAllReduce, "tree")) {
+      return Add(name, true,
+                 fmt::format("all-reduce may take '{}': only the tree adds an element's "
+                             "contributions in an order that no size changes",
+                             list->ToString(NcclFunction::kAllReduce)));
+    }
+    // The one algorithm that all of these have everywhere.
+    const std::string without =
+        Without([&](NcclFunction function) { return list->Allows(function, "ring"); });
+    if (!without.empty()) {
+      return Add(name, true,
+                 fmt::format("leaves {} no ring: such a call ends with 'no algorithm'", without));
+    }
+    Add(name, false, "all-reduce by tree");
+  }
+
+  void Protocol() {
+    const std::string name = "NCCL_PROTO";
+    const std::string value = Get(name);
+    if (value.empty()) return Add(name, true, "NCCL picks the protocol by size");
+    const auto list = TuningList::Protocols(value);
+    if (!list.ok()) {
+      return Add(name, true, fmt::format("NCCL refuses it: {}", Message(list.status())));
+    }
+    if (!list->AllowsOnly(NcclFunction::kAllReduce, "simple")) {
+      return Add(name, true,
+                 fmt::format("all-reduce may take '{}': only Simple is one protocol for every size",
+                             list->ToString(NcclFunction::kAllReduce)));
+    }
+    const std::string without =
+        Without([&](NcclFunction function) { return list->AllowsAny(function); });
+    if (!without.empty()) {
+      return Add(
+          name, true,
+          fmt::format("leaves {} no protocol: such a call ends with 'no algorithm'", without));
+    }
+    Add(name, false, "one protocol");
+  }
+
+  // The collectives but all-reduce for which `has` does not hold.
+  template <typename Has>
+  static std::string Without(const Has& has) {
+    std::vector<std::string_view> without;
+    for (int f = 0; f < kNumNcclFunctions; ++f) {
+      const auto function = static_cast<NcclFunction>(f);
+      if (function != NcclFunction::kAllReduce && !has(function)) without.push_back(Name(function));
+    }
+    return fmt::format("{}", fmt::join(without, ", "));
+  }
+
+  // Breaks where the number, `otherwise` where it is not set, is more than `most`. NCCL reads
+  // numbers of any base, and takes no notice of what follows them; here that is no number.
+  void Number(const std::string& name, int64_t otherwise, int64_t most, const char* kept,
+              const char* broken) {
+    const std::string value = Get(name);
+    std::optional<int64_t> number = otherwise;
+    if (!value.empty()) {
+      char* end = nullptr;
+      errno = 0;
+      number = std::strtoll(value.c_str(), &end, 0);
+      // It keeps 32 bits.
+      if (errno != 0 || *end != '\0' || *number < INT_MIN || *number > INT_MAX) number.reset();
+    }
+    const bool switches = most == 0;  // any number but 0 is on
+    const bool breaks = !number || (switches ? *number != 0 : *number > most);
+    Add(name, breaks, breaks ? broken : kept);
+  }
+
+  // A tuner may choose algorithm, protocol and channels of every call.
+  void Tuner() {
+    const std::string name = "NCCL_TUNER_PLUGIN";
+    const std::string value = Get(name);
+    if (IsNone(value)) return Add(name, false, "no tuner");
+    if (!value.empty()) {
+      return Add(name, true, "a tuner may choose algorithm and channels by size; 'none' is none");
+    }
+    std::string file = "libnccl-tuner.so";
+    std::optional<std::string> found = environment_.FindLibrary(file, {});
+    // NCCL asks the network's plugin next.
+    for (const std::string& net : NetworkPlugins()) {
+      if (found) break;
+      file = net;
+      found = environment_.FindLibrary(net, kTunerSymbols);
+    }
+    if (!found) return Add(name, false, "no tuner can be loaded");
+    Add(name, true,
+        fmt::format("NCCL loads {} ({}), a tuner that may choose algorithm and channels by size; "
+                    "'none' is none",
+                    file, *found));
+  }
+
+  void EnvironmentPlugin() {
+    const std::string name = "NCCL_ENV_PLUGIN";
+    const std::string value = Get(name);
+    if (IsNone(value)) return Add(name, false, "no plugin sets variables");
+    if (!value.empty()) {
+      return Add(name, true, "a plugin may set any variable, unseen here; 'none' is none");
+    }
+    const std::string file = "libnccl-env.so";
+    const std::optional<std::string> found = environment_.FindLibrary(file, {});
+    if (!found) return Add(name, false, "no plugin that sets variables can be loaded");
+    Add(name, true,
+        fmt::format("NCCL loads {} ({}), which may set any variable, unseen here; 'none' is none",
+                    file, *found));
+  }
+
+  static bool IsNone(std::string_view value) {
+    constexpr std::string_view kNone = "none";
+    return std::equal(value.begin(), value.end(), kNone.begin(), kNone.end(),
+                      [](char a, char b) { return (a | 0x20) == b; });
+  }
+
+  // The files that NCCL tries for the plugins of networks.
+  std::vector<std::string> NetworkPlugins() const {
+    const std::string list = Get("NCCL_NET_PLUGIN");
+    if (IsNone(list)) return {};
+    if (list.empty()) return {"libnccl-net.so"};
+    std::vector<std::string> files;
+    for (size_t begin = 0; begin < list.size();) {
+      const size_t end = std::min(list.find(',', begin), list.size());
+      const std::string item = list.substr(begin, end - begin);
+      begin = end + 1;
+      if (item.empty()) continue;
+      files.push_back(item);
+      const bool is_file =
+          item.find('/') != std::string::npos || (item.starts_with("lib") && item.ends_with(".so"));
+      if (!is_file) files.push_back(fmt::format("libnccl-net-{}.so", item));
+    }
+    return files;
+  }
+
+  static const std::vector<std::string> kTunerSymbols;
+
+  const NcclVersion version_;
+  const Environment& environment_;
+  std::vector<NcclFinding> findings_;
+};
+
+// Versions of the interface that NCCL has known so far, and the next.
+const std::vector<std::string> Judge::kTunerSymbols = {
+    "ncclTunerPlugin_v2", "ncclTunerPlugin_v3", "ncclTunerPlugin_v4", "ncclTunerPlugin_v5",
+    "ncclTunerPlugin_v6", "ncclTunerPlugin_v7", "ncclTunerPlugin_v8"};
+
+}  // namespace
+
+std::string WhyUnfit(NcclProfile profile, const NcclVersion& version) {
+  if (profile != NcclProfile::kBatchInvariant || version < kOneChoice) return "";
+  return fmt::format(
+      "since {}.{} ring, tree and symmetric kernels are chosen among in one step, and nobody has "
+      "measured its bits",
+      kOneChoice.major, kOneChoice.minor);
+}
+
+std::vector<NcclFinding> CheckNcclEnvironment(NcclProfile profile, const NcclVersion& version,
+                                              const Environment& environment) {
+  if (profile == NcclProfile::kBatchInvariant) return Judge(version, environment).BatchInvariant();
+  std::vector<NcclFinding> findings;
+  for (const NcclSetting& setting : NcclProfileSettings(profile, version)) {
+    const std::optional<std::string> value = environment.Get(setting.name);
+    const bool equal = value == setting.value;
+    findings.push_back({setting.name, value, !equal && setting.bits,
+                        equal ? setting.effect
+                              : fmt::format("should be '{}': {}", setting.value, setting.effect)});
+  }
+  return findings;
+}
+
+std::string WhatBreaks(const std::vector<NcclFinding>& findings) {
+  const auto first = std::find_if(findings.begin(), findings.end(),
+                                  [](const NcclFinding& finding) { return finding.breaks; });
+  if (first == findings.end()) return "";
+  return fmt::format("{} is {}: {}", first->name,
+                     first->value ? fmt::format("'{}'", *first->value) : "not set", first->why);
+}
+
+}  // namespace meshift

@@ -1,0 +1,179 @@
+// The judge against what NCCL does: all pairs of the variables that it judges, each unset, harmless
+// and harmful, over the stand-in. Where the judge passes, a communicator that asks for one channel
+// has one, and every collective finds an algorithm.
+#include <gtest/gtest.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "comm/nccl/environment.h"
+#include "comm/nccl/fake_environment.h"
+#include "testing/fake_gpu/fake_report.h"
+#include "testing/fake_gpu/test_rank.h"
+
+namespace meshift {
+namespace {
+
+struct Variable {
+  std::string name;
+  std::string harmless;
+  std::vector<std::string> harmful;
+  bool needed = false;  // unset is harmful too
+};
+
+const std::vector<Variable>& Judged() {
+  static const std::vector<Variable>& variables = *new std::vector<Variable>{
+      {"NCCL_ALGO",
+       "allreduce:tree",
+       {"Tree", "ring", "^nvls", "ring;allreduce:tree;reduce:tree", "tre"},
+       true},
+      {"NCCL_PROTO", "Simple", {"LL", "Simple;allgather:^LL,LL128,Simple"}, true},
+      {"NCCL_NVLS_ENABLE", "0", {"1"}, true},
+      {"NCCL_COLLNET_ENABLE", "0", {"1"}},
+      {"NCCL_MIN_NCHANNELS", "1", {"4"}},
+      {"NCCL_MIN_NRINGS", "0", {"4"}},
+      {"NCCL_MIN_CTAS", "1", {"8"}},
+      {"NCCL_MAX_CTAS", "1", {"16", "0x10"}},
+      {"NCCL_MAX_NCHANNELS", "1", {}},
+      {"NCCL_MAX_NRINGS", "32", {}},
+      {"NCCL_SYM_KERNEL", "", {"AllReduce_RSxLD_AGxST"}},
+      {"NCCL_SYM_NOWIN_ENABLE", "0", {"1"}},
+      {"NCCL_TUNER_PLUGIN", "none", {"example"}},
+      {"NCCL_ENV_PLUGIN", "none", {"libnccl-env-example.so"}},
+  };
+  return variables;
+}
+
+// A value of a variable; nothing: it is not set.
+struct Setting {
+  const Variable* variable = nullptr;
+  std::optional<std::string> value;
+  bool harmful = false;
+};
+
+std::vector<Setting> SettingsOf(const Variable& variable) {
+  std::vector<Setting> settings = {{&variable, std::nullopt, variable.needed},
+                                   {&variable, variable.harmless, false}};
+  for (const std::string& value : variable.harmful) settings.push_back({&variable, value, true});
+  return settings;
+}
+
+// Others are as the profile has them.
+FakeEnvironment::Variables With(const std::vector<Setting>& settings) {
+  FakeEnvironment::Variables variables;
+  for (const Variable& variable : Judged()) {
+    if (variable.needed) variables[variable.name] = variable.harmless;
+  }
+  for (const Setting& setting : settings) {
+    variables.erase(setting.variable->name);
+    if (setting.value) variables[setting.variable->name] = *setting.value;
+  }
+  return variables;
+}
+
+struct Seen {
+  bool made = true;      // communicators, by all ranks
+  bool complete = true;  // every collective had an algorithm
+  int64_t channels = 0;  // the most of one that asks for one
+};
+
+// What a process with this environment sees.
+Seen Look(const FakeEnvironment::Variables& variables) {
+  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  Seen seen;
+  Mutex mutex;
+  const ncclUniqueId id = NewId();
+  RunRanks(2, [&](TestRank& r) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.minCTAs = 1;
+    config.maxCTAs = 1;
+    if (ncclCommInitRankConfig(&r.comm, r.ranks, id, r.rank, &config) != ncclSuccess) {
+      MutexLock lock(mutex);
+      seen.made = false;
+      return;
+    }
+    void* const in = TestRank::At(r.Buffer(64));
+    void* const out = TestRank::At(r.Buffer(64));
+    const auto run = [&](ncclResult_t result) {
+      MutexLock lock(mutex);
+      if (result != ncclSuccess) seen.complete = false;
+    };
+    run(ncclAllReduce(in, out, 4, ncclFloat32, ncclSum, r.comm, r.stream));
+    run(ncclAllGather(in, out, 4, ncclFloat32, r.comm, r.stream));
+    run(ncclReduceScatter(in, out, 4, ncclFloat32, ncclSum, r.comm, r.stream));
+    run(ncclBroadcast(in, out, 4, ncclFloat32, 0, r.comm, r.stream));
+    run(ncclReduce(in, out, 4, ncclFloat32, ncclSum, 0, r.comm, r.stream));
+    r.Sync();
+    MutexLock lock(mutex);
+    seen.channels = std::max(seen.channels, fake_report()->channels(r.comm));
+  });
+  for (const auto& [name, value] : variables) unsetenv(name.c_str());
+  return seen;
+}
+
+std::string Text(const FakeEnvironment::Variables& variables) {
+  std::string text;
+  for (const auto& [name, value] : variables) text += name + "='" + value + "' ";
+  return text;
+}
+
+TEST(EnvironmentPairsTest, TheJudgePassesWhatKeepsThePromise) {
+  fake_report()->reset();
+  int passed = 0;
+  int broken = 0;
+  const auto check = [&](const std::vector<Setting>& settings) {
+    const FakeEnvironment::Variables variables = With(settings);
+    const std::string why = WhatBreaks(CheckNcclEnvironment(
+        NcclProfile::kBatchInvariant, NcclVersion{2, 28, 9}, FakeEnvironment(variables)));
+    bool harmful = false;
+    for (const Setting& setting : settings) harmful |= setting.harmful;
+    EXPECT_EQ(!why.empty(), harmful) << Text(variables) << why;
+    const Seen seen = Look(variables);
+    const bool kept = seen.made && seen.complete && seen.channels == 1;
+    EXPECT_TRUE(kept || !why.empty()) << Text(variables) << "made " << seen.made << ", complete "
+                                      << seen.complete << ", channels " << seen.channels;
+    passed += why.empty() ? 1 : 0;
+    broken += kept ? 0 : 1;
+  };
+  const std::vector<Variable>& judged = Judged();
+  for (size_t a = 0; a < judged.size(); ++a) {
+    for (const Setting& first : SettingsOf(judged[a])) {
+      check({first});
+      for (size_t b = a + 1; b < judged.size(); ++b) {
+        for (const Setting& second : SettingsOf(judged[b])) check({first, second});
+      }
+    }
+  }
+  // The stand-in has something to say, and so has the judge.
+  EXPECT_GT(passed, 250);
+  EXPECT_GT(broken, 250);
+  EXPECT_EQ(Violations(), "");
+  RecordProperty("passed", passed);
+  RecordProperty("broken", broken);
+}
+
+// Each alone, where the stand-in shows the harm.
+TEST(EnvironmentPairsTest, TheStandInShowsTheHarm) {
+  const auto alone = [](const std::string& name, const std::string& value) {
+    FakeEnvironment::Variables variables = With({});
+    variables[name] = value;
+    return Look(variables);
+  };
+  EXPECT_EQ(Look(With({})).channels, 1);
+  EXPECT_EQ(alone("NCCL_MAX_CTAS", "16").channels, 16);
+  EXPECT_EQ(alone("NCCL_MIN_NRINGS", "4").channels, 4);
+  EXPECT_EQ(alone("NCCL_MIN_NCHANNELS", "4").channels, 4);
+  EXPECT_EQ(alone("NCCL_NVLS_ENABLE", "2").channels, 16);
+  EXPECT_FALSE(alone("NCCL_ALGO", "Tree").complete);
+  EXPECT_FALSE(alone("NCCL_PROTO", "Simple;broadcast:^LL,LL128,Simple").complete);
+  EXPECT_FALSE(alone("NCCL_ALGO", "tre").made);
+}
+
+}  // namespace
+}  // namespace meshift
