@@ -18,6 +18,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "cli/gather.h"
 #include "cli/handed_tensors.h"
 #include "cli/io.h"
 #include "cli/site.h"
@@ -34,9 +35,6 @@
 
 namespace meshift::cli {
 namespace {
-
-// How much of a tensor ranks pass on at once.
-constexpr size_t kPiece = size_t{4} << 20;
 
 // Numbers as the bytes that ranks exchange; all are of one kind of machine.
 std::string Pack(const std::vector<int64_t>& numbers) {
@@ -213,28 +211,10 @@ class RankSite final : public Site {
   }
 
   absl::Status Gather(const Sharding& sharding, LocalTensors* tensors) override {
-    const DeviceMesh& mesh = sharding.mesh();
-    size_t most = 0;
-    for (int64_t p = 0; p < mesh.NumRanks(); ++p) most = std::max(most, tensors->SizeAt(p));
-    const std::optional<int64_t> own = mesh.PositionOf(job_.engine->rank());
-    for (size_t first = 0; first < most; first += kPiece) {
-      std::string mine;
-      if (own && !leads()) {
-        const absl::Span<const std::byte> piece = Piece(tensors->at(*own), first);
-        mine.assign(reinterpret_cast<const char*>(piece.data()), piece.size());
-      }
-      MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, job_.bootstrap->Exchange(mine));
-      for (int64_t p = 0; leads() && p < mesh.NumRanks(); ++p) {
-        if (mesh.RankAt(p) == 0) continue;
-        const absl::Span<std::byte> to = Piece(tensors->at(p), first);
-        const std::string& from = all[mesh.RankAt(p)];
-        if (from.size() != to.size()) {
-          return Internal("rank {} passes {} bytes of {}", mesh.RankAt(p), from.size(), to.size());
-        }
-        if (!to.empty()) std::memcpy(to.data(), from.data(), to.size());
-      }
-    }
-    return absl::OkStatus();
+    absl::StatusOr<TensorGather> gather =
+        TensorGather::Prepare(*job_.engine, sharding.mesh(), *tensors);
+    MESHIFT_RETURN_IF_ERROR(Agree(gather.status()));
+    return gather->Run(tensors);
   }
 
   absl::Status Agree(const absl::Status& status) override {
@@ -263,11 +243,6 @@ class RankSite final : public Site {
   }
 
  private:
-  template <typename T>
-  static absl::Span<T> Piece(absl::Span<T> whole, size_t first) {
-    return whole.subspan(std::min(first, whole.size()), kPiece);
-  }
-
   RankJob& job_;
 };
 

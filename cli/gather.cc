@@ -1,0 +1,86 @@
+#include "cli/gather.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/status_macros.h"
+#include "cli/local_tensors.h"
+#include "comm/engine/communicator.h"
+#include "comm/engine/engine.h"
+#include "mesh/device_mesh.h"
+#include "placement/dtype.h"
+
+namespace meshift::cli {
+
+absl::StatusOr<TensorGather> TensorGather::Prepare(Engine& engine, const DeviceMesh& mesh,
+                                                   const LocalTensors& tensors,
+                                                   int64_t piece_bytes) {
+  TensorGather gather(engine);
+  int64_t room = 0;  // of the last round
+  int64_t here = 0;  // bytes of it that this rank sends or gets
+  int64_t most = 0;
+  for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
+    const int64_t rank = mesh.RankAt(p);
+    if (rank == 0) continue;
+    const auto size = static_cast<int64_t>(tensors.SizeAt(p));
+    for (int64_t first = 0; first < size;) {
+      if (room == 0) {
+        gather.rounds_.emplace_back();
+        room = piece_bytes;
+        here = 0;
+      }
+      const Piece piece{p, rank, first, std::min(room, size - first)};
+      gather.rounds_.back().push_back(piece);
+      first += piece.bytes;
+      room -= piece.bytes;
+      if (gather.IsMine(piece)) here += piece.bytes;
+      most = std::max(most, here);
+    }
+  }
+  if (gather.rounds_.empty()) return gather;
+  MESHIFT_ASSIGN_OR_RETURN(gather.stream_, engine.CreateStream());
+  if (most > 0) {
+    MESHIFT_ASSIGN_OR_RETURN(gather.staging_, engine.Allocate(most));
+  }
+  return gather;
+}
+
+absl::Status TensorGather::Run(LocalTensors* tensors) {
+  for (const std::vector<Piece>& round : rounds_) {
+    MESHIFT_RETURN_IF_ERROR(Round(round, tensors));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TensorGather::Round(absl::Span<const Piece> round, LocalTensors* tensors) {
+  const auto bytes_of = [&](const Piece& piece) {
+    return tensors->at(piece.position).subspan(piece.first, piece.bytes).data();
+  };
+  std::vector<PeerMessage> messages;
+  auto* at = staging_ == nullptr ? nullptr : static_cast<std::byte*>(staging_->data());
+  for (const Piece& piece : round) {
+    if (!IsMine(piece)) continue;
+    messages.push_back({leads() ? static_cast<int>(piece.rank) : 0, at, piece.bytes});
+    if (!leads()) {
+      MESHIFT_RETURN_IF_ERROR(engine_->CopyIn(bytes_of(piece), at, piece.bytes, *stream_));
+    }
+    at += piece.bytes;
+  }
+  Communicator& world = *engine_->world();
+  const std::vector<PeerMessage> none;
+  MESHIFT_RETURN_IF_ERROR(
+      world.SendRecv(leads() ? none : messages, leads() ? messages : none, DType::kU8, *stream_));
+  MESHIFT_RETURN_IF_ERROR(world.Barrier(*stream_));
+  for (size_t i = 0; leads() && i < round.size(); ++i) {
+    MESHIFT_RETURN_IF_ERROR(
+        engine_->CopyOut(messages[i].data, bytes_of(round[i]), round[i].bytes, *stream_));
+  }
+  return engine_->Synchronize(*stream_);
+}
+
+}  // namespace meshift::cli

@@ -1,0 +1,65 @@
+// Brings what the ranks of a job hold to rank 0, by the engine's own messages.
+//
+//   auto gather = TensorGather::Prepare(engine, plan.to().mesh(), targets);
+//   MESHIFT_RETURN_IF_ERROR(site->Agree(gather.status()));
+//   MESHIFT_RETURN_IF_ERROR(gather->Run(&targets));
+//
+// All local tensors, one behind the other by position in the mesh, make one row of bytes. A round
+// moves the next `piece_bytes` of it, and a barrier ends it: no rank has more than that in staging
+// memory, and none waits for more than one round.
+#ifndef MESHIFT_CLI_GATHER_H_
+#define MESHIFT_CLI_GATHER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "cli/local_tensors.h"
+#include "comm/engine/engine.h"
+#include "mesh/device_mesh.h"
+
+namespace meshift::cli {
+
+class TensorGather {
+ public:
+  static constexpr int64_t kPieceBytes = int64_t{16} << 20;
+
+  // Gets staging memory for tensors of these sizes; waits for nobody. `piece_bytes`: 1 or more,
+  // equal on all ranks. The engine must outlive this.
+  static absl::StatusOr<TensorGather> Prepare(Engine& engine, const DeviceMesh& mesh,
+                                              const LocalTensors& tensors,
+                                              int64_t piece_bytes = kPieceBytes);
+  // Collective over all ranks of the engine's world, also those that are not in the mesh, once all
+  // have prepared. Reads this rank's tensor; on rank 0 it writes all others'.
+  absl::Status Run(LocalTensors* tensors);
+
+  int64_t staging_bytes() const { return staging_ == nullptr ? 0 : staging_->size_bytes(); }
+
+ private:
+  // A part of one rank's tensor.
+  struct Piece {
+    int64_t position = 0;
+    int64_t rank = 0;
+    int64_t first = 0;  // byte of the tensor
+    int64_t bytes = 0;
+  };
+
+  explicit TensorGather(Engine& engine) : engine_(&engine) {}
+  bool leads() const { return engine_->rank() == 0; }
+  // Whether this rank sends or gets it.
+  bool IsMine(const Piece& piece) const { return leads() || piece.rank == engine_->rank(); }
+  absl::Status Round(absl::Span<const Piece> round, LocalTensors* tensors);
+
+  Engine* engine_;
+  // What rank 0 gets in each round, equal on all ranks; at most one piece of a rank.
+  std::vector<std::vector<Piece>> rounds_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Buffer> staging_;
+};
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_GATHER_H_
