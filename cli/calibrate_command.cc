@@ -19,6 +19,7 @@
 #include "cli/execute.h"
 #include "cli/local_tensors.h"
 #include "cli/problem.h"
+#include "cli/run_as_rank.h"
 #include "cli/site.h"
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
@@ -64,7 +65,7 @@ absl::StatusOr<int64_t> Time(const Probe& probe, const Options& options, Site* s
     return Internal("{} -> {} is not one {}", probe.from.ToString(), probe.to.ToString(),
                     Name(probe.op));
   }
-  MESHIFT_RETURN_IF_ERROR(site->CheckFits(plan));
+  MESHIFT_RETURN_IF_ERROR(site->Agree(site->CheckFits(plan)));
   const LocalTensors sources = site->MakeTensors(plan.from());
   LocalTensors targets = site->MakeTensors(plan.to());
   MESHIFT_ASSIGN_OR_RETURN(const auto runner, site->NewRunner(plan, ReductionOrder::kRanks));
@@ -92,8 +93,10 @@ std::string_view Word(Probe::Kind kind) {
 
 absl::StatusOr<int> Calibrate(const CalibrateFlags& flags, const Options& options, int64_t ranks,
                               Site* site, Io& io) {
-  MESHIFT_ASSIGN_OR_RETURN(const std::vector<Probe> probes,
-                           CalibrationProbes(options.structure, ranks, options.max_bytes));
+  const absl::StatusOr<std::vector<Probe>> listed =
+      CalibrationProbes(options.structure, ranks, options.max_bytes);
+  MESHIFT_RETURN_IF_ERROR(site->Agree(listed.status()));
+  const std::vector<Probe>& probes = *listed;
   std::vector<int64_t> times;
   for (const Probe& probe : probes) {
     MESHIFT_ASSIGN_OR_RETURN(const int64_t ns, Time(probe, options, site));
@@ -130,17 +133,18 @@ absl::StatusOr<int> Calibrate(const CalibrateFlags& flags, const Options& option
 
 int CalibrateCommand(const CalibrateFlags& flags, Io& io) {
   const absl::StatusOr<Options> options = ParseOptions(flags);
-  if (!options.ok()) return Fail(io, options.status());
+  if (!options.ok()) return FailAsRank(flags.engine, options.status(), io);
   if (flags.engine != "local") {
     const auto body = [&](RankJob*, Site* site, Io& own) {
       return Calibrate(flags, *options, site->num_ranks(), site, own);
     };
-    const std::string asked =
-        fmt::format("calibrate{} --max-bytes {} --repeat {}",
-                    flags.topology ? " --topology " + *flags.topology : std::string(),
-                    flags.max_bytes, flags.repeat);
     // Times the engine as programs have it.
-    return RunAsRank(flags.engine, /*bounded_waits=*/false, asked, body, io);
+    JobCall call{.verb = "calibrate", .engine = flags.engine, .options = {.bounded_waits = false}};
+    call.asked = {fmt::format("--engine {}", flags.engine),
+                  fmt::format("--max-bytes {}", flags.max_bytes),
+                  fmt::format("--repeat {}", flags.repeat)};
+    if (flags.topology) call.asked.push_back(fmt::format("--topology {}", *flags.topology));
+    return RunAsRank(call, body, io);
   }
   const std::unique_ptr<Site> site = MakeLocalSite();
   const absl::StatusOr<int> code =

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/status.h"
 #include "cli/calibrate_command.h"
 #include "cli/check_command.h"
@@ -24,6 +26,7 @@
 #include "cli/io.h"
 #include "cli/plan_command.h"
 #include "cli/problem.h"
+#include "cli/run_as_rank.h"
 #include "cli/run_command.h"
 #include "cli/shards_command.h"
 #include "comm/nccl/environment.h"
@@ -270,6 +273,17 @@ CLI::App* AddCalibrate(CLI::App* app, CalibrateFlags* flags) {
   return calibrate;
 }
 
+// The last value of --engine among arguments that may be wrong; "local" where there is none.
+std::string EngineIn(const std::vector<std::string>& args) {
+  constexpr std::string_view kOption = "--engine";
+  std::string engine = "local";
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == kOption && i + 1 < args.size()) engine = args[i + 1];
+    if (args[i].rfind("--engine=", 0) == 0) engine = args[i].substr(kOption.size() + 1);
+  }
+  return engine;
+}
+
 // CLI11 spreads some messages over lines.
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -296,9 +310,12 @@ int RunMeshift(std::vector<std::string> args, Io& io) {
   // CLI11 would not name it.
   constexpr std::array<std::string_view, 7> kVerbs = {"plan",   "explain", "run",      "check",
                                                       "shards", "env",     "calibrate"};
+  const std::string engine = EngineIn(args);
   if (!args.empty() && args[0].substr(0, 1) != "-" &&
       std::find(kVerbs.begin(), kVerbs.end(), args[0]) == kVerbs.end()) {
-    return Fail(io, InvalidArgument("\"{}\" is no verb ({})", args[0], fmt::join(kVerbs, " ")));
+    const absl::Status wrong =
+        InvalidArgument("\"{}\" is no verb ({})", args[0], fmt::join(kVerbs, " "));
+    return FailAsRank(engine, wrong, io);
   }
   try {
     std::reverse(args.begin(), args.end());  // as CLI11 takes them
@@ -309,11 +326,14 @@ int RunMeshift(std::vector<std::string> args, Io& io) {
   } catch (const CLI::ExtrasError&) {
     // CLI11 has them backwards.
     const std::vector<std::string> extra = app.remaining(/*recurse=*/true);
-    return Fail(io, InvalidArgument("The following argument{} not expected: {}; --help lists the "
-                                    "options",
-                                    extra.size() == 1 ? " was" : "s were", fmt::join(extra, " ")));
+    const absl::Status wrong =
+        InvalidArgument("The following argument{} not expected: {}; --help lists the options",
+                        extra.size() == 1 ? " was" : "s were", fmt::join(extra, " "));
+    return FailAsRank(engine, wrong, io);
   } catch (const CLI::ParseError& error) {
-    return Fail(io, InvalidArgument("{}; --help lists the options", FirstLine(error.what())));
+    const absl::Status wrong =
+        InvalidArgument("{}; --help lists the options", FirstLine(error.what()));
+    return FailAsRank(engine, wrong, io);
   }
   const int code = plan->parsed()      ? PlanCommand(plan_flags, io)
                    : explain->parsed() ? ExplainCommand(explain_flags, io)

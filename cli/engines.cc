@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
@@ -20,38 +22,17 @@ namespace {
 struct Entry {
   const char* name;
   std::string (*absence)();  // why this build leaves it out; empty: it does not
-  absl::StatusOr<RankJob> (*start)(bool bounded_waits);
+  absl::StatusOr<std::unique_ptr<Engine>> (*start)(const JobOptions& options, const RankJob& job);
 };
 
-absl::StatusOr<RankJob> StartMpi(bool bounded_waits) {
-  RankJob job;
-  MESHIFT_ASSIGN_OR_RETURN(MpiSession session, MpiSession::Start());
-  job.session = std::make_shared<MpiSession>(std::move(session));
-  MESHIFT_ASSIGN_OR_RETURN(job.bootstrap, MpiBootstrap());
-  MESHIFT_ASSIGN_OR_RETURN(job.engine, CreateMpiEngine({.control = job.bootstrap->control(),
-                                                        .bounded_waits = bounded_waits}));
-  return job;
+absl::StatusOr<std::unique_ptr<Engine>> StartMpi(const JobOptions& options, const RankJob& job) {
+  return CreateMpiEngine({.timeout = options.timeout,
+                          .control = job.bootstrap->control(),
+                          .bounded_waits = options.bounded_waits});
 }
 
-bool IsSet(const char* variable) { return std::getenv(variable) != nullptr; }
-
-// mpirun may run inside of a job of torchrun's, but not the other way round.
-absl::StatusOr<RankJob> StartNccl(bool) {
-  RankJob job;
-  if (IsSet("OMPI_COMM_WORLD_SIZE") && MpiAbsence().empty()) {
-    MESHIFT_ASSIGN_OR_RETURN(MpiSession session, MpiSession::Start());
-    job.session = std::make_shared<MpiSession>(std::move(session));
-    MESHIFT_ASSIGN_OR_RETURN(job.bootstrap, MpiBootstrap());
-  } else if (IsSet("RANK") && IsSet("WORLD_SIZE")) {
-    MESHIFT_ASSIGN_OR_RETURN(job.bootstrap, Bootstrap::FromTorchrun());
-  } else {
-    return FailedPrecondition(
-        "the nccl engine runs one rank per process: start it by mpirun{}, or with RANK, "
-        "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in the environment, as torchrun does",
-        MpiAbsence().empty() ? "" : " (which this build does not have: " + MpiAbsence() + ")");
-  }
-  MESHIFT_ASSIGN_OR_RETURN(job.engine, StartNcclEngine(job.bootstrap.get()));
-  return job;
+absl::StatusOr<std::unique_ptr<Engine>> StartNccl(const JobOptions&, const RankJob& job) {
+  return StartNcclEngine(job.bootstrap.get());
 }
 
 const std::array<Entry, 2>& RankEngines() {
@@ -59,6 +40,12 @@ const std::array<Entry, 2>& RankEngines() {
       {{"mpi", MpiAbsence, StartMpi}, {"nccl", NcclAbsence, StartNccl}}};
   return kEngines;
 }
+
+const char* Variable(const char* name) { return std::getenv(name); }
+
+// mpirun may run inside of a job of torchrun's, but not the other way round.
+bool HasMpirun() { return Variable("OMPI_COMM_WORLD_SIZE") != nullptr && MpiAbsence().empty(); }
+bool HasTorchrun() { return Variable("RANK") != nullptr && Variable("WORLD_SIZE") != nullptr; }
 
 }  // namespace
 
@@ -82,11 +69,38 @@ absl::Status CheckEngine(const std::string& name) {
   return InvalidArgument("--engine: \"{}\" is no engine ({})", name, EngineNames());
 }
 
-absl::StatusOr<RankJob> StartRankJob(const std::string& name, bool bounded_waits) {
-  for (const Entry& entry : RankEngines()) {
-    if (name == entry.name) return entry.start(bounded_waits);
+bool IsInJob() {
+  const char* const size = HasMpirun()     ? Variable("OMPI_COMM_WORLD_SIZE")
+                           : HasTorchrun() ? Variable("WORLD_SIZE")
+                                           : "1";
+  return std::string_view(size) != "1";
+}
+
+absl::StatusOr<RankJob> JoinJob(const std::string& name, std::chrono::nanoseconds timeout) {
+  RankJob job;
+  if (name == "mpi" || HasMpirun()) {
+    MESHIFT_ASSIGN_OR_RETURN(MpiSession session, MpiSession::Start());
+    job.session = std::make_shared<MpiSession>(std::move(session));
+    MESHIFT_ASSIGN_OR_RETURN(job.bootstrap, MpiBootstrap(timeout));
+  } else if (HasTorchrun()) {
+    MESHIFT_ASSIGN_OR_RETURN(job.bootstrap, Bootstrap::FromTorchrun(timeout));
+  } else {
+    return FailedPrecondition(
+        "the {} engine runs one rank per process: start it by mpirun{}, or with RANK, "
+        "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in the environment, as torchrun does",
+        name,
+        MpiAbsence().empty() ? "" : " (which this build does not have: " + MpiAbsence() + ")");
   }
-  return CheckEngine(name);
+  return job;
+}
+
+absl::Status StartEngine(const std::string& name, const JobOptions& options, RankJob* job) {
+  for (const Entry& entry : RankEngines()) {
+    if (name != entry.name) continue;
+    MESHIFT_ASSIGN_OR_RETURN(job->engine, entry.start(options, *job));
+    return absl::OkStatus();
+  }
+  return InvalidArgument("--engine: \"{}\" has no ranks that are processes", name);
 }
 
 void LeaveJob(int exit_code) { std::_Exit(exit_code); }

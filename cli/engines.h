@@ -1,13 +1,16 @@
 // The engines that `meshift run --engine NAME` has.
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckEngine("mpi"));       // says why this build leaves it out
-//   MESHIFT_ASSIGN_OR_RETURN(RankJob job, StartRankJob("mpi", /*bounded_waits=*/true));
+//   MESHIFT_ASSIGN_OR_RETURN(RankJob job, JoinJob("mpi", timeout));
+//   ... compare what the ranks were asked for ...
+//   MESHIFT_RETURN_IF_ERROR(StartEngine("mpi", {.bounded_waits = true}, &job));
 //
 // "local" runs all ranks in this process, the others one of many processes that mpirun or another
 // launcher has started.
 #ifndef MESHIFT_CLI_ENGINES_H_
 #define MESHIFT_CLI_ENGINES_H_
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -30,10 +33,24 @@ std::string EngineNames();
 // INVALID_ARGUMENT where there is no such engine, UNIMPLEMENTED where this build leaves it out,
 // with the reason.
 absl::Status CheckEngine(const std::string& name);
-// Collective over the job's processes. `bounded_waits`: no call waits without end, also where a
-// rank is killed; over MPI that takes some microseconds of each. REQUIRES: CheckEngine; not
-// "local".
-absl::StatusOr<RankJob> StartRankJob(const std::string& name, bool bounded_waits);
+
+struct JobOptions {
+  // No call waits without end, also where a rank is killed; over MPI that takes some microseconds
+  // of each.
+  bool bounded_waits = false;
+  // Of the rendezvous, and of calls that wait for others; positive.
+  std::chrono::nanoseconds timeout = kDefaultTimeout;
+
+  static constexpr std::chrono::nanoseconds kDefaultTimeout = std::chrono::minutes(10);
+};
+
+// Whether the environment says that this process is one of several of a job.
+bool IsInJob();
+// Meets the others, as mpirun or torchrun says; the job has no engine yet. Collective. `name` may
+// be none that there is: then the environment alone says how.
+absl::StatusOr<RankJob> JoinJob(const std::string& name, std::chrono::nanoseconds timeout);
+// Starts the engine. Collective. REQUIRES: CheckEngine; not "local".
+absl::Status StartEngine(const std::string& name, const JobOptions& options, RankJob* job);
 
 // Ends the process at once, for a job that has failed: destructors may wait for ranks that are
 // gone. Output must have been flushed.

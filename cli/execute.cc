@@ -229,8 +229,10 @@ absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const Site& site) {
 
 absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options, Site* site,
                                   RunTensors* tensors) {
-  MESHIFT_ASSIGN_OR_RETURN(const Oracle oracle,
-                           Oracle::Create(plan.from(), plan.to(), plan.reduce_dtype()));
+  const absl::StatusOr<Oracle> created =
+      Oracle::Create(plan.from(), plan.to(), plan.reduce_dtype());
+  MESHIFT_RETURN_IF_ERROR(site->Agree(created.status()));
+  const Oracle& oracle = *created;
   Judge judge(plan, site, tensors);
   const MadeUp exact(&oracle, Values::kExact, options.seed);
   const MadeUp other(&oracle, Values::kExact, options.seed + 1);

@@ -176,6 +176,8 @@ class LocalSite final : public Site {
 
   absl::Status Gather(const Sharding&, LocalTensors*) override { return absl::OkStatus(); }
   absl::Status Agree(const absl::Status& status) override { return status; }
+  absl::Status AgreeOn(const absl::Status& status, const std::string&) override { return status; }
+  bool AllFailed() const override { return true; }
   absl::StatusOr<testkit::CheckResult> Share(
       const absl::StatusOr<testkit::CheckResult>& result) override {
     return result;

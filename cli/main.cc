@@ -7,8 +7,10 @@
 #include <new>
 #include <system_error>
 
+#include "absl/status/status.h"
 #include "cli/command_line.h"
 #include "cli/io.h"
+#include "cli/run_as_rank.h"
 
 namespace {
 
@@ -18,11 +20,12 @@ namespace {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
   } catch (const std::bad_alloc&) {
-    std::fputs("meshift: memory could not be had; mesh, tensor or file are too large for it\n",
-               stderr);
+    std::fprintf(stderr, "meshift: %s\n", meshift::cli::kNoMemory);
+    meshift::cli::TellLastWords(absl::ResourceExhaustedError(meshift::cli::kNoMemory));
     std::_Exit(meshift::cli::kExitCheckFailed);
   } catch (const std::system_error& error) {
     std::fprintf(stderr, "meshift: the system refuses: %s\n", error.what());
+    meshift::cli::TellLastWords(absl::UnavailableError("the system refuses a thread"));
     std::_Exit(meshift::cli::kExitCheckFailed);
   } catch (...) {
   }

@@ -11,35 +11,37 @@ expect() {
   # shellcheck disable=SC2086
   output=$(timeout 30 "$mpirun" -n 2 "$meshift" $1 : -n 1 "$meshift" $2 2>&1)
   local code=$?
-  if ((code != 2)) || [[ $(grep -cF -- "meshift: rank 0 was asked to $3" <<< "$output") != 1 ]]; then
-    echo "exit code $code (124: no answer); not said, or not once: $3"
+  if ((code != 2)) || [[ $(grep -cxF -- "meshift: rank 0 was asked to $3" <<< "$output") != 3 ]]; then
+    echo "exit code $code (124: no answer); not said by all: $3"
     echo "$output"
     exit 1
   fi
 }
 expect "run $problem --repeat 3" "run $problem --repeat 4" "run --repeat 3, and rank 2 to run --repeat 4"
-expect "run --engine mpi --conformance --cases 20" "run $problem" "run --conformance --cases 20, and rank 2 to run --repeat 1"
-expect "run --engine mpi --conformance --cases 20" "run --engine mpi --conformance --cases 21" "run --conformance --cases 20, and rank 2 to run --conformance --cases 21"
-expect "run $problem" "run $problem --seed 2" "run --repeat 1, and rank 2 to run --repeat 1 --seed 2"
-expect "calibrate --engine mpi --max-bytes 64KiB" "run $problem" "calibrate --max-bytes 64KiB --repeat 20, and rank 2 to run --repeat 1"
-# A rank whose arguments are wrong by themselves, first or last: all end with what is wrong with them, and none hangs behind it.
+expect "run --engine mpi --conformance --cases 20" "run $problem" "run --conformance --cases 20, and rank 2 to run --mesh d=3 --tensor f32[12] --from P --to R"
+expect "run --engine mpi --conformance --cases 20" "run --engine mpi --conformance --cases 21" "run --cases 20, and rank 2 to run --cases 21"
+expect "run $problem" "run $problem --seed 2" "run, and rank 2 to run --seed 2"
+expect "run $problem" "run ${problem/d=3/d=2}" "run --mesh d=3, and rank 2 to run --mesh d=2"
+expect "calibrate --engine mpi --max-bytes 64KiB" "run $problem" "calibrate --max-bytes 64KiB --repeat 20, and rank 2 to run --mesh d=3 --tensor f32[12] --from P --to R"
+# A rank whose arguments are wrong by themselves, first or last: all end with what is wrong with them, and none hangs behind it. The last
+# argument: how many say so.
 expect_wrong() {
   local output
   # shellcheck disable=SC2086
   output=$(timeout 30 "$mpirun" --enable-recovery -n 1 "$meshift" $1 : -n 2 "$meshift" $2 2>&1)
   local code=$?
-  if ((code == 124)) || [[ $(grep -cF -- "$3" <<< "$output") != 1 ]]; then
-    echo "exit code $code (124: no answer); not said, or not once: $3"
+  if ((code == 124)) || [[ $(grep -cF -- "$3" <<< "$output") != "$4" ]]; then
+    echo "exit code $code (124: no answer); not said by $4: $3"
     echo "$output"
     exit 1
   fi
 }
 bad="--engine mpi --mesh d=3 --tensor f32[12] --from P --to X"
 for _ in 1 2 3; do
-  expect_wrong "run $bad" "run $problem" 'meshift: rank 0: --to: placements "X"'
-  expect_wrong "run $problem" "run $bad" 'meshift: rank 1: --to: placements "X"'
+  expect_wrong "run $bad" "run $problem" 'meshift: rank 0: --to: placements "X"' 3
+  expect_wrong "run $problem" "run $bad" 'meshift: rank 1: --to: placements "X"' 3
 done
-expect_wrong "run $bad" "run $bad" 'meshift: --to: placements "X"'
-expect_wrong "run --engine mpi --plan /nowhere" "run $problem" "meshift: rank 0: /nowhere"
-expect "run $problem" "run $problem --buffers one" "run --repeat 1, and rank 2 to run --repeat 1 --buffers one"
+expect_wrong "run $bad" "run $bad" 'meshift: --to: placements "X"' 1
+expect_wrong "run $problem --repeat x" "run $problem --repeat x" "meshift: --repeat: 'x' is not a number" 1
+expect "run $problem" "run $problem --buffers one" "run, and rank 2 to run --buffers one"
 echo "said"

@@ -1,13 +1,13 @@
-// One rank of a job of many processes, on any engine.
-#include <fmt/format.h>
+// The tensors and calls of one rank of a job of many processes, on any engine.
+#include "cli/rank_site.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <functional>
+#include <exception>
 #include <memory>
+#include <numeric>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,17 +18,24 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "cli/engines.h"
 #include "cli/gather.h"
 #include "cli/handed_tensors.h"
-#include "cli/io.h"
+#include "cli/local_tensors.h"
+#include "cli/meeting.h"
 #include "cli/site.h"
 #include "cli/text.h"
+#include "comm/control/control.h"
+#include "comm/engine/communicator.h"
 #include "comm/engine/engine.h"
 #include "comm/redistributor.h"
 #include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "mesh/union_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
 #include "placement/local_box.h"
+#include "placement/sharding.h"
 #include "planner/plan/buffers.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/rank_bytes.h"
@@ -50,33 +57,37 @@ std::vector<int64_t> Unpack(std::string_view bytes) {
   return numbers;
 }
 
-// Passes `mine` around, or `status`: then all ranks return the first error.
-absl::StatusOr<std::vector<std::string>> Meet(Bootstrap& bootstrap, const absl::Status& status,
-                                              const std::string& mine) {
-  const char code = static_cast<char>(status.code());
-  MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> all,
-                           bootstrap.Exchange(code + (status.ok() ? mine : Message(status))));
-  const bool alike = std::adjacent_find(all.begin(), all.end(), std::not_equal_to<>()) == all.end();
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].empty()) return Internal("rank {} says nothing", rank);
-    const auto its = static_cast<absl::StatusCode>(all[rank][0]);
-    all[rank].erase(0, 1);
-    if (its == absl::StatusCode::kOk) continue;
-    const absl::Status error(its, all[rank]);
-    // Mostly all say the same of arguments and files; of failures each has its own.
-    const bool of_all = alike && ExitCodeOf(error) != kExitCheckFailed;
-    return of_all ? error : Annotate(error, fmt::format("rank {}", rank));
-  }
-  return all;
-}
-
-class RankSiteRunner final : public SiteRunner {
+class RankSiteRunner {
  public:
-  RankSiteRunner(const Plan& plan, RankJob* job, Redistributor redistributor)
-      : plan_(plan), job_(*job), redistributor_(std::move(redistributor)) {}
+  RankSiteRunner(const Plan& plan, RankJob* job, RankMeeting* meeting, Redistributor redistributor)
+      : plan_(plan), job_(*job), meeting_(*meeting), redistributor_(std::move(redistributor)) {}
 
-  absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) override {
-    const absl::Status status = RunHere(sources, targets);
+  // Gets the memory of all runs; waits for nobody.
+  absl::Status Prepare() {
+    if (!takes_part_) return absl::OkStatus();
+    const auto bytes_of = [&](const Sharding& sharding) {
+      return Bytes(sharding.dtype(), NumElements(LocalBoxOf(sharding, job_.engine->rank()).size));
+    };
+    const int64_t in_bytes = bytes_of(plan_.from());
+    const int64_t out_bytes = bytes_of(plan_.to());
+    const bool is_one = plan_.buffers() == Buffers::kOne;
+    MESHIFT_ASSIGN_OR_RETURN(
+        in_, job_.engine->Allocate(is_one ? std::max(in_bytes, out_bytes) : in_bytes));
+    if (!is_one) {
+      MESHIFT_ASSIGN_OR_RETURN(out_, job_.engine->Allocate(out_bytes));
+    }
+    MESHIFT_ASSIGN_OR_RETURN(stream_, job_.engine->CreateStream());
+    MESHIFT_ASSIGN_OR_RETURN(const int64_t workspace,
+                             redistributor_.WorkspaceBytes(plan_, InView(), OutView(), consumes()));
+    peak_bytes_ = workspace + HandedBytes(plan_.buffers(), in_bytes, out_bytes);
+    return absl::OkStatus();
+  }
+
+  // REQUIRES: Prepare, on all ranks.
+  absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) {
+    // No rank calls the others before all can: those that call would wait for one that does not.
+    MESHIFT_RETURN_IF_ERROR(meeting_.Meet(Fill(sources, *targets), "").status());
+    const absl::Status status = RunHere(targets);
     const size_t steps = plan_.steps().size();
     // The memory; by step: bytes, bytes that are planned, calls, time.
     std::vector<int64_t> mine;
@@ -90,8 +101,7 @@ class RankSiteRunner final : public SiteRunner {
         }
       }
     }
-    MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                             Meet(*job_.bootstrap, status, Pack(mine)));
+    MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, meeting_.Meet(status, Pack(mine)));
     SiteRun run;
     run.steps.resize(steps);
     for (const std::string& text : all) {
@@ -110,57 +120,52 @@ class RankSiteRunner final : public SiteRunner {
     return run;
   }
 
-  absl::StatusOr<int64_t> GroupsCreated() override {
+  absl::StatusOr<int64_t> GroupsCreated() {
     MESHIFT_ASSIGN_OR_RETURN(
         const std::vector<std::string> all,
-        Meet(*job_.bootstrap, absl::OkStatus(), Pack({redistributor_.stats().groups.created})));
+        meeting_.Meet(absl::OkStatus(), Pack({redistributor_.stats().groups.created})));
     int64_t created = 0;
     for (const std::string& text : all) created = std::max(created, Unpack(text).at(0));
     return created;
   }
 
  private:
-  absl::Status RunHere(const LocalTensors& sources, LocalTensors* targets) {
-    Engine& engine = *job_.engine;
+  // What lies in the memory before the run.
+  absl::Status Fill(const LocalTensors& sources, const LocalTensors& targets) {
     if (!takes_part_) return absl::OkStatus();
+    Engine& engine = *job_.engine;
     const absl::Span<const std::byte> source = Own(plan_.from(), sources);
-    const absl::Span<std::byte> target = Own(plan_.to(), *targets);
-    const auto in_bytes = static_cast<int64_t>(source.size());
-    const auto out_bytes = static_cast<int64_t>(target.size());
-    const bool is_one = plan_.buffers() == Buffers::kOne;
-    const bool consumes = plan_.buffers() == Buffers::kConsumed;
-    const bool is_first = in_ == nullptr;
-    if (is_first) {
-      MESHIFT_ASSIGN_OR_RETURN(stream_, engine.CreateStream());
-      MESHIFT_ASSIGN_OR_RETURN(in_,
-                               engine.Allocate(is_one ? std::max(in_bytes, out_bytes) : in_bytes));
-      if (!is_one) {
-        MESHIFT_ASSIGN_OR_RETURN(out_, engine.Allocate(out_bytes));
-      }
-    }
-    const Buffer& in = *in_;
-    const Buffer& out = is_one ? *in_ : *out_;
+    const absl::Span<const std::byte> target = Own(plan_.to(), targets);
     // What it is poisoned with; the source comes later, where both are one.
-    MESHIFT_RETURN_IF_ERROR(engine.CopyIn(target.data(), out.data(), out_bytes, *stream_));
-    MESHIFT_RETURN_IF_ERROR(engine.CopyIn(source.data(), in.data(), in_bytes, *stream_));
-    MESHIFT_RETURN_IF_ERROR(engine.Synchronize(*stream_));
-    const auto view = [&](const Sharding& sharding, const Buffer& buffer) {
-      return TensorView::Contiguous(buffer.data(), sharding.dtype(),
-                                    LocalBoxOf(sharding, engine.rank()).size);
-    };
-    const TensorView in_view = view(plan_.from(), in);
-    const TensorView out_view = view(plan_.to(), out);
-    if (is_first) {
-      MESHIFT_ASSIGN_OR_RETURN(const int64_t workspace,
-                               redistributor_.WorkspaceBytes(plan_, in_view, out_view, consumes));
-      peak_bytes_ = workspace + HandedBytes(plan_.buffers(), in_bytes, out_bytes);
-    }
-    MESHIFT_ASSIGN_OR_RETURN(const RunHandle run, redistributor_.Run(plan_, in_view, out_view,
-                                                                     {.consume_source = consumes}));
-    MESHIFT_RETURN_IF_ERROR(run.Wait());
-    MESHIFT_RETURN_IF_ERROR(engine.CopyOut(out.data(), target.data(), out_bytes, *stream_));
+    MESHIFT_RETURN_IF_ERROR(
+        engine.CopyIn(target.data(), out().data(), static_cast<int64_t>(target.size()), *stream_));
+    MESHIFT_RETURN_IF_ERROR(
+        engine.CopyIn(source.data(), in_->data(), static_cast<int64_t>(source.size()), *stream_));
     return engine.Synchronize(*stream_);
   }
+
+  // REQUIRES: Fill, on all ranks.
+  absl::Status RunHere(LocalTensors* targets) {
+    if (!takes_part_) return absl::OkStatus();
+    Engine& engine = *job_.engine;
+    MESHIFT_ASSIGN_OR_RETURN(
+        const RunHandle run,
+        redistributor_.Run(plan_, InView(), OutView(), {.consume_source = consumes()}));
+    MESHIFT_RETURN_IF_ERROR(run.Wait());
+    const absl::Span<std::byte> target = Own(plan_.to(), *targets);
+    MESHIFT_RETURN_IF_ERROR(
+        engine.CopyOut(out().data(), target.data(), static_cast<int64_t>(target.size()), *stream_));
+    return engine.Synchronize(*stream_);
+  }
+
+  bool consumes() const { return plan_.buffers() == Buffers::kConsumed; }
+  const Buffer& out() const { return out_ == nullptr ? *in_ : *out_; }
+  TensorView View(const Sharding& sharding, const Buffer& buffer) const {
+    return TensorView::Contiguous(buffer.data(), sharding.dtype(),
+                                  LocalBoxOf(sharding, job_.engine->rank()).size);
+  }
+  TensorView InView() const { return View(plan_.from(), *in_); }
+  TensorView OutView() const { return View(plan_.to(), out()); }
 
   // What this rank holds; nothing where it is not in the tensor's mesh.
   absl::Span<std::byte> Own(const Sharding& sharding, const LocalTensors& tensors) const {
@@ -170,6 +175,7 @@ class RankSiteRunner final : public SiteRunner {
 
   const Plan& plan_;
   RankJob& job_;
+  RankMeeting& meeting_;
   const bool takes_part_ = plan_.from().mesh().PositionOf(job_.engine->rank()).has_value() ||
                            plan_.to().mesh().PositionOf(job_.engine->rank()).has_value();
   std::unique_ptr<Buffer> in_;
@@ -181,7 +187,8 @@ class RankSiteRunner final : public SiteRunner {
 
 class RankSite final : public Site {
  public:
-  explicit RankSite(RankJob* job) : job_(*job) {}
+  RankSite(RankJob* job, RankMeeting* meeting, std::unique_ptr<ControlRoot> root)
+      : job_(*job), meeting_(*meeting), root_(std::move(root)) {}
 
   const std::string& engine() const override { return job_.engine->name(); }
   int64_t num_ranks() const override { return job_.engine->world_size(); }
@@ -207,19 +214,29 @@ class RankSite final : public Site {
     absl::StatusOr<Redistributor> redistributor =
         Redistributor::Create(mesh, job_.engine.get(), {.time_steps = true});
     MESHIFT_RETURN_IF_ERROR(Agree(redistributor.status()));
-    return std::make_unique<RankSiteRunner>(plan, &job_, *std::move(redistributor));
+    runner_ = std::make_unique<RankSiteRunner>(plan, &job_, &meeting_, *std::move(redistributor));
+    MESHIFT_RETURN_IF_ERROR(Agree(runner_->Prepare()));
+    return std::make_unique<Handle>(this);
   }
 
   absl::Status Gather(const Sharding& sharding, LocalTensors* tensors) override {
     absl::StatusOr<TensorGather> gather =
         TensorGather::Prepare(*job_.engine, sharding.mesh(), *tensors);
     MESHIFT_RETURN_IF_ERROR(Agree(gather.status()));
-    return gather->Run(tensors);
+    gather_.emplace(*std::move(gather));
+    const absl::Status status = gather_->Run(tensors);
+    if (!status.ok()) return Failed(root_->Health().ok() ? status : root_->Health());
+    gather_.reset();
+    return absl::OkStatus();
   }
 
   absl::Status Agree(const absl::Status& status) override {
-    return Meet(*job_.bootstrap, status, "").status();
+    return Failed(meeting_.Meet(status, "").status());
   }
+  absl::Status AgreeOn(const absl::Status& status, const std::string& has) override {
+    return Failed(meeting_.Agree(status, has));
+  }
+  bool AllFailed() const override { return meeting_.error_of() == ErrorOf::kAll; }
 
   absl::StatusOr<testkit::CheckResult> Share(
       const absl::StatusOr<testkit::CheckResult>& result) override {
@@ -229,8 +246,9 @@ class RankSite final : public Site {
                    static_cast<int64_t>(result->first_wrong.size())}) +
              result->first_wrong + result->first_difference;
     }
-    MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                             Meet(*job_.bootstrap, result.status(), mine));
+    absl::StatusOr<std::vector<std::string>> met = meeting_.Meet(result.status(), mine);
+    MESHIFT_RETURN_IF_ERROR(Failed(met.status()));
+    const std::vector<std::string>& all = *met;
     constexpr size_t kNumbers = 3 * sizeof(int64_t);
     const std::string_view first = all[0];
     const std::vector<int64_t> numbers = Unpack(first.substr(0, kNumbers));
@@ -243,44 +261,52 @@ class RankSite final : public Site {
   }
 
  private:
-  RankJob& job_;
-};
+  // The runner as it is lent out. Where the job has failed it stays until the others know: to end
+  // it means to wait for them (NCCL).
+  class Handle final : public SiteRunner {
+   public:
+    explicit Handle(RankSite* site) : site_(*site) {}
+    ~Handle() override {
+      if (!site_.failed_ && std::uncaught_exceptions() == 0) site_.runner_.reset();
+    }
+    absl::StatusOr<SiteRun> Run(const LocalTensors& sources, LocalTensors* targets) override {
+      absl::StatusOr<SiteRun> run = site_.runner_->Run(sources, targets);
+      site_.Failed(run.status()).IgnoreError();
+      return run;
+    }
+    absl::StatusOr<int64_t> GroupsCreated() override {
+      absl::StatusOr<int64_t> created = site_.runner_->GroupsCreated();
+      site_.Failed(created.status()).IgnoreError();
+      return created;
+    }
 
-// All ranks find the same.
-absl::Status CheckAsked(Bootstrap& bootstrap, const std::string& asked) {
-  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                           Meet(bootstrap, absl::OkStatus(), asked));
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    return InvalidArgument("rank 0 was asked to {}, and rank {} to {}", all[0], rank, all[rank]);
+   private:
+    RankSite& site_;
+  };
+
+  absl::Status Failed(absl::Status status) {
+    failed_ = failed_ || !status.ok();
+    return status;
   }
-  return absl::OkStatus();
-}
+
+  RankJob& job_;
+  RankMeeting& meeting_;
+  const std::unique_ptr<ControlRoot> root_;
+  std::unique_ptr<RankSiteRunner> runner_;
+  std::optional<TensorGather> gather_;  // while it runs
+  bool failed_ = false;
+};
 
 }  // namespace
 
-int RunAsRank(const std::string& engine, bool bounded_waits, const std::string& asked,
-              const RankBody& body, Io& io) {
-  absl::StatusOr<RankJob> job = StartRankJob(engine, bounded_waits);
-  if (!job.ok()) return Fail(io, job.status());
-  const std::unique_ptr<Site> site = MakeRankSite(&*job);
-  std::ostream nowhere(nullptr);
-  Io quiet{io.in, nowhere, nowhere};
-  Io& own = site->leads() ? io : quiet;
-  const absl::Status alike = CheckAsked(*job->bootstrap, asked);
-  const absl::StatusOr<int> code = alike.ok() ? body(&*job, site.get(), own) : alike;
-  // mpirun ends all ranks as soon as one has left with an error.
-  io.out.flush();
-  if (code.ok()) return *code;
-  // Errors of arguments and files are everybody's, and leave nothing behind.
-  if (ExitCodeOf(code.status()) != kExitCheckFailed) return Fail(own, code.status());
-  const int exit_code =
-      Fail(io, Annotate(code.status(), fmt::format("rank {}", job->engine->rank())));
-  io.out.flush();
-  io.err.flush();
-  LeaveJob(exit_code);
+absl::StatusOr<std::unique_ptr<Site>> MakeRankSite(RankJob* job, RankMeeting* meeting) {
+  std::vector<int64_t> ranks(job->engine->world_size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  // A rank that ends does so also for those that wait for it outside of a redistributor.
+  const auto end = [world = job->engine->world()](const absl::Status&) { world->Abort(); };
+  MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<ControlRoot> root,
+                           job->bootstrap->control()->Join(ranks, end));
+  return std::make_unique<RankSite>(job, meeting, std::move(root));
 }
-
-std::unique_ptr<Site> MakeRankSite(RankJob* job) { return std::make_unique<RankSite>(job); }
 
 }  // namespace meshift::cli

@@ -19,10 +19,13 @@
 #include "cli/execute.h"
 #include "cli/io.h"
 #include "cli/local_tensors.h"
+#include "cli/meeting.h"
 #include "cli/model_plan.h"
 #include "cli/problem.h"
 #include "cli/render_run.h"
+#include "cli/run_as_rank.h"
 #include "cli/site.h"
+#include "cli/text.h"
 #include "comm/local/reduction_order.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/plan_io.h"
@@ -57,7 +60,14 @@ absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
     }
     if (flags.ranks) return InvalidArgument("--ranks is the local engine's; mpirun -n says it");
   }
+  if (flags.problem.model) {
+    MESHIFT_RETURN_IF_ERROR(Exclude(flags.plan, "--plan", "--model"));
+    MESHIFT_RETURN_IF_ERROR(Exclude(flags.load, "--load", "--model"));
+    MESHIFT_RETURN_IF_ERROR(Exclude(flags.save, "--save", "--model"));
+  }
   if (!flags.conformance) {
+    const bool has_problem = !flags.plan && !flags.problem.model;
+    if (has_problem && flags.problem.filter) return InvalidArgument("--filter needs --model");
     if (flags.cases || flags.ranks)
       return InvalidArgument("--cases and --ranks need --conformance");
     if (flags.cross) return InvalidArgument("--cross needs --conformance");
@@ -99,10 +109,23 @@ absl::StatusOr<Candidate> ReadCandidate(const RunFlags& flags, Io& io) {
 
 absl::StatusOr<Candidate> MakeCandidate(const RunFlags& flags, Io& io) {
   if (flags.plan) return ReadCandidate(flags, io);
-  if (flags.problem.filter) return InvalidArgument("--filter needs --model");
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.problem));
   MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakePlan(problem.from, problem.to, problem.options));
   return Candidate{std::move(plan), std::nullopt};
+}
+
+// What ranks compare of their plans, and say where these differ.
+std::string PlanText(const Plan& plan) {
+  return fmt::format("plan {} of {} -> {}", plan.fingerprint().ToString(), plan.from().ToString(),
+                     plan.to().ToString());
+}
+
+// Of all plans of a model.
+std::string PlansText(const ModelPlan& model) {
+  std::string fingerprints;
+  for (const ModelRow& row : model.rows) fingerprints += row.plan.fingerprint().ToString();
+  return fmt::format("plans {} of model {}, {}", Fingerprint::Of(fingerprints).ToString(),
+                     model.name, CountText(model.NumParameters(), "parameter"));
 }
 
 absl::Status Load(const Plan& plan, const std::string& folder, const Site& site,
@@ -121,7 +144,9 @@ absl::Status Save(const Plan& plan, const std::string& folder, const RunTensors&
 // Loads where that is asked for, runs, saves where that is.
 absl::StatusOr<RunReport> LoadRunSave(const Plan& plan, const RunFlags& flags,
                                       const ExecuteOptions& options, Site* site) {
-  MESHIFT_ASSIGN_OR_RETURN(RunTensors tensors, MakeTensors(plan, *site));
+  absl::StatusOr<RunTensors> made = MakeTensors(plan, *site);
+  MESHIFT_RETURN_IF_ERROR(site->Agree(made.status()));
+  RunTensors& tensors = *made;
   if (flags.load) {
     MESHIFT_RETURN_IF_ERROR(site->Agree(Load(plan, *flags.load, *site, &tensors)));
   }
@@ -138,11 +163,16 @@ absl::StatusOr<RunReport> LoadRunSave(const Plan& plan, const RunFlags& flags,
 absl::StatusOr<int> RunOne(const RunFlags& flags, const ExecuteOptions& options, Site* site,
                            Io& io) {
   const absl::StatusOr<Candidate> candidate = MakeCandidate(flags, io);
-  MESHIFT_RETURN_IF_ERROR(site->Agree(candidate.status()));
-  if (candidate->fault) {
-    io.out << "wrong: " << FaultText(*candidate->fault) << "\n";
+  const bool is_wrong = candidate.ok() && candidate->fault;
+  const absl::Status status =
+      is_wrong ? FailedPrecondition("wrong: {}", FaultText(*candidate->fault)) : candidate.status();
+  const absl::Status agreed =
+      site->AgreeOn(status, status.ok() ? PlanText(*candidate->plan) : std::string());
+  if (is_wrong && site->AllFailed()) {
+    io.out << Printable(Message(status)) << "\n";
     return kExitCheckFailed;
   }
+  MESHIFT_RETURN_IF_ERROR(agreed);
   const Plan& plan = *candidate->plan;
   MESHIFT_ASSIGN_OR_RETURN(const RunReport report, LoadRunSave(plan, flags, options, site));
   io.out << RenderRun(plan, report, options, flags.load);
@@ -151,11 +181,9 @@ absl::StatusOr<int> RunOne(const RunFlags& flags, const ExecuteOptions& options,
 
 absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& options, Site* site,
                              Io& io) {
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.plan, "--plan", "--model"));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.load, "--load", "--model"));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.save, "--save", "--model"));
   const absl::StatusOr<ModelPlan> planned = PlanModel(flags.problem, io);
-  MESHIFT_RETURN_IF_ERROR(site->Agree(planned.status()));
+  MESHIFT_RETURN_IF_ERROR(
+      site->AgreeOn(planned.status(), planned.ok() ? PlansText(*planned) : std::string()));
   const ModelPlan& model = *planned;
   std::vector<RunReport> reports;
   bool right = true;
@@ -176,20 +204,52 @@ absl::StatusOr<int> Run(const RunFlags& flags, const ExecuteOptions& options, Si
                              : RunOne(flags, options, site, io);
 }
 
-// What RunAsRank compares.
-std::string Asked(const RunFlags& flags) {
-  if (flags.conformance) {
-    return fmt::format("run --conformance{}{}", flags.cross ? " --cross" : "",
-                       flags.cases ? fmt::format(" --cases {}", *flags.cases) : "");
-  }
-  const auto given = [](const char* name, const std::optional<std::string>& value) {
-    return value ? fmt::format(" {} {}", name, *value) : "";
+// What all ranks must be given alike. Of files only that they are given: each rank has its own.
+AskedFor Asked(const RunFlags& flags) {
+  AskedFor asked;
+  const auto text = [&](const char* name, const std::optional<std::string>& value) {
+    if (value) asked.push_back(fmt::format("{} {}", name, *value));
   };
-  return fmt::format("run --repeat {}{}{}{}{}{}", flags.repeat,
-                     flags.seed ? fmt::format(" --seed {}", *flags.seed) : "",
-                     flags.load ? " --load" : "", flags.save ? " --save" : "",
-                     given("--buffers", flags.problem.buffers),
-                     given("--filter", flags.problem.filter));
+  const auto number = [&](const char* name, const auto& value) {
+    if (value) asked.push_back(fmt::format("{} {}", name, *value));
+  };
+  const auto flag = [&](const char* name, bool given) {
+    if (given) asked.emplace_back(name);
+  };
+  const ProblemFlags& problem = flags.problem;
+  text("--engine", problem.engine);
+  flag("--conformance", flags.conformance);
+  flag("--cross", flags.cross);
+  number("--cases", flags.cases);
+  if (flags.repeat != 1) asked.push_back(fmt::format("--repeat {}", flags.repeat));
+  number("--seed", flags.seed);
+  flag("--plan", flags.plan.has_value());
+  flag("--load", flags.load.has_value());
+  flag("--save", flags.save.has_value());
+  text("--mesh", problem.mesh);
+  text("--to-mesh", problem.to_mesh);
+  flag("--relabel-ranks", problem.relabel_ranks);
+  text("--tensor", problem.tensor);
+  text("--from", problem.from);
+  text("--to", problem.to);
+  text("--to-dtype", problem.to_dtype);
+  text("--reduce-dtype", problem.reduce_dtype);
+  flag("--topology", problem.topology.has_value());
+  text("--promise", problem.reproducibility);
+  number("--reduce-block", problem.reduce_block);
+  text("--max-memory", problem.max_memory);
+  text("--buffers", problem.buffers);
+  flag("--no-new-groups", problem.new_groups == false);
+  text("--existing-groups", problem.existing_groups);
+  number("--max-communicators", problem.max_communicators);
+  number("--expected-uses", problem.expected_uses);
+  text("--planner", problem.planner);
+  text("--ragged-sizes", problem.ragged_sizes);
+  flag("--model", problem.model.has_value());
+  text("--dtype", problem.dtype);
+  flag("--rules", problem.rules.has_value());
+  text("--filter", problem.filter);
+  return asked;
 }
 
 int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
@@ -201,15 +261,23 @@ int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
     all.problem.capabilities = job->engine->Capabilities();
     return Run(all, here, site, own);
   };
+  // What is wrong by itself is told as such, not as a difference.
+  const bool has_problem = !flags.conformance && !flags.plan && !flags.problem.model;
+  const absl::Status wrong = has_problem ? ParseProblem(flags.problem).status() : absl::OkStatus();
   // Who checks never hangs.
-  return RunAsRank(flags.problem.engine, /*bounded_waits=*/true, Asked(flags), body, io);
+  const JobCall call{.verb = "run",
+                     .engine = flags.problem.engine,
+                     .options = {.bounded_waits = true},
+                     .wrong = wrong,
+                     .asked = Asked(flags)};
+  return RunAsRank(call, body, io);
 }
 
 }  // namespace
 
 int RunCommand(const RunFlags& flags, Io& io) {
   const absl::StatusOr<ExecuteOptions> options = ParseOptions(flags);
-  if (!options.ok()) return Fail(io, options.status());
+  if (!options.ok()) return FailAsRank(flags.problem.engine, options.status(), io);
   if (flags.problem.engine != "local") return RunRank(flags, *options, io);
   const std::unique_ptr<Site> site = MakeLocalSite();
   const absl::StatusOr<int> code =

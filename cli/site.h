@@ -10,15 +10,12 @@
 #define MESHIFT_CLI_SITE_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "cli/engines.h"
-#include "cli/io.h"
 #include "cli/local_tensors.h"
 #include "comm/local/reduction_order.h"
 #include "placement/sharding.h"
@@ -67,8 +64,12 @@ class Site {
                                                                 ReductionOrder order) = 0;
   // Copies all ranks' tensors to the leader.
   virtual absl::Status Gather(const Sharding& sharding, LocalTensors* tensors) = 0;
-  // The first error of any process, on all of them.
+  // The first error of any process, on all of them; it names the rank, unless all have it alike.
   virtual absl::Status Agree(const absl::Status& status) = 0;
+  // As Agree; INVALID_ARGUMENT also where `has` differs: "rank 0 has X, and rank 2 has Y".
+  virtual absl::Status AgreeOn(const absl::Status& status, const std::string& has) = 0;
+  // Whether all processes had the last of these errors alike.
+  virtual bool AllFailed() const = 0;
   // What the leader has found, on all processes.
   virtual absl::StatusOr<testkit::CheckResult> Share(
       const absl::StatusOr<testkit::CheckResult>& result) = 0;
@@ -76,18 +77,6 @@ class Site {
 
 // All ranks in this process.
 std::unique_ptr<Site> MakeLocalSite();
-// One of many processes. `job` must outlive it.
-std::unique_ptr<Site> MakeRankSite(RankJob* job);
-
-// What a verb does as one rank of a job; prints to `io`, which goes nowhere but on the leader.
-using RankBody = std::function<absl::StatusOr<int>(RankJob* job, Site* site, Io& io)>;
-// Starts this process's rank, and runs `body`; the exit code. Where only this rank has failed it
-// says so, and ends the process at once. `asked`: of the command line what all ranks must have been
-// given alike, since it says how often they meet; where they were not, all say so. REQUIRES: as
-// StartRankJob.
-int RunAsRank(const std::string& engine, bool bounded_waits, const std::string& asked,
-              const RankBody& body, Io& io);
-
 }  // namespace meshift::cli
 
 #endif  // MESHIFT_CLI_SITE_H_

@@ -1,0 +1,121 @@
+#include "cli/meeting.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/text.h"
+
+namespace meshift::cli {
+namespace {
+
+// Of what one of two ranks has that differ, in a message.
+constexpr size_t kMaxText = 150;
+
+constexpr char kEnd = '\n';  // of a part that was asked for; in none of them
+
+std::string Joined(std::string_view verb, const AskedFor& asked) {
+  std::string text = std::string(verb) + kEnd;
+  for (const std::string& part : asked) {
+    text += part;
+    std::replace(text.end() - static_cast<std::ptrdiff_t>(part.size()), text.end(), kEnd, ' ');
+    text += kEnd;
+  }
+  return text;
+}
+
+std::vector<std::string> Parts(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    parts.emplace_back(text.substr(0, text.find(kEnd)));
+    text.remove_prefix(std::min(text.size(), parts.back().size() + 1));
+  }
+  return parts;
+}
+
+// The verb of `all`, and what it has beside `others`.
+std::string Beside(const std::vector<std::string>& all, const std::vector<std::string>& others) {
+  std::vector<std::string> left;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i == 0 || std::find(others.begin(), others.end(), all[i]) == others.end()) {
+      left.push_back(all[i]);
+    }
+  }
+  return Clipped(fmt::format("{}", fmt::join(left, " ")), kMaxText);
+}
+
+// The first rank whose text is another than rank 0's; 0: none.
+size_t FirstOther(const std::vector<std::string>& all) {
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] != all[0]) return rank;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool BeginsWithRank(std::string_view message) {
+  constexpr std::string_view kRank = "rank ";
+  if (message.substr(0, kRank.size()) != kRank) return false;
+  const size_t end = message.find_first_not_of("0123456789", kRank.size());
+  return end != kRank.size() && end != std::string_view::npos &&
+         (message[end] == ' ' || message[end] == ':');
+}
+
+absl::StatusOr<std::vector<std::string>> RankMeeting::Meet(const absl::Status& status,
+                                                           std::string_view mine) {
+  error_of_ = ErrorOf::kHere;
+  std::string told(1, static_cast<char>(status.code()));
+  told += status.ok() ? std::string(mine) : Message(status);
+  absl::StatusOr<std::vector<std::string>> met = bootstrap_.Exchange(told);
+  if (!met.ok()) return status.ok() ? met.status() : status;
+  std::vector<std::string>& all = *met;
+  const bool alike = FirstOther(all) == 0;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) return Internal("rank {} says nothing", rank);
+    const auto its = static_cast<absl::StatusCode>(all[rank][0]);
+    if (its > absl::StatusCode::kUnauthenticated) {
+      return status.ok() ? Internal("rank {} is at another place", rank) : status;
+    }
+    all[rank].erase(0, 1);
+    if (its == absl::StatusCode::kOk) continue;
+    error_of_ = alike ? ErrorOf::kAll : ErrorOf::kOne;
+    const absl::Status error(its, all[rank]);
+    const bool is_named = alike || BeginsWithRank(all[rank]);
+    return is_named ? error : Annotate(error, fmt::format("rank {}", rank));
+  }
+  return met;
+}
+
+absl::Status RankMeeting::Agree(const absl::Status& status, std::string_view has) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, Meet(status, has));
+  const size_t other = FirstOther(all);
+  if (other == 0) return absl::OkStatus();
+  error_of_ = ErrorOf::kOne;
+  return InvalidArgument("rank 0 has {}, and rank {} has {}", Clipped(all[0], kMaxText), other,
+                         Clipped(all[other], kMaxText));
+}
+
+absl::Status RankMeeting::Compare(const absl::Status& status, std::string_view verb,
+                                  const AskedFor& asked) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, Meet(status, Joined(verb, asked)));
+  const size_t other = FirstOther(all);
+  if (other == 0) return absl::OkStatus();
+  error_of_ = ErrorOf::kOne;
+  const std::vector<std::string> first = Parts(all[0]);
+  const std::vector<std::string> its = Parts(all[other]);
+  return InvalidArgument("rank 0 was asked to {}, and rank {} to {}", Beside(first, its), other,
+                         Beside(its, first));
+}
+
+}  // namespace meshift::cli

@@ -1,0 +1,60 @@
+// What the ranks of a job tell each other beside tensors: what each was asked for, what it has, and
+// why it cannot go on.
+//
+//   RankMeeting meeting(job.bootstrap.get());
+//   MESHIFT_RETURN_IF_ERROR(meeting.Compare(status, "run", asked));
+//   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> all, meeting.Meet(status, mine));
+//
+// All ranks make the same calls in the same order. A rank that cannot go on makes the next one with
+// its error, which all then return.
+#ifndef MESHIFT_CLI_MEETING_H_
+#define MESHIFT_CLI_MEETING_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "comm/control/bootstrap.h"
+
+namespace meshift::cli {
+
+// Parts of a command line, as "--repeat 3", in an order that is equal on all ranks.
+using AskedFor = std::vector<std::string>;
+
+// Who has the last error that a meeting has returned.
+enum class ErrorOf : uint8_t {
+  kHere,  // this rank alone knows of it, or others know of it in their own way
+  kOne,   // one rank, which the message names; all ranks return it
+  kAll,   // all ranks had it by themselves, with the same text
+};
+
+// Whether a message begins with a rank: "rank 3: ", "rank 3 has failed: ".
+bool BeginsWithRank(std::string_view message);
+
+class RankMeeting {
+ public:
+  // `bootstrap` must outlive this.
+  explicit RankMeeting(Bootstrap* bootstrap) : bootstrap_(*bootstrap) {}
+
+  // What each rank passes, by rank. Where `status` of any rank is an error, all return the first of
+  // them. Where the ranks do not get together, `status` if it is an error, else why.
+  absl::StatusOr<std::vector<std::string>> Meet(const absl::Status& status, std::string_view mine);
+  // As Meet; also INVALID_ARGUMENT where two ranks differ in `has`, which says what both have:
+  // "rank 0 has plan 3.., and rank 2 plan 4..".
+  absl::Status Agree(const absl::Status& status, std::string_view has);
+  // As Agree of what was asked for; the message has only what differs.
+  absl::Status Compare(const absl::Status& status, std::string_view verb, const AskedFor& asked);
+
+  ErrorOf error_of() const { return error_of_; }
+
+ private:
+  Bootstrap& bootstrap_;
+  ErrorOf error_of_ = ErrorOf::kHere;
+};
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_MEETING_H_

@@ -1,0 +1,22 @@
+// One rank of a job of many processes, on any engine.
+//
+//   RankMeeting meeting(job.bootstrap.get());
+//   MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Site> site, MakeRankSite(&job, &meeting));
+#ifndef MESHIFT_CLI_RANK_SITE_H_
+#define MESHIFT_CLI_RANK_SITE_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "cli/engines.h"
+#include "cli/meeting.h"
+#include "cli/site.h"
+
+namespace meshift::cli {
+
+// All ranks call. Both must outlive the site. UNAVAILABLE where a rank has gone.
+absl::StatusOr<std::unique_ptr<Site>> MakeRankSite(RankJob* job, RankMeeting* meeting);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_RANK_SITE_H_

@@ -1,0 +1,179 @@
+#include "cli/run_as_rank.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <new>
+#include <ostream>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "cli/engines.h"
+#include "cli/io.h"
+#include "cli/meeting.h"
+#include "cli/rank_site.h"
+#include "cli/site.h"
+#include "comm/control/bootstrap.h"
+
+namespace meshift::cli {
+namespace {
+
+// How long a rank that leaves for an error of its own gives the others to print it too.
+constexpr std::chrono::milliseconds kFarewell(300);
+// How long a rank with wrong arguments looks for others: they may have been asked for something
+// that needs no job.
+constexpr std::chrono::seconds kSearch(30);
+
+// The job that this process is in, for TellLastWords.
+std::atomic<Bootstrap*> current_job = nullptr;
+
+// Calls `late` once `timeout` has passed, unless it is destroyed before.
+class Alarm {
+ public:
+  Alarm(std::chrono::nanoseconds timeout, std::function<void()> late)
+      : thread_([this, timeout, late = std::move(late)] {
+          {
+            MutexLock lock(mutex_);
+            if (lock.WaitFor(changed_, timeout,
+                             [this]() MESHIFT_REQUIRES(mutex_) { return off_; })) {
+              return;
+            }
+          }
+          late();
+        }) {}
+  Alarm(const Alarm&) = delete;
+  Alarm& operator=(const Alarm&) = delete;
+  ~Alarm() {
+    {
+      const MutexLock lock(mutex_);
+      off_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+
+ private:
+  Mutex mutex_;
+  std::condition_variable changed_;
+  bool off_ MESHIFT_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+[[noreturn]] void Leave(int exit_code, Io& io) {
+  io.out.flush();
+  io.err.flush();
+  LeaveJob(exit_code);
+}
+
+// MPI waits without end for ranks that do not start.
+absl::StatusOr<RankJob> Join(const JobCall& call, Io& io) {
+  const bool only_tells = !call.wrong.ok();
+  const std::chrono::nanoseconds timeout =
+      only_tells ? std::min<std::chrono::nanoseconds>(kSearch, call.options.timeout)
+                 : call.options.timeout;
+  const Alarm alarm(timeout + kFarewell, [&] {
+    const absl::Status late = absl::DeadlineExceededError(
+        fmt::format("not all ranks of the job have come within {} ms (--timeout)",
+                    timeout / std::chrono::milliseconds(1)));
+    Leave(Fail(io, only_tells ? call.wrong : late), io);
+  });
+  return JoinJob(call.engine, timeout);
+}
+
+// What `body` returns, or why it threw.
+absl::StatusOr<int> NoThrow(const std::function<absl::StatusOr<int>()>& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(kNoMemory);
+  } catch (const std::system_error& error) {
+    return absl::UnavailableError(fmt::format("the system refuses: {}", error.what()));
+  }
+}
+
+// Tells the other ranks, and prints; the exit code.
+int FailHere(const absl::Status& error, RankJob& job, Io& io) {
+  const std::string message = Message(error);
+  // One that has left has told all others.
+  const bool is_told =
+      BeginsWithRank(message) && message[message.find_first_of(" :", sizeof("rank"))] == ':';
+  if (!is_told) job.bootstrap->Leave(error);
+  const int exit_code = Fail(
+      io, is_told ? error : Annotate(error, fmt::format("rank {}", job.bootstrap->job().rank)));
+  io.out.flush();
+  io.err.flush();
+  std::this_thread::sleep_for(kFarewell);
+  return exit_code;
+}
+
+}  // namespace
+
+int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
+  absl::StatusOr<RankJob> job = Join(call, io);
+  if (!job.ok()) return Fail(io, call.wrong.ok() ? job.status() : call.wrong);
+  current_job = job->bootstrap.get();
+  const bool leads = job->bootstrap->job().rank == 0;
+  std::ostream nowhere(nullptr);
+  Io quiet{io.in, nowhere, nowhere};
+  Io& own = leads ? io : quiet;
+  RankMeeting meeting(job->bootstrap.get());
+  std::unique_ptr<Site> site;
+  const absl::StatusOr<int> code = NoThrow([&]() -> absl::StatusOr<int> {
+    MESHIFT_RETURN_IF_ERROR(meeting.Compare(call.wrong, call.verb, call.asked));
+    const absl::Status started = StartEngine(call.engine, call.options, &*job);
+    MESHIFT_RETURN_IF_ERROR(meeting.Meet(started, "").status());
+    MESHIFT_ASSIGN_OR_RETURN(site, MakeRankSite(&*job, &meeting));
+    return body(&*job, site.get(), own);
+  });
+  io.out.flush();
+  // From here on the job ends in order.
+  current_job = nullptr;
+  if (code.ok()) return *code;
+  if (meeting.error_of() == ErrorOf::kHere) Leave(FailHere(code.status(), *job, io), io);
+  const int exit_code = Fail(meeting.error_of() == ErrorOf::kAll ? own : io, code.status());
+  io.out.flush();
+  io.err.flush();
+  // mpirun ends all ranks as soon as one has left with an error: none does before all have said it.
+  job->bootstrap->Exchange("").IgnoreError();
+  // What has failed may leave work behind, for which destructors would wait.
+  if (exit_code == kExitCheckFailed) Leave(exit_code, io);
+  return exit_code;
+}
+
+int FailAsRank(const std::string& engine, const absl::Status& wrong, Io& io) {
+  if (engine == "local" || !IsInJob()) return Fail(io, wrong);
+  const auto no_body = [](RankJob*, Site*, Io&) -> absl::StatusOr<int> {
+    return Internal("a rank with wrong arguments runs");
+  };
+  return RunAsRank({.engine = engine, .wrong = wrong}, no_body, io);
+}
+
+void TellLastWords(const absl::Status& reason) {
+  Bootstrap* const job = current_job.exchange(nullptr);
+  if (job == nullptr) return;
+  // This thread may hold what telling needs.
+  std::signal(SIGALRM, [](int) { std::_Exit(kExitCheckFailed); });
+  alarm(1);
+  try {
+    job->Leave(reason);
+  } catch (...) {
+    // There is no memory even for that.
+  }
+}
+
+}  // namespace meshift::cli
