@@ -72,6 +72,10 @@ class SpoiltSite final : public Site {
     return site_->Gather(sharding, tensors);
   }
   absl::Status Agree(const absl::Status& status) override { return site_->Agree(status); }
+  absl::Status AgreeOn(const absl::Status& status, const std::string& has) override {
+    return site_->AgreeOn(status, has);
+  }
+  bool AllFailed() const override { return site_->AllFailed(); }
   absl::StatusOr<testkit::CheckResult> Share(
       const absl::StatusOr<testkit::CheckResult>& result) override {
     return site_->Share(result);

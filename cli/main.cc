@@ -7,7 +7,6 @@
 #include <new>
 #include <system_error>
 
-#include "absl/status/status.h"
 #include "cli/command_line.h"
 #include "cli/io.h"
 #include "cli/run_as_rank.h"
@@ -21,11 +20,11 @@ namespace {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "meshift: %s\n", meshift::cli::kNoMemory);
-    meshift::cli::TellLastWords(absl::ResourceExhaustedError(meshift::cli::kNoMemory));
+    meshift::cli::TellLastWords(meshift::cli::kNoMemory);
     std::_Exit(meshift::cli::kExitCheckFailed);
   } catch (const std::system_error& error) {
     std::fprintf(stderr, "meshift: the system refuses: %s\n", error.what());
-    meshift::cli::TellLastWords(absl::UnavailableError("the system refuses a thread"));
+    meshift::cli::TellLastWords("the system refuses a thread or a lock");
     std::_Exit(meshift::cli::kExitCheckFailed);
   } catch (...) {
   }

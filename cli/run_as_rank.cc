@@ -163,14 +163,14 @@ int FailAsRank(const std::string& engine, const absl::Status& wrong, Io& io) {
   return RunAsRank({.engine = engine, .wrong = wrong}, no_body, io);
 }
 
-void TellLastWords(const absl::Status& reason) {
+void TellLastWords(const char* reason) {
   Bootstrap* const job = current_job.exchange(nullptr);
   if (job == nullptr) return;
   // This thread may hold what telling needs.
   std::signal(SIGALRM, [](int) { std::_Exit(kExitCheckFailed); });
   alarm(1);
   try {
-    job->Leave(reason);
+    job->Leave(absl::ResourceExhaustedError(reason));
   } catch (...) {
     // There is no memory even for that.
   }

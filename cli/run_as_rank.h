@@ -48,7 +48,7 @@ int FailAsRank(const std::string& engine, const absl::Status& wrong, Io& io);
 
 // Tells the other ranks, if there are any, that this process ends for want of something; for
 // handlers that run when it cannot go on. Returns after a second at most.
-void TellLastWords(const absl::Status& reason);
+void TellLastWords(const char* reason);
 
 }  // namespace meshift::cli
 
