@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ios>
 #include <ostream>
 #include <sstream>
@@ -27,6 +28,20 @@ void ExpectError(const Args& args, int code, const std::string& message,
 Args PlanArgs(const std::string& mesh, const std::string& tensor, const std::string& from,
               const std::string& to) {
   return {"plan", "--mesh", mesh, "--tensor", tensor, "--from", from, "--to", to};
+}
+
+TEST(BadInput, Timeouts) {
+  for (const std::string value : {"0", "-1", "1.5", "31536001", "x", ""}) {
+    ExpectError(
+        {"run", "--timeout", value}, 2,
+        "--timeout: '" + value + "' is not a number in 1..31536000; --help lists the options");
+  }
+  const Args run = {"run", "--mesh", "a=2", "--tensor", "f32[4]", "--from", "P", "--to", "R"};
+  ASSERT_EQ(setenv("MESHIFT_TIMEOUT_S", "5 s", 1), 0);
+  ExpectError(run, 2, "MESHIFT_TIMEOUT_S is '5 s', not a number of seconds in 1..31536000");
+  ASSERT_EQ(setenv("MESHIFT_TIMEOUT_S", "5", 1), 0);
+  EXPECT_EQ(Meshift(run).code, 0);
+  ASSERT_EQ(unsetenv("MESHIFT_TIMEOUT_S"), 0);
 }
 
 TEST(BadInput, Tensors) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <ostream>
@@ -39,6 +40,7 @@ struct Options {
   Topology structure;
   int64_t max_bytes;
   int64_t repeat;
+  std::chrono::nanoseconds timeout;
 };
 
 absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags) {
@@ -51,10 +53,11 @@ absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags) {
   }
   const absl::StatusOr<int64_t> max_bytes = ParseBytes(flags.max_bytes);
   if (!max_bytes.ok()) return Annotate(max_bytes.status(), "--max-bytes");
+  MESHIFT_ASSIGN_OR_RETURN(const std::chrono::nanoseconds timeout, JobTimeout(flags.timeout));
   ProblemFlags problem;
   problem.topology = flags.topology;
   MESHIFT_ASSIGN_OR_RETURN(PlannerOptions options, ParsePlannerOptions(problem));
-  return Options{std::move(options.topology), *max_bytes, flags.repeat};
+  return Options{std::move(options.topology), *max_bytes, flags.repeat, timeout};
 }
 
 // The fastest run, of each the slowest rank.
@@ -139,14 +142,15 @@ int CalibrateCommand(const CalibrateFlags& flags, Io& io) {
       return Calibrate(flags, *options, site->num_ranks(), site, own);
     };
     // Times the engine as programs have it.
-    JobCall call{.verb = "calibrate", .engine = flags.engine, .options = {.bounded_waits = false}};
+    JobCall call{.verb = "calibrate", .engine = flags.engine};
+    call.options = {.bounded_waits = false, .timeout = options->timeout};
     call.asked = {fmt::format("--engine {}", flags.engine),
                   fmt::format("--max-bytes {}", flags.max_bytes),
                   fmt::format("--repeat {}", flags.repeat)};
     if (flags.topology) call.asked.push_back(fmt::format("--topology {}", *flags.topology));
     return RunAsRank(call, body, io);
   }
-  const std::unique_ptr<Site> site = MakeLocalSite();
+  const std::unique_ptr<Site> site = MakeLocalSite(options->timeout);
   const absl::StatusOr<int> code =
       Calibrate(flags, *options, flags.ranks.value_or(kDefaultRanks), site.get(), io);
   return code.ok() ? *code : Fail(io, code.status());

@@ -20,6 +20,7 @@ struct CalibrateFlags {
   std::string max_bytes = "16MiB";      // of a rank's largest tensor
   int64_t repeat = 20;                  // runs of each probe, of which the fastest counts
   std::string format = "text";          // or "json": nothing but the topology
+  std::optional<int64_t> timeout;       // seconds; none: MESHIFT_TIMEOUT_S, or 10 minutes
 };
 
 // Prints the probes (planner/cost/calibration.h) with the time of each and what the fitted model

@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "cli/calibrate_command.h"
 #include "cli/check_command.h"
+#include "cli/engines.h"
 #include "cli/env_command.h"
 #include "cli/explain_command.h"
 #include "cli/io.h"
@@ -183,6 +184,12 @@ CLI::App* AddExplain(CLI::App* app, ExplainFlags* flags) {
   return explain;
 }
 
+void AddTimeout(CLI::App* app, std::optional<int64_t>* timeout) {
+  AddNumber(app, "--timeout", timeout, 1, kMaxTimeoutSeconds,
+            "how long ranks wait for each other (default MESHIFT_TIMEOUT_S, or 600)")
+      ->type_name("SECONDS");
+}
+
 CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
   CLI::App* run =
       app->add_subcommand("run", "Plan, execute, and check every element of every rank");
@@ -192,6 +199,7 @@ CLI::App* AddRun(CLI::App* app, RunFlags* flags) {
          "--engine", flags->problem.engine,
          "local (default); mpi, nccl: each process that mpirun or torchrun starts is a rank")
       ->type_name("ENGINE");
+  AddTimeout(run, &flags->timeout);
   run->add_option("--reduction-order", flags->reduction_order,
                   "how the local engine sums: ranks (default), topology, adversarial")
       ->type_name("ORDER");
@@ -256,6 +264,7 @@ CLI::App* AddCalibrate(CLI::App* app, CalibrateFlags* flags) {
       "calibrate", "The constants of the cost model, from times that an engine takes here");
   calibrate->add_option("--engine", flags->engine, "local (default), mpi, nccl")
       ->type_name("ENGINE");
+  AddTimeout(calibrate, &flags->timeout);
   calibrate
       ->add_option(
           "--topology", flags->topology,

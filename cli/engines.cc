@@ -3,15 +3,22 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <charconv>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "cli/text.h"
+#include "comm/engine/timeouts.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/nccl/nccl_start.h"
@@ -31,8 +38,8 @@ absl::StatusOr<std::unique_ptr<Engine>> StartMpi(const JobOptions& options, cons
                           .bounded_waits = options.bounded_waits});
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> StartNccl(const JobOptions&, const RankJob& job) {
-  return StartNcclEngine(job.bootstrap.get());
+absl::StatusOr<std::unique_ptr<Engine>> StartNccl(const JobOptions& options, const RankJob& job) {
+  return StartNcclEngine(job.bootstrap.get(), Timeouts::Of(options.timeout));
 }
 
 const std::array<Entry, 2>& RankEngines() {
@@ -67,6 +74,20 @@ absl::Status CheckEngine(const std::string& name) {
                          EngineNames());
   }
   return InvalidArgument("--engine: \"{}\" is no engine ({})", name, EngineNames());
+}
+
+absl::StatusOr<std::chrono::nanoseconds> JobTimeout(const std::optional<int64_t>& seconds) {
+  if (seconds) return std::chrono::seconds(*seconds);
+  const char* const text = Variable("MESHIFT_TIMEOUT_S");
+  if (text == nullptr) return std::chrono::minutes(10);
+  int64_t value = 0;
+  const char* const end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  if (error == std::errc() && stop == end && value >= 1 && value <= kMaxTimeoutSeconds) {
+    return std::chrono::seconds(value);
+  }
+  return InvalidArgument("MESHIFT_TIMEOUT_S is '{}', not a number of seconds in 1..{}",
+                         Clipped(text, 40), kMaxTimeoutSeconds);
 }
 
 bool IsInJob() {

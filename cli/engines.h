@@ -11,7 +11,9 @@
 #define MESHIFT_CLI_ENGINES_H_
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -39,10 +41,13 @@ struct JobOptions {
   // of each.
   bool bounded_waits = false;
   // Of the rendezvous, and of calls that wait for others; positive.
-  std::chrono::nanoseconds timeout = kDefaultTimeout;
-
-  static constexpr std::chrono::nanoseconds kDefaultTimeout = std::chrono::minutes(10);
+  std::chrono::nanoseconds timeout = std::chrono::minutes(10);
 };
+
+inline constexpr int64_t kMaxTimeoutSeconds = 365 * 24 * 3600;
+// What --timeout says, else MESHIFT_TIMEOUT_S, else 10 minutes. INVALID_ARGUMENT where the variable
+// is no number of seconds.
+absl::StatusOr<std::chrono::nanoseconds> JobTimeout(const std::optional<int64_t>& seconds);
 
 // Whether the environment says that this process is one of several of a job.
 bool IsInJob();

@@ -15,6 +15,7 @@
 #ifndef MESHIFT_CLI_EXECUTE_H_
 #define MESHIFT_CLI_EXECUTE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,6 +35,8 @@ struct ExecuteOptions {
   uint64_t seed = 1;   // of what Execute makes up
   std::string engine = "local";
   int64_t job_ranks = 0;  // processes, where a rank is one
+  // Of calls that wait for other ranks, and of their rendezvous.
+  std::chrono::nanoseconds timeout = std::chrono::minutes(10);
 };
 
 struct StepRun {

@@ -40,10 +40,9 @@ void ExpectGathered(const Sharding& sharding, int64_t world, int64_t piece_bytes
     for (int64_t rank = 0; rank < world; ++rank) {
       threads.emplace_back([&, rank] {
         results[rank] = [&]() -> absl::Status {
-          MESHIFT_ASSIGN_OR_RETURN(
-              TensorGather gather,
-              TensorGather::Prepare(*engines->engine(rank), sharding.mesh(), tensors[rank],
-                                    piece_bytes));
+          MESHIFT_ASSIGN_OR_RETURN(TensorGather gather,
+                                   TensorGather::Prepare(*engines->engine(rank), sharding.mesh(),
+                                                         tensors[rank], piece_bytes));
           EXPECT_LE(gather.staging_bytes(), piece_bytes);
           return gather.Run(&tensors[rank]);
         }();

@@ -5,7 +5,7 @@
 #   killed_rank_test.sh MPIRUN MESHIFT LIBFAULT_SO
 set -u
 mpirun=$1 meshift=$2 library=$PWD/$3
-limit_ms=61000
+limit_ms=21000
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 # What fails, and what all survivors say: a fault as comm/mpi/fault_library.cc has it, a pattern, the command line.
@@ -14,8 +14,8 @@ round() {
   shift 2
   # What takes much longer hangs. mpirun itself fails, since a rank was killed. Two that begin at once do not get on in one TMPDIR: each makes
   # a folder there if there is none, and fails if there is one by then.
-  TMPDIR=$(mktemp -d "$TMPDIR/XXX") timeout 200 "$mpirun" --enable-recovery --output-filename "$name.ranks" -n 4 -x "LD_PRELOAD=$library" -x "MESHIFT_FAULT=$fault" -x "MESHIFT_FAULT_FILE=$name.killed" \
-    "$meshift" "$@" > "$name.out" 2>&1
+  TMPDIR=$(mktemp -d "$TMPDIR/XXX") timeout 100 "$mpirun" --enable-recovery --output-filename "$name.ranks" -n 4 -x "LD_PRELOAD=$library" -x "MESHIFT_FAULT=$fault" -x "MESHIFT_FAULT_FILE=$name.killed" \
+    "$meshift" "$@" --timeout 20 > "$name.out" 2>&1
   end=$(date +%s%3N)
   if [[ ! -e $name.killed ]]; then
     { echo "$fault: no rank was killed"; cat "$name.out"; } > "$name.wrong"
@@ -28,7 +28,7 @@ round() {
   fi
 }
 reduction=(run --engine mpi --mesh a=2,b=2 --tensor 'f32[64,256]' --from P,P --to R,R)
-hangs='.*(rank 3 is gone|has not come back from MPI for 60250 ms)'
+hangs='.*(rank 3 is gone|has not come back from MPI for 20250 ms)'
 round hang:3:90 "$hangs" "${reduction[@]}" --repeat 100 &
 for messages in 1 40 77; do
   for rank in 0 1 2 3; do

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <fstream>
 #include <memory>
@@ -128,6 +129,8 @@ class LocalSiteRunner final : public SiteRunner {
 
 class LocalSite final : public Site {
  public:
+  explicit LocalSite(std::chrono::nanoseconds timeout) : timeout_(timeout) {}
+
   const std::string& engine() const override { return name_; }
   int64_t num_ranks() const override { return 0; }
   bool leads() const override { return true; }
@@ -167,7 +170,8 @@ class LocalSite final : public Site {
     MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<LocalWorld> world,
                              LocalWorld::Create({.num_ranks = mesh.MaxRank() + 1,
                                                  .reduction_order = order,
-                                                 .domain_size = DomainSize(plan)}));
+                                                 .domain_size = DomainSize(plan),
+                                                 .timeout = timeout_}));
     MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<LocalRunner> runner,
                              LocalRunner::Create(world.get(), mesh, {.time_steps = true}));
     return std::make_unique<LocalSiteRunner>(plan, std::move(mesh), std::move(world),
@@ -185,10 +189,13 @@ class LocalSite final : public Site {
 
  private:
   const std::string name_ = "local";
+  const std::chrono::nanoseconds timeout_;
 };
 
 }  // namespace
 
-std::unique_ptr<Site> MakeLocalSite() { return std::make_unique<LocalSite>(); }
+std::unique_ptr<Site> MakeLocalSite(std::chrono::nanoseconds timeout) {
+  return std::make_unique<LocalSite>(timeout);
+}
 
 }  // namespace meshift::cli

@@ -80,6 +80,19 @@ class Alarm {
   LeaveJob(exit_code);
 }
 
+std::string TimeoutText(std::chrono::nanoseconds timeout) {
+  return fmt::format("--timeout is {} s", timeout / std::chrono::seconds(1));
+}
+
+// An error that says how long it was waited, and by which option.
+absl::Status WithTimeout(const absl::Status& error, const JobOptions& options) {
+  const std::string message = Message(error);
+  if (!absl::IsDeadlineExceeded(error) || message.find("--timeout is ") != std::string::npos) {
+    return error;
+  }
+  return absl::DeadlineExceededError(fmt::format("{}; {}", message, TimeoutText(options.timeout)));
+}
+
 // MPI waits without end for ranks that do not start.
 absl::StatusOr<RankJob> Join(const JobCall& call, Io& io) {
   const bool only_tells = !call.wrong.ok();
@@ -88,8 +101,7 @@ absl::StatusOr<RankJob> Join(const JobCall& call, Io& io) {
                  : call.options.timeout;
   const Alarm alarm(timeout + kFarewell, [&] {
     const absl::Status late = absl::DeadlineExceededError(
-        fmt::format("not all ranks of the job have come within {} ms (--timeout)",
-                    timeout / std::chrono::milliseconds(1)));
+        fmt::format("not all ranks of the job have come; {}", TimeoutText(timeout)));
     Leave(Fail(io, only_tells ? call.wrong : late), io);
   });
   return JoinJob(call.engine, timeout);
@@ -125,7 +137,9 @@ int FailHere(const absl::Status& error, RankJob& job, Io& io) {
 
 int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
   absl::StatusOr<RankJob> job = Join(call, io);
-  if (!job.ok()) return Fail(io, call.wrong.ok() ? job.status() : call.wrong);
+  if (!job.ok()) {
+    return Fail(io, call.wrong.ok() ? WithTimeout(job.status(), call.options) : call.wrong);
+  }
   current_job = job->bootstrap.get();
   const bool leads = job->bootstrap->job().rank == 0;
   std::ostream nowhere(nullptr);
@@ -144,8 +158,11 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
   // From here on the job ends in order.
   current_job = nullptr;
   if (code.ok()) return *code;
-  if (meeting.error_of() == ErrorOf::kHere) Leave(FailHere(code.status(), *job, io), io);
-  const int exit_code = Fail(meeting.error_of() == ErrorOf::kAll ? own : io, code.status());
+  if (meeting.error_of() == ErrorOf::kHere) {
+    Leave(FailHere(WithTimeout(code.status(), call.options), *job, io), io);
+  }
+  const int exit_code = Fail(meeting.error_of() == ErrorOf::kAll ? own : io,
+                             WithTimeout(code.status(), call.options));
   io.out.flush();
   io.err.flush();
   // mpirun ends all ranks as soon as one has left with an error: none does before all have said it.

@@ -49,6 +49,7 @@ absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
   if (flags.load && flags.seed) return InvalidArgument("--seed and --load exclude each other");
   ExecuteOptions options{.repeat = flags.repeat, .seed = flags.seed.value_or(1)};
   options.engine = flags.problem.engine;
+  MESHIFT_ASSIGN_OR_RETURN(options.timeout, JobTimeout(flags.timeout));
   MESHIFT_ASSIGN_OR_RETURN(options.reduction_order, ParseOrder(flags.reduction_order));
   if (flags.problem.engine != "local") {
     if (options.reduction_order != ReductionOrder::kRanks) {
@@ -267,7 +268,7 @@ int RunRank(const RunFlags& flags, const ExecuteOptions& options, Io& io) {
   // Who checks never hangs.
   const JobCall call{.verb = "run",
                      .engine = flags.problem.engine,
-                     .options = {.bounded_waits = true},
+                     .options = {.bounded_waits = true, .timeout = options.timeout},
                      .wrong = wrong,
                      .asked = Asked(flags)};
   return RunAsRank(call, body, io);
@@ -279,7 +280,7 @@ int RunCommand(const RunFlags& flags, Io& io) {
   const absl::StatusOr<ExecuteOptions> options = ParseOptions(flags);
   if (!options.ok()) return FailAsRank(flags.problem.engine, options.status(), io);
   if (flags.problem.engine != "local") return RunRank(flags, *options, io);
-  const std::unique_ptr<Site> site = MakeLocalSite();
+  const std::unique_ptr<Site> site = MakeLocalSite(options->timeout);
   const absl::StatusOr<int> code =
       flags.conformance ? RunLocalConformance(flags, io) : Run(flags, *options, site.get(), io);
   return code.ok() ? *code : Fail(io, code.status());

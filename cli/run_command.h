@@ -32,6 +32,7 @@ struct RunFlags {
   bool conformance = false;               // instead of a problem
   bool cross = false;                     // conformance from one mesh to another
   std::optional<int64_t> cases;           // of the conformance set; 2,000 where not given
+  std::optional<int64_t> timeout;         // seconds; none: MESHIFT_TIMEOUT_S, or 10 minutes
   std::optional<int64_t> ranks;  // of the local engine's; 8 where not given, 12 for `cross`
 };
 

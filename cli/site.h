@@ -9,6 +9,7 @@
 #ifndef MESHIFT_CLI_SITE_H_
 #define MESHIFT_CLI_SITE_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -75,8 +76,8 @@ class Site {
       const absl::StatusOr<testkit::CheckResult>& result) = 0;
 };
 
-// All ranks in this process.
-std::unique_ptr<Site> MakeLocalSite();
+// All ranks in this process. `timeout`: of calls that wait for other ranks.
+std::unique_ptr<Site> MakeLocalSite(std::chrono::nanoseconds timeout = std::chrono::minutes(10));
 }  // namespace meshift::cli
 
 #endif  // MESHIFT_CLI_SITE_H_

@@ -6,8 +6,12 @@ namespace meshift {
 
 std::string NcclAbsence() { return ""; }
 
-absl::StatusOr<std::unique_ptr<Engine>> StartNcclEngine(Bootstrap* bootstrap) {
-  return NcclEngine::Create(bootstrap);
+absl::StatusOr<std::unique_ptr<Engine>> StartNcclEngine(Bootstrap* bootstrap,
+                                                        const Timeouts& timeouts) {
+  NcclOptions options;
+  options.timeout = timeouts.running;
+  options.setup_timeout = timeouts.setup;
+  return NcclEngine::Create(bootstrap, options);
 }
 
 }  // namespace meshift

@@ -12,14 +12,16 @@
 #include "absl/status/statusor.h"
 #include "comm/control/bootstrap.h"
 #include "comm/engine/engine.h"
+#include "comm/engine/timeouts.h"
 
 namespace meshift {
 
 // Why this build has no NCCL engine; empty: it has. (Whether the machine has a GPU shows when one
 // is started.)
 std::string NcclAbsence();
-// NcclEngine::Create with its default options; UNIMPLEMENTED where this build has none.
-absl::StatusOr<std::unique_ptr<Engine>> StartNcclEngine(Bootstrap* bootstrap);
+// NcclEngine::Create with these time-outs; UNIMPLEMENTED where this build has none.
+absl::StatusOr<std::unique_ptr<Engine>> StartNcclEngine(Bootstrap* bootstrap,
+                                                        const Timeouts& timeouts = {});
 
 }  // namespace meshift
 

@@ -8,7 +8,7 @@ namespace meshift {
 
 std::string NcclAbsence() { return kCudaAbsence; }
 
-absl::StatusOr<std::unique_ptr<Engine>> StartNcclEngine(Bootstrap*) {
+absl::StatusOr<std::unique_ptr<Engine>> StartNcclEngine(Bootstrap*, const Timeouts&) {
   return Unimplemented("the NCCL engine is not in this build: {}", NcclAbsence());
 }
 
