@@ -5,7 +5,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(std::vector<std::string> ids, bootstrap->Exchange(my_id));
 //
 // A hub in rank 0's process passes messages on; the other ranks are connected to it by TCP, ranks
-// of one process directly. comm/mpi/mpi_session.h starts one from MPI.
+// of one process directly. comm/mpi/mpi_session.h starts one from MPI. docs/engines.md says who is
+// trusted.
 #ifndef MESHIFT_COMM_CONTROL_BOOTSTRAP_H_
 #define MESHIFT_COMM_CONTROL_BOOTSTRAP_H_
 
@@ -29,38 +30,50 @@ namespace meshift {
 class Bootstrap {
  public:
   using Timeout = std::chrono::nanoseconds;
-  static constexpr Timeout kDefaultTimeout = std::chrono::seconds(60);
+  // Of the rendezvous, and of each exchange.
+  static constexpr Timeout kDefaultTimeout = std::chrono::minutes(10);
 
   virtual ~Bootstrap() = default;
 
-  // Errors of all four: INVALID_ARGUMENT: a job, port or address that cannot be; UNAVAILABLE: a
-  // port that is taken, sockets that there are not, a hub that has hung up. Of ranks that connect:
-  // DEADLINE_EXCEEDED: no hub answers; FAILED_PRECONDITION: the hub is another job's, or has this
-  // rank already.
+  // Errors of all four: INVALID_ARGUMENT: a job, port, address or interface that cannot be;
+  // UNAVAILABLE: a port that is taken, sockets that there are not; RESOURCE_EXHAUSTED: more ranks
+  // than descriptors (the soft limit is raised as far as the hard one). Of ranks that connect:
+  // DEADLINE_EXCEEDED: nobody there is the job's hub; what others say there ends nothing before the
+  // time-out. FAILED_PRECONDITION: the hub of the job has another number of ranks, or this one
+  // already.
 
   // All ranks in this process, as threads: element r is rank r's.
   static absl::StatusOr<std::vector<std::unique_ptr<Bootstrap>>> InProcess(
       int64_t world_size, Timeout timeout = kDefaultTimeout);
-  // Rank 0: opens the hub on `port` (0: a free one) and returns without waiting for the others.
+  // Rank 0: opens the hub on `port` (0: a free one) and returns without waiting for the others. It
+  // listens on loopback alone where one host has all ranks (job.local_world_size), else on the
+  // first address of `interfaces` (as NCCL_SOCKET_IFNAME: "eth,ib", "=eth0", "^docker"), or on all
+  // where that is empty.
   static absl::StatusOr<std::unique_ptr<Bootstrap>> Listen(const JobRank& job, int port = 0,
-                                                           Timeout timeout = kDefaultTimeout);
+                                                           Timeout timeout = kDefaultTimeout,
+                                                           const std::string& interfaces = "");
   // The other ranks. `address`: as rank 0's address() says. Retries until the time-out.
   static absl::StatusOr<std::unique_ptr<Bootstrap>> Connect(const JobRank& job,
                                                             const std::string& address,
                                                             Timeout timeout = kDefaultTimeout);
-  // By RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Where torchrun itself listens on
-  // MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), the hub takes the port behind it;
-  // MESHIFT_PORT, if set, names another. FAILED_PRECONDITION also where a variable is not set.
-  // `getenv`: tests pass their own.
+  // By RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Where torchrun
+  // itself listens on MASTER_PORT (TORCHELASTIC_USE_AGENT_STORE=True), the hub takes a free port
+  // and rank 0 says in torchrun's store which; else it takes MASTER_PORT. MESHIFT_PORT, if set,
+  // names the port. TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT and MESHIFT_SECRET, which ranks
+  // prove to know, tell jobs and their attempts apart; MESHIFT_SOCKET_IFNAME is Listen()'s
+  // `interfaces`. FAILED_PRECONDITION also where a variable is not set. `getenv`: tests pass their
+  // own.
   static absl::StatusOr<std::unique_ptr<Bootstrap>> FromTorchrun(
       Timeout timeout = kDefaultTimeout,
       const std::function<const char*(const char*)>& getenv = {});
 
   virtual const JobRank& job() const = 0;
-  // "token@host:port,host:port" of the hub; empty in process and on other ranks than 0.
+  // "token@host,host:port" of the hub; empty in process, under torchrun and on other ranks than 0.
+  // The token holds the job's secret: pass it to the ranks on a way that others do not read.
   virtual const std::string& address() const = 0;
-  // What each rank has passed, by rank. Collective. DEADLINE_EXCEEDED names the ranks that are
-  // missing, UNAVAILABLE one that is gone.
+  // What each rank has passed, by rank; at most 128 MiB divided by the world size each, else
+  // INVALID_ARGUMENT. Collective. DEADLINE_EXCEEDED names the ranks that are missing and those that
+  // the hub has refused, or that the hub does not answer; UNAVAILABLE one that is gone.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine) = 0;
   // Leaves the job because of an error of this rank's own (memory, a bad option, a wrong plan), in
   // any state: before its first call too. The others' Exchange calls, and their roots with this

@@ -14,6 +14,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,7 +31,10 @@
 #include "base/status_macros.h"
 #include "comm/control/client_root.h"
 #include "comm/control/frame.h"
+#include "comm/control/frame_rules.h"
+#include "comm/control/greeting.h"
 #include "comm/control/job_rank.h"
+#include "comm/control/secret.h"
 #include "comm/control/socket.h"
 
 namespace meshift {
@@ -92,26 +96,34 @@ bool Receive(const Socket& socket, FrameReader* reader) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Start(const JobRank& job, Socket socket,
-                                                      const std::string& token,
-                                                      Clock::time_point until) {
-  MESHIFT_RETURN_IF_ERROR(socket.SendAll(
-      Encode({.kind = Kind::kHello, .rank = job.rank, .number = job.world_size, .text = token})));
-  FrameReader reader;
-  while (true) {
-    MESHIFT_ASSIGN_OR_RETURN(std::optional<Frame> frame, reader.Next());
-    if (frame) {
-      if (frame->kind != Kind::kWelcome || !frame->text.empty()) {
-        return FailedPrecondition("the hub refuses rank {}: {}", job.rank, frame->text);
-      }
-      break;
+                                                      const JobKey& key, Clock::time_point until) {
+  MESHIFT_ASSIGN_OR_RETURN(std::string nonce, RandomBytes());
+  RankGreeting greeting(job, key, std::move(nonce));
+  MESHIFT_RETURN_IF_ERROR(socket.SendAll(greeting.Hello()));
+  FrameReader reader(GreetingLimits());
+  Clock::time_point wait = std::min(until, Clock::now() + kHelloTime);
+  while (!greeting.welcome()) {
+    absl::StatusOr<std::optional<Frame>> frame = reader.Next();
+    if (!frame.ok()) {
+      return absl::UnavailableError(
+          fmt::format("who answers rank {} is not a hub of this version: {}", job.rank,
+                      Message(frame.status())));
     }
-    if (!socket.Await(POLLIN, until)) {
+    if (*frame) {
+      std::string said;
+      MESHIFT_RETURN_IF_ERROR(greeting.Take(**frame, &said));
+      MESHIFT_RETURN_IF_ERROR(socket.SendAll(said));
+      wait = std::min(until, Clock::now() + kProofTime);
+      continue;
+    }
+    if (!socket.Await(POLLIN, wait)) {
       return absl::DeadlineExceededError(fmt::format("the hub does not answer rank {}", job.rank));
     }
     if (!Receive(socket, &reader)) {
       return absl::UnavailableError(fmt::format("the hub has hung up on rank {}", job.rank));
     }
   }
+  reader.SetLimits(MemberLimits(Side::kHub, job.world_size));
   std::unique_ptr<Client> client(new Client(job, std::move(socket)));
   client->thread_ =
       std::thread([c = client.get(), r = std::move(reader)]() mutable { c->Run(std::move(r)); });
@@ -129,85 +141,110 @@ Client::~Client() {
       joins.push_back(std::to_string(times));
     }
   }
-  if (!left) Send({.kind = Kind::kBye, .rank = job_.rank, .text = EncodeList(joins)});
+  if (!left) Send({.kind = Kind::kBye, .text = EncodeList(joins)});
   socket_.Shutdown();
   thread_.join();
 }
 
 void Client::Run(FrameReader reader) {
-  while (true) {
-    absl::StatusOr<std::optional<Frame>> frame = reader.Next();
-    if (!frame.ok()) return Lose(frame.status(), false);
-    if (frame->has_value()) {
-      Handle(**std::move(frame));
-    } else if (!Receive(socket_, &reader)) {
-      return Lose(absl::UnavailableError("the hub in rank 0's process is gone"), false);
+  try {
+    while (true) {
+      absl::StatusOr<std::optional<Frame>> frame = reader.Next();
+      if (!frame.ok()) return Lose(Annotate(frame.status(), "the hub in rank 0's process"), false);
+      if (frame->has_value()) {
+        Handle(**std::move(frame));
+      } else if (!Receive(socket_, &reader)) {
+        return Lose(absl::UnavailableError("the hub in rank 0's process is gone"), false);
+      }
     }
+  } catch (const std::bad_alloc&) {
+    Lose(absl::ResourceExhaustedError("no memory for what the hub says"), false);
   }
 }
 
 void Client::Handle(Frame frame) {
-  const absl::Status status(static_cast<absl::StatusCode>(frame.code), frame.text);
+  if (const absl::Status ok = CheckFrame(frame, Side::kHub, job_.world_size); !ok.ok()) {
+    return Lose(Annotate(ok, "the hub in rank 0's process"), false);
+  }
   switch (frame.kind) {
     case Kind::kSettled:
     case Kind::kFail:
-    case Kind::kAsk: {
-      const MutexLock roots_lock(roots_mutex_);
-      const auto it = roots_.find(frame.root);
-      ClientRoot* const root = it == roots_.end() ? nullptr : it->second;
-      if (frame.kind == Kind::kAsk) {
-        frame.code = Frame::kNotMade;
-        frame.number = root == nullptr ? 0 : frame.number;
-        if (root != nullptr) root->Answer(&frame);
-        frame.kind = Kind::kAnswer;
-        return Send(frame);
-      }
-      const absl::Status failure =
-          frame.kind == Kind::kFail ? FailureOf(frame.rank, status) : status;
-      if (root == nullptr) {
-        const MutexLock lock(mutex_);
-        if (!failure.ok()) early_.emplace(frame.root, failure);
-      } else if (frame.kind == Kind::kFail) {
-        root->PeerFailed(failure);
-      } else {
-        root->Settle(frame.number, failure);
-      }
-      return;
-    }
+    case Kind::kAsk:
+      return HandleOfRoot(std::move(frame));
     case Kind::kGone:
     case Kind::kLeave:
-    case Kind::kBye: {
-      if (frame.rank < 0) return Lose(Went(0, true), /*left=*/true);
-      const absl::Status went = frame.kind == Kind::kLeave
-                                    ? LeftFor(frame.rank, status)
-                                    : Went(frame.rank, frame.kind == Kind::kBye);
-      {
-        const MutexLock lock(mutex_);
-        absent_.emplace(frame.rank, went);
-        if (frame.kind == Kind::kBye) joins_of_left_[frame.rank] = DecodeJoins(frame.text);
-        if (frame.kind == Kind::kLeave) left_.emplace_back(frame.rank, went);
-        if (frame.kind != Kind::kBye) first_gone_.Update(went);
-        changed_.notify_all();
-      }
-      // A rank that leaves has failed nobody; who still needs it will miss it.
-      if (frame.kind == Kind::kBye) return;
-      const MutexLock roots_lock(roots_mutex_);
-      for (const auto& [key, root] : roots_) {
-        if (root->Has(frame.rank)) root->PeerFailed(went);
-      }
-      return;
-    }
+    case Kind::kBye:
+      return HandleOfAbsent(frame);
+    case Kind::kDropped:
+      return Lose(FailedPrecondition("the hub in rank 0's process has dropped rank {}: {}",
+                                     job_.rank, frame.text),
+                  false);
     default: {
       const MutexLock lock(mutex_);
-      if (frame.kind == Kind::kExchange) exchanged_[frame.number] = std::move(frame.text);
+      if (frame.kind == Kind::kExchange) {
+        const auto it = exchanged_.find(frame.number);
+        if (it != exchanged_.end()) it->second = std::move(frame.text);
+      }
       if (frame.kind == Kind::kPassed) passed_.insert(std::move(frame.root));
-      if (frame.kind == Kind::kMissing) missing_[frame.number] = std::move(frame.text);
+      if (frame.kind == Kind::kMissing) {
+        absl::StatusOr<std::vector<std::string>> told = DecodeList(frame.text);
+        if (!told.ok() || told->empty()) return;
+        absl::StatusOr<std::vector<int64_t>> ranks = DecodeRanks(told->front(), job_.world_size);
+        if (!ranks.ok()) return;
+        told->erase(told->begin());
+        missing_[frame.number] = {true, *std::move(ranks), *std::move(told)};
+      }
       if (frame.kind == Kind::kAnswer) {
         const auto it = answers_.find(frame.id);
         if (it != answers_.end()) it->second[frame.rank] = std::move(frame);
       }
       changed_.notify_all();
     }
+  }
+}
+
+void Client::HandleOfRoot(Frame frame) {
+  const absl::Status status(static_cast<absl::StatusCode>(frame.code), frame.text);
+  const MutexLock roots_lock(roots_mutex_);
+  const auto it = roots_.find(frame.root);
+  ClientRoot* const root = it == roots_.end() ? nullptr : it->second;
+  if (frame.kind == Kind::kAsk) {
+    frame.code = Frame::kNotMade;
+    frame.number = root == nullptr ? 0 : frame.number;
+    if (root != nullptr) root->Answer(&frame);
+    frame.kind = Kind::kAnswer;
+    frame.root.clear();
+    return Send(frame);
+  }
+  const absl::Status failure = frame.kind == Kind::kFail ? FailureOf(frame.rank, status) : status;
+  if (root == nullptr) {
+    const MutexLock lock(mutex_);
+    if (!failure.ok()) early_.emplace(frame.root, failure);
+  } else if (frame.kind == Kind::kFail) {
+    root->PeerFailed(failure);
+  } else {
+    root->Settle(frame.number, failure);
+  }
+}
+
+void Client::HandleOfAbsent(const Frame& frame) {
+  if (frame.rank < 0) return Lose(Went(0, true), /*left=*/true);
+  const absl::Status status(static_cast<absl::StatusCode>(frame.code), frame.text);
+  const absl::Status went = frame.kind == Kind::kLeave ? LeftFor(frame.rank, status)
+                                                       : Went(frame.rank, frame.kind == Kind::kBye);
+  {
+    const MutexLock lock(mutex_);
+    absent_.emplace(frame.rank, went);
+    if (frame.kind == Kind::kBye) joins_of_left_[frame.rank] = DecodeJoins(frame.text);
+    if (frame.kind == Kind::kLeave) left_.emplace_back(frame.rank, went);
+    if (frame.kind != Kind::kBye) first_gone_.Update(went);
+    changed_.notify_all();
+  }
+  // A rank that leaves has failed nobody; who still needs it will miss it.
+  if (frame.kind == Kind::kBye) return;
+  const MutexLock roots_lock(roots_mutex_);
+  for (const auto& [key, root] : roots_) {
+    if (root->Has(frame.rank)) root->PeerFailed(went);
   }
 }
 
@@ -235,16 +272,28 @@ void Client::Send(const Frame& frame) {
 
 absl::StatusOr<std::vector<std::string>> Client::Exchange(std::string_view mine,
                                                           std::chrono::nanoseconds timeout) {
-  if (mine.size() > FrameReader::kMaxFrame / 2 / static_cast<size_t>(job_.world_size)) {
-    return InvalidArgument("{} bytes are too many to exchange among {} ranks", mine.size(),
-                           job_.world_size);
+  if (mine.size() > MaxExchangePart(job_.world_size)) {
+    return InvalidArgument("{} bytes are too many to exchange among {} ranks: at most {} each",
+                           mine.size(), job_.world_size, MaxExchangePart(job_.world_size));
   }
   int64_t number = 0;
   {
     const MutexLock lock(mutex_);
     number = exchanges_++;
+    exchanged_[number];
   }
   Send({.kind = Kind::kExchange, .number = number, .text = std::string(mine)});
+  const absl::StatusOr<std::string> all = AwaitExchange(number, timeout);
+  {
+    const MutexLock lock(mutex_);
+    exchanged_.erase(number);
+  }
+  MESHIFT_RETURN_IF_ERROR(all.status());
+  return DecodeList(*all);
+}
+
+absl::StatusOr<std::string> Client::AwaitExchange(int64_t number,
+                                                  std::chrono::nanoseconds timeout) {
   const Clock::time_point deadline = Clock::now() + timeout;
   size_t absent = 0;
   while (true) {
@@ -253,14 +302,10 @@ absl::StatusOr<std::vector<std::string>> Client::Exchange(std::string_view mine,
     {
       MutexLock lock(mutex_);
       late = !lock.WaitFor(changed_, deadline - Clock::now(), [&]() MESHIFT_REQUIRES(mutex_) {
-        return exchanged_.count(number) != 0 || !told_.ok() || !lost_.ok() ||
+        return exchanged_[number].has_value() || !told_.ok() || !lost_.ok() ||
                absent_.size() > absent || !left_.empty();
       });
-      if (const auto it = exchanged_.find(number); it != exchanged_.end()) {
-        const std::string bytes = std::move(it->second);
-        exchanged_.erase(it);
-        return DecodeList(bytes);
-      }
+      if (exchanged_[number].has_value()) return *std::move(exchanged_[number]);
       if (!told_.ok()) return told_;
       if (!left_.empty()) return left_.front().second;
       if (!lost_.ok()) return lost_;
@@ -268,30 +313,36 @@ absl::StatusOr<std::vector<std::string>> Client::Exchange(std::string_view mine,
       gone = absent_;
     }
     // Who went may have given its bytes before.
-    const std::vector<int64_t> missing = AskMissing(number);
-    for (const int64_t rank : missing) {
+    const Missing missing = AskMissing(number);
+    for (const int64_t rank : missing.ranks) {
       const auto it = gone.find(rank);
       if (it != gone.end()) return Annotate(it->second, fmt::format("exchange {}", number));
     }
-    if (late) {
+    if (!late) continue;
+    const auto limit = timeout / std::chrono::milliseconds(1);
+    if (!missing.answered) {
       return absl::DeadlineExceededError(
-          fmt::format("exchange {}: nothing from ranks {{{}}} within {} ms", number,
-                      fmt::join(missing, ","), timeout / std::chrono::milliseconds(1)));
+          fmt::format("exchange {}: the hub in rank 0's process does not answer within {} ms",
+                      number, limit + kAnswerTime.count()));
     }
+    std::string text = fmt::format("exchange {}: nothing from ranks {{{}}} within {} ms", number,
+                                   EncodeRanks(missing.ranks), limit);
+    for (const std::string& note : missing.notes) text += "; " + note;
+    return absl::DeadlineExceededError(text);
   }
 }
 
-std::vector<int64_t> Client::AskMissing(int64_t exchange) {
+Client::Missing Client::AskMissing(int64_t exchange) {
   Send({.kind = Kind::kMissing, .number = exchange});
   MutexLock lock(mutex_);
   lock.WaitFor(changed_, kAnswerTime, [&]() MESHIFT_REQUIRES(mutex_) {
-    return missing_.count(exchange) != 0 || !lost_.ok();
+    return missing_.count(exchange) != 0 || !lost_.ok() || !left_.empty() || !told_.ok();
   });
   const auto it = missing_.find(exchange);
   if (it == missing_.end()) return {};
-  std::vector<int64_t> ranks = DecodeRanks(it->second);
+  Missing missing = std::move(it->second);
   missing_.erase(it);
-  return ranks;
+  return missing;
 }
 
 std::map<int64_t, Frame> Client::Ask(const std::string& root, int64_t call,
@@ -305,7 +356,7 @@ std::map<int64_t, Frame> Client::Ask(const std::string& root, int64_t call,
   Send({.kind = Kind::kAsk, .number = call, .id = id, .root = root});
   MutexLock lock(mutex_);
   lock.WaitFor(changed_, kAnswerTime, [&]() MESHIFT_REQUIRES(mutex_) {
-    return answers_[id].size() + 1 >= ranks.size() || !lost_.ok() || !WhyLeftLocked(ranks).ok();
+    return answers_[id].size() >= ranks.size() || !lost_.ok() || !WhyLeftLocked(ranks).ok();
   });
   std::map<int64_t, Frame> answers = std::move(answers_[id]);
   answers_.erase(id);
@@ -331,9 +382,15 @@ void Client::Leave(const absl::Status& reason) {
     told_ = reason;
     changed_.notify_all();
   }
-  Send(
-      {.kind = Kind::kLeave, .code = static_cast<int64_t>(reason.code()), .text = Message(reason)});
+  Send({.kind = Kind::kLeave,
+        .code = static_cast<int64_t>(reason.code()),
+        .text = CutMessage(Message(reason))});
   AwaitPassed("");
+}
+
+bool Client::HubIsSilent() {
+  const MutexLock lock(mutex_);
+  return lost_.ok();
 }
 
 void Client::AwaitPassed(const std::string& root) {
@@ -382,8 +439,11 @@ bool Client::HadJoined(int64_t rank, const std::string& ranks, int64_t number) c
 }
 
 void Client::LeaveRoot(const std::string& root) {
-  const MutexLock lock(roots_mutex_);
-  roots_.erase(root);
+  {
+    const MutexLock lock(roots_mutex_);
+    roots_.erase(root);
+  }
+  Send({.kind = Kind::kPart, .root = root});
 }
 
 }  // namespace meshift

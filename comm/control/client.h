@@ -1,7 +1,7 @@
 // One rank's connection to the hub: Bootstrap and ControlChannel in one. A thread reads what comes,
 // and answers peers that ask.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(auto client, Client::Start(job, std::move(socket), token, deadline));
+//   MESHIFT_ASSIGN_OR_RETURN(auto client, Client::Start(job, std::move(socket), key, deadline));
 #ifndef MESHIFT_COMM_CONTROL_CLIENT_H_
 #define MESHIFT_COMM_CONTROL_CLIENT_H_
 
@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -27,16 +28,22 @@
 #include "comm/control/control.h"
 #include "comm/control/frame.h"
 #include "comm/control/job_rank.h"
+#include "comm/control/secret.h"
 #include "comm/control/socket.h"
 
 namespace meshift {
 
 class Client final : public ControlChannel {
  public:
-  // Says hello and waits for the hub's welcome. FAILED_PRECONDITION: refused; DEADLINE_EXCEEDED: no
-  // answer by `until`; UNAVAILABLE: the hub has hung up.
+  // How long a hub that is there may take to answer, and, once it has, to let a rank in.
+  static constexpr std::chrono::seconds kHelloTime{5};
+  static constexpr std::chrono::seconds kProofTime{60};
+
+  // Says hello and waits for the hub's welcome. FAILED_PRECONDITION: the job's own hub refuses this
+  // rank. Else somebody else may be there, or the hub later: DEADLINE_EXCEEDED: no answer by
+  // `until`, or in the times above; UNAVAILABLE: who answers is not the job's hub, or has hung up.
   static absl::StatusOr<std::unique_ptr<Client>> Start(const JobRank& job, Socket socket,
-                                                       const std::string& token,
+                                                       const JobKey& key,
                                                        std::chrono::steady_clock::time_point until);
   // Leaves the job, unless Leave() has.
   ~Client() override;
@@ -55,6 +62,8 @@ class Client final : public ControlChannel {
   Client(const JobRank& job, Socket socket) : job_(job), socket_(std::move(socket)) {}
   void Run(FrameReader reader);
   void Handle(Frame frame);
+  void HandleOfRoot(Frame frame);
+  void HandleOfAbsent(const Frame& frame);
   // Whether a rank that left has joined these ranks (as text) more than `number` times before. It
   // may then be done with a root that this rank is only about to join.
   bool HadJoined(int64_t rank, const std::string& ranks, int64_t number) const
@@ -62,18 +71,26 @@ class Client final : public ControlChannel {
   // The hub is lost. Where it has left, no root has failed for that.
   void Lose(const absl::Status& status, bool left);
   void Send(const Frame& frame);
-  // What the other ranks of a root say about a call, by rank: what comes within half a second, and
-  // before one of them leaves for an error.
+  // What the other ranks of a root say about a call, by rank, and the hub as rank -1: what comes
+  // within half a second, and before one of them leaves for an error.
   std::map<int64_t, Frame> Ask(const std::string& root, int64_t call,
                                absl::Span<const int64_t> ranks);
   // Why one of `ranks` has left; OK: none has left for an error.
   absl::Status WhyLeft(absl::Span<const int64_t> ranks);
   absl::Status WhyLeftLocked(absl::Span<const int64_t> ranks) const MESHIFT_REQUIRES(mutex_);
+  // It has given no answer, and is neither gone nor has it left.
+  bool HubIsSilent();
   // Waits until the hub has passed on a root's failure ("": that this rank leaves); half a second
   // at most.
   void AwaitPassed(const std::string& root);
-  // Who has not given its bytes.
-  std::vector<int64_t> AskMissing(int64_t exchange);
+  // Who has not given its bytes, and what else the hub knows about it.
+  struct Missing {
+    bool answered = false;  // by the hub
+    std::vector<int64_t> ranks;
+    std::vector<std::string> notes;
+  };
+  Missing AskMissing(int64_t exchange);
+  absl::StatusOr<std::string> AwaitExchange(int64_t number, std::chrono::nanoseconds timeout);
   void LeaveRoot(const std::string& root);
 
   const JobRank job_;
@@ -94,8 +111,9 @@ class Client final : public ControlChannel {
   // How often those that left had joined which ranks.
   std::map<int64_t, std::map<std::string, int64_t>> joins_of_left_ MESHIFT_GUARDED_BY(mutex_);
   int64_t exchanges_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  std::map<int64_t, std::string> exchanged_ MESHIFT_GUARDED_BY(mutex_);
-  std::map<int64_t, std::string> missing_ MESHIFT_GUARDED_BY(mutex_);
+  // By number, those that are waited for; empty until the hub has all.
+  std::map<int64_t, std::optional<std::string>> exchanged_ MESHIFT_GUARDED_BY(mutex_);
+  std::map<int64_t, Missing> missing_ MESHIFT_GUARDED_BY(mutex_);
   int64_t questions_ MESHIFT_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, std::map<int64_t, Frame>> answers_ MESHIFT_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> joins_ MESHIFT_GUARDED_BY(mutex_);  // of each set of ranks

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,11 +19,15 @@
 #include "base/status_macros.h"
 #include "comm/control/client.h"
 #include "comm/control/frame.h"
+#include "comm/control/frame_rules.h"
 
 namespace meshift {
 namespace {
 
 using Kind = Frame::Kind;
+
+// Where the post of a call is kept, whatever number somebody asks about.
+size_t Slot(int64_t call) { return static_cast<uint64_t>(call) % ControlRoot::kRememberedPosts; }
 
 }  // namespace
 
@@ -46,7 +51,7 @@ ClientRoot::~ClientRoot() { client_->LeaveRoot(key_); }
 void ClientRoot::Post(const CallPost& post, bool announce) {
   {
     const MutexLock lock(mutex_);
-    posts_[post.call % kRememberedPosts] = post;
+    posts_[Slot(post.call)] = post;
     calls_ = std::max(calls_, post.call + 1);
   }
   if (!announce) return;
@@ -55,7 +60,7 @@ void ClientRoot::Post(const CallPost& post, bool announce) {
                  .high = post.high,
                  .low = post.low,
                  .root = key_,
-                 .text = post.what == nullptr ? "" : *post.what});
+                 .text = post.what == nullptr ? "" : CutMessage(*post.what)});
 }
 
 absl::Status ClientRoot::Await(int64_t call, std::chrono::nanoseconds timeout) {
@@ -83,6 +88,10 @@ absl::Status ClientRoot::Explain(int64_t call, const absl::Status& error) {
   std::map<int64_t, Frame> answers = client_->Ask(key_, call, ranks_);
   MESHIFT_RETURN_IF_ERROR(client_->WhyLeft(ranks_));
   std::vector<std::string> missing;
+  if (answers.count(-1) == 0 && ranks_.size() > 1 && client_->HubIsSilent()) {
+    return absl::Status(error.code(), fmt::format("{}; the hub in rank 0's process does not answer",
+                                                  Message(error)));
+  }
   for (const int64_t rank : ranks_) {
     if (rank == mine.rank) continue;
     const auto it = answers.find(rank);
@@ -128,7 +137,7 @@ void ClientRoot::Fail(const absl::Status& error) {
   client_->Send({.kind = Kind::kFail,
                  .code = static_cast<int64_t>(error.code()),
                  .root = key_,
-                 .text = Message(error)});
+                 .text = CutMessage(Message(error))});
   client_->AwaitPassed(key_);
 }
 
@@ -161,12 +170,12 @@ void ClientRoot::PeerFailed(const absl::Status& status) {
 
 void ClientRoot::Answer(Frame* question) const {
   const MutexLock lock(mutex_);
-  const CallPost& post = posts_[question->number % kRememberedPosts];
+  const CallPost& post = posts_[Slot(question->number)];
   if (post.call == question->number) {
     question->code = Frame::kMade;
     question->high = post.high;
     question->low = post.low;
-    question->text = post.what == nullptr ? "" : *post.what;
+    question->text = post.what == nullptr ? "" : CutMessage(*post.what);
   } else if (question->number < calls_) {
     question->code = Frame::kForgotten;
   } else {

@@ -23,8 +23,11 @@
 #include "base/status.h"
 #include "comm/control/bootstrap.h"
 #include "comm/control/frame.h"
+#include "comm/control/hub_bootstrap.h"
 #include "comm/control/job_rank.h"
+#include "comm/control/meet.h"
 #include "comm/control/socket.h"
+#include "comm/control/testing_peer.h"
 
 namespace meshift {
 namespace {
@@ -51,6 +54,17 @@ void OnThreads(int64_t n, const std::function<void(int64_t)>& run) {
   std::vector<std::thread> threads;
   for (int64_t i = 0; i < n; ++i) threads.emplace_back(run, i);
   for (std::thread& thread : threads) thread.join();
+}
+
+Socket DialPort(int port) {
+  return *Dial(Resolve("127.0.0.1", port)->front(), std::chrono::steady_clock::now() + kLong);
+}
+
+Socket Accepted(const Listening& listening) {
+  while (true) {
+    if (Socket socket = listening.Accept(); socket.open()) return socket;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
 }
 
 bool Contains(const absl::Status& status, const std::string& part) {
@@ -401,16 +415,10 @@ TEST(TcpControlTest, AProcessThatDiesFailsTheRootsItIsIn) {
   const auto root0 = *zero->control()->Join({0, 1, 2}, told.Listener());
   const auto root1 = *one->control()->Join({0, 1, 2}, told_one.Listener());
   const auto pair = *zero->control()->Join({0, 1}, nullptr);
-  const std::string& address = zero->address();
-  const int port = std::stoi(address.substr(address.rfind(':') + 1));
   {
-    const Socket socket = *DialAny({"127.0.0.1"}, port, std::chrono::steady_clock::now() + kLong);
-    ASSERT_TRUE(socket
-                    .SendAll(Encode({.kind = Frame::Kind::kHello,
-                                     .rank = 2,
-                                     .number = 3,
-                                     .text = address.substr(0, address.find('@'))}))
-                    .ok());
+    const HubAddress hub = *ParseHubAddress(zero->address());
+    PlayedRank two(DialPort(hub.port), {.rank = 2, .world_size = 3}, hub.key);
+    ASSERT_TRUE(two.Greet().ok());
   }
   for (Failures* failures : {&told, &told_one}) {
     const std::vector<absl::Status> statuses = failures->Await();
@@ -449,9 +457,8 @@ TEST(TcpControlTest, AHubThatLeavesIsMissedByWhoeverStillNeedsIt) {
 TEST(TcpControlTest, AHubThatDiesFailsAllRoots) {
   const Listening hub = *Listening::Open(0);
   std::thread dies([&] {
-    Socket socket;
-    while (!socket.open()) socket = hub.Accept();
-    ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kWelcome})).ok());
+    PlayedHub played(Accepted(hub), {.name = "t"});
+    ASSERT_TRUE(played.Greet().ok());
     std::this_thread::sleep_for(milliseconds(200));
   });
   const auto one = *Bootstrap::Connect({.rank = 1, .world_size = 2},
@@ -468,14 +475,13 @@ TEST(TcpControlTest, AHubThatEndsBehindARankNamesTheFirstThatWasGone) {
   for (const bool leaves : {false, true}) {
     const Listening hub = *Listening::Open(0);
     std::thread ends([&] {
-      Socket socket;
-      while (!socket.open()) socket = hub.Accept();
-      ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kWelcome})).ok());
-      ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kBye, .rank = 1})).ok());
-      ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kGone, .rank = 4})).ok());
-      ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kGone, .rank = 2})).ok());
+      PlayedHub played(Accepted(hub), {.name = "t"});
+      ASSERT_TRUE(played.Greet().ok());
+      ASSERT_TRUE(played.Send({.kind = Frame::Kind::kBye, .rank = 1}).ok());
+      ASSERT_TRUE(played.Send({.kind = Frame::Kind::kGone, .rank = 4}).ok());
+      ASSERT_TRUE(played.Send({.kind = Frame::Kind::kGone, .rank = 2}).ok());
       if (!leaves) return;
-      ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kBye, .rank = -1})).ok());
+      ASSERT_TRUE(played.Send({.kind = Frame::Kind::kBye, .rank = -1}).ok());
     });
     const auto three = *Bootstrap::Connect({.rank = 3, .world_size = 5},
                                            "t@127.0.0.1:" + std::to_string(hub.port()), kLong);
@@ -491,11 +497,10 @@ TEST(TcpControlTest, ARootWhoseHubDiesBehindARankHearsOfTheRank) {
   const Listening hub = *Listening::Open(0);
   std::atomic<bool> joined = false;
   std::thread dies([&] {
-    Socket socket;
-    while (!socket.open()) socket = hub.Accept();
-    ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kWelcome})).ok());
+    PlayedHub played(Accepted(hub), {.name = "t"});
+    ASSERT_TRUE(played.Greet().ok());
     while (!joined) std::this_thread::yield();
-    ASSERT_TRUE(socket.SendAll(Encode({.kind = Frame::Kind::kGone, .rank = 4})).ok());
+    ASSERT_TRUE(played.Send({.kind = Frame::Kind::kGone, .rank = 4}).ok());
   });
   const auto three = *Bootstrap::Connect({.rank = 3, .world_size = 5},
                                          "t@127.0.0.1:" + std::to_string(hub.port()), kLong);
@@ -529,22 +534,177 @@ TEST(TcpControlTest, ASilentHubIsGivenUpInTimeWhateverSignalsCome) {
   given_up = true;
   interrupts.join();
   sigaction(SIGUSR1, &before, nullptr);
-  EXPECT_EQ(status.ToString(),
-            "DEADLINE_EXCEEDED: port " + port + " of 127.0.0.1: the hub does not answer rank 1");
+  EXPECT_EQ(status.ToString(), "DEADLINE_EXCEEDED: no hub has let this rank in: port " + port +
+                                   " of 127.0.0.1: the hub does not answer rank 1");
 }
 
-TEST(TcpControlTest, AHubThatHangsUpIsNamed) {
-  std::optional<Listening> hub = *Listening::Open(0);
-  const std::string port = std::to_string(hub->port());
-  std::thread hangs_up([&] {
-    Socket socket;
-    while (!socket.open()) socket = hub->Accept();
+// Who answers first may be anybody: an SSH server, another job, this rank itself. The job's hub may
+// come at any moment before the time-out.
+TEST(TcpControlTest, WhoIsNotTheHubIsNamedAtTheTimeOut) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "the hub has hung up on rank 1"},
+      {"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n", "who answers rank 1 is not a hub of this version"},
+  };
+  for (const auto& [said, named] : cases) {
+    const Listening stranger = *Listening::Open(0);
+    std::atomic<bool> done = false;
+    std::thread answers([&, said = said] {
+      while (!done) {
+        const Socket socket = stranger.Accept();
+        if (socket.open()) socket.SendAll(said).IgnoreError();
+        std::this_thread::sleep_for(milliseconds(1));
+      }
+    });
+    const std::string port = std::to_string(stranger.port());
+    const absl::Status status =
+        Bootstrap::Connect({.rank = 1, .world_size = 2}, "t@127.0.0.1:" + port, kShort).status();
+    done = true;
+    answers.join();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_TRUE(Contains(status, named)) << status;
+  }
+}
+
+TEST(TcpControlTest, TheHubThatComesBehindOthersIsFound) {
+  auto other = *Bootstrap::Listen({.world_size = 2});
+  const HubAddress others = *ParseHubAddress(other->address());
+  const auto zero = *Bootstrap::Listen({.world_size = 2});
+  HubAddress hub = *ParseHubAddress(zero->address());
+  // Another job's hub has the port for a while; then the job's own has.
+  std::unique_ptr<Bootstrap> late;
+  std::thread comes([&] {
+    std::this_thread::sleep_for(milliseconds(300));
+    other.reset();
+    const JobRank job{.world_size = 2};
+    OpenHub open = *OpenHub::Open(job, hub.key, "", others.port);
+    late = *open.Enter(job, kLong, "");
   });
+  hub.port = others.port;
+  const auto one = Bootstrap::Connect({.rank = 1, .world_size = 2}, ToText(hub), kLong);
+  comes.join();
+  EXPECT_TRUE(one.ok()) << one.status();
+}
+
+// With a wrong secret nobody comes in, and nobody takes the hub for the job's.
+TEST(TcpControlTest, BothSidesProveThatTheyKnowTheSecret) {
+  const auto zero = *Bootstrap::Listen({.world_size = 2}, 0, kShort);
+  HubAddress hub = *ParseHubAddress(zero->address());
+  hub.key.secret[0] ^= 1;
   const absl::Status status =
-      Bootstrap::Connect({.rank = 1, .world_size = 2}, "t@127.0.0.1:" + port, kLong).status();
-  hangs_up.join();
-  EXPECT_EQ(status.ToString(),
-            "UNAVAILABLE: port " + port + " of 127.0.0.1: the hub has hung up on rank 1");
+      Bootstrap::Connect({.rank = 1, .world_size = 2}, ToText(hub), kShort).status();
+  EXPECT_TRUE(Contains(status, "its job has another secret (MESHIFT_SECRET)")) << status;
+  EXPECT_FALSE(Contains(status, hub.key.secret)) << status;
+  const absl::Status waits = zero->Exchange("x").status();
+  EXPECT_TRUE(Contains(waits, "nothing from ranks {1}")) << waits;
+  EXPECT_TRUE(Contains(waits, "rank 1 was refused: its job has another secret")) << waits;
+  // A hub that only knows the name.
+  const Listening listening = *Listening::Open(0);
+  std::thread plays([&] {
+    PlayedHub played(Accepted(listening), {.name = "t", .secret = "guess"});
+    EXPECT_FALSE(played.Greet().ok());
+  });
+  const absl::Status fooled =
+      Bootstrap::Connect({.rank = 1, .world_size = 2},
+                         "t.secret@127.0.0.1:" + std::to_string(listening.port()), kShort)
+          .status();
+  plays.join();
+  EXPECT_EQ(fooled.code(), absl::StatusCode::kDeadlineExceeded) << fooled;
+}
+
+TEST(TcpControlTest, AHubThatIsStuckIsNamed) {
+  const Listening listening = *Listening::Open(0);
+  std::thread plays([&] {
+    PlayedHub played(Accepted(listening), {.name = "t"});
+    ASSERT_TRUE(played.Greet().ok());
+    while (played.Next()) {
+    }
+  });
+  {
+    const auto one = *Bootstrap::Connect({.rank = 1, .world_size = 2},
+                                         "t@127.0.0.1:" + std::to_string(listening.port()), kShort);
+    const absl::Status status = one->Exchange("x").status();
+    EXPECT_TRUE(Contains(status, "the hub in rank 0's process does not answer within 800 ms"))
+        << status;
+    const auto root = *one->control()->Join({0, 1}, nullptr);
+    EXPECT_TRUE(Contains(root->Await(0, kShort), "the hub in rank 0's process does not answer"));
+  }
+  plays.join();
+}
+
+// A rank that asks about a call that cannot be, or breaks another rule, ends alone.
+TEST(TcpControlTest, ARankThatBreaksTheRulesIsDroppedAndToldWhy) {
+  using Kind = Frame::Kind;
+  const std::vector<std::pair<Frame, const char*>> cases = {
+      {{.kind = Kind::kAsk, .number = -1, .root = "0-2#0"}, "the number is -1, not 0 to"},
+      {{.kind = Kind::kAsk, .id = -7, .root = "0-2#0"}, "the id is -7"},
+      {{.kind = Kind::kAnswer, .rank = 3}, "the rank is 3, not 0 to 2"},
+      {{.kind = Kind::kFail, .code = 17, .root = "0-2#0"}, "the code is 17, not 1 to 16"},
+      {{.kind = Kind::kLeave}, "the code is 0"},
+      {{.kind = Kind::kJoin, .root = "0-3#0", .text = "0-3"}, "not ascending ranks below 3"},
+      {{.kind = Kind::kJoin, .root = "0,1#0", .text = "0,1"}, "a root that it is not in"},
+      {{.kind = Kind::kJoin, .root = "x", .text = "0-2"}, "not that of its ranks"},
+      {{.kind = Kind::kAnnounce, .root = "0,1#0"}, "a root that it is not in"},
+      {{.kind = Kind::kExchange, .number = 64}, "exchange 64 is not one of the 64 from 0"},
+      {{.kind = Kind::kGone, .rank = 1}, "may not come here"},
+      {{.kind = Kind::kHello}, "may not come here"},
+  };
+  for (const auto& [frame, why] : cases) {
+    const auto zero = *Bootstrap::Listen({.world_size = 3});
+    const auto one = *Bootstrap::Connect({.rank = 1, .world_size = 3}, zero->address());
+    Failures none;
+    const auto pair0 = *zero->control()->Join({0, 1}, none.Listener());
+    const auto pair1 = *one->control()->Join({0, 1}, none.Listener());
+    const auto all = *zero->control()->Join({0, 1, 2}, nullptr);
+    const HubAddress hub = *ParseHubAddress(zero->address());
+    PlayedRank two(DialPort(hub.port), {.rank = 2, .world_size = 3}, hub.key);
+    ASSERT_TRUE(two.Greet().ok());
+    // The pair's root is there.
+    ASSERT_TRUE(
+        Contains(pair0->Explain(0, absl::InternalError("e")), "rank 1 has not made call 0"));
+    ASSERT_TRUE(two.Send(frame).ok());
+    const std::optional<Frame> told = two.Next();
+    ASSERT_TRUE(told.has_value()) << why;
+    EXPECT_EQ(told->kind, Kind::kDropped);
+    EXPECT_NE(told->text.find(why), std::string::npos) << told->text;
+    EXPECT_FALSE(two.Next().has_value());
+    pair0->Post({.call = 0, .what = &told->text}, true);
+    pair1->Post({.call = 0, .what = &told->text}, true);
+    EXPECT_EQ(pair0->Await(0, kLong), absl::OkStatus());
+    EXPECT_TRUE(Contains(all->Await(0, kLong), "rank 2 is gone"));
+  }
+}
+
+// The other way round: a hub that says what cannot be is not the job's any more.
+TEST(TcpControlTest, ARankChecksWhatTheHubSays) {
+  using Kind = Frame::Kind;
+  const std::vector<Frame> cases = {
+      {.kind = Kind::kAsk, .rank = 0, .number = -1, .root = "0,1#0"},
+      {.kind = Kind::kAsk, .rank = 2, .root = "0,1#0"},
+      {.kind = Kind::kAnswer, .rank = -2},
+      {.kind = Kind::kSettled, .number = 1, .code = -1, .root = "0,1#0"},
+      {.kind = Kind::kGone, .rank = 2},
+      {.kind = Kind::kBye, .rank = -2},
+      {.kind = Kind::kHello},
+  };
+  for (const Frame& frame : cases) {
+    const Listening listening = *Listening::Open(0);
+    std::thread plays([&] {
+      PlayedHub played(Accepted(listening), {.name = "t"});
+      ASSERT_TRUE(played.Greet().ok());
+      ASSERT_EQ(played.Next()->kind, Kind::kJoin);
+      ASSERT_TRUE(played.Send(frame).ok());
+      while (played.Next()) {
+      }
+    });
+    {
+      const auto one = *Bootstrap::Connect(
+          {.rank = 1, .world_size = 2}, "t@127.0.0.1:" + std::to_string(listening.port()), kLong);
+      Failures told;
+      const auto root = *one->control()->Join({0, 1}, told.Listener());
+      EXPECT_EQ(told.Await()[0].code(), absl::StatusCode::kInvalidArgument) << told.Await()[0];
+    }
+    plays.join();
+  }
 }
 
 TEST(TcpControlTest, TheHubRefusesStrangers) {
@@ -554,6 +714,8 @@ TEST(TcpControlTest, TheHubRefusesStrangers) {
     return Bootstrap::Connect(job, to, kShort).status();
   };
   EXPECT_TRUE(Contains(error({.rank = 1, .world_size = 2}, "x" + address), "another job"));
+  EXPECT_EQ(error({.rank = 1, .world_size = 3}, address).code(),
+            absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Contains(error({.rank = 1, .world_size = 3}, address), "has 2 ranks, not 3"));
   EXPECT_TRUE(Contains(error({.rank = 0, .world_size = 2}, address), "has been here already"));
   EXPECT_EQ(error({.rank = 2, .world_size = 2}, address).code(),
@@ -566,55 +728,6 @@ TEST(TcpControlTest, TheHubRefusesStrangers) {
   const Listening closed = *Listening::Open(0);
   EXPECT_EQ(Bootstrap::Listen({.world_size = 2}, closed.port()).status().code(),
             absl::StatusCode::kUnavailable);
-}
-
-std::function<const char*(const char*)> Environment(
-    const std::vector<std::pair<std::string, std::string>>& variables) {
-  return [&variables](const char* name) -> const char* {
-    for (const auto& [key, value] : variables) {
-      if (key == name) return value.c_str();
-    }
-    return nullptr;
-  };
-}
-
-TEST(TorchrunTest, RanksMeetByTheVariables) {
-  int port = 0;
-  { port = Listening::Open(0)->port(); }
-  OnThreads(3, [&](int64_t r) {
-    const std::vector<std::pair<std::string, std::string>> variables = {
-        {"RANK", std::to_string(r)},
-        {"WORLD_SIZE", "3"},
-        {"LOCAL_RANK", "0"},
-        {"MASTER_ADDR", "127.0.0.1"},
-        {"MASTER_PORT", std::to_string(port - 1)},
-        {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
-    const auto bootstrap = Bootstrap::FromTorchrun(kLong, Environment(variables));
-    ASSERT_TRUE(bootstrap.ok()) << bootstrap.status();
-    const auto all = (*bootstrap)->Exchange(std::to_string(r));
-    ASSERT_TRUE(all.ok()) << all.status();
-    EXPECT_EQ(*all, (std::vector<std::string>{"0", "1", "2"}));
-    // Rank 0 last.
-    if (r == 0) std::this_thread::sleep_for(milliseconds(200));
-  });
-}
-
-TEST(TorchrunTest, ABadVariableIsNamed) {
-  std::vector<std::pair<std::string, std::string>> variables;
-  const auto error = [&] {
-    return Message(Bootstrap::FromTorchrun(kShort, Environment(variables)).status());
-  };
-  EXPECT_EQ(error(), "the environment has no RANK, which torchrun sets");
-  variables = {{"RANK", "x"}};
-  EXPECT_EQ(error(), "RANK='x' is not a number");
-  variables = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}};
-  EXPECT_EQ(error(), "the environment has no MASTER_PORT, which torchrun sets");
-  variables.emplace_back("MASTER_PORT", "70000");
-  EXPECT_EQ(error(), "port 70000 is not between 1 and 65535");
-  variables.back().second = "1";
-  EXPECT_EQ(error(), "the environment has no MASTER_ADDR, which torchrun sets");
-  variables.emplace_back("MASTER_ADDR", "127.0.0.1");
-  EXPECT_NE(error().find("nobody answers on port 1 of 127.0.0.1"), std::string::npos) << error();
 }
 
 }  // namespace

@@ -1,15 +1,14 @@
 #include "comm/control/frame.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -62,20 +61,32 @@ class Taker {
   bool ok_ = true;
 };
 
+constexpr size_t kKept = size_t{1} << 16;  // bytes of memory of a reader that holds nothing
+
+std::optional<int64_t> ParseRank(std::string_view text) {
+  int64_t rank = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, rank);
+  if (error != std::errc() || stop != end || rank < 0) return std::nullopt;
+  return rank;
+}
+
 }  // namespace
 
 std::string Encode(const Frame& frame) {
-  std::string body;
-  Put(static_cast<uint64_t>(frame.kind), 1, &body);
-  for (const int64_t value : {frame.rank, frame.number, frame.id, frame.code}) {
-    Put(static_cast<uint64_t>(value), 8, &body);
-  }
-  Put(frame.high, 8, &body);
-  Put(frame.low, 8, &body);
-  PutText(frame.root, &body);
-  PutText(frame.text, &body);
+  constexpr size_t kNumbers = 1 + 6 * 8 + 2 * 4;  // and the lengths of the texts
+  const size_t size = kNumbers + frame.root.size() + frame.text.size();
   std::string out;
-  PutText(body, &out);
+  out.reserve(4 + size);
+  Put(size, 4, &out);
+  Put(static_cast<uint64_t>(frame.kind), 1, &out);
+  for (const int64_t value : {frame.rank, frame.number, frame.id, frame.code}) {
+    Put(static_cast<uint64_t>(value), 8, &out);
+  }
+  Put(frame.high, 8, &out);
+  Put(frame.low, 8, &out);
+  PutText(frame.root, &out);
+  PutText(frame.text, &out);
   return out;
 }
 
@@ -94,32 +105,64 @@ absl::StatusOr<std::vector<std::string>> DecodeList(std::string_view bytes) {
 }
 
 std::string EncodeRanks(absl::Span<const int64_t> ranks) {
-  return fmt::format("{}", fmt::join(ranks, ","));
+  std::string text;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (end - i < 3) end = i + 1;
+    if (i > 0) text += ',';
+    text +=
+        end - i < 3 ? fmt::format("{}", ranks[i]) : fmt::format("{}-{}", ranks[i], ranks[end - 1]);
+    i = end;
+  }
+  return text;
 }
 
-std::vector<int64_t> DecodeRanks(std::string_view text) {
+absl::StatusOr<std::vector<int64_t>> DecodeRanks(std::string_view text, int64_t world_size) {
+  const auto refuse = [&] {
+    return InvalidArgument("'{}' are not ascending ranks below {}", std::string(text.substr(0, 60)),
+                           world_size);
+  };
   std::vector<int64_t> ranks;
-  while (!text.empty()) {
-    const std::string_view number = text.substr(0, text.find(','));
-    int64_t rank = -1;
-    std::from_chars(number.data(), number.data() + number.size(), rank);
-    ranks.push_back(rank);
-    text.remove_prefix(std::min(text.size(), number.size() + 1));
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::string_view run = rest.substr(0, rest.find(','));
+    const size_t dash = run.find('-');
+    const std::optional<int64_t> first = ParseRank(run.substr(0, dash));
+    const std::optional<int64_t> last =
+        dash == std::string_view::npos ? first : ParseRank(run.substr(dash + 1));
+    // The world bounds what a run can stand for.
+    if (!first || !last || *last < *first || *last >= world_size) return refuse();
+    if (!ranks.empty() && *first <= ranks.back()) return refuse();
+    for (int64_t rank = *first; rank <= *last; ++rank) ranks.push_back(rank);
+    rest.remove_prefix(run.size());
+    if (rest.size() == 1) return refuse();
+    if (!rest.empty()) rest.remove_prefix(1);
   }
   return ranks;
 }
 
 absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
   constexpr size_t kLength = 4;
-  if (bytes_.size() < kLength) return std::nullopt;
-  const size_t size = Taker(bytes_).Number(kLength);
-  if (size > kMaxFrame) return InvalidArgument("a frame of {} bytes is too long", size);
-  if (bytes_.size() < kLength + size) return std::nullopt;
-
-  const std::string_view bytes = bytes_;
+  const std::string_view bytes = std::string_view(bytes_).substr(taken_);
+  if (bytes.size() <= kLength) return std::nullopt;
+  const size_t size = Taker(bytes).Number(kLength);
+  const auto kind = static_cast<uint8_t>(bytes[kLength]);
+  if (kind >= limits_.size() || limits_[kind] == 0) {
+    return InvalidArgument("a frame of kind {} may not come here", kind);
+  }
+  if (size > limits_[kind]) {
+    return InvalidArgument("a frame of kind {} of {} bytes is longer than {}", kind, size,
+                           limits_[kind]);
+  }
+  if (bytes.size() < kLength + size) {
+    // Not at each frame: a buffer of small ones would be moved again and again.
+    bytes_.erase(0, std::exchange(taken_, 0));
+    return std::nullopt;
+  }
   Taker taker(bytes.substr(kLength, size));
   Frame frame;
-  const uint64_t kind = taker.Number(1);
+  frame.kind = static_cast<Frame::Kind>(taker.Number(1));
   for (int64_t* value : {&frame.rank, &frame.number, &frame.id, &frame.code}) {
     *value = static_cast<int64_t>(taker.Number(8));
   }
@@ -127,11 +170,14 @@ absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
   frame.low = taker.Number(8);
   frame.root = taker.Text();
   frame.text = taker.Text();
-  if (!taker.ok() || !taker.done() || kind > static_cast<uint64_t>(Frame::kLast)) {
-    return InvalidArgument("{} bytes are no frame", size);
+  if (!taker.ok() || !taker.done()) return InvalidArgument("{} bytes are not a frame", size);
+  taken_ += kLength + size;
+  if (taken_ == bytes_.size()) {
+    // What a long frame took is not kept for short ones.
+    if (bytes_.capacity() > kKept) std::string().swap(bytes_);
+    bytes_.clear();
+    taken_ = 0;
   }
-  frame.kind = static_cast<Frame::Kind>(kind);
-  bytes_.erase(0, kLength + size);
   return frame;
 }
 

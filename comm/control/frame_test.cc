@@ -6,7 +6,10 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "comm/control/frame_rules.h"
 
 namespace meshift {
 namespace {
@@ -40,8 +43,87 @@ TEST(FrameTest, ListsKeepEmptyTexts) {
   const std::vector<std::string> texts = {"", "x", "", std::string(1000, 'y')};
   EXPECT_EQ(*DecodeList(EncodeList(texts)), texts);
   EXPECT_FALSE(DecodeList(EncodeList(texts).substr(0, 20)).ok());
-  EXPECT_EQ(DecodeRanks(EncodeRanks({0, 12, 5})), (std::vector<int64_t>{0, 12, 5}));
-  EXPECT_EQ(DecodeRanks(""), std::vector<int64_t>());
+}
+
+TEST(FrameTest, RanksAreWrittenByTheirRuns) {
+  const std::pair<std::vector<int64_t>, const char*> cases[] = {{{}, ""},
+                                                                {{7}, "7"},
+                                                                {{0, 1}, "0,1"},
+                                                                {{0, 1, 2}, "0-2"},
+                                                                {{0, 5, 12}, "0,5,12"},
+                                                                {{0, 2, 3, 4, 5, 9}, "0,2-5,9"}};
+  for (const auto& [ranks, text] : cases) {
+    EXPECT_EQ(EncodeRanks(ranks), text);
+    EXPECT_EQ(*DecodeRanks(text, 13), ranks);
+  }
+  // Whatever a run stands for, it is no longer than the world.
+  for (const char* const bad :
+       {"13", "0-13", "0-9223372036854775807", "0-18446744073709551616", "-1", "0,", ",0", "0,,1",
+        "1,0", "0-3,2", "3-1", "x", "0-", "-", "0 ", "0-1-2"}) {
+    EXPECT_FALSE(DecodeRanks(bad, 13).ok()) << bad;
+  }
+}
+
+// The length and the kind stand first: what will be refused is not collected before.
+TEST(FrameTest, ALongFrameIsRefusedAsSoonAsItBegins) {
+  const std::string bytes = Encode({.kind = Frame::Kind::kLeave, .text = std::string(5000, 'x')});
+  FrameReader reader(MemberLimits(Side::kRank, 4));
+  reader.Add(bytes.substr(0, 4));
+  EXPECT_TRUE(reader.Next().ok());
+  reader.Add(bytes.substr(4, 1));
+  EXPECT_FALSE(reader.Next().ok());
+  FrameReader greeting(GreetingLimits());
+  greeting.Add(Encode({.kind = Frame::Kind::kExchange}).substr(0, 5));
+  EXPECT_FALSE(greeting.Next().ok());
+}
+
+// Each kind with each field out of its range, from each side.
+TEST(FrameTest, EveryFieldOfEveryKindIsCheckedAgainstItsRange) {
+  constexpr int64_t kWorld = 100;
+  const std::string long_text(kMaxRanksText + 1, 'x');
+  constexpr int64_t kNumbers[] = {INT64_MIN, -5, -2, -1,     0,         1,
+                                  16,        17, 99, kWorld, kMaxRanks, INT64_MAX};
+  int checked = 0;
+  for (const Side side : {Side::kRank, Side::kHub}) {
+    for (int kind = 0; kind <= static_cast<int>(Frame::kLast); ++kind) {
+      // Right ones are there, of what this side sends.
+      Frame right{.kind = static_cast<Frame::Kind>(kind)};
+      if (!CheckFrame(right, side, kWorld).ok()) right.number = right.code = 1;
+      if (!CheckFrame(right, side, kWorld).ok()) right.number = 0;
+      const bool sent = CheckFrame(right, side, kWorld).ok();
+      const bool hello = right.kind == Frame::Kind::kHello;
+      for (int64_t Frame::*field : {&Frame::rank, &Frame::number, &Frame::id, &Frame::code}) {
+        for (const int64_t value : kNumbers) {
+          Frame frame = right;
+          frame.*field = value;
+          ++checked;
+          if (!CheckFrame(frame, side, kWorld).ok()) continue;
+          // Whatever passes may be used as an index.
+          EXPECT_TRUE(sent);
+          EXPECT_GE(value, field == &Frame::rank && side == Side::kHub ? -1 : 0);
+          if (field == &Frame::rank && !hello) {
+            EXPECT_LT(value, kWorld);
+          }
+          if (field == &Frame::code) {
+            EXPECT_LE(value, 16);
+          }
+          EXPECT_LE(value, kMaxNumber);
+        }
+      }
+      for (std::string Frame::*field : {&Frame::root, &Frame::text}) {
+        Frame frame = right;
+        frame.*field = long_text;
+        if (side == Side::kHub && frame.kind == Frame::Kind::kExchange) continue;  // up to 128 MiB
+        EXPECT_FALSE(CheckFrame(frame, side, kWorld).ok()) << kind;
+      }
+      Frame frame = right;
+      frame.low = 1;
+      const bool plan = frame.kind == Frame::Kind::kAnnounce || frame.kind == Frame::Kind::kAnswer;
+      EXPECT_EQ(CheckFrame(frame, side, kWorld).ok(), sent && plan) << kind;
+    }
+  }
+  EXPECT_GT(checked, 1000);
+  EXPECT_FALSE(CheckFrame({.kind = static_cast<Frame::Kind>(99)}, Side::kRank, kWorld).ok());
 }
 
 TEST(FrameTest, DamagedBytesAreRefusedOrReadButNeverOverrun) {

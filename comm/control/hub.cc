@@ -1,16 +1,26 @@
 #include "comm/control/hub.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -20,31 +30,61 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/control/frame.h"
+#include "comm/control/frame_rules.h"
+#include "comm/control/greeting.h"
+#include "comm/control/secret.h"
 #include "comm/control/socket.h"
+#include "comm/control/switchboard.h"
 
 namespace meshift {
+namespace {
 
 using Kind = Frame::Kind;
 
-absl::StatusOr<std::unique_ptr<Hub>> Hub::Start(int64_t world_size, std::string token,
+constexpr int kEvents = 1024;  // in one turn
+
+Bytes Share(std::string bytes) { return std::make_shared<const std::string>(std::move(bytes)); }
+
+// What a frame counts for while it waits for one rank.
+size_t Weight(const Bytes& bytes) {
+  constexpr size_t kKindAt = 4;  // behind the length
+  const bool shared = (*bytes)[kKindAt] == static_cast<char>(Kind::kExchange);
+  return sizeof(Bytes) + (shared ? bytes->size() / 64 : bytes->size());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Hub>> Hub::Start(int64_t world_size, JobKey key,
                                                 std::optional<Listening> listening) {
   MESHIFT_ASSIGN_OR_RETURN(auto ends, SocketPair());
-  std::unique_ptr<Hub> hub(new Hub(world_size, std::move(token), std::move(listening),
-                                   std::move(ends.first), std::move(ends.second)));
+  Socket epoll(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  if (!epoll.open() || epoll_ctl(epoll.fd(), EPOLL_CTL_ADD, ends.second.fd(), &event) != 0) {
+    return absl::UnavailableError(fmt::format("epoll: {}", std::system_category().message(errno)));
+  }
+  std::unique_ptr<Hub> hub(new Hub(world_size, std::move(key), std::move(listening),
+                                   std::move(ends.first), std::move(ends.second),
+                                   std::move(epoll)));
   hub->thread_ = std::thread([h = hub.get()] { h->Run(); });
   return hub;
 }
 
-Hub::Hub(int64_t world_size, std::string token, std::optional<Listening> listening, Socket wake,
-         Socket woken)
+Hub::Hub(int64_t world_size, JobKey key, std::optional<Listening> listening, Socket wake,
+         Socket woken, Socket epoll)
     : world_size_(world_size),
-      token_(std::move(token)),
+      key_(std::move(key)),
       listening_(std::move(listening)),
       wake_(std::move(wake)),
       woken_(std::move(woken)),
+      epoll_(std::move(epoll)),
       by_rank_(world_size),
-      presence_(world_size, Presence::kNever),
-      byes_(world_size) {}
+      board_(world_size,
+             [this](int64_t rank, const Bytes& bytes) {
+               if (by_rank_[rank] != nullptr) Send(*by_rank_[rank], bytes);
+             }),
+      reserve_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
+      buffer_(kTurnBytes) {}
 
 Hub::~Hub() {
   {
@@ -64,243 +104,359 @@ void Hub::Adopt(Socket socket) {
 }
 
 void Hub::Run() {
-  std::vector<pollfd> fds;
-  while (true) {
-    {
-      const MutexLock lock(mutex_);
-      for (Socket& socket : adopted_) {
-        connections_.push_back(std::make_unique<Connection>());
-        connections_.back()->socket = std::move(socket);
-      }
-      adopted_.clear();
-      if (stopping_) break;
-    }
-    fds.clear();
-    fds.push_back({woken_.fd(), POLLIN, 0});
-    if (listening_) fds.push_back({listening_->socket().fd(), POLLIN, 0});
-    const size_t first = fds.size();
-    const size_t count = connections_.size();
-    for (const auto& connection : connections_) {
-      const int events = connection->out.empty() ? POLLIN : POLLIN | POLLOUT;
-      fds.push_back({connection->socket.fd(), static_cast<short>(events), 0});
-    }
-    if (poll(fds.data(), fds.size(), -1) < 0) continue;  // a signal
-
-    if (fds[0].revents != 0) {
-      std::array<char, 64> ignored;
-      static_cast<void>(recv(woken_.fd(), ignored.data(), ignored.size(), MSG_DONTWAIT));
-    }
-    if (listening_ && fds[1].revents != 0) {
-      if (Socket socket = listening_->Accept(); socket.open()) {
-        connections_.push_back(std::make_unique<Connection>());
-        connections_.back()->socket = std::move(socket);
-      }
-    }
-    for (size_t i = 0; i < count; ++i) {
-      Connection& connection = *connections_[i];
-      const short events = fds[first + i].revents;
-      if ((events & POLLOUT) != 0) Flush(connection);
-      if ((events & ~POLLOUT) != 0) Read(connection);
-    }
-    std::erase_if(connections_, [](const auto& connection) { return connection->closed; });
+  if (listening_) {
+    epoll_event event = {};
+    event.data.ptr = &accepting_;  // no connection's
+    epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, listening_->socket().fd(), &event);
+    SetAccepting(true);
   }
-  // What rank 0 said just before, its goodbye above all, is for the others.
-  for (const auto& connection : connections_) Read(*connection);
-  SendToAll({.kind = Kind::kBye, .rank = -1}, -1);
+  while (true) {
+    // Where memory runs out, a connection ends, and the hub goes on: below, that of whoever asked
+    // for too much; here, what could not be told is asked for by who misses it.
+    try {
+      {
+        const MutexLock lock(mutex_);
+        for (Socket& socket : std::exchange(adopted_, {})) Admit(std::move(socket), /*own=*/true);
+        if (stopping_) break;
+      }
+      Turn();
+    } catch (const std::bad_alloc&) {
+      continue;
+    }
+  }
+  try {
+    Leave();
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
-void Hub::Read(Connection& connection) {
-  std::array<char, 1 << 16> bytes;
-  while (!connection.closed) {
-    const ssize_t size = recv(connection.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (size <= 0) return Close(connection);
-    connection.reader.Add({bytes.data(), static_cast<size_t>(size)});
-    while (!connection.closed) {
-      absl::StatusOr<std::optional<Frame>> frame = connection.reader.Next();
-      if (!frame.ok()) return Close(connection);
-      if (!frame->has_value()) break;
-      Handle(connection, **std::move(frame));
+int Hub::Timeout() const {
+  if (!more_.empty()) return 0;
+  Clock::time_point next = Clock::time_point::max();
+  if (strangers_ > 0) next = connections_.front().since + kGreetingTime;
+  if (listening_ && !accepting_) next = std::min(next, accept_after_);
+  if (next == Clock::time_point::max()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+  return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60000));
+}
+
+void Hub::Turn() {
+  std::array<epoll_event, kEvents> events;
+  const int count = epoll_wait(epoll_.fd(), events.data(), kEvents, Timeout());
+  // What a turn before had not time for, in turn with what is new.
+  std::vector<Connection*> more = std::move(more_);
+  more_.clear();
+  for (Connection* connection : more) {
+    connection->more = false;
+    if (!connection->closed) HandleFrames(*connection);
+  }
+  bool accept = false;
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.ptr == nullptr) {
+      static_cast<void>(recv(woken_.fd(), buffer_.data(), buffer_.size(), MSG_DONTWAIT));
+      continue;
+    }
+    if (events[i].data.ptr == &accepting_) {
+      accept = true;
+      continue;
+    }
+    Connection& connection = *static_cast<Connection*>(events[i].data.ptr);
+    if (connection.closed) continue;
+    if ((events[i].events & EPOLLOUT) != 0) Flush(connection);
+    if ((events[i].events & ~EPOLLOUT) != 0) Read(connection);
+  }
+  Reap();
+  board_.EndTurn();
+  if (listening_) {
+    const Clock::time_point now = Clock::now();
+    DropLateStrangers(now);
+    if (!accepting_ && now >= accept_after_) SetAccepting(true);
+    if (accept && accepting_) Accept();
+  }
+  Reap();
+}
+
+void Hub::Admit(Socket socket, bool own) {
+  absl::StatusOr<std::string> nonce = RandomBytes();
+  if (!nonce.ok()) return;  // whose connection ends, and it tries again
+  // Strangers are first, by age.
+  const auto before = own ? connections_.end() : std::next(connections_.begin(), strangers_);
+  const auto it = connections_.emplace(before);
+  it->socket = std::move(socket);
+  it->own = own;
+  it->since = Clock::now();
+  it->greeting.emplace(&key_, *std::move(nonce));
+  it->self = it;
+  if (!own) ++strangers_;
+  // Closing needs no memory.
+  closed_.reserve(connections_.size());
+  gone_.reserve(connections_.size());
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.ptr = &*it;
+  if (epoll_ctl(epoll_.fd(), EPOLL_CTL_ADD, it->socket.fd(), &event) != 0) Close(*it);
+}
+
+bool Hub::HasRoom(Clock::time_point now) {
+  if (failures_ >= kMaxFailures && now - second_ < std::chrono::seconds(1)) return false;
+  if (strangers_ < kMaxStrangers) return true;
+  // The oldest that has said nothing, else the oldest that does not go on.
+  auto it = connections_.begin();
+  for (size_t i = 0; i < strangers_; ++i, ++it) {
+    if (!it->closed && !it->greeting->greeted() && now - it->since >= kSilentTime) {
+      Close(*it);
+      return true;
     }
   }
+  Connection& oldest = connections_.front();
+  if (now - oldest.since < kSlowTime) return false;
+  Close(oldest);
+  return true;
+}
+
+void Hub::Accept() {
+  const Clock::time_point now = Clock::now();
+  for (size_t i = 0; i < kMaxStrangers; ++i) {
+    if (!HasRoom(now)) {
+      accept_after_ = now + std::chrono::milliseconds(10);
+      return SetAccepting(false);
+    }
+    Reap();  // whoever made room
+    Socket socket = listening_->Accept();
+    if (!socket.open()) {  // with the reason in errno
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        RefuseForDescriptors();
+      }
+      return;
+    }
+    board_.SetNote("");
+    Admit(std::move(socket), /*own=*/false);
+  }
+}
+
+void Hub::RefuseForDescriptors() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const std::string why = fmt::format(
+      "the hub in rank 0's process can take no more connections: {}; the limit of descriptors is "
+      "{} (soft), {} (hard)",
+      std::system_category().message(errno), limit.rlim_cur, limit.rlim_max);
+  board_.SetNote(why);
+  // Those who wait are told, by the descriptor that is kept for this.
+  reserve_ = Socket();
+  const std::string refusal = Refusal(why);
+  for (size_t i = 0; i < kMaxStrangers; ++i) {
+    const Socket socket = listening_->Accept();
+    if (!socket.open()) break;
+    static_cast<void>(
+        send(socket.fd(), refusal.data(), refusal.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+    // With bytes unread, closing would throw away what was sent.
+    static_cast<void>(shutdown(socket.fd(), SHUT_WR));
+    static_cast<void>(recv(socket.fd(), buffer_.data(), buffer_.size(), MSG_DONTWAIT));
+  }
+  reserve_ = Socket(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  accept_after_ = Clock::now() + std::chrono::milliseconds(50);
+  SetAccepting(false);
+}
+
+void Hub::SetAccepting(bool accepting) {
+  accepting_ = accepting;
+  epoll_event event = {};
+  event.events = accepting ? EPOLLIN : 0U;
+  event.data.ptr = &accepting_;
+  epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, listening_->socket().fd(), &event);
+}
+
+void Hub::DropLateStrangers(Clock::time_point now) {
+  if (now - second_ >= std::chrono::seconds(1)) {
+    second_ = now;
+    failures_ = 0;
+  }
+  auto it = connections_.begin();
+  for (size_t left = strangers_; left > 0 && now - it->since >= kGreetingTime; --left) {
+    Close(*it++);
+  }
+}
+
+bool Hub::Read(Connection& connection) {
+  if (connection.more) return true;  // what is there comes first
+  const size_t most = connection.greeting ? kGreetingBytes : buffer_.size();
+  const ssize_t size = recv(connection.socket.fd(), buffer_.data(), most, MSG_DONTWAIT);
+  if (size < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+  if (size <= 0) {
+    Close(connection);
+    return false;
+  }
+  try {
+    const std::string_view bytes(buffer_.data(), static_cast<size_t>(size));
+    if (connection.greeting) {
+      Greet(connection, bytes);
+    } else {
+      connection.reader.Add(bytes);
+      HandleFrames(connection);
+    }
+  } catch (const std::bad_alloc&) {
+    Close(connection);
+  }
+  return true;
+}
+
+void Hub::Greet(Connection& connection, std::string_view bytes) {
+  std::string said;
+  const absl::Status status = connection.greeting->Take(bytes, &said);
+  if (!said.empty()) Send(connection, Share(std::move(said)));
+  if (!status.ok()) {
+    if (connection.greeting->greeted()) {
+      board_.NoteRefusal(connection.greeting->hello().rank, Message(status));
+    }
+    return Close(connection);
+  }
+  if (connection.greeting->proven()) LetIn(connection);
+}
+
+void Hub::LetIn(Connection& connection) {
+  const Frame& hello = connection.greeting->hello();
+  const int64_t rank = hello.rank;
+  const std::string refusal = board_.Refuse(rank, hello.number);
+  Send(connection, Share(connection.greeting->Welcome(refusal)));
+  if (!refusal.empty()) return Close(connection);
+  if (!connection.own) --strangers_;
+  connections_.splice(connections_.end(), connections_, connection.self);
+  connection.greeting.reset();
+  connection.reader.SetLimits(MemberLimits(Side::kRank, world_size_));
+  connection.rank = rank;
+  by_rank_[rank] = &connection;
+  board_.Enter(rank);
+}
+
+void Hub::HandleFrames(Connection& connection) {
+  for (int i = 0; i < kTurnFrames && !connection.closed; ++i) {
+    absl::Status status;
+    try {
+      absl::StatusOr<std::optional<Frame>> frame = connection.reader.Next();
+      if (frame.ok() && !frame->has_value()) return;
+      status = frame.ok() ? board_.Handle(connection.rank, **std::move(frame)) : frame.status();
+    } catch (const std::bad_alloc&) {
+      status = absl::ResourceExhaustedError("the hub has no memory for it");
+    }
+    if (!status.ok()) return Drop(connection, Message(status));
+  }
+  if (connection.closed) return;
+  connection.more = true;
+  more_.push_back(&connection);
+}
+
+void Hub::Send(Connection& connection, const Bytes& bytes) {
+  if (connection.closed) return;
+  connection.waiting += Weight(bytes);
+  connection.out.push_back(bytes);
+  Flush(connection);
+  if (connection.waiting > kMaxWaiting) Close(connection);
 }
 
 void Hub::Flush(Connection& connection) {
-  size_t sent = 0;
-  while (sent < connection.out.size()) {
-    const ssize_t size = send(connection.socket.fd(), connection.out.data() + sent,
-                              connection.out.size() - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+  constexpr size_t kPieces = 64;
+  size_t budget = kTurnBytes;
+  while (!connection.out.empty() && budget > 0) {
+    std::array<iovec, kPieces> pieces;
+    size_t count = 0;
+    size_t total = 0;
+    for (const Bytes& bytes : connection.out) {
+      if (count == kPieces || total >= budget) break;
+      const size_t from = count == 0 ? connection.sent : 0;
+      const size_t size = std::min(bytes->size() - from, budget - total);
+      pieces[count++] = {const_cast<char*>(bytes->data()) + from, size};
+      total += size;
+    }
+    msghdr message = {};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = count;
+    const ssize_t size = sendmsg(connection.socket.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0) break;  // full; or gone, which reading will tell
-    sent += static_cast<size_t>(size);
+    budget -= std::min(budget, static_cast<size_t>(size));
+    connection.sent += static_cast<size_t>(size);
+    while (!connection.out.empty() && connection.sent >= connection.out.front()->size()) {
+      connection.sent -= connection.out.front()->size();
+      connection.waiting -= Weight(connection.out.front());
+      connection.out.pop_front();
+    }
+    if (static_cast<size_t>(size) < total) break;
   }
-  connection.out.erase(0, sent);
+  Watch(connection, !connection.out.empty());
+}
+
+void Hub::Watch(Connection& connection, bool for_room) {
+  if (connection.watched_for_room == for_room) return;
+  connection.watched_for_room = for_room;
+  epoll_event event = {};
+  event.events = for_room ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.ptr = &connection;
+  epoll_ctl(epoll_.fd(), EPOLL_CTL_MOD, connection.socket.fd(), &event);
+}
+
+void Hub::Drop(Connection& connection, const std::string& why) {
+  try {
+    Send(connection, Share(Encode({.kind = Kind::kDropped, .text = CutMessage(why)})));
+  } catch (const std::bad_alloc&) {
+    // It ends without a reason.
+  }
+  Close(connection);
 }
 
 void Hub::Close(Connection& connection) {
+  if (connection.closed) return;
   connection.closed = true;
-  connection.socket.Shutdown();
-  const int64_t rank = connection.rank;
-  if (rank < 0) return;
-  by_rank_[rank] = nullptr;
-  if (presence_[rank] == Presence::kLeft) return;
-  presence_[rank] = Presence::kGone;
-  went_.push_back(rank);
-  SendToAll({.kind = Kind::kGone, .rank = rank}, rank);
+  closed_.push_back(&connection);
+  if (connection.rank < 0) return;
+  by_rank_[connection.rank] = nullptr;
+  // Not at once: the switchboard may just be telling something to many.
+  gone_.push_back(connection.rank);
 }
 
-void Hub::Handle(Connection& connection, Frame frame) {
-  if (frame.kind == Kind::kHello) return OnHello(connection, frame);
-  if (connection.rank < 0) return Close(connection);
-  const int64_t sender = connection.rank;
-  switch (frame.kind) {
-    case Kind::kExchange:
-      frame.rank = sender;
-      return OnExchange(frame);
-    case Kind::kMissing:
-      frame.rank = sender;
-      return OnMissing(std::move(frame));
-    case Kind::kJoin:
-      return OnJoin(frame);
-    case Kind::kAnnounce:
-      frame.rank = sender;
-      return OnAnnounce(frame);
-    case Kind::kAsk:
-      frame.rank = sender;
-      return OnAsk(frame);
-    case Kind::kAnswer: {
-      const int64_t asker = std::exchange(frame.rank, sender);
-      return Send(asker, frame);
+void Hub::Reap() {
+  for (; !gone_.empty(); gone_.erase(gone_.begin())) board_.Exit(gone_.front());
+  for (Connection* connection : closed_) {
+    if (connection->greeting && !connection->own) {
+      --strangers_;
+      ++failures_;
     }
-    case Kind::kFail:
-      frame.rank = sender;
-      SendToRoot(frame.root, frame, sender);
-      // Before its process ends, which may be this one.
-      return Send(sender, {.kind = Kind::kPassed, .root = frame.root});
-    case Kind::kBye:
-    case Kind::kLeave:
-      if (presence_[sender] != Presence::kHere) return Close(connection);
-      presence_[sender] = Presence::kLeft;
-      went_.push_back(sender);
-      frame.rank = sender;
-      byes_[sender] = std::move(frame);
-      SendToAll(byes_[sender], sender);
-      // As of a kFail.
-      if (byes_[sender].kind == Kind::kLeave) Send(sender, {.kind = Kind::kPassed});
-      return;
-    default:
-      return Close(connection);
+    if (connection->more) std::erase(more_, connection);
+    connections_.erase(connection->self);
   }
+  closed_.clear();
 }
 
-void Hub::OnHello(Connection& connection, const Frame& frame) {
-  Frame welcome{.kind = Kind::kWelcome};
-  if (connection.rank >= 0 || frame.text != token_) {
-    welcome.text = "it belongs to another job";
-  } else if (frame.number != world_size_) {
-    welcome.text = fmt::format("its job has {} ranks, not {}", world_size_, frame.number);
-  } else if (frame.rank < 0 || frame.rank >= world_size_) {
-    welcome.text = fmt::format("rank {} is not between 0 and {}", frame.rank, world_size_ - 1);
-  } else if (presence_[frame.rank] != Presence::kNever) {
-    welcome.text = fmt::format("rank {} has been here already", frame.rank);
-  }
-  connection.out += Encode(welcome);
-  Flush(connection);
-  if (!welcome.text.empty()) return Close(connection);
-  connection.rank = frame.rank;
-  by_rank_[frame.rank] = &connection;
-  presence_[frame.rank] = Presence::kHere;
-  // What it has missed.
-  for (const int64_t rank : went_) {
-    const bool left = presence_[rank] == Presence::kLeft;
-    Send(frame.rank, left ? byes_[rank] : Frame{.kind = Kind::kGone, .rank = rank});
-  }
-}
-
-void Hub::OnExchange(const Frame& frame) {
-  std::map<int64_t, std::string>& given = exchanges_[frame.number];
-  given[frame.rank] = frame.text;
-  if (static_cast<int64_t>(given.size()) < world_size_) return;
-  std::vector<std::string> all;
-  all.reserve(given.size());
-  for (auto& [rank, bytes] : given) all.push_back(std::move(bytes));
-  exchanges_.erase(frame.number);
-  SendToAll({.kind = Kind::kExchange, .number = frame.number, .text = EncodeList(all)}, -1);
-}
-
-void Hub::OnMissing(Frame frame) {
-  const auto it = exchanges_.find(frame.number);
-  std::vector<int64_t> missing;
-  for (int64_t rank = 0; rank < world_size_; ++rank) {
-    if (it == exchanges_.end() || it->second.count(rank) == 0) missing.push_back(rank);
-  }
-  frame.text = EncodeRanks(missing);
-  Send(frame.rank, frame);
-}
-
-void Hub::OnJoin(const Frame& frame) {
-  Root& root = roots_[frame.root];
-  if (!root.ranks.empty()) return;
-  for (const int64_t rank : DecodeRanks(frame.text)) {
-    if (rank >= 0 && rank < world_size_) root.ranks.push_back(rank);
-  }
-}
-
-void Hub::OnAnnounce(const Frame& frame) {
-  Root& root = roots_[frame.root];
-  Announced& call = root.calls[frame.number];
-  if (call.settled) return Send(frame.rank, *call.settled);
-  if (call.count == 0) call.first = frame;
-  ++call.count;
-  if (frame.high != call.first.high || frame.low != call.first.low) {
-    call.settled = Frame{.kind = Kind::kSettled,
-                         .number = frame.number,
-                         .code = static_cast<int64_t>(absl::StatusCode::kFailedPrecondition),
-                         .root = frame.root,
-                         .text = fmt::format("the ranks disagree in call {}: rank {} has {}, but "
-                                             "rank {} has {}",
-                                             frame.number, call.first.rank, call.first.text,
-                                             frame.rank, frame.text)};
-    return SendToRoot(frame.root, *call.settled, -1);
-  }
-  if (call.count < static_cast<int64_t>(root.ranks.size())) return;
-  root.calls.erase(frame.number);
-  SendToRoot(frame.root, {.kind = Kind::kSettled, .number = frame.number, .root = frame.root}, -1);
-}
-
-void Hub::OnAsk(const Frame& frame) {
-  for (const int64_t rank : roots_[frame.root].ranks) {
-    if (rank == frame.rank) continue;
-    if (by_rank_[rank] != nullptr) {
-      Send(rank, frame);
-    } else {
-      const Frame::State state = presence_[rank] == Presence::kLeft   ? Frame::kHasLeft
-                                 : presence_[rank] == Presence::kGone ? Frame::kIsGone
-                                                                      : Frame::kNotMade;
-      Send(frame.rank, {.kind = Kind::kAnswer, .rank = rank, .id = frame.id, .code = state});
+void Hub::Leave() {
+  // What rank 0 said just before, its goodbye above all, is for the others. Nobody can keep the hub
+  // here by saying more and more.
+  const Clock::time_point enough = Clock::now() + std::chrono::milliseconds(100);
+  for (bool more = true; more && Clock::now() < enough;) {
+    more = false;
+    for (Connection& connection : connections_) {
+      if (connection.closed || connection.rank < 0) continue;
+      if (std::exchange(connection.more, false)) {
+        HandleFrames(connection);
+        more = true;
+      } else {
+        more |= Read(connection);
+      }
     }
   }
-}
-
-void Hub::Send(int64_t rank, const Frame& frame) {
-  if (rank < 0 || rank >= world_size_ || by_rank_[rank] == nullptr) return;
-  Connection& connection = *by_rank_[rank];
-  connection.out += Encode(frame);
-  Flush(connection);
-}
-
-void Hub::SendToRoot(const std::string& root, const Frame& frame, int64_t but) {
-  // Rank 0 is told last: knowing of an error, its process may end, and this hub with it.
-  const std::vector<int64_t>& ranks = roots_[root].ranks;
-  for (auto rank = ranks.rbegin(); rank != ranks.rend(); ++rank) {
-    if (*rank != but) Send(*rank, frame);
-  }
-}
-
-void Hub::SendToAll(const Frame& frame, int64_t but) {
+  more_.clear();
+  Reap();
+  board_.EndTurn();
+  const Bytes bye = Share(Encode({.kind = Kind::kBye, .rank = -1}));
   for (int64_t rank = world_size_ - 1; rank >= 0; --rank) {
-    if (rank != but) Send(rank, frame);
+    if (by_rank_[rank] != nullptr) Send(*by_rank_[rank], bye);
+  }
+  const Clock::time_point end = Clock::now() + std::chrono::seconds(1);
+  for (Connection& connection : connections_) {
+    while (!connection.closed && connection.rank >= 0 && !connection.out.empty() &&
+           connection.socket.Await(POLLOUT, end)) {
+      Flush(connection);
+    }
   }
 }
 

@@ -9,7 +9,8 @@ namespace meshift {
 struct JobRank {
   int64_t rank = 0;  // 0 .. world_size - 1
   int64_t world_size = 1;
-  int64_t local_rank = 0;  // among the ranks of its host: which device it takes
+  int64_t local_rank = 0;        // among the ranks of its host: which device it takes
+  int64_t local_world_size = 0;  // how many ranks its host has; 0: not known
 };
 
 }  // namespace meshift

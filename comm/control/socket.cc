@@ -3,13 +3,11 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,6 +18,8 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -30,6 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "base/status_macros.h"
 
 namespace meshift {
 namespace {
@@ -54,26 +55,28 @@ void Tune(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 25000);
 }
 
-// Connects to one address; waits at most two seconds.
-absl::StatusOr<Socket> Dial(const addrinfo& address, Clock::time_point deadline) {
-  Socket socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.open()) return Failed("socket");
-  if (connect(socket.fd(), address.ai_addr, address.ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) return Failed("connect");
-    if (!socket.Await(POLLOUT, std::min(deadline, Clock::now() + std::chrono::seconds(2)))) {
-      return absl::UnavailableError("connect: no answer");
-    }
-    int error = 0;
-    socklen_t size = sizeof(error);
-    getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) {
-      errno = error;
-      return Failed("connect");
-    }
+// The address of one end of a connection, or of a listening socket.
+Address EndOf(int fd, int (*end)(int, sockaddr*, socklen_t*)) {
+  Address address;
+  address.size = sizeof(address.bytes);
+  if (end(fd, reinterpret_cast<sockaddr*>(&address.bytes), &address.size) != 0) address.size = 0;
+  return address;
+}
+
+int PortOf(const Address& address) {
+  // Both families keep the port in the same place.
+  return ntohs(reinterpret_cast<const sockaddr_in&>(address.bytes).sin_port);
+}
+
+bool operator==(const Address& a, const Address& b) {
+  if (a.bytes.ss_family != b.bytes.ss_family || PortOf(a) != PortOf(b)) return false;
+  if (a.bytes.ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in&>(a.bytes).sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(b.bytes).sin_addr.s_addr;
   }
-  fcntl(socket.fd(), F_SETFL, fcntl(socket.fd(), F_GETFL) & ~O_NONBLOCK);
-  Tune(socket.fd());
-  return socket;
+  const auto& a6 = reinterpret_cast<const sockaddr_in6&>(a.bytes).sin6_addr;
+  const auto& b6 = reinterpret_cast<const sockaddr_in6&>(b.bytes).sin6_addr;
+  return std::equal(std::begin(a6.s6_addr), std::end(a6.s6_addr), std::begin(b6.s6_addr));
 }
 
 }  // namespace
@@ -117,36 +120,68 @@ absl::StatusOr<std::pair<Socket, Socket>> SocketPair() {
   return std::pair(Socket(fds[0]), Socket(fds[1]));
 }
 
-absl::StatusOr<Listening> Listening::Open(int port) {
-  if (port < 0 || port > 65535) return InvalidArgument("port {} is not between 0 and 65535", port);
-  Listening listening;
-  listening.socket_ = Socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_in6 address6 = {};
-  address6.sin6_family = AF_INET6;
-  address6.sin6_port = htons(static_cast<uint16_t>(port));
-  address6.sin6_addr = in6addr_any;
-  sockaddr_in address4 = {};
-  address4.sin_family = AF_INET;
-  address4.sin_port = address6.sin6_port;
-  auto* address = reinterpret_cast<sockaddr*>(&address6);
-  socklen_t size = sizeof(address6);
-  if (listening.socket_.open()) {
-    SetOption(listening.socket_.fd(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
-  } else {  // a host without IPv6
-    listening.socket_ = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!listening.socket_.open()) return Failed("socket");
-    address = reinterpret_cast<sockaddr*>(&address4);
-    size = sizeof(address4);
-  }
-  const int fd = listening.socket_.fd();
+namespace {
+
+// One try.
+absl::StatusOr<Socket> Listen(const Address& address) {
+  Socket socket(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.open()) return Failed("socket");
+  const int fd = socket.fd();
+  if (address.bytes.ss_family == AF_INET6) SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0);
   SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
-  if (bind(fd, address, size) != 0 || listen(fd, SOMAXCONN) != 0) {
-    return Failed(fmt::format("listen on port {}", port));
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address.bytes), address.size) != 0 ||
+      listen(fd, SOMAXCONN) != 0) {
+    return Failed(fmt::format("listen on port {}", PortOf(address)));
   }
-  if (getsockname(fd, address, &size) != 0) return Failed("getsockname");
-  // Both families keep the port in the same place.
-  listening.port_ = ntohs(reinterpret_cast<sockaddr_in*>(address)->sin_port);
-  return listening;
+  return socket;
+}
+
+// All addresses of this host.
+Address Wildcard(int family, int port) {
+  Address address;
+  if (family == AF_INET6) {
+    auto& bytes = reinterpret_cast<sockaddr_in6&>(address.bytes);
+    bytes.sin6_family = AF_INET6;
+    bytes.sin6_port = htons(static_cast<uint16_t>(port));
+    bytes.sin6_addr = in6addr_any;
+    address.size = sizeof(bytes);
+  } else {
+    auto& bytes = reinterpret_cast<sockaddr_in&>(address.bytes);
+    bytes.sin_family = AF_INET;
+    bytes.sin_port = htons(static_cast<uint16_t>(port));
+    address.size = sizeof(bytes);
+  }
+  return address;
+}
+
+}  // namespace
+
+absl::StatusOr<Listening> Listening::Open(int port, const std::string& host,
+                                          Clock::time_point deadline) {
+  if (port < 0 || port > 65535) return InvalidArgument("port {} is not between 0 and 65535", port);
+  std::vector<Address> addresses;
+  if (host.empty()) {
+    // A host without IPv6 has the second alone.
+    addresses = {Wildcard(AF_INET6, port), Wildcard(AF_INET, port)};
+  } else {
+    MESHIFT_ASSIGN_OR_RETURN(addresses, Resolve(host, port));
+  }
+  while (true) {
+    absl::Status last;
+    for (const Address& address : addresses) {
+      absl::StatusOr<Socket> socket = Listen(address);
+      if (!socket.ok()) {
+        last = socket.status();
+        continue;
+      }
+      Listening listening;
+      listening.socket_ = *std::move(socket);
+      listening.port_ = PortOf(EndOf(listening.socket_.fd(), getsockname));
+      return listening;
+    }
+    if (Clock::now() >= deadline) return last;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 Socket Listening::Accept() const {
@@ -155,57 +190,81 @@ Socket Listening::Accept() const {
   return accepted;
 }
 
-std::string HostName() {
-  std::array<char, 256> name = {};
-  return gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "";
+absl::StatusOr<std::vector<Address>> Resolve(const std::string& host, int port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (error != 0) return absl::UnavailableError(fmt::format("{}: {}", host, gai_strerror(error)));
+  std::vector<Address> addresses;
+  for (const addrinfo* i = list; i != nullptr; i = i->ai_next) {
+    Address address;
+    address.size = i->ai_addrlen;
+    std::memcpy(&address.bytes, i->ai_addr, i->ai_addrlen);
+    addresses.push_back(address);
+  }
+  freeaddrinfo(list);
+  return addresses;
 }
 
-std::vector<std::string> HostAddresses() {
-  std::vector<std::string> hosts;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return hosts;
-  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0 ||
-        (i->ifa_flags & IFF_LOOPBACK) != 0 || i->ifa_addr->sa_family != AF_INET) {
-      continue;
+std::string NumbersOf(const Address& address) {
+  std::array<char, INET6_ADDRSTRLEN> text = {};
+  const void* bytes = address.bytes.ss_family == AF_INET6
+                          ? static_cast<const void*>(
+                                &reinterpret_cast<const sockaddr_in6&>(address.bytes).sin6_addr)
+                          : &reinterpret_cast<const sockaddr_in&>(address.bytes).sin_addr;
+  const char* const done =
+      inet_ntop(address.bytes.ss_family, bytes, text.data(), static_cast<socklen_t>(text.size()));
+  return done == nullptr ? "" : done;
+}
+
+absl::StatusOr<Socket> Dial(const Address& address, Clock::time_point deadline) {
+  Socket socket(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.open()) return Failed("socket");
+  const int fd = socket.fd();
+  // The port that the kernel picks here may be the one on which another job is about to listen.
+  SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address.bytes), address.size) != 0) {
+    if (errno != EINPROGRESS) return Failed("connect");
+    if (!socket.Await(POLLOUT, std::min(deadline, Clock::now() + std::chrono::seconds(2)))) {
+      return absl::UnavailableError("connect: no answer");
     }
-    std::array<char, INET_ADDRSTRLEN> text = {};
-    const auto* address = reinterpret_cast<const sockaddr_in*>(i->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size()) != nullptr) {
-      hosts.emplace_back(text.data());
+    int error = 0;
+    socklen_t size = sizeof(error);
+    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    if (error != 0) {
+      errno = error;
+      return Failed("connect");
     }
   }
-  freeifaddrs(list);
-  return hosts;
+  if (EndOf(fd, getsockname) == EndOf(fd, getpeername)) {
+    // Ends without the minute of quiet in which the port would stay taken.
+    const linger at_once = {1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+    return absl::UnavailableError("connect: nobody listens there");
+  }
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  Tune(fd);
+  return socket;
 }
 
-absl::StatusOr<Socket> DialAny(const std::vector<std::string>& hosts, int port,
-                               Clock::time_point deadline) {
-  absl::Status last = absl::UnavailableError("no host is given");
-  do {
-    for (const std::string& host : hosts) {
-      addrinfo hints = {};
-      hints.ai_socktype = SOCK_STREAM;
-      addrinfo* list = nullptr;
-      const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
-      if (error != 0) {
-        last = absl::UnavailableError(fmt::format("{}: {}", host, gai_strerror(error)));
-        continue;
-      }
-      for (const addrinfo* i = list; i != nullptr; i = i->ai_next) {
-        absl::StatusOr<Socket> socket = Dial(*i, deadline);
-        if (socket.ok()) {
-          freeaddrinfo(list);
-          return socket;
-        }
-        last = socket.status();
-      }
-      freeaddrinfo(list);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  } while (Clock::now() < deadline);
-  return absl::DeadlineExceededError(fmt::format("nobody answers on port {} of {}: {}", port,
-                                                 fmt::join(hosts, ", "), Message(last)));
+absl::Status ReserveDescriptors(int64_t needed) {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return absl::OkStatus();
+  // Those that are open, and some that the program will open.
+  const Socket lowest(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!lowest.open()) needed += 1;
+  constexpr int64_t kOthers = 64;
+  const auto all = static_cast<rlim_t>(needed + std::max(lowest.fd(), 0) + kOthers);
+  if (all <= limit.rlim_cur) return absl::OkStatus();
+  const rlim_t soft = limit.rlim_cur;
+  if (all <= limit.rlim_max) {
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) == 0) return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(fmt::format(
+      "{} connections need {} descriptors, and the limit is {} (soft), {} (hard): ulimit -n",
+      needed, all, soft, limit.rlim_max));
 }
 
 }  // namespace meshift

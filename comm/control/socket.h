@@ -1,12 +1,16 @@
 // Sockets as the control channel needs them.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Listening hub, Listening::Open(0));
-//   MESHIFT_ASSIGN_OR_RETURN(Socket socket, DialAny({"127.0.0.1"}, hub.port(), deadline));
+//   MESHIFT_ASSIGN_OR_RETURN(auto addresses, Resolve("127.0.0.1", hub.port()));
+//   MESHIFT_ASSIGN_OR_RETURN(Socket socket, Dial(addresses[0], deadline));
 //   MESHIFT_RETURN_IF_ERROR(socket.SendAll(bytes));
 #ifndef MESHIFT_COMM_CONTROL_SOCKET_H_
 #define MESHIFT_COMM_CONTROL_SOCKET_H_
 
+#include <sys/socket.h>
+
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,12 +54,16 @@ absl::StatusOr<std::pair<Socket, Socket>> SocketPair();
 // A port that others may connect to.
 class Listening {
  public:
-  // `port` 0: a free one. UNAVAILABLE: the port is taken.
-  static absl::StatusOr<Listening> Open(int port);
+  // `port` 0: a free one. `host`: the address of one interface (numbers, no name); empty: all.
+  // Where the port is taken, tries again until `deadline`: the socket of a process that dials from
+  // it, or a job before, may just be ending. UNAVAILABLE: it stays taken.
+  static absl::StatusOr<Listening> Open(int port, const std::string& host = "",
+                                        std::chrono::steady_clock::time_point deadline = {});
 
   const Socket& socket() const { return socket_; }
   int port() const { return port_; }
-  // Connects nothing but what is there already; not open where nothing is.
+  // Connects nothing but what is there already. Not open where nothing is, or where the kernel
+  // gives no descriptor, with the reason in errno.
   Socket Accept() const;
 
  private:
@@ -63,14 +71,25 @@ class Listening {
   int port_ = 0;
 };
 
-// This host's name, and the addresses of its interfaces that are up, without loopback.
-std::string HostName();
-std::vector<std::string> HostAddresses();
+// Where to connect to, once names are addresses.
+struct Address {
+  sockaddr_storage bytes = {};
+  socklen_t size = 0;
+};
 
-// Connects to `port` of the first host (name or address) that answers, trying again until
-// `deadline`.
-absl::StatusOr<Socket> DialAny(const std::vector<std::string>& hosts, int port,
-                               std::chrono::steady_clock::time_point deadline);
+// The addresses of a name, with the port. UNAVAILABLE: it has none.
+absl::StatusOr<std::vector<Address>> Resolve(const std::string& host, int port);
+
+// An address in numbers, without its port.
+std::string NumbersOf(const Address& address);
+
+// Connects to one address; waits at most two seconds. UNAVAILABLE: nobody answers, or this process
+// itself would: dialling a port of the kernel's own range can pick that very port to dial from.
+absl::StatusOr<Socket> Dial(const Address& address, std::chrono::steady_clock::time_point deadline);
+
+// Descriptors for `needed` more connections: raises this process's soft limit as far as the hard
+// one, where it has to. RESOURCE_EXHAUSTED names both limits.
+absl::Status ReserveDescriptors(int64_t needed);
 
 }  // namespace meshift
 

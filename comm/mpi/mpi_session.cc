@@ -11,6 +11,11 @@
 #include "comm/mpi/requests.h"
 
 namespace meshift {
+namespace {
+
+constexpr char kFailed[] = "!";  // before a reason; an address begins with digits
+
+}  // namespace
 
 absl::StatusOr<MpiSession> MpiSession::Start() {
   int initialized = 0;
@@ -43,14 +48,19 @@ absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(Bootstrap::Timeout timeo
   int local_rank = 0;
   MPI_Comm_rank(host, &local_rank);
   job.local_rank = local_rank;
+  int local_size = 0;
+  MPI_Comm_size(host, &local_size);
+  job.local_world_size = local_size;
   MPI_Comm_free(&host);
 
   absl::StatusOr<std::unique_ptr<Bootstrap>> bootstrap =
       absl::UnknownError("only rank 0 opens the hub");
   std::string address;
   if (rank == 0) {
-    bootstrap = Bootstrap::Listen(job, /*port=*/0, timeout);
-    if (bootstrap.ok()) address = (*bootstrap)->address();
+    const char* const interfaces = std::getenv("MESHIFT_SOCKET_IFNAME");
+    bootstrap =
+        Bootstrap::Listen(job, /*port=*/0, timeout, interfaces == nullptr ? "" : interfaces);
+    address = bootstrap.ok() ? (*bootstrap)->address() : kFailed + Message(bootstrap.status());
   }
   auto length = static_cast<int>(address.size());
   MESHIFT_RETURN_IF_ERROR(MpiError(MPI_Bcast(&length, 1, MPI_INT, 0, comm), "MPI_Bcast"));
@@ -58,7 +68,10 @@ absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(Bootstrap::Timeout timeo
   MESHIFT_RETURN_IF_ERROR(
       MpiError(MPI_Bcast(address.data(), length, MPI_CHAR, 0, comm), "MPI_Bcast"));
   if (rank == 0) return bootstrap;
-  if (length == 0) return absl::UnavailableError("rank 0 could not open the hub of the job");
+  // What stopped rank 0 is in the place of the address.
+  if (address.substr(0, 1) == kFailed) {
+    return absl::UnavailableError("rank 0 could not open the hub of the job: " + address.substr(1));
+  }
   return Bootstrap::Connect(job, address, timeout);
 }
 

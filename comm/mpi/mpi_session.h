@@ -33,8 +33,11 @@ class MpiSession {
   bool owns_;
 };
 
-// Bootstraps the job over MPI: rank 0 opens the hub, and broadcasts where. Collective; the
-// communicator as in MpiEngineOptions.
+// Bootstraps the job over MPI: rank 0 opens the hub, and broadcasts where, with a secret that it
+// has drawn. The hub listens on loopback where all ranks share memory, else where
+// MESHIFT_SOCKET_IFNAME says (Bootstrap::Listen()). Collective; the communicator as in
+// MpiEngineOptions. Errors as those of Bootstrap::Listen() and Connect(); UNAVAILABLE also where
+// rank 0 could not open the hub.
 absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(
     Bootstrap::Timeout timeout = Bootstrap::kDefaultTimeout,
     std::optional<int> communicator = std::nullopt);

@@ -1,0 +1,332 @@
+#include "comm/control/switchboard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "comm/control/frame.h"
+#include "comm/control/frame_rules.h"
+
+namespace meshift {
+namespace {
+
+using Kind = Frame::Kind;
+
+Bytes Share(const Frame& frame) { return std::make_shared<const std::string>(Encode(frame)); }
+
+// A root's name: its ranks, and which of the roots over them it is.
+bool IsRootOf(std::string_view root, std::string_view ranks) {
+  return root.size() > ranks.size() + 1 && root.substr(0, ranks.size()) == ranks &&
+         root[ranks.size()] == '#' && root.size() < ranks.size() + 22 &&
+         root.find_first_not_of("0123456789", ranks.size() + 1) == std::string_view::npos;
+}
+
+}  // namespace
+
+Switchboard::Switchboard(int64_t world_size, std::function<void(int64_t, const Bytes&)> post)
+    : world_size_(world_size),
+      post_(std::move(post)),
+      presence_(world_size, Presence::kNever),
+      farewells_(world_size),
+      opened_(world_size) {
+  went_.reserve(world_size);
+}
+
+std::string Switchboard::Refuse(int64_t rank, int64_t world_size) {
+  std::string why;
+  if (world_size != world_size_) {
+    why = fmt::format("its job has {} ranks, not {}", world_size_, world_size);
+  } else if (rank < 0 || rank >= world_size_) {
+    why = fmt::format("rank {} is not between 0 and {}", rank, world_size_ - 1);
+  } else if (presence_[rank] != Presence::kNever) {
+    why = fmt::format("rank {} has been here already", rank);
+  }
+  if (!why.empty()) NoteRefusal(rank, why);
+  return why;
+}
+
+void Switchboard::NoteRefusal(int64_t rank, const std::string& why) {
+  if (rank < 0 || rank >= world_size_ || presence_[rank] != Presence::kNever) return;
+  refused_[rank] = why;
+}
+
+void Switchboard::Enter(int64_t rank) {
+  EndTurn();  // so that it hears each of them once
+  presence_[rank] = Presence::kHere;
+  refused_.erase(rank);
+  for (const int64_t gone : went_) post_(rank, farewells_[gone]);
+}
+
+absl::Status Switchboard::Handle(int64_t sender, Frame frame) {
+  MESHIFT_RETURN_IF_ERROR(CheckFrame(frame, Side::kRank, world_size_));
+  if (presence_[sender] != Presence::kHere) return InvalidArgument("it speaks after its goodbye");
+  switch (frame.kind) {
+    case Kind::kExchange:
+      return OnExchange(sender, std::move(frame));
+    case Kind::kMissing:
+      OnMissing(sender, frame);
+      return absl::OkStatus();
+    case Kind::kJoin:
+      return OnJoin(sender, frame);
+    case Kind::kPart: {
+      MESHIFT_ASSIGN_OR_RETURN(auto found, Find(frame.root, sender));
+      if (found.first != nullptr) Part(roots_.find(frame.root), found.second);
+      return absl::OkStatus();
+    }
+    case Kind::kAnnounce:
+      return OnAnnounce(sender, frame);
+    case Kind::kAsk:
+      return OnAsk(sender, std::move(frame));
+    case Kind::kAnswer:
+      return OnAnswer(sender, std::move(frame));
+    case Kind::kFail:
+      return OnFail(sender, std::move(frame));
+    case Kind::kBye:
+    case Kind::kLeave:
+      OnBye(sender, std::move(frame));
+      return absl::OkStatus();
+    default:
+      return InvalidArgument("a frame of kind {} is out of turn", static_cast<int>(frame.kind));
+  }
+}
+
+absl::Status Switchboard::OnExchange(int64_t sender, Frame frame) {
+  if (frame.number < first_exchange_ || frame.number >= first_exchange_ + kMaxExchanges) {
+    return absl::ResourceExhaustedError(
+        fmt::format("exchange {} is not one of the {} from {} on that can be open", frame.number,
+                    kMaxExchanges, first_exchange_));
+  }
+  Exchange& exchange = exchanges_[frame.number];
+  if (exchange.given.empty()) exchange.given.resize(world_size_);
+  if (exchange.done || exchange.given[sender]) {
+    return InvalidArgument("it gives to exchange {} twice", frame.number);
+  }
+  exchange.given[sender] = std::move(frame.text);
+  if (++exchange.count < world_size_) return absl::OkStatus();
+
+  std::vector<std::string> all;
+  all.reserve(exchange.given.size());
+  for (std::optional<std::string>& bytes : exchange.given) all.push_back(*std::move(bytes));
+  std::vector<std::optional<std::string>>().swap(exchange.given);
+  exchange.given.resize(1);  // stays apart from one that nobody has given to
+  exchange.done = true;
+  // One buffer, whoever takes it and when.
+  SendToAll(Share({.kind = Kind::kExchange, .number = frame.number, .text = EncodeList(all)}), -1);
+  while (!exchanges_.empty() && exchanges_.begin()->first == first_exchange_ &&
+         exchanges_.begin()->second.done) {
+    exchanges_.erase(exchanges_.begin());
+    ++first_exchange_;
+  }
+  return absl::OkStatus();
+}
+
+void Switchboard::OnMissing(int64_t sender, const Frame& frame) {
+  const auto it = exchanges_.find(frame.number);
+  std::vector<int64_t> missing;
+  std::vector<std::string> told(1);
+  const bool done = it == exchanges_.end() ? frame.number < first_exchange_ : it->second.done;
+  for (int64_t rank = 0; rank < world_size_ && !done; ++rank) {
+    if (it == exchanges_.end() || !it->second.given[rank]) missing.push_back(rank);
+  }
+  told[0] = EncodeRanks(missing);
+  constexpr size_t kMostRefusals = 8;
+  for (const auto& [rank, why] : refused_) {
+    if (told.size() > kMostRefusals) break;
+    told.push_back(fmt::format("rank {} was refused: {}", rank, why));
+  }
+  if (!note_.empty()) told.push_back(note_);
+  Send(sender, {.kind = Kind::kMissing, .number = frame.number, .text = EncodeList(told)});
+}
+
+absl::StatusOr<std::pair<Switchboard::Root*, size_t>> Switchboard::Find(const std::string& root,
+                                                                        int64_t sender) {
+  const auto it = roots_.find(root);
+  if (it == roots_.end()) return std::pair<Root*, size_t>(nullptr, 0);
+  const std::vector<int64_t>& ranks = it->second.ranks;
+  const auto place = std::lower_bound(ranks.begin(), ranks.end(), sender);
+  if (place == ranks.end() || *place != sender) {
+    return InvalidArgument("it speaks about a root that it is not in");
+  }
+  return std::pair(&it->second, static_cast<size_t>(place - ranks.begin()));
+}
+
+absl::Status Switchboard::OnJoin(int64_t sender, const Frame& frame) {
+  if (!IsRootOf(frame.root, frame.text)) {
+    return InvalidArgument("it joins a root whose name is not that of its ranks");
+  }
+  if (roots_.count(frame.root) != 0) return Find(frame.root, sender).status();
+  if (opened_[sender] >= kMaxRoots) {
+    return absl::ResourceExhaustedError(fmt::format("it has opened {} roots", kMaxRoots));
+  }
+  MESHIFT_ASSIGN_OR_RETURN(std::vector<int64_t> ranks, DecodeRanks(frame.text, world_size_));
+  if (!std::binary_search(ranks.begin(), ranks.end(), sender)) {
+    return InvalidArgument("it joins a root that it is not in");
+  }
+  const auto it = roots_.emplace(frame.root, Root{}).first;
+  Root& root = it->second;
+  root.ranks = std::move(ranks);
+  root.parted.resize(root.ranks.size());
+  root.opener = sender;
+  ++opened_[sender];
+  // Whoever went before it was there will never part from it.
+  for (size_t place = 0; place < root.ranks.size(); ++place) {
+    const Presence presence = presence_[root.ranks[place]];
+    if (presence == Presence::kLeft || presence == Presence::kGone) {
+      root.parted[place] = true;
+      ++root.count;
+    }
+  }
+  return absl::OkStatus();
+}
+
+Switchboard::Roots::iterator Switchboard::Part(Roots::iterator root, size_t place) {
+  if (root->second.parted[place]) return std::next(root);
+  root->second.parted[place] = true;
+  if (++root->second.count < static_cast<int64_t>(root->second.ranks.size())) {
+    return std::next(root);
+  }
+  --opened_[root->second.opener];
+  return roots_.erase(root);
+}
+
+absl::Status Switchboard::OnAnnounce(int64_t sender, const Frame& frame) {
+  MESHIFT_ASSIGN_OR_RETURN(auto found, Find(frame.root, sender));
+  const auto [root, place] = found;
+  if (root == nullptr) return absl::OkStatus();
+  if (root->calls.size() >= kMaxCalls && root->calls.count(frame.number) == 0) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} calls of one root are announced and not settled", kMaxCalls));
+  }
+  Announced& call = root->calls[frame.number];
+  if (call.settled != nullptr) {
+    post_(sender, call.settled);
+    return absl::OkStatus();
+  }
+  if (call.count == 0) {
+    call.first = frame;
+    call.first.rank = sender;
+    call.given.resize(root->ranks.size());
+  }
+  if (call.given[place]) return InvalidArgument("it announces call {} twice", frame.number);
+  call.given[place] = true;
+  ++call.count;
+  Frame settled{.kind = Kind::kSettled, .number = frame.number, .root = frame.root};
+  if (frame.high != call.first.high || frame.low != call.first.low) {
+    settled.code = static_cast<int64_t>(absl::StatusCode::kFailedPrecondition);
+    settled.text = fmt::format(
+        "the ranks disagree in call {}: rank {} has {}, but "
+        "rank {} has {}",
+        frame.number, call.first.rank, call.first.text, sender, frame.text);
+    call.settled = Share(settled);
+    std::vector<bool>().swap(call.given);
+  } else if (call.count < static_cast<int64_t>(root->ranks.size())) {
+    return absl::OkStatus();
+  } else {
+    root->calls.erase(frame.number);
+  }
+  SendToRoot(*root, settled, -1);
+  return absl::OkStatus();
+}
+
+absl::Status Switchboard::OnAsk(int64_t sender, Frame frame) {
+  // That the hub is there, whoever else is.
+  Send(sender, {.kind = Kind::kAnswer, .rank = -1, .id = frame.id, .code = Frame::kNotMade});
+  MESHIFT_ASSIGN_OR_RETURN(auto found, Find(frame.root, sender));
+  if (found.first == nullptr) return absl::OkStatus();
+  frame.rank = sender;
+  const Bytes question = Share(frame);
+  for (const int64_t rank : found.first->ranks) {
+    if (rank == sender) continue;
+    if (presence_[rank] == Presence::kHere) {
+      post_(rank, question);
+      continue;
+    }
+    const Frame::State state = presence_[rank] == Presence::kLeft   ? Frame::kHasLeft
+                               : presence_[rank] == Presence::kGone ? Frame::kIsGone
+                                                                    : Frame::kNotMade;
+    Send(sender, {.kind = Kind::kAnswer, .rank = rank, .id = frame.id, .code = state});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Switchboard::OnAnswer(int64_t sender, Frame frame) {
+  const int64_t asker = std::exchange(frame.rank, sender);
+  if (presence_[asker] == Presence::kHere) Send(asker, frame);
+  return absl::OkStatus();
+}
+
+absl::Status Switchboard::OnFail(int64_t sender, Frame frame) {
+  MESHIFT_ASSIGN_OR_RETURN(auto found, Find(frame.root, sender));
+  frame.rank = sender;
+  if (found.first != nullptr) SendToRoot(*found.first, frame, sender);
+  // Before its process ends, which may be this one.
+  Send(sender, {.kind = Kind::kPassed, .root = frame.root});
+  return absl::OkStatus();
+}
+
+void Switchboard::OnBye(int64_t sender, Frame frame) {
+  frame.rank = sender;
+  const bool waits = frame.kind == Kind::kLeave;
+  Went(sender, Presence::kLeft, Share(frame));
+  if (!waits) return;
+  // As of a kFail.
+  EndTurn();
+  Send(sender, {.kind = Kind::kPassed});
+}
+
+void Switchboard::Exit(int64_t rank) {
+  if (presence_[rank] != Presence::kHere) return;
+  Went(rank, Presence::kGone, Share({.kind = Kind::kGone, .rank = rank}));
+}
+
+void Switchboard::Went(int64_t rank, Presence how, Bytes told) {
+  presence_[rank] = how;
+  farewells_[rank] = std::move(told);
+  went_.push_back(rank);
+  for (auto it = roots_.begin(); it != roots_.end();) {
+    const std::vector<int64_t>& ranks = it->second.ranks;
+    const auto place = std::lower_bound(ranks.begin(), ranks.end(), rank);
+    const bool in = place != ranks.end() && *place == rank;
+    it = in ? Part(it, static_cast<size_t>(place - ranks.begin())) : std::next(it);
+  }
+}
+
+void Switchboard::EndTurn() {
+  // Whoever has left meanwhile needs to know nothing: a job that ends together ends in linear time.
+  while (told_ < went_.size()) {
+    const int64_t rank = went_[told_++];
+    SendToAll(farewells_[rank], rank);
+  }
+}
+
+void Switchboard::Send(int64_t rank, const Frame& frame) { post_(rank, Share(frame)); }
+
+void Switchboard::SendToRoot(const Root& root, const Frame& frame, int64_t but) {
+  const Bytes bytes = Share(frame);
+  // Rank 0 is told last: knowing of an error, its process may end, and this hub with it.
+  for (auto rank = root.ranks.rbegin(); rank != root.ranks.rend(); ++rank) {
+    if (*rank != but && presence_[*rank] == Presence::kHere) post_(*rank, bytes);
+  }
+}
+
+void Switchboard::SendToAll(const Bytes& frame, int64_t but) {
+  for (int64_t rank = world_size_ - 1; rank >= 0; --rank) {
+    if (rank != but && presence_[rank] == Presence::kHere) post_(rank, frame);
+  }
+}
+
+}  // namespace meshift

@@ -1,0 +1,56 @@
+#include "comm/control/testing_peer.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "comm/control/frame.h"
+#include "comm/control/frame_rules.h"
+#include "comm/control/greeting.h"
+
+namespace meshift {
+
+std::optional<Frame> PlayedPeer::Next(bool waits) {
+  while (true) {
+    absl::StatusOr<std::optional<Frame>> frame = reader_.Next();
+    if (!frame.ok()) return std::nullopt;
+    if (*frame) return *std::move(frame);
+    std::array<char, 4096> bytes;
+    const ssize_t size = recv(socket_.fd(), bytes.data(), bytes.size(), waits ? 0 : MSG_DONTWAIT);
+    if (size <= 0) return std::nullopt;
+    reader_.Add({bytes.data(), static_cast<size_t>(size)});
+  }
+}
+
+absl::Status PlayedRank::Greet() {
+  RankGreeting greeting(job_, key_, std::string(kNonceBytes, 'r'));
+  absl::Status status = socket_.SendAll(greeting.Hello());
+  while (status.ok() && !greeting.welcome()) {
+    const std::optional<Frame> frame = Next();
+    if (!frame) return absl::UnavailableError("the hub has hung up");
+    std::string said;
+    status = greeting.Take(*frame, &said);
+    if (status.ok()) status = socket_.SendAll(said);
+  }
+  return status;
+}
+
+absl::Status PlayedHub::Greet() {
+  HubGreeting greeting(&key_, std::string(kNonceBytes, 'h'));
+  while (!greeting.proven()) {
+    // Byte by byte: what comes behind the greeting is for Next().
+    char byte = 0;
+    if (recv(socket_.fd(), &byte, 1, 0) <= 0) return absl::UnavailableError("hung up");
+    std::string said;
+    absl::Status status = greeting.Take({&byte, 1}, &said);
+    if (status.ok()) status = socket_.SendAll(said);
+    if (!status.ok()) return status;
+  }
+  return socket_.SendAll(greeting.Welcome(""));
+}
+
+}  // namespace meshift

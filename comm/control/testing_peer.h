@@ -1,0 +1,62 @@
+// The other side of a connection, as tests play it: a rank that says to a hub what the test wants,
+// or a hub that says it to a rank.
+//
+//   PlayedRank rank(std::move(socket), {.rank = 2, .world_size = 3}, key);
+//   ASSERT_TRUE(rank.Greet().ok());
+//   ASSERT_TRUE(rank.Send({.kind = Frame::Kind::kBye}).ok());
+#ifndef MESHIFT_COMM_CONTROL_TESTING_PEER_H_
+#define MESHIFT_COMM_CONTROL_TESTING_PEER_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "comm/control/frame.h"
+#include "comm/control/job_rank.h"
+#include "comm/control/secret.h"
+#include "comm/control/socket.h"
+
+namespace meshift {
+
+// Reads frames of any kind and length.
+class PlayedPeer {
+ public:
+  explicit PlayedPeer(Socket socket) : socket_(std::move(socket)) {}
+
+  absl::Status Send(const Frame& frame) const { return socket_.SendAll(Encode(frame)); }
+  // The next frame; nothing: the connection has ended or, where it does not wait, none is there.
+  std::optional<Frame> Next(bool waits = true);
+  const Socket& socket() const { return socket_; }
+  void HangUp() { socket_ = Socket(); }
+
+ protected:
+  Socket socket_;
+  FrameReader reader_;
+};
+
+class PlayedRank : public PlayedPeer {
+ public:
+  PlayedRank(Socket socket, const JobRank& job, JobKey key)
+      : PlayedPeer(std::move(socket)), job_(job), key_(std::move(key)) {}
+  // Until the hub has let it in; or why not.
+  absl::Status Greet();
+
+ private:
+  JobRank job_;
+  JobKey key_;
+};
+
+class PlayedHub : public PlayedPeer {
+ public:
+  PlayedHub(Socket socket, JobKey key) : PlayedPeer(std::move(socket)), key_(std::move(key)) {}
+  // Lets in whichever rank it is.
+  absl::Status Greet();
+
+ private:
+  JobKey key_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_CONTROL_TESTING_PEER_H_
