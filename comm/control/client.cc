@@ -259,9 +259,8 @@ void Client::Lose(const absl::Status& status, bool left) {
     hub_left_ = left;
     changed_.notify_all();
   }
-  if (left) return;
   const MutexLock roots_lock(roots_mutex_);
-  for (const auto& [key, root] : roots_) root->PeerFailed(error);
+  for (const auto& [key, root] : roots_) left ? root->HubLeft(error) : root->PeerFailed(error);
 }
 
 void Client::Send(const Frame& frame) {
@@ -411,6 +410,7 @@ absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
   const std::string text = EncodeRanks(ranks);
   const MutexLock roots_lock(roots_mutex_);
   std::string key;
+  absl::Status hub_left;
   {
     const MutexLock lock(mutex_);
     const int64_t number = joins_[text]++;
@@ -423,10 +423,12 @@ absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
       if (needed && !HadJoined(rank, text, number)) return status;
     }
     if (const auto it = early_.find(key); it != early_.end()) return it->second;
+    hub_left = lost_;
   }
   auto root = std::make_unique<ClientRoot>(
       this, key, std::vector<int64_t>(ranks.begin(), ranks.end()), std::move(on_failure));
   roots_.emplace(key, root.get());
+  if (!hub_left.ok()) root->HubLeft(hub_left);
   Send({.kind = Kind::kJoin, .root = key, .text = text});
   return root;
 }

@@ -67,7 +67,7 @@ absl::Status ClientRoot::Await(int64_t call, std::chrono::nanoseconds timeout) {
   {
     MutexLock lock(mutex_);
     lock.WaitFor(changed_, timeout, [&]() MESHIFT_REQUIRES(mutex_) {
-      return settled_.count(call) != 0 || !failure_.ok() || !told_.ok();
+      return settled_.count(call) != 0 || !failure_.ok() || !told_.ok() || !hub_left_.ok();
     });
     if (const auto it = settled_.find(call); it != settled_.end()) {
       absl::Status status = it->second;
@@ -76,6 +76,7 @@ absl::Status ClientRoot::Await(int64_t call, std::chrono::nanoseconds timeout) {
     }
     if (!failure_.ok()) return failure_;
     if (!told_.ok()) return told_;
+    if (!hub_left_.ok()) return hub_left_;
   }
   return Explain(
       call, absl::DeadlineExceededError(fmt::format("not all ranks made call {} within {} ms", call,
@@ -166,6 +167,12 @@ void ClientRoot::PeerFailed(const absl::Status& status) {
     changed_.notify_all();
   }
   if (on_failure_) on_failure_(status);
+}
+
+void ClientRoot::HubLeft(const absl::Status& status) {
+  const MutexLock lock(mutex_);
+  hub_left_ = status;
+  changed_.notify_all();
 }
 
 void ClientRoot::Answer(Frame* question) const {

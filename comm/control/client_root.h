@@ -44,6 +44,8 @@ class ClientRoot final : public ControlRoot {
   bool Has(int64_t rank) const;
   void Settle(int64_t call, const absl::Status& status);
   void PeerFailed(const absl::Status& status);
+  // The hub has left, in order: nothing has failed, and no call will be settled any more.
+  void HubLeft(const absl::Status& status);
   // Fills in what this rank says about the call that `question` names.
   void Answer(Frame* question) const;
 
@@ -60,6 +62,7 @@ class ClientRoot final : public ControlRoot {
   std::map<int64_t, absl::Status> settled_ MESHIFT_GUARDED_BY(mutex_);
   absl::Status told_ MESHIFT_GUARDED_BY(mutex_);  // the peers, of a failure here
   absl::Status failure_ MESHIFT_GUARDED_BY(mutex_);
+  absl::Status hub_left_ MESHIFT_GUARDED_BY(mutex_);
   std::atomic<bool> failed_ = false;  // !failure_.ok()
 };
 

@@ -1,0 +1,146 @@
+// The hub, without sockets. Strangers say bytes: none gets in, and each gets an answer that a rank
+// can read. Ranks say frames: an exchange gives to all what each gave, what the hub says keeps the
+// rules, and nothing is told to who is not there.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/control/frame.h"
+#include "comm/control/frame_rules.h"
+#include "comm/control/greeting.h"
+#include "comm/control/secret.h"
+#include "comm/control/switchboard.h"
+#include "fuzz/frames.h"
+#include "fuzz/fuzz.h"
+
+namespace {
+
+namespace fuzz = meshift::fuzz;
+using meshift::Bytes;
+using meshift::Frame;
+using meshift::FrameReader;
+using meshift::Side;
+
+constexpr int64_t kWorld = 4;
+
+Frame Decoded(const std::string& bytes, const meshift::FrameLimits& limits) {
+  FrameReader reader(limits);
+  reader.Add(bytes);
+  const auto frame = reader.Next();
+  fuzz::Require(frame.ok() && frame->has_value() && reader.size() == 0,
+                "the hub says whole frames");
+  fuzz::Require(CheckFrame(**frame, Side::kHub, kWorld).ok(), "the hub keeps its rules",
+                CheckFrame(**frame, Side::kHub, kWorld).ToString());
+  return **frame;
+}
+
+void Stranger(fuzz::Input input) {
+  const meshift::JobKey key{.name = "job", .secret = "nobody knows"};
+  meshift::HubGreeting greeting(&key, std::string(meshift::kNonceBytes, 'n'));
+  size_t taken = 0;
+  while (!input.empty()) {
+    const std::string bytes = input.Bytes(1 + input.Byte());
+    taken += bytes.size();
+    std::string said;
+    const bool goes_on = greeting.Take(bytes, &said).ok();
+    fuzz::Require(!greeting.proven(), "nobody gets in without the secret");
+    fuzz::Require(!goes_on || taken <= meshift::kGreetingBytes, "a greeting is short");
+    if (!said.empty()) Decoded(said, meshift::GreetingLimits());
+    if (!goes_on) return;
+  }
+}
+
+class Ranks {
+ public:
+  Ranks()
+      : board_(kWorld, [this](int64_t rank, const Bytes& bytes) { Told(rank, *bytes); }),
+        readers_(kWorld, FrameReader(meshift::MemberLimits(Side::kRank, kWorld))) {}
+
+  void Play(fuzz::Input input) {
+    while (!input.empty()) {
+      const uint8_t what = input.Byte();
+      const int64_t rank = what % kWorld;
+      switch (what / kWorld % 8) {
+        case 0:
+          if (board_.Refuse(rank, kWorld).empty()) {
+            here_[rank] = true;
+            board_.Enter(rank);
+          }
+          break;
+        case 1:
+          Exit(rank);
+          break;
+        case 2:
+          board_.EndTurn();
+          break;
+        case 3:
+          fuzz::Require(!board_.Refuse(fuzz::NextNumber(&input), kWorld + 1).empty(),
+                        "a rank of another job does not come in");
+          break;
+        default:
+          Say(rank, fuzz::NextFrame(&input));
+          break;
+      }
+    }
+    for (int64_t rank = 0; rank < kWorld; ++rank) Exit(rank);
+    board_.EndTurn();
+  }
+
+ private:
+  void Exit(int64_t rank) {
+    if (here_[rank]) board_.Exit(rank);
+    here_[rank] = false;
+  }
+  void Say(int64_t rank, const std::string& bytes) {
+    if (!here_[rank]) return;
+    readers_[rank].Add(bytes);
+    while (here_[rank]) {
+      auto frame = readers_[rank].Next();
+      if (frame.ok() && !frame->has_value()) return;
+      bool fine = frame.ok();
+      if (fine) {
+        const bool gives = (**frame).kind == Frame::Kind::kExchange;
+        const std::pair<int64_t, std::string> given((**frame).number, (**frame).text);
+        if (gives && given_[given.first].size() < kWorld) given_[given.first].resize(kWorld);
+        if (gives && !given_[given.first][rank]) given_[given.first][rank] = given.second;
+        fine = board_.Handle(rank, **std::move(frame)).ok();
+      }
+      if (!fine) Exit(rank);
+    }
+  }
+  void Told(int64_t rank, const std::string& bytes) {
+    fuzz::Require(rank >= 0 && rank < kWorld && here_[rank], "who is told something is there");
+    const Frame frame = Decoded(bytes, meshift::MemberLimits(Side::kHub, kWorld));
+    if (frame.kind != Frame::Kind::kExchange) return;
+    const auto all = meshift::DecodeList(frame.text);
+    const auto& given = given_[frame.number];
+    fuzz::Require(all.ok() && all->size() == kWorld && given.size() == kWorld,
+                  "an exchange has one part of each rank");
+    for (int64_t i = 0; i < kWorld; ++i) {
+      fuzz::Require(given[i] == (*all)[i], "an exchange gives what each gave");
+    }
+  }
+
+  meshift::Switchboard board_;
+  std::vector<FrameReader> readers_;
+  std::array<bool, kWorld> here_ = {};
+  std::map<int64_t, std::vector<std::optional<std::string>>> given_;
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  fuzz::Input input(data, size);
+  if (input.Byte() % 4 == 0) {
+    Stranger(input);
+  } else {
+    Ranks().Play(input);
+  }
+  return 0;
+}
