@@ -1,10 +1,11 @@
 // The judge against what NCCL does: all pairs of the variables that it judges, each unset, harmless
 // and harmful, over the stand-in. Where the judge passes, a communicator that asks for one channel
-// has one, and every collective finds an algorithm.
+// has one, every collective finds an algorithm, and all elements of a sum have equal bits.
 #include <gtest/gtest.h>
 #include <nccl.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
@@ -81,7 +82,13 @@ struct Seen {
   bool made = true;      // communicators, by all ranks
   bool complete = true;  // every collective had an algorithm
   int64_t channels = 0;  // the most of one that asks for one
+  bool alike = true;     // elements of equal contributions have equal sums
 };
+
+// Sums of these depend on the order.
+constexpr int kRanks = 3;
+constexpr std::array<float, kRanks> kContributions = {1e8F, 3, -1e8F};
+constexpr size_t kCount = 48;
 
 // What a process with this environment sees.
 Seen Look(const FakeEnvironment::Variables& variables) {
@@ -89,7 +96,7 @@ Seen Look(const FakeEnvironment::Variables& variables) {
   Seen seen;
   Mutex mutex;
   const ncclUniqueId id = NewId();
-  RunRanks(2, [&](TestRank& r) {
+  RunRanks(kRanks, [&](TestRank& r) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.minCTAs = 1;
     config.maxCTAs = 1;
@@ -98,19 +105,23 @@ Seen Look(const FakeEnvironment::Variables& variables) {
       seen.made = false;
       return;
     }
-    void* const in = TestRank::At(r.Buffer(64));
-    void* const out = TestRank::At(r.Buffer(64));
+    const CUdeviceptr given =
+        r.Upload(std::vector<float>(kCount, kContributions[static_cast<size_t>(r.rank)]));
+    const CUdeviceptr sums = r.Buffer(kCount * sizeof(float));
+    void* const in = TestRank::At(given);
+    void* const out = TestRank::At(r.Buffer(kCount * sizeof(float)));
     const auto run = [&](ncclResult_t result) {
       MutexLock lock(mutex);
       if (result != ncclSuccess) seen.complete = false;
     };
-    run(ncclAllReduce(in, out, 4, ncclFloat32, ncclSum, r.comm, r.stream));
+    run(ncclAllReduce(in, TestRank::At(sums), kCount, ncclFloat32, ncclSum, r.comm, r.stream));
     run(ncclAllGather(in, out, 4, ncclFloat32, r.comm, r.stream));
     run(ncclReduceScatter(in, out, 4, ncclFloat32, ncclSum, r.comm, r.stream));
     run(ncclBroadcast(in, out, 4, ncclFloat32, 0, r.comm, r.stream));
     run(ncclReduce(in, out, 4, ncclFloat32, ncclSum, 0, r.comm, r.stream));
-    r.Sync();
+    const std::vector<float> all = r.Download<float>(sums, kCount);
     MutexLock lock(mutex);
+    seen.alike = seen.alike && all == std::vector<float>(kCount, all[0]);
     seen.channels = std::max(seen.channels, fake_report()->channels(r.comm));
   });
   for (const auto& [name, value] : variables) unsetenv(name.c_str());
@@ -135,9 +146,10 @@ TEST(EnvironmentPairsTest, TheJudgePassesWhatKeepsThePromise) {
     for (const Setting& setting : settings) harmful |= setting.harmful;
     EXPECT_EQ(!why.empty(), harmful) << Text(variables) << why;
     const Seen seen = Look(variables);
-    const bool kept = seen.made && seen.complete && seen.channels == 1;
-    EXPECT_TRUE(kept || !why.empty()) << Text(variables) << "made " << seen.made << ", complete "
-                                      << seen.complete << ", channels " << seen.channels;
+    const bool kept = seen.made && seen.complete && seen.channels == 1 && seen.alike;
+    EXPECT_TRUE(kept || !why.empty())
+        << Text(variables) << "made " << seen.made << ", complete " << seen.complete
+        << ", channels " << seen.channels << ", alike " << seen.alike;
     passed += why.empty() ? 1 : 0;
     broken += kept ? 0 : 1;
   };
@@ -166,7 +178,10 @@ TEST(EnvironmentPairsTest, TheStandInShowsTheHarm) {
     return Look(variables);
   };
   EXPECT_EQ(Look(With({})).channels, 1);
+  EXPECT_TRUE(Look(With({})).alike);
   EXPECT_EQ(alone("NCCL_MAX_CTAS", "16").channels, 16);
+  EXPECT_FALSE(alone("NCCL_MAX_CTAS", "16").alike);
+  EXPECT_FALSE(alone("NCCL_ALGO", "ring").alike);
   EXPECT_EQ(alone("NCCL_MIN_NRINGS", "4").channels, 4);
   EXPECT_EQ(alone("NCCL_MIN_NCHANNELS", "4").channels, 4);
   EXPECT_EQ(alone("NCCL_NVLS_ENABLE", "2").channels, 16);

@@ -65,8 +65,9 @@ void Hub::Handle(const SinkRef& from, Message message) {
     }
   }
   if (ready.any) {
-    const std::vector<Payload> results = RunCollective(ready.collective.op, ready.collective.inputs,
-                                                       ready.collective.scalars, ready.ring);
+    const std::vector<Payload> results =
+        RunCollective(ready.collective.op, ready.collective.inputs, ready.collective.scalars,
+                      ready.ring, ready.collective.trees);
     for (size_t rank = 0; rank < ready.answers.size(); ++rank) {
       auto& [sink, answer] = ready.answers[rank];
       answer.payload = results[rank];
@@ -215,6 +216,7 @@ void Hub::HandleCollective(Comm& comm, Message message, Outbox* out, Ready* read
     collective.first_rank = message.rank;
     collective.splits = message.b;
     collective.empty_calls = message.c;
+    collective.trees = message.peer;
     collective.inputs.resize(ranks);
     collective.scalars.resize(ranks);
     collective.requests.resize(ranks);

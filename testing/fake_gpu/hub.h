@@ -50,6 +50,7 @@ class Hub {
     int first_rank = 0;
     int64_t splits = 0;       // how often the first rank had split the communicator before
     int64_t empty_calls = 0;  // calls without elements that the first rank had made before
+    int trees = 0;            // see RunCollective
     int arrived = 0;
     bool broken = false;
     std::vector<Payload> inputs;

@@ -78,6 +78,7 @@ class LaunchTask : public Task {
     message.kind = call.op.kind == OpKind::kSend   ? Message::Kind::kSend
                    : call.op.kind == OpKind::kRecv ? Message::Kind::kRecv
                                                    : Message::Kind::kCollective;
+    if (call.op.kind == OpKind::kAllReduce) message.peer = comm_->tuning.trees;
     const uint64_t bytes = InputBytes(call.op, comm_->ranks, comm_->rank);
     const char* input = bytes == 0 ? nullptr : TheCore().Bytes(call.send);
     message.payload = std::make_shared<std::vector<char>>(input, input + bytes);

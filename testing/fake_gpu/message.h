@@ -50,7 +50,8 @@ struct Message {
     kJoin,        // a: ranks; text: who the device is; comm: the unique id's number
     kSplit,       // seq: number of the split; a: color, b: key
     kShrink,      // a: ranks of the child; text: the parent's ranks that stay, as "0,2,3"
-    kCollective,  // b: splits before it, c: calls without elements before it
+    kCollective,  // b: splits before it, c: calls without elements before it; peer: of an
+                  // all-reduce by trees, their number
     kSend,        // peer: the receiver
     kRecv,        // peer: the sender
     kLaunched,    // text: the operations of one launch, see LaunchOrder

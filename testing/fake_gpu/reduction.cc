@@ -192,12 +192,13 @@ int PlaceOf(const std::vector<int>& ring, int rank) {
   return static_cast<int>(std::find(ring.begin(), ring.end(), rank) - ring.begin());
 }
 
-Payload AllReduce(const Job& job, uint64_t bytes) {
+Payload AllReduce(const Job& job, uint64_t bytes, int trees) {
   const uint64_t count = job.op->count;
   const auto ranks = static_cast<uint64_t>(job.ring->size());
+  const uint64_t parts = trees > 0 ? static_cast<uint64_t>(trees) : ranks;
   Payload result = MakePayload(count * bytes);
-  const uint64_t part = (count + ranks - 1) / ranks;
-  for (uint64_t k = 0; k < ranks; ++k) {
+  const uint64_t part = (count + parts - 1) / parts;
+  for (uint64_t k = 0; k < parts; ++k) {
     const uint64_t first = std::min(count, k * part);
     const uint64_t length = std::min(count - first, part);
     const int place = static_cast<int>((k + 1) % ranks);
@@ -292,7 +293,7 @@ uint64_t OutputBytes(const OpDescription& op, int ranks, int rank) {
 
 std::vector<Payload> RunCollective(const OpDescription& op, const std::vector<Payload>& inputs,
                                    const std::vector<Payload>& scalars,
-                                   const std::vector<int>& ring) {
+                                   const std::vector<int>& ring, int trees) {
   const Job job = {.op = &op, .inputs = &inputs, .scalars = &scalars, .ring = &ring};
   const uint64_t bytes = ElementBytes(op.dtype);
   const uint64_t block = op.count * bytes;
@@ -301,7 +302,7 @@ std::vector<Payload> RunCollective(const OpDescription& op, const std::vector<Pa
   std::vector<Payload> results(ranks);
   switch (op.kind) {
     case OpKind::kAllReduce:
-      results.assign(ranks, AllReduce(job, bytes));
+      results.assign(ranks, AllReduce(job, bytes, trees));
       break;
     case OpKind::kReduceScatter:
       for (size_t rank = 0; rank < ranks; ++rank) {

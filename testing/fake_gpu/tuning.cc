@@ -161,6 +161,11 @@ Tuning TuneByEnvironment(const ncclConfig_t& config) {
         any |= algorithms[f][a] && protocols[f][p] && Supports(kKinds[f], a) && Works(a, p);
       }
     }
+    if (kKinds[f] == OpKind::kAllReduce && any) {
+      const auto& left = algorithms[f];
+      const bool nvls = left[kNvls] && NvlsEnabled();
+      if (left[kTree] && !left[kRing] && !nvls) tuning.trees = tuning.channels;
+    }
     if (!any) tuning.without |= 1U << static_cast<uint32_t>(kKinds[f]);
   }
   return tuning;

@@ -30,6 +30,8 @@ struct Tuning {
   int channels = kSearchedChannels;
   // Why NCCL refuses NCCL_ALGO or NCCL_PROTO; empty where it does not.
   std::string refused;
+  // Trees that do an all-reduce, where nothing else may: one for each channel. 0: a ring does.
+  int trees = 0;
   uint32_t without = 0;  // a bit for each kind of collective that has no algorithm
 
   bool HasAlgorithm(OpKind kind) const {

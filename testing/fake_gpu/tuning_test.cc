@@ -92,6 +92,17 @@ TEST(TuningTest, ListsApplyToTheFunctionsThatTheyName) {
             true);
 }
 
+TEST(TuningTest, TreesWhereNothingElseMayReduce) {
+  Variables variables = {{"NCCL_NVLS_ENABLE", "0"}};
+  EXPECT_EQ(Tune(variables).trees, 0);
+  variables["NCCL_ALGO"] = "allreduce:tree";
+  EXPECT_EQ(Tune(variables).trees, 1);
+  variables["NCCL_MAX_CTAS"] = "16";
+  EXPECT_EQ(Tune(variables).trees, 16);
+  variables["NCCL_ALGO"] = "allreduce:tree,ring";
+  EXPECT_EQ(Tune(variables).trees, 0);
+}
+
 TEST(TuningTest, ListsThatNcclRefuses) {
   EXPECT_EQ(Tune({{"NCCL_ALGO", "tre"}}).refused,
             "Unrecognized element token \"tre\" when parsing \"tre\"");
