@@ -33,37 +33,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 20;
 constexpr int kCallsPerRound = 10;  // few enough not to fill a queue
-// Ranks that take turns on a device may need a third of a second for a call. No further rounds are
-// begun after that.
-constexpr std::chrono::seconds kBudget(10);
-
-// The median of what one `call` takes; `finish` waits for the work of a round.
-absl::StatusOr<double> MedianUs(Bootstrap& bootstrap, const std::function<absl::Status()>& call,
-                                const std::function<absl::Status()>& finish) {
-  std::vector<double> times;
-  const auto start = Clock::now();
-  for (int round = 0; round <= kRounds; ++round) {
-    if (round > 1) {
-      // Rank 0 decides for all.
-      MESHIFT_ASSIGN_OR_RETURN(
-          const std::vector<std::string> late,
-          bootstrap.Exchange(Clock::now() - start > kBudget ? "late" : "in time"));
-      if (late[0] == "late") break;
-    }
-    for (int i = 0; i < kCallsPerRound; ++i) {
-      const auto begin = Clock::now();
-      MESHIFT_RETURN_IF_ERROR(call());
-      // The first round plans, splits and loads.
-      if (round > 0) {
-        times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
-      }
-    }
-    MESHIFT_RETURN_IF_ERROR(finish());
-  }
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2];
-}
-
 // A communicator of all ranks that the engine knows nothing of.
 class RawCommunicator {
  public:
@@ -135,6 +104,31 @@ class RawCommunicator {
 };
 
 }  // namespace
+
+absl::StatusOr<double> MedianUs(Bootstrap& bootstrap, const std::function<absl::Status()>& call,
+                                const std::function<absl::Status()>& finish,
+                                std::chrono::milliseconds budget) {
+  std::vector<double> times;
+  const auto start = Clock::now();
+  for (int round = 0; round <= kRounds; ++round) {
+    if (round > 1) {
+      MESHIFT_ASSIGN_OR_RETURN(
+          const std::vector<std::string> late,
+          bootstrap.Exchange(Clock::now() - start > budget ? "late" : "in time"));
+      if (late[0] == "late") break;
+    }
+    for (int i = 0; i < kCallsPerRound; ++i) {
+      const auto begin = Clock::now();
+      MESHIFT_RETURN_IF_ERROR(call());
+      if (round > 0) {
+        times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+      }
+    }
+    MESHIFT_RETURN_IF_ERROR(finish());
+  }
+  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+  return times[times.size() / 2];
+}
 
 absl::StatusOr<HostTime> MeasureHostTime(NcclEngine& engine, Bootstrap& bootstrap) {
   HostTime time;

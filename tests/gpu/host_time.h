@@ -2,6 +2,10 @@
 #ifndef MESHIFT_TESTS_GPU_HOST_TIME_H_
 #define MESHIFT_TESTS_GPU_HOST_TIME_H_
 
+#include <chrono>
+#include <functional>
+
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/control/bootstrap.h"
 #include "comm/nccl/nccl_engine.h"
@@ -15,6 +19,13 @@ struct HostTime {
   double polled_us = 0;
   double call_us = 0;  // the redistribution of the same tensor: P -> R over all ranks
 };
+
+// The median of what one `call` takes that puts work on a stream, in rounds of ten calls; `finish`
+// waits for the work of a round. The first round, which plans, splits and loads, does not count. No
+// further rounds are begun after `budget`, by rank 0's clock. Collective.
+absl::StatusOr<double> MedianUs(Bootstrap& bootstrap, const std::function<absl::Status()>& call,
+                                const std::function<absl::Status()>& finish,
+                                std::chrono::milliseconds budget = std::chrono::seconds(10));
 
 // Medians over calls that only put work on a stream. Takes about a minute where calls are slow.
 // Collective over the engine's ranks, which are the bootstrap's.

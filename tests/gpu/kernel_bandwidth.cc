@@ -3,6 +3,7 @@
 #include <cuda.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -24,13 +25,15 @@
 namespace meshift {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // Two buffers and their sizes; all kernels work between them.
 class Meter {
  public:
-  Meter(DeviceFixture& device, int64_t bytes, int repetitions)
-      : device_(device), bytes_(bytes), repetitions_(repetitions) {}
+  Meter(DeviceFixture& device, int64_t bytes, int repetitions, Clock::time_point until)
+      : device_(device), bytes_(bytes), repetitions_(repetitions), until_(until) {}
 
-  absl::StatusOr<std::vector<BandwidthRow>> Measure() {
+  absl::StatusOr<Bandwidth> Measure() {
     MESHIFT_ASSIGN_OR_RETURN(const CUdeviceptr a, device_.Allocate(bytes_));
     MESHIFT_ASSIGN_OR_RETURN(const CUdeviceptr b, device_.Allocate(bytes_));
     a_ = reinterpret_cast<char*>(a);
@@ -47,7 +50,7 @@ class Meter {
     MESHIFT_RETURN_IF_ERROR(Row("fill f32", bytes_, [&](CUstream stream) {
       return device_.kernels().FillIdentity(a_, bytes_ / 4, DType::kF32, ReduceOp::kMin, stream);
     }));
-    return std::move(rows_);
+    return std::move(bandwidth_);
   }
 
  private:
@@ -55,10 +58,14 @@ class Meter {
 
   // `moved`: bytes read and written.
   absl::Status Row(const std::string& what, int64_t moved, const Work& work) {
+    if (Clock::now() >= until_) {
+      ++bandwidth_.left_out;
+      return absl::OkStatus();
+    }
     const auto run = [&] { return work(device_.stream()); };
     MESHIFT_RETURN_IF_ERROR(device_.TimeMs(run).status());  // loads the kernel
     std::vector<float> times;
-    for (int i = 0; i < repetitions_; ++i) {
+    for (int i = 0; i < repetitions_ && (i == 0 || Clock::now() < until_); ++i) {
       MESHIFT_ASSIGN_OR_RETURN(const float ms, device_.TimeMs(run));
       times.push_back(ms);
     }
@@ -66,7 +73,8 @@ class Meter {
     const double ms = times[times.size() / 2];
     if (ms <= 0) return Internal("{} took {} ms by the device's clock", what, ms);
     const double rate = static_cast<double>(moved) / ms / 1e6;
-    rows_.push_back({what, rate, rows_.empty() ? 1 : rate / rows_[0].gb_per_s});
+    std::vector<BandwidthRow>& rows = bandwidth_.rows;
+    rows.push_back({what, rate, rows.empty() ? 1 : rate / rows[0].gb_per_s});
     return absl::OkStatus();
   }
 
@@ -168,16 +176,17 @@ class Meter {
   DeviceFixture& device_;
   int64_t bytes_;
   int repetitions_;
+  Clock::time_point until_;
   char* a_ = nullptr;
   char* b_ = nullptr;
-  std::vector<BandwidthRow> rows_;
+  Bandwidth bandwidth_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<BandwidthRow>> MeasureBandwidth(DeviceFixture& device, int64_t bytes,
-                                                           int repetitions) {
-  return Meter(device, bytes, repetitions).Measure();
+absl::StatusOr<Bandwidth> MeasureBandwidth(DeviceFixture& device, int64_t bytes, int repetitions,
+                                           std::chrono::steady_clock::time_point until) {
+  return Meter(device, bytes, repetitions, until).Measure();
 }
 
 }  // namespace meshift

@@ -2,6 +2,7 @@
 #ifndef MESHIFT_TESTS_GPU_KERNEL_BANDWIDTH_H_
 #define MESHIFT_TESTS_GPU_KERNEL_BANDWIDTH_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,10 +18,15 @@ struct BandwidthRow {
   double of_copy = 0;   // share of the rate of cuMemcpyDtoD, which reads and writes too
 };
 
+struct Bandwidth {
+  std::vector<BandwidthRow> rows;
+  int left_out = 0;  // rows that there was no time for
+};
+
 // The first row is the copy itself. `bytes`: of the largest buffer of each kernel; of several
-// repetitions the median counts.
-absl::StatusOr<std::vector<BandwidthRow>> MeasureBandwidth(DeviceFixture& device, int64_t bytes,
-                                                           int repetitions);
+// repetitions the median counts. No further row is begun after `until`.
+absl::StatusOr<Bandwidth> MeasureBandwidth(DeviceFixture& device, int64_t bytes, int repetitions,
+                                           std::chrono::steady_clock::time_point until);
 
 }  // namespace meshift
 

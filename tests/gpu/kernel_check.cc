@@ -1,29 +1,32 @@
 // Checks the CUDA kernels on a device against the CPU, bit by bit, and measures them against a
 // device-to-device copy.
 //
-//   kernel_check [copies [rounds [MiB]]]
+//   kernel_check [copies [rounds [MiB [seconds]]]]
 //
 // Cases of copies (default 150), rounds of the other cases (3), size of the buffers that are timed
-// (512).
+// (512; 0: nothing is timed). After so many seconds (default: none) no further cases are begun,
+// and a line says what was left out.
 //
 // Ends with 0: all is right; 1: something is wrong; 2: bad usage; 3: there is no GPU to check.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "base/status_macros.h"
 #include "comm/cuda/device_fixture.h"
 #include "comm/cuda/kernel_cases.h"
 #include "tests/gpu/kernel_bandwidth.h"
 
 namespace meshift {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // Prints a row of the table; whether all cases were right.
 bool Print(const char* what, const absl::StatusOr<CaseTally>& tally) {
@@ -36,7 +39,30 @@ bool Print(const char* what, const absl::StatusOr<CaseTally>& tally) {
   return tally->wrong == 0;
 }
 
-int Check(int copies, int rounds, int64_t mib) {
+struct Options {
+  int copies = 150;
+  int rounds = 3;
+  int64_t mib = 512;
+  int seconds = 0;  // 0: no limit
+};
+
+// So many copies in parts, as long as there is time.
+absl::StatusOr<CaseTally> Copies(DeviceFixture& device, int cases, Clock::time_point until) {
+  constexpr int kPart = 10;
+  CaseTally all;
+  for (uint64_t seed = 1; all.run < cases && (seed == 1 || Clock::now() < until); ++seed) {
+    const int part = std::min(kPart, cases - static_cast<int>(all.run));
+    MESHIFT_ASSIGN_OR_RETURN(const CaseTally tally, RunCopyCases(device, seed, part));
+    all.run += part;
+    all.wrong += tally.wrong;
+    if (all.first_wrong.empty()) all.first_wrong = tally.first_wrong;
+  }
+  return all;
+}
+
+int Check(const Options& options) {
+  const auto until = options.seconds == 0 ? Clock::time_point::max()
+                                          : Clock::now() + std::chrono::seconds(options.seconds);
   auto opened = DeviceFixture::Create(0);
   if (!opened.ok()) {
     fmt::print(stderr, "no GPU to check: {}\n", Message(opened.status()));
@@ -47,21 +73,39 @@ int Check(int copies, int rounds, int64_t mib) {
   fmt::print("device {}, driver for CUDA {}.{}\n\n", device.name(), version / 1000,
              version % 1000 / 10);
   fmt::print("{:<20}{:>10}{:>10}\n", "kernels as the CPU", "cases", "wrong");
-  bool right = Print("copies of boxes", RunCopyCases(device, 1, copies));
-  right = Print("casts", RunCastCases(device, 2, rounds)) && right;
-  right = Print("reductions", RunReduceCases(device, 3, rounds)) && right;
-  right = Print("divisions", RunScaleCases(device, 4, 5 * rounds)) && right;
-  right = Print("fills", RunFillCases(device, 5, rounds)) && right;
+  bool right = Print("copies of boxes", Copies(device, options.copies, until));
+  using Run = absl::StatusOr<CaseTally> (*)(DeviceFixture&, uint64_t, int);
+  const struct {
+    const char* what;
+    Run run;
+    uint64_t seed;
+    int rounds;
+  } kinds[] = {{"casts", RunCastCases, 2, options.rounds},
+               {"reductions", RunReduceCases, 3, options.rounds},
+               {"divisions", RunScaleCases, 4, 5 * options.rounds},
+               {"fills", RunFillCases, 5, options.rounds}};
+  for (const auto& kind : kinds) {
+    if (Clock::now() >= until) {
+      fmt::print("{:<20} left out: {} s are over\n", kind.what, options.seconds);
+      continue;
+    }
+    right = Print(kind.what, kind.run(device, kind.seed, kind.rounds)) && right;
+  }
   std::fflush(stdout);
+  if (options.mib == 0) return right ? 0 : 1;
   constexpr int kRepetitions = 15;
-  const auto rows = MeasureBandwidth(device, mib << 20, kRepetitions);
-  if (!rows.ok()) {
-    fmt::print("\nno bandwidth: {}\n", Message(rows.status()));
+  const auto measured = MeasureBandwidth(device, options.mib << 20, kRepetitions, until);
+  if (!measured.ok()) {
+    fmt::print("\nno bandwidth: {}\n", Message(measured.status()));
     return 1;
   }
-  fmt::print("\n{:<40}{:>10}{:>12}\n", fmt::format("bandwidth, {} MiB", mib), "GB/s", "of copy");
-  for (const BandwidthRow& row : *rows) {
+  fmt::print("\n{:<40}{:>10}{:>12}\n", fmt::format("bandwidth, {} MiB", options.mib), "GB/s",
+             "of copy");
+  for (const BandwidthRow& row : measured->rows) {
     fmt::print("{:<40}{:>10.0f}{:>12.2f}\n", row.what, row.gb_per_s, row.of_copy);
+  }
+  if (measured->left_out > 0) {
+    fmt::print("{} more left out: {} s are over\n", measured->left_out, options.seconds);
   }
   return right ? 0 : 1;
 }
@@ -70,12 +114,16 @@ int Check(int copies, int rounds, int64_t mib) {
 }  // namespace meshift
 
 int main(int argc, char** argv) {
-  const int copies = argc > 1 ? std::atoi(argv[1]) : 150;
-  const int rounds = argc > 2 ? std::atoi(argv[2]) : 3;
-  const int64_t mib = argc > 3 ? std::atoll(argv[3]) : 512;
-  if (argc > 4 || copies < 1 || rounds < 1 || mib < 1) {
-    fmt::print(stderr, "usage: kernel_check [copies [rounds [MiB]]]\n");
+  meshift::Options options;
+  if (argc > 1) options.copies = std::atoi(argv[1]);
+  if (argc > 2) options.rounds = std::atoi(argv[2]);
+  if (argc > 3) options.mib = std::atoll(argv[3]);
+  if (argc > 4) options.seconds = std::atoi(argv[4]);
+  if (argc > 5 || options.copies < 1 || options.rounds < 1 || options.mib < 0 ||
+      options.seconds < 0) {
+    fmt::print(stderr, "usage: kernel_check [copies [rounds [MiB [seconds]]]]\n");
     return 2;
   }
-  return meshift::Check(copies, rounds, mib);
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  return meshift::Check(options);
 }

@@ -1,23 +1,24 @@
-// Runs the conformance cases on NCCL with several ranks on ONE device, each a process. NCCL takes
-// two ranks with one device for a mistake unless they seem to be on different hosts: each has an
-// NCCL_HOSTID of its own, and all talk through sockets on the loopback interface.
+// Runs the conformance cases on NCCL with several ranks on ONE device, each a process
+// (one_device.h).
 //
-//   nccl_check [--ranks 2,4,8] [--cases 500] [--seconds 300] [--max-ctas 1]
+//   nccl_check [--ranks 2,4,8] [--cases 500] [--seconds 300] [--slack 180] [--max-ctas 1]
+//              [--promise batch-invariant] [--times 0] [--out FOLDER]
 //
 // Each number of ranks gets that many cases, and that many seconds after which no more are begun
-// (contexts of processes take turns on a device, so this is slow). This process never uses CUDA.
+// (contexts of processes take turns on a device, so this is slow); so many seconds of slack later
+// its ranks are killed. The first number that fails is the last. This process never uses CUDA.
 // Prints a table (raw us: host time of an ncclAllReduce of two floats; polled us: on a non-blocking
 // communicator, which NCCL launches on a thread that it starts; call us: of the cached
-// redistribution that makes one, on such a communicator); on a failure the end of each rank's log.
+// redistribution that makes one; all at 2 ranks only, since more take turns on the processors too,
+// and 0 where they are not measured); on a failure the end of each rank's log. Logs are kept in
+// FOLDER; without one, where something is wrong.
 // Ends with 0: all is right; 1: something is wrong; 2: bad usage; 3: there is no GPU or no NCCL to
 // check.
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netinet/in.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
@@ -35,6 +36,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "tests/gpu/nccl_worker.h"
+#include "tests/gpu/one_device.h"
 #include "tests/gpu/processes.h"
 
 namespace meshift {
@@ -44,58 +46,14 @@ struct Options {
   std::vector<int> ranks = {2, 4, 8};
   int64_t cases = 500;
   int seconds = 300;
+  int slack = 180;  // set-up, and what was begun in time
   int max_ctas = 1;
+  bool batch_invariant = false;
+  bool times = true;
+  std::string out;
 };
 
 constexpr std::chrono::seconds kGrace(30);
-// Set-up, and the cases that were begun in time.
-constexpr int kSlackSeconds = 180;
-
-// A port that was free a moment ago, below those that the kernel gives to connections.
-absl::StatusOr<int> FreePort() {
-  constexpr int kFirst = 20000;
-  constexpr int kPorts = 10000;
-  for (int i = 0; i < kPorts; ++i) {
-    const int port = kFirst + (getpid() + i) % kPorts;
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    const bool good =
-        fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-    if (fd >= 0) close(fd);
-    if (good) return port;
-  }
-  return FailedPrecondition("no port of the loopback interface from {} to {} is free", kFirst,
-                            kFirst + kPorts - 1);
-}
-
-std::vector<std::string> RankEnvironment(int rank, int ranks, int port, int max_ctas,
-                                         const std::string& folder) {
-  return {fmt::format("RANK={}", rank),
-          fmt::format("WORLD_SIZE={}", ranks),
-          "LOCAL_RANK=0",
-          "MASTER_ADDR=127.0.0.1",
-          fmt::format("MASTER_PORT={}", port),
-          fmt::format("NCCL_HOSTID=rank{}", rank),
-          "NCCL_SOCKET_IFNAME==lo",  // lo itself: else what begins so
-          "NCCL_CONF_FILE=/dev/null",
-          "NCCL_NET=Socket",
-          "NCCL_NET_PLUGIN=none",
-          "NCCL_IB_DISABLE=1",
-          "NCCL_P2P_DISABLE=1",
-          "NCCL_SHM_DISABLE=1",
-          "NCCL_MNNVL_ENABLE=0",
-          "NCCL_NVLS_ENABLE=0",
-          "NCCL_PAT_ENABLE=0",
-          "NCCL_RAS_ENABLE=0",
-          fmt::format("NCCL_MAX_CTAS={}", max_ctas),
-          "CUDA_MODULE_LOADING=EAGER",
-          "NCCL_DEBUG=INFO",
-          "NCCL_DEBUG_SUBSYS=INIT,NET",
-          fmt::format("NCCL_DEBUG_FILE={}/nccl.rank{}", folder, rank)};
-}
 
 void PrintTail(const std::string& path) {
   constexpr size_t kLines = 25;
@@ -114,15 +72,23 @@ absl::Status RunRanks(const std::string& program, int ranks, const Options& opti
   const std::string result = folder + "/result";
   std::vector<ProcessSpec> specs;
   for (int rank = 0; rank < ranks; ++rank) {
-    specs.push_back({{program, "--worker", std::to_string(options.cases),
-                      std::to_string(options.seconds), std::to_string(options.max_ctas), result},
-                     RankEnvironment(rank, ranks, port, options.max_ctas, folder),
-                     fmt::format("{}/rank{}.log", folder, rank),
-                     {"NCCL_", "CUDA_LAUNCH_BLOCKING="}});
+    specs.push_back(
+        {{program, "--worker", std::to_string(options.cases), std::to_string(options.seconds),
+          std::to_string(options.max_ctas), options.batch_invariant ? "1" : "0",
+          options.times && ranks == 2 ? "1" : "0", result},
+         OneDeviceEnvironment({.rank = rank,
+                               .ranks = ranks,
+                               .port = port,
+                               .max_ctas = options.max_ctas,
+                               .batch_invariant = options.batch_invariant,
+                               .folder = folder}),
+         fmt::format("{}/rank{}.log", folder, rank),
+         OneDeviceLeftOut()});
   }
   MESHIFT_ASSIGN_OR_RETURN(Processes processes, Processes::Start(specs));
   const std::vector<ProcessEnd> ends =
-      processes.Wait(std::chrono::seconds(options.seconds + kSlackSeconds), kGrace);
+      processes.Wait(std::chrono::seconds(options.seconds + options.slack),
+                     std::min<std::chrono::seconds>(kGrace, std::chrono::seconds(options.slack)));
   std::string failed;
   for (int rank = 0; rank < ranks; ++rank) {
     if (ends[rank].ok()) continue;
@@ -149,6 +115,7 @@ bool CheckRanks(const std::string& program, int ranks, const Options& options,
                result->cases, result->runs, result->wrong, result->replicas_differ,
                result->miscounted, result->seconds, result->raw_us, result->polled_us,
                result->call_us, result->nccl_version, part);
+    if (!result->promise.empty()) fmt::print("        batch-invariant {}\n", result->promise);
     if (!result->first.empty()) fmt::print("        {}\n", result->first);
   }
   if (!run.ok()) {
@@ -177,9 +144,15 @@ int Probe(const std::string& program, const std::string& folder) {
 int Check(const Options& options) {
   std::error_code error;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error);
-  std::string folder = std::filesystem::temp_directory_path(error) / "meshift_nccl_check_XXXXXX";
-  if (error || mkdtemp(folder.data()) == nullptr) {
-    fmt::print(stderr, "cannot make a folder for logs: {}\n", folder);
+  std::string folder = options.out;
+  if (folder.empty()) {
+    folder = std::filesystem::temp_directory_path(error) / "meshift_nccl_check_XXXXXX";
+    if (error || mkdtemp(folder.data()) == nullptr) {
+      fmt::print(stderr, "cannot make a folder for logs: {}\n", folder);
+      return 1;
+    }
+  } else if (std::filesystem::create_directories(folder, error); error) {
+    fmt::print(stderr, "cannot make the folder {}: {}\n", folder, error.message());
     return 1;
   }
   if (const int code = Probe(program, folder); code != 0) return code;
@@ -190,10 +163,10 @@ int Check(const Options& options) {
   std::fflush(stdout);
   bool right = true;
   for (const int ranks : options.ranks) {
-    const bool good = CheckRanks(program, ranks, options, fmt::format("{}/{}", folder, ranks));
-    right = right && good;
+    right = CheckRanks(program, ranks, options, fmt::format("{}/{}", folder, ranks));
+    if (!right) break;
   }
-  if (right) std::filesystem::remove_all(folder, error);
+  if (right && options.out.empty()) std::filesystem::remove_all(folder, error);
   return right ? 0 : 1;
 }
 
@@ -203,7 +176,9 @@ int Worker(char** argv) {
   const absl::Status status = RunWorker({.cases = std::atoll(argv[2]),
                                          .budget = std::chrono::seconds(std::atoll(argv[3])),
                                          .max_ctas = std::atoi(argv[4]),
-                                         .result = argv[5]});
+                                         .batch_invariant = std::atoi(argv[5]) != 0,
+                                         .times = std::atoi(argv[6]) != 0,
+                                         .result = argv[7]});
   if (!status.ok()) fmt::print(stderr, "{}\n", status.ToString());
   return status.ok() ? 0 : 1;
 }
@@ -224,20 +199,29 @@ bool ParseOptions(int argc, char** argv, Options* options) {
       options->cases = std::atoll(value.c_str());
     } else if (name == "--seconds") {
       options->seconds = std::atoi(value.c_str());
+    } else if (name == "--slack") {
+      options->slack = std::atoi(value.c_str());
     } else if (name == "--max-ctas") {
       options->max_ctas = std::atoi(value.c_str());
+    } else if (name == "--promise") {
+      if (value != "batch-invariant" && value != "replicas") return false;
+      options->batch_invariant = value == "batch-invariant";
+    } else if (name == "--times") {
+      options->times = value != "0";
+    } else if (name == "--out") {
+      options->out = value;
     } else {
       return false;
     }
   }
-  return options->cases > 0 && options->seconds > 0 && options->max_ctas > 0;
+  return options->cases > 0 && options->seconds > 0 && options->slack > 0 && options->max_ctas > 0;
 }
 
 }  // namespace
 }  // namespace meshift
 
 int main(int argc, char** argv) {
-  if (argc == 6 && std::strcmp(argv[1], "--worker") == 0) return meshift::Worker(argv);
+  if (argc == 8 && std::strcmp(argv[1], "--worker") == 0) return meshift::Worker(argv);
   if (argc == 2 && std::strcmp(argv[1], "--probe") == 0) {
     const absl::Status status = meshift::ProbeGpu();
     if (!status.ok()) fmt::print("{}\n", meshift::Message(status));
@@ -245,9 +229,12 @@ int main(int argc, char** argv) {
   }
   meshift::Options options;
   if (!meshift::ParseOptions(argc, argv, &options)) {
-    fmt::print(stderr,
-               "usage: nccl_check [--ranks 2,4,8] [--cases N] [--seconds N] [--max-ctas N]\n");
+    fmt::print(
+        stderr,
+        "usage: nccl_check [--ranks 2,4,8] [--cases N] [--seconds N] [--slack N] "
+        "[--max-ctas N] [--promise batch-invariant|replicas] [--times 0|1] [--out FOLDER]\n");
     return 2;
   }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   return meshift::Check(options);
 }

@@ -21,6 +21,8 @@
 #include "comm/cuda/driver.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_library.h"
+#include "planner/options/capabilities.h"
+#include "planner/planner.h"
 #include "testing/conformance_cases.h"
 #include "testing/conformance_run.h"
 #include "tests/gpu/host_time.h"
@@ -30,8 +32,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Cases between two looks at the clock.
-constexpr size_t kChunk = 10;
+// Cases between two looks at the clock: fewer of more ranks, which take turns.
+constexpr int64_t kChunkOfRanks = 20;
 
 // Whether rank 0 says that there is time for more; equal on all ranks.
 absl::StatusOr<bool> Continue(Bootstrap& bootstrap, bool has_time) {
@@ -54,9 +56,9 @@ void Add(const testkit::ConformanceReport& report, WorkerResult* result) {
 std::string WorkerResult::ToString() const {
   std::string text = first;
   std::replace(text.begin(), text.end(), '\n', ' ');
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", planned, cases, runs, wrong,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}\t{}", planned, cases, runs, wrong,
                      replicas_differ, miscounted, seconds, raw_us, polled_us, call_us, nccl_version,
-                     text);
+                     promise, text);
 }
 
 absl::StatusOr<WorkerResult> WorkerResult::Parse(const std::string& line) {
@@ -66,7 +68,9 @@ absl::StatusOr<WorkerResult> WorkerResult::Parse(const std::string& line) {
       result.miscounted >> result.seconds >> result.raw_us >> result.polled_us >> result.call_us >>
       result.nccl_version;
   if (!in) return InvalidArgument("'{}' is no result of a rank", line);
-  std::getline(in >> std::ws, result.first);
+  in.ignore();
+  std::getline(in, result.promise, '\t');
+  std::getline(in, result.first);
   return result;
 }
 
@@ -97,16 +101,26 @@ absl::Status RunWorker(const WorkerOptions& options) {
   const std::vector<testkit::ConformanceCase> cases =
       testkit::ConformanceCases(engine->world_size(), options.cases);
   absl::Span<const testkit::ConformanceCase> left = cases;
+  const size_t chunk_size = std::max<int64_t>(1, kChunkOfRanks / engine->world_size());
   WorkerResult result;
+  PlannerOptions planning;
+  if (options.batch_invariant) {
+    planning.reproducibility = Reproducibility::kBatchInvariant;
+    planning.engine = engine->Capabilities();
+    const EngineCapabilities& capabilities = planning.engine;
+    result.promise = capabilities.native_invariance == NativeInvariance::kAllReduce
+                         ? "by NCCL's all-reduce"
+                         : fmt::format("in order: {}", capabilities.native_why);
+  }
   result.planned = std::ssize(cases);
   result.nccl_version = engine->nccl_version();
   while (!left.empty()) {
     MESHIFT_ASSIGN_OR_RETURN(const bool more,
                              Continue(*bootstrap, Clock::now() - begin < options.budget));
     if (!more) break;
-    const auto chunk = left.subspan(0, kChunk);
+    const auto chunk = left.subspan(0, chunk_size);
     MESHIFT_ASSIGN_OR_RETURN(const testkit::ConformanceReport report,
-                             testkit::RunConformance(chunk, *engine, *bootstrap));
+                             testkit::RunConformance(chunk, *engine, *bootstrap, planning));
     Add(report, &result);
     left.remove_prefix(chunk.size());
   }
@@ -121,6 +135,7 @@ absl::Status RunWorker(const WorkerOptions& options) {
   };
   // What was found is not lost where measuring fails.
   MESHIFT_RETURN_IF_ERROR(write());
+  if (!options.times) return absl::OkStatus();
   MESHIFT_ASSIGN_OR_RETURN(const HostTime time, MeasureHostTime(*engine, *bootstrap));
   result.raw_us = time.raw_us;
   result.polled_us = time.polled_us;

@@ -15,7 +15,9 @@ struct WorkerOptions {
   int64_t cases = 0;
   // No further cases are begun after that; it does not hold for ever.
   std::chrono::seconds budget = std::chrono::seconds(600);
-  int max_ctas = 1;    // all ranks' kernels have to fit on one device at once
+  int max_ctas = 1;              // all ranks' kernels have to fit on one device at once
+  bool batch_invariant = false;  // plans under that promise
+  bool times = true;             // measures the host's times, which takes up to a minute
   std::string result;  // file that rank 0 writes, before it measures times and again afterwards
 };
 
@@ -33,6 +35,9 @@ struct WorkerResult {
   double polled_us = 0;
   double call_us = 0;
   std::string nccl_version;
+  // Of the promise: "kept by NCCL's all-reduce", "kept in order: why"; empty where none was asked
+  // for.
+  std::string promise;
   std::string first;  // what is wrong; empty: nothing
 
   std::string ToString() const;  // one line, that Parse reads
