@@ -31,6 +31,11 @@ bool Machine::CaptureWork(const std::vector<Stream*>& streams, const Work& work)
     if (stream->capture != nullptr) capture = stream->capture;
   }
   for (const Stream* stream : streams) {
+    if (stream->deferred > 0) {
+      Invalidate(capture, fmt::format("{} is captured on stream {} although an NCCL call there "
+                                      "still returns ncclInProgress",
+                                      work.name, stream->id));
+    }
     if (stream->capture == capture) continue;
     Invalidate(capture, fmt::format("{} mixes captured streams with others", work.name));
   }

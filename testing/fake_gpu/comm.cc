@@ -244,6 +244,7 @@ void BeginBusy(Comm* comm) {
   MutexLock lock(comm->mutex);
   ++comm->busy;
   comm->unseen = true;
+  comm->busy_thread = TheCore().ThreadId();
 }
 
 void EndBusy(Comm* comm) {
@@ -268,6 +269,17 @@ void SeenReady(Comm* comm) {
 
 void LaterAtRandom(std::function<void()> run) {
   TheCore().Later(std::chrono::microseconds(TheCore().RandomBelow(400)), std::move(run));
+}
+
+uint64_t AddCancel(Comm* comm, std::function<void()> cancel) {
+  MutexLock lock(comm->mutex);
+  comm->cancels.emplace(++comm->next_cancel, std::move(cancel));
+  return comm->next_cancel;
+}
+
+void RemoveCancel(Comm* comm, uint64_t number) {
+  MutexLock lock(comm->mutex);
+  comm->cancels.erase(number);
 }
 
 bool HasUnfinished(Comm* comm) {

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,7 +66,14 @@ struct Comm {
   // Nobody has asked since a call returned ncclInProgress whether it is done: callers must, even if
   // it is.
   bool unseen = false;
-  int launching = 0;            // launches that are not on their streams yet
+  uint64_t busy_thread = 0;         // that made the last call of those
+  int launching = 0;                // launches that are not on their streams yet
+  int opening = 0;                  // children on their way
+  int blocked = 0;                  // threads that a call has blocked
+  std::set<std::string> connected;  // what is, of rings, trees and pairs
+  // What ends, without effect, that which is under way when the communicator is aborted.
+  std::map<uint64_t, std::function<void()>> cancels;
+  uint64_t next_cancel = 0;
   std::vector<void*> deferred;  // streams on which work must wait for that
   std::string last_error;
   bool quiet = false;  // destroyed by all ranks: nobody is missed any more
@@ -82,6 +90,7 @@ struct Comm {
   ncclResult_t error_then = ncclSuccess;
 
   std::atomic<int> callers = 0;  // threads inside a call
+  std::atomic<int> askers = 0;   // inside ncclCommGetAsyncError
 };
 
 // --- comm.cc
@@ -124,6 +133,9 @@ ncclResult_t ResultOfMaking();
 void SeenReady(Comm* comm);
 // Calls `run` a random while from now.
 void LaterAtRandom(std::function<void()> run);
+// `cancel` is called if the communicator is aborted before RemoveCancel.
+uint64_t AddCancel(Comm* comm, std::function<void()> cancel);
+void RemoveCancel(Comm* comm, uint64_t number);
 
 bool HasUnfinished(Comm* comm);
 // Ends all launches without effect.
@@ -144,12 +156,23 @@ struct OpCall {
 // The calls of one communicator in one group, made into an operation of streams.
 struct PreparedLaunch {
   Comm* comm = nullptr;
+  std::vector<std::pair<std::string, int>> needs;  // connections, and with whom (-1: all ranks)
   std::vector<void*> streams;
   Work work;
 };
 PreparedLaunch Prepare(Comm* comm, std::vector<OpCall> calls, std::vector<void*> streams);
 // Puts the launches of a group (one or more) on their streams, in order. ncclInProgress: it will.
-ncclResult_t Launch(const std::vector<PreparedLaunch>& launches, bool capturing);
+ncclResult_t Launch(const std::vector<PreparedLaunch>& launches);
+
+// --- connect.cc
+
+// Makes the connections that launches need and that are not there, for which the ranks at their
+// other ends must come too; then calls `then`, perhaps before this returns. False: a communicator
+// was aborted meanwhile.
+void Connect(const std::vector<PreparedLaunch>& launches, const std::function<void(bool)>& then);
+// What a call of blocking communicators waits for before its launches go to their streams:
+// connections, and room in the queue of work. The error with which it ends instead.
+ncclResult_t BlockUntilLaunchable(const std::vector<PreparedLaunch>& launches);
 
 // --- nccl_end.cc
 

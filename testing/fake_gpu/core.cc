@@ -25,6 +25,7 @@ class MachineCore : public Core {
     MutexLock lock(machine_.mutex);
     return machine_.random.Below(bound);
   }
+  uint64_t ThreadId() override { return Machine::ThreadId(); }
 
   int CurrentDevice() override {
     Context* context = nullptr;

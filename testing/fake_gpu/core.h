@@ -45,6 +45,7 @@ class Core {
 
   virtual uint64_t seed() const = 0;
   virtual uint64_t RandomBelow(uint64_t bound) = 0;
+  virtual uint64_t ThreadId() = 0;  // of the caller
 
   // The device of the calling thread's context; -1: there is none.
   virtual int CurrentDevice() = 0;

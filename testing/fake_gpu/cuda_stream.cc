@@ -282,6 +282,11 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
     machine.Invalidate(capture, "cuStreamEndCapture on another thread than began the capture");
     return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
   }
+  for (const Stream* member : capture->streams) {
+    if (member->deferred == 0) continue;
+    machine.Invalidate(capture,
+                       "cuStreamEndCapture although an NCCL call still returns ncclInProgress");
+  }
   const bool joined = AllJoined(*capture);
   for (Stream* member : capture->streams) {
     member->capture = nullptr;

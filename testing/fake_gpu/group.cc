@@ -119,7 +119,7 @@ ncclResult_t RunCalls(const std::vector<GroupedCall>& calls) {
     }
     launches.push_back(Prepare(comm, std::move(its_calls), std::move(streams)));
   }
-  return launches.empty() ? ncclSuccess : Launch(launches, calls[0].capturing);
+  return launches.empty() ? ncclSuccess : Launch(launches);
 }
 
 }  // namespace

@@ -47,6 +47,9 @@ void Hub::Handle(const SinkRef& from, Message message) {
         case Message::Kind::kRecv:
           HandleTransfer(comm, std::move(message), &out);
           break;
+        case Message::Kind::kConnect:
+          HandleConnect(comm, std::move(message), &out);
+          break;
         case Message::Kind::kLaunched:
           HandleLaunched(comm, message, &out);
           break;
@@ -305,6 +308,19 @@ void Hub::HandleTransfer(Comm& comm, Message message, Outbox* out) {
     pair.sends.pop_front();
     pair.receives.pop_front();
   }
+}
+
+void Hub::HandleConnect(Comm& comm, Message message, Outbox* out) {
+  const size_t ranks = message.peer < 0 ? comm.members.size() : 2;
+  const std::string what = message.text;
+  std::map<int, Message>& calls = comm.connects[what];
+  calls[message.rank] = std::move(message);
+  if (calls.size() < ranks) return;
+  for (const auto& [rank, call] : calls) {
+    out->emplace_back(comm.members[static_cast<size_t>(rank)].sink,
+                      Answer(call, Message::Kind::kDone, ""));
+  }
+  comm.connects.erase(what);
 }
 
 void Hub::HandleLaunched(Comm& comm, const Message& message, Outbox* out) {

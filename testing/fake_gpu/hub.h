@@ -77,8 +77,9 @@ class Hub {
     std::map<uint64_t, Collective> collectives;
     std::map<std::pair<int, int>, Pair> pairs;  // by sender and receiver
     std::map<uint64_t, Split> splits;
-    std::map<std::string, Split> shrinks;  // by the ranks that stay
-    bool dead = false;                     // some member is; no operation ends any more
+    std::map<std::string, Split> shrinks;                    // by the ranks that stay
+    std::map<std::string, std::map<int, Message>> connects;  // by what is connected, and by rank
+    bool dead = false;  // some member is; no operation ends any more
   };
   struct Join {
     int64_t ranks = 0;
@@ -99,6 +100,7 @@ class Hub {
   void HandleShrink(Comm& comm, Message message, Outbox* out);
   void HandleCollective(Comm& comm, Message message, Outbox* out, Ready* ready);
   void HandleTransfer(Comm& comm, Message message, Outbox* out);
+  static void HandleConnect(Comm& comm, Message message, Outbox* out);
   void HandleLaunched(Comm& comm, const Message& message, Outbox* out);
   void HandleDestroy(Comm& comm, const Message& message, Outbox* out);
   void Leave(Comm& comm, int rank, State state, Outbox* out);

@@ -152,6 +152,41 @@ std::unique_ptr<Task> MakeTask(Comm* comm, const Calls& calls, Issue& issue) {
   return std::make_unique<LaunchTask>(comm, issue.item.get(), calls, std::move(place));
 }
 
+// All-reduces of so many bytes go by tree.
+constexpr uint64_t kTreeBytes = 64 << 10;
+
+std::vector<std::pair<std::string, int>> NeedsOf(const Comm& comm,
+                                                 const std::vector<OpCall>& calls) {
+  std::vector<std::pair<std::string, int>> needs;
+  const auto pair = [&](int from, int to) {
+    if (from != to) {
+      needs.emplace_back(fmt::format("{} to {}", from, to), from == comm.rank ? to : from);
+    }
+  };
+  for (const OpCall& call : calls) {
+    switch (call.op.kind) {
+      case OpKind::kSend:
+        pair(comm.rank, call.peer);
+        break;
+      case OpKind::kRecv:
+        pair(call.peer, comm.rank);
+        break;
+      case OpKind::kAlltoAll:
+      case OpKind::kGather:
+      case OpKind::kScatter:
+        needs.emplace_back("all pairs", -1);
+        break;
+      case OpKind::kAllReduce:
+        needs.emplace_back(
+            call.op.count * ElementBytes(call.op.dtype) <= kTreeBytes ? "trees" : "rings", -1);
+        break;
+      default:
+        needs.emplace_back("rings", -1);
+    }
+  }
+  return needs;
+}
+
 }  // namespace
 
 PreparedLaunch Prepare(Comm* comm, std::vector<OpCall> calls, std::vector<void*> streams) {
@@ -170,12 +205,15 @@ PreparedLaunch Prepare(Comm* comm, std::vector<OpCall> calls, std::vector<void*>
   }
   const Calls shared = std::make_shared<const std::vector<OpCall>>(std::move(calls));
   work.make = [comm, shared](Issue& issue) { return MakeTask(comm, shared, issue); };
-  return {.comm = comm, .streams = std::move(streams), .work = std::move(work)};
+  return {.comm = comm,
+          .needs = NeedsOf(*comm, *shared),
+          .streams = std::move(streams),
+          .work = std::move(work)};
 }
 
-ncclResult_t Launch(const std::vector<PreparedLaunch>& launches, bool capturing) {
-  // NCCL launches what is of non-blocking communicators on a thread of its own.
-  if (!launches[0].comm->blocking && !capturing) {
+ncclResult_t Launch(const std::vector<PreparedLaunch>& launches) {
+  // NCCL launches what is of non-blocking communicators on a thread of its own, captured or not.
+  if (!launches[0].comm->blocking) {
     for (const PreparedLaunch& launch : launches) {
       BeginBusy(launch.comm);
       TheCore().Defer(launch.streams);
@@ -184,9 +222,13 @@ ncclResult_t Launch(const std::vector<PreparedLaunch>& launches, bool capturing)
       std::vector<void*>& deferred = launch.comm->deferred;
       deferred.insert(deferred.end(), launch.streams.begin(), launch.streams.end());
     }
-    LaterAtRandom([launches] {
+    const auto launched = [launches](bool connected) {
       for (const PreparedLaunch& launch : launches) {
-        TheCore().Submit(launch.streams, launch.work, /*deferred=*/true);
+        const bool submitted =
+            connected && TheCore().Submit(launch.streams, launch.work, /*deferred=*/true);
+        if (connected && !submitted) {
+          Fail(launch.comm, ncclUnhandledCudaError, "the stream refused the operation");
+        }
       }
       for (const PreparedLaunch& launch : launches) {
         {
@@ -195,8 +237,14 @@ ncclResult_t Launch(const std::vector<PreparedLaunch>& launches, bool capturing)
         }
         EndBusy(launch.comm);
       }
+    };
+    Connect(launches, [launched](bool connected) {
+      LaterAtRandom([launched, connected] { launched(connected); });
     });
     return ncclInProgress;
+  }
+  if (const ncclResult_t result = BlockUntilLaunchable(launches); result != ncclSuccess) {
+    return result;
   }
   for (const PreparedLaunch& launch : launches) {
     if (!TheCore().Submit(launch.streams, launch.work, /*deferred=*/false)) {

@@ -54,6 +54,7 @@ struct Message {
                   // all-reduce by trees, their number
     kSend,        // peer: the receiver
     kRecv,        // peer: the sender
+    kConnect,     // text: what is connected; peer: with whom, -1: all ranks
     kLaunched,    // text: the operations of one launch, see LaunchOrder
     kDestroy,
     kLeave,  // destroyed or aborted

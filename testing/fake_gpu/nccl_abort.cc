@@ -67,10 +67,18 @@ extern "C" ncclResult_t ncclCommAbort(ncclComm_t handle) {
   }
   RefuseLent("ncclCommAbort", comm);
   Close(comm, CommState::kAborted);
+  std::map<uint64_t, std::function<void()>> cancels;
   {
-    // Afterwards nothing of it comes to a stream.
     meshift::MutexLock lock(comm->mutex);
-    lock.Wait(comm->changed, [&] { return comm->launching == 0; });
+    cancels = comm->cancels;
+  }
+  for (const auto& [number, cancel] : cancels) cancel();
+  {
+    // Afterwards nothing of it comes to a stream, no thread is inside a call that had blocked, and
+    // children that it was split into are there, for their owners to end.
+    meshift::MutexLock lock(comm->mutex);
+    lock.Wait(comm->changed,
+              [&] { return comm->launching == 0 && comm->blocked == 0 && comm->opening == 0; });
   }
   CancelUnfinished(comm);
   GroupBegin();

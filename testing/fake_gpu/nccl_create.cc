@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
@@ -29,6 +31,7 @@ struct Opening {
   ncclComm_t* handle = nullptr;  // where a split puts the new communicator once it is there
   bool answered = false;         // guarded by the parent's or the new one's mutex
   ncclResult_t result = ncclSuccess;
+  std::atomic<bool> ended = false;  // of a non-blocking parent's
 };
 using OpeningRef = std::shared_ptr<Opening>;
 
@@ -63,15 +66,66 @@ void Answered(const OpeningRef& opening, const Message& answer) {
   Finished(opening, refused ? ncclInvalidUsage : ncclSuccess);
 }
 
+bool IsAborted(Comm* comm) {
+  MutexLock lock(comm->mutex);
+  return comm->state == CommState::kAborted;
+}
+
+// Counts the calling thread among those that calls of a communicator block.
+class BlockedScope {
+ public:
+  explicit BlockedScope(Comm* comm) : comm_(comm) { Count(1); }
+  ~BlockedScope() { Count(-1); }
+  BlockedScope(const BlockedScope&) = delete;
+  BlockedScope& operator=(const BlockedScope&) = delete;
+
+ private:
+  void Count(int change) {
+    if (comm_ == nullptr) return;
+    MutexLock lock(comm_->mutex);
+    comm_->blocked += change;
+    comm_->changed.notify_all();
+  }
+  Comm* const comm_;
+};
+
 ncclResult_t Await(const OpeningRef& opening) {
   Comm* anchor = Anchor(*opening);
-  MutexLock lock(anchor->mutex);
-  lock.Wait(anchor->changed, [&] {
-    return opening->answered || (anchor->error != ncclSuccess && anchor->error != ncclInProgress);
-  });
-  if (!opening->answered) return anchor->error;
-  if (opening->result != ncclSuccess) SetLastError(anchor->last_error);
-  return opening->result;
+  const BlockedScope scope(opening->parent);
+  // An abort of the parent by another thread ends it.
+  while (opening->parent == nullptr || !IsAborted(opening->parent)) {
+    MutexLock lock(anchor->mutex);
+    const bool ended = lock.WaitFor(anchor->changed, std::chrono::milliseconds(1), [&] {
+      return opening->answered || (anchor->error != ncclSuccess && anchor->error != ncclInProgress);
+    });
+    if (!ended) continue;
+    if (!opening->answered) return anchor->error;
+    if (opening->result != ncclSuccess) SetLastError(anchor->last_error);
+    return opening->result;
+  }
+  return ncclInternalError;
+}
+
+void StoreHandle(const Opening& opening) {
+  if (opening.handle == nullptr) return;
+  __atomic_store_n(opening.handle, reinterpret_cast<ncclComm_t>(opening.comm), __ATOMIC_RELEASE);
+}
+
+// The end of a call of a non-blocking communicator, on a thread of NCCL's.
+void EndOpening(const OpeningRef& opening, uint64_t cancel, const Message& answer) {
+  if (opening->ended.exchange(true)) return;
+  Answered(opening, answer);
+  StoreHandle(*opening);
+  if (opening->parent != nullptr) {
+    RemoveCancel(opening->parent, cancel);
+    {
+      MutexLock lock(opening->parent->mutex);
+      --opening->parent->opening;
+    }
+    EndBusy(opening->parent);
+  }
+  // A child is there before it is ready.
+  if (opening->comm != nullptr) LaterAtRandom([opening] { EndBusy(opening->comm); });
 }
 
 // Sends the call; a blocking communicator then waits by Await, another one is busy for a while.
@@ -82,18 +136,25 @@ ncclResult_t Open(const OpeningRef& opening, const LinkRef& link, Message messag
     return ncclSuccess;
   }
   if (opening->comm != nullptr) BeginBusy(opening->comm);
-  if (opening->parent != nullptr) BeginBusy(opening->parent);
-  Client::Get().Call(link, std::move(message), [opening](const Message& answer) {
-    LaterAtRandom([opening, answer] {
-      Answered(opening, answer);
-      if (opening->handle != nullptr) {
-        __atomic_store_n(opening->handle, reinterpret_cast<ncclComm_t>(opening->comm),
-                         __ATOMIC_RELEASE);
-      }
-      if (opening->parent != nullptr) EndBusy(opening->parent);
-      // A child is there before it is ready.
-      if (opening->comm != nullptr) LaterAtRandom([opening] { EndBusy(opening->comm); });
+  uint64_t cancel = 0;
+  if (opening->parent != nullptr) {
+    BeginBusy(opening->parent);
+    {
+      MutexLock lock(opening->parent->mutex);
+      ++opening->parent->opening;
+    }
+    // The thread stores the child even where the parent is aborted meanwhile.
+    cancel = AddCancel(opening->parent, [opening] {
+      LaterAtRandom([opening] {
+        Message aborted;
+        aborted.kind = Message::Kind::kRefused;
+        aborted.text = "the parent was aborted";
+        EndOpening(opening, 0, aborted);
+      });
     });
+  }
+  Client::Get().Call(link, std::move(message), [opening, cancel](const Message& answer) {
+    LaterAtRandom([opening, cancel, answer] { EndOpening(opening, cancel, answer); });
   });
   return ncclInProgress;
 }
@@ -203,9 +264,9 @@ ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message me
     }
     return Open(opening, parent->link, message, parent->blocking);
   };
-  const auto wait = [opening, child, result] {
+  const auto wait = [opening, parent] {
     const ncclResult_t opened = Await(opening);
-    if (opened == ncclSuccess) *result = reinterpret_cast<ncclComm_t>(child);
+    if (opened == ncclSuccess || IsAborted(parent)) StoreHandle(*opening);
     return opened;
   };
   GroupBegin();

@@ -15,8 +15,11 @@ namespace {
 // Blocks until the communicator has no unfinished launch; false: it has an error.
 bool AwaitLaunches(Comm* comm) {
   MutexLock lock(comm->mutex);
-  lock.Wait(comm->changed, [&] { return comm->unfinished.empty() || comm->error != ncclSuccess; });
-  return comm->error == ncclSuccess;
+  lock.Wait(comm->changed, [&] {
+    return comm->unfinished.empty() || comm->error != ncclSuccess ||
+           comm->state == CommState::kAborted;
+  });
+  return comm->error == ncclSuccess && comm->state != CommState::kAborted;
 }
 
 // Blocks until all ranks destroy the communicator, or have ended it otherwise: they all count as
@@ -68,6 +71,34 @@ void FinalizeInBackground(Comm* comm) {
     LaterAtRandom([comm] { FinalizeInBackground(comm); });
   }
 }
+
+// Of a non-blocking communicator the call that learns that an earlier one is through frees what
+// NCCL had for it (src/init.cc, ncclCommGetAsyncError): so there must be no second caller, and of
+// what is lent none but the thread that made the earlier call.
+class AskerScope {
+ public:
+  explicit AskerScope(Comm* comm) : comm_(comm) {
+    const bool alone = comm->askers.fetch_add(1) == 0;
+    if (comm->blocking) return;
+    if (!alone) {
+      TheCore().Violation("ncclCommGetAsyncError of a non-blocking communicator by two threads");
+    }
+    bool may_split = false;
+    if (!TheCore().IsLent(comm, &may_split)) return;
+    MutexLock lock(comm->mutex);
+    if (comm->unseen && comm->busy_thread != TheCore().ThreadId()) {
+      TheCore().Violation(
+          "ncclCommGetAsyncError of a lent non-blocking communicator while a call of another "
+          "thread is in progress");
+    }
+  }
+  ~AskerScope() { --comm_->askers; }
+  AskerScope(const AskerScope&) = delete;
+  AskerScope& operator=(const AskerScope&) = delete;
+
+ private:
+  Comm* const comm_;
+};
 
 void TellHubOfLeaving(Comm* comm) {
   if (comm->link == nullptr || comm->ranks == 1) return;
@@ -237,6 +268,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
     return found;
   }
   if (error == nullptr) return ncclInvalidArgument;
+  const AskerScope asker(comm);
   const bool held = TheCore().IsHeld(comm->device);
   {
     MutexLock lock(comm->mutex);
