@@ -2,9 +2,11 @@
 // is created, several groups at once. Graphs: graph_test.cc.
 #include "comm/engine/engine.h"
 
+#include <cuda.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -18,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "comm/control/bootstrap.h"
+#include "comm/cuda/driver.h"
 #include "comm/engine/communicator.h"
 #include "comm/nccl/engine_fixture.h"
 #include "comm/nccl/fake_environment.h"
@@ -89,7 +92,7 @@ TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
     EXPECT_EQ(first[rank].created, 6);
     created += first[rank].created;
   }
-  EXPECT_EQ(splits, created);
+  EXPECT_EQ(splits, created + 8);  // and the world
   EXPECT_EQ(TheFake()->call_count("ncclCommSplit"), splits);
   EXPECT_EQ(TheFake()->call_count("ncclCommInitRankConfig"), 8);
   EXPECT_EQ(TheFake()->call_count("cuMemAlloc"), allocations);
@@ -99,39 +102,41 @@ TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
   });
 }
 
-// NCCL destroys a communicator only where the other ranks of the host do too: nobody waits for
-// that.
-TEST_F(NcclEngineTest, GroupsAreReleasedInAnyOrder) {
+// A group of the same ranks is one for all redistributors, also after those that made it; ranks
+// that have it take part in the splits of those that do not.
+TEST_F(NcclEngineTest, GroupsAreMadeOnce) {
   Start(4);
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
+  const DeviceMesh pair = DeviceMesh::Parse("a=2@0,2").value();
   const Pair over_a = PairOf("f32[8,4]", mesh, "S(0),R", "R,R");
   const Pair over_b = PairOf("f32[8,4]", mesh, "R,S(0)", "R,R");
+  const Pair over_pair = PairOf("f32[8,4]", pair, "S(0)", "R");
   ranks_->Run([&](NcclEngine& engine, int64_t rank) {
-    const auto use = [&](const std::unique_ptr<Redistributor>& redistribute, const Pair& pair) {
-      const Call call(engine, pair);
-      ASSERT_EQ(Message(call(*redistribute).value().Wait()), "");
+    const auto use = [&](const std::unique_ptr<Redistributor>& redistribute, const Pair& of) {
+      const Call call(engine, of);
+      const std::vector<uint8_t> values = SomeValues(of.from, rank, 1);
+      EXPECT_EQ(call.Result(*redistribute, values), call.Result(*redistribute, values));
     };
-    const auto make = [&] {
-      return std::make_unique<Redistributor>(Redistributor::Create(mesh, &engine).value());
+    const auto make = [&](const DeviceMesh& of) {
+      return std::make_unique<Redistributor>(Redistributor::Create(of, &engine).value());
     };
-    std::unique_ptr<Redistributor> first = make();
-    std::unique_ptr<Redistributor> second = make();
+    // Ranks 0 and 2 have their group of `over_a` from here.
+    std::unique_ptr<Redistributor> of_pair = make(pair);
+    if (rank % 2 == 0) use(of_pair, over_pair);
+    std::unique_ptr<Redistributor> first = make(mesh);
+    std::unique_ptr<Redistributor> second = make(mesh);
     use(first, over_a);
     use(second, over_b);
-    // One member of each of its groups has released the first when all make groups of a third and
-    // use the second; of the second's groups another member goes ahead.
     if (rank < 2) first = nullptr;
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // NCCL finalizes them meanwhile
-    std::unique_ptr<Redistributor> third = make();
+    of_pair = nullptr;
+    const std::unique_ptr<Redistributor> third = make(mesh);
     use(third, over_a);
     use(second, over_b);
     if (rank % 2 == 0) second = nullptr;
     use(third, over_b);
-    second = nullptr;
-    first = nullptr;
-    use(third, over_a);
   });
-  EXPECT_EQ(TheFake()->call_count("ncclCommSplit"), 4 * 4);
+  // Of each rank the world and two groups.
+  EXPECT_EQ(TheFake()->call_count("communicator"), 4 * 3);
 }
 
 // Many runs over different groups before anyone waits; results as of runs one by one.
@@ -254,27 +259,78 @@ TEST_F(NcclEngineTest, ScratchMemoryIsTakenInTurn) {
   });
 }
 
-// One collective at a time, unless so many thread blocks fit.
+// As many collectives at a time as fit, or as the options say.
 TEST_F(NcclEngineTest, CollectivesOfSeveralGroupsAreChained) {
   for (const bool chained : {true, false}) {
     NcclOptions options;
-    if (!chained) options.max_ctas = 4;
+    options.max_ctas = 4;
+    options.max_in_flight = chained ? 1 : 0;
     Start(2, options);
-    ranks_->Run([&](NcclEngine& engine, int64_t) {
-      const auto other = engine.Split(*engine.world(), {0, 1}, 0, {}).value();
+    std::vector<std::shared_ptr<Communicator>> others(2);
+    ranks_->Run([&](NcclEngine& engine, int64_t rank) {
+      others[rank] = engine.Split(*engine.world(), {0, 1}, 0, {.one_channel = true}).value();
+    });
+    const int64_t before = TheFake()->call_count("cuStreamWaitEvent");
+    ranks_->Run([&](NcclEngine& engine, int64_t rank) {
       const std::unique_ptr<Stream> streams[] = {engine.CreateStream().value(),
                                                  engine.CreateStream().value()};
       for (int i = 0; i < 5; ++i) {
         ASSERT_EQ(Message(engine.world()->Barrier(*streams[0])), "");
-        ASSERT_EQ(Message(other->Barrier(*streams[1])), "");
+        ASSERT_EQ(Message(others[rank]->Barrier(*streams[1])), "");
       }
       for (const auto& stream : streams) ASSERT_EQ(Message(engine.Synchronize(*stream)), "");
     });
-    // Of ten collectives each but the first waits for the one before it.
-    EXPECT_EQ(TheFake()->call_count("cuStreamWaitEvent"), chained ? 2 * 9 : 0);
+    // Of ten collectives each waits for the one before it, if only one may run. The first of each
+    // group may wait for what has connected it.
+    const int64_t waits = TheFake()->call_count("cuStreamWaitEvent") - before;
+    EXPECT_GE(waits, chained ? 2 * 9 : 0);
+    EXPECT_LE(waits, chained ? 2 * 11 : 2 * 2);
+    others.clear();
     TearDown();
   }
   Start(1);
+}
+
+// What waits on one stream for work of its user holds up no group on another one.
+TEST_F(NcclEngineTest, GroupsDoNotWaitForEachOther) {
+  Start(2);
+  std::atomic<bool> go_on{false};
+  std::atomic<int> at_end{0};
+  ranks_->Run([&](NcclEngine& engine, int64_t rank) {
+    const auto other = engine.Split(*engine.world(), {0, 1}, 0, {.one_channel = true}).value();
+    const std::unique_ptr<Stream> slow = engine.CreateStream().value();
+    const std::unique_ptr<Stream> quick = engine.CreateStream().value();
+    if (rank == 1) {
+      const CUhostFn wait = [](void* flag) {
+        while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::yield();
+      };
+      const auto stream = static_cast<CUstream>(engine.HandleOf(*slow).value());
+      EXPECT_EQ(Message(CudaDriver::Load().value()->LaunchHostFunc(stream, wait,
+                                                                   static_cast<void*>(&go_on))),
+                "");
+    }
+    EXPECT_EQ(Message(engine.world()->Barrier(*slow)), "");
+    EXPECT_EQ(Message(other->Barrier(*quick)), "");
+    EXPECT_EQ(Message(engine.Synchronize(*quick)), "");
+    if (++at_end == 2) go_on = true;
+    EXPECT_EQ(Message(engine.Synchronize(*slow)), "");
+  });
+}
+
+// Later calls are made by their callers: NCCL is not asked for their end.
+TEST_F(NcclEngineTest, CallsAskForNothing) {
+  Start(2);
+  const auto asked = [] { return TheFake()->call_count("ncclCommGetAsyncError"); };
+  const int64_t before = asked();
+  const auto start = std::chrono::steady_clock::now();
+  ranks_->Run([&](NcclEngine& engine, int64_t) {
+    const std::unique_ptr<Stream> stream = engine.CreateStream().value();
+    for (int i = 0; i < 500; ++i) ASSERT_EQ(Message(engine.world()->Barrier(*stream)), "");
+    ASSERT_EQ(Message(engine.Synchronize(*stream)), "");
+  });
+  // But by the watchdog, five times in a second, for the world and the root of each rank.
+  const auto looks = (std::chrono::steady_clock::now() - start) / std::chrono::milliseconds(200);
+  EXPECT_LE(asked() - before, 4 * (looks + 1));
 }
 
 TEST_F(NcclEngineTest, PlansNameTheEngine) {
@@ -336,7 +392,9 @@ TEST_F(NcclEngineTest, WhatIsMissingOnOneRankIsToldToAll) {
   EXPECT_EQ(create([](NcclOptions* options) { options->cta_share = 2; }),
             "INVALID_ARGUMENT: cta_share 2 is not between 0 and 1");
   EXPECT_EQ(create([](NcclOptions* options) { options->timeout = {}; }),
-            "INVALID_ARGUMENT: a timeout of 0 ns is not positive");
+            "INVALID_ARGUMENT: a running time-out of 0 ns is not positive");
+  EXPECT_EQ(create([](NcclOptions* options) { options->max_in_flight = 17; }),
+            "INVALID_ARGUMENT: max_in_flight 17 is not between 0 and 16");
   EXPECT_EQ(create([](NcclOptions* options) { options->min_ctas = 0; }),
             "INVALID_ARGUMENT: min_ctas 0, max_ctas -1: a communicator needs a thread block");
   FakeEnvironment blocking(FakeEnvironment::Variables{{"NCCL_COMM_BLOCKING", "1"}});

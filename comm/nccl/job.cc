@@ -1,12 +1,12 @@
 #include "comm/nccl/job.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,19 +19,19 @@
 #include "base/status_macros.h"
 #include "comm/control/control.h"
 #include "comm/nccl/device.h"
-#include "comm/nccl/ending_thread.h"
-#include "comm/nccl/job_lock.h"
+#include "comm/nccl/groups.h"
+#include "comm/nccl/job_times.h"
+#include "comm/nccl/launches.h"
 #include "comm/nccl/nccl_library.h"
 #include "comm/nccl/pause.h"
+#include "comm/nccl/side_thread.h"
+#include "comm/nccl/watchdog.h"
 
 namespace meshift {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
-
-// How long NCCL is waited for when all is over, before its threads are left to the process.
-constexpr nanoseconds kPatience = std::chrono::seconds(2);
 
 // Bad arguments, after which nothing has happened. A non-blocking communicator may keep even these
 // as its error, and cannot be used any more then.
@@ -40,30 +40,40 @@ bool MayBeHarmless(const absl::Status& status) {
          status.code() == absl::StatusCode::kFailedPrecondition;
 }
 
-// The result of a call that makes, or ends, something of a communicator. From a non-blocking one
-// NCCL may return success and go on all the same (github.com/NVIDIA/nccl, issue 1472): its state
-// is asked.
-NcclResult MayGoOn(NcclResult result) {
-  if (result.code == ncclSuccess) result.code = ncclInProgress;
-  return result;
-}
-
 }  // namespace
 
-std::string NcclGroup::ToString() const {
-  return fmt::format("group {{{}}}", fmt::join(ranks, ","));
+NcclJob::NcclJob(std::shared_ptr<const NcclLibrary> nccl, std::shared_ptr<CudaDevice> device,
+                 int64_t rank, NcclJobOptions options)
+    : nccl_(std::move(nccl)),
+      device_(std::move(device)),
+      rank_(rank),
+      options_(std::move(options)),
+      timeouts_(options_.timeouts),
+      groups_(std::make_shared<NcclGroups>(nccl_, device_)) {
+  utility_->handle = device_->utility();
 }
 
-NcclJob::NcclJob(std::shared_ptr<const NcclLibrary> nccl, std::shared_ptr<CudaDevice> device,
-                 int64_t rank, const NcclJobOptions& options)
-    : nccl_(std::move(nccl)), device_(std::move(device)), rank_(rank), options_(options) {}
+absl::StatusOr<std::shared_ptr<NcclJob>> NcclJob::Create(std::shared_ptr<const NcclLibrary> nccl,
+                                                         std::shared_ptr<CudaDevice> device,
+                                                         int64_t rank, NcclJobOptions options) {
+  const CudaDevice::Scope scope(*device);
+  auto job = std::shared_ptr<NcclJob>(
+      new NcclJob(std::move(nccl), std::move(device), rank, std::move(options)));
+  MESHIFT_ASSIGN_OR_RETURN(job->launches_,
+                           Launches::Create(job->device_, job->options_.max_in_flight));
+  NcclJob* const own = job.get();                                      // which stops it first
+  job->watchdog_ = std::make_unique<Watchdog>([own] { own->Look(); },  //
+                                              [own] { return own->LookEvery(); });
+  return job;
+}
 
 NcclJob::~NcclJob() {
-  const CudaDevice::Scope scope(*device_);
-  for (const LaunchRecord& launch : recent_) {
-    if (launch.event != nullptr) device_->GiveEvent(launch.event, /*timed=*/false);
+  watchdog_ = nullptr;
+  launches_ = nullptr;
+  for (const std::shared_ptr<NcclGroup>& group : groups_->all()) {
+    if (group->word != 0) device_->FreeLater(group->word, nullptr);
   }
-  for (const std::shared_ptr<NcclGroup>& group : groups_) Forget(*group);
+  const CudaDevice::Scope scope(*device_);
   if (failed_.load()) device_->AbandonUtility();
   if (unsettled_.load()) device_->Leave();
 }
@@ -80,263 +90,184 @@ absl::Status NcclJob::Join(ControlChannel* control, absl::Span<const int64_t> ra
 
 absl::Status NcclJob::Error() const {
   const MutexLock lock(error_mutex_);
-  return error_;
+  return error_.ok() ? FailedPrecondition("rank {}: its communicators have ended", rank_) : error_;
 }
 
-absl::Status NcclJob::SetError(const absl::Status& error, bool told) {
+absl::Status NcclJob::Fail(const absl::Status& error, bool told) {
   ControlRoot* root = nullptr;
   {
     const MutexLock lock(error_mutex_);
     if (!error_.ok()) return error_;
     error_ = error;
     root = root_.get();
-    failed_.store(true);
+    failed_.store(true, std::memory_order_release);
   }
+  groups_->Abort();
   if (root != nullptr && !told) root->Fail(error);
   return error;
 }
 
-absl::Status NcclJob::Fail(const absl::Status& error, bool told) {
-  absl::Status first = SetError(error, told);
-  TryEndGroups();
-  return first;
+nanoseconds NcclJob::LookEvery() const {
+  const Timeouts timeouts = timeouts_.Get();
+  const nanoseconds shorter = std::min(timeouts.setup, timeouts.running);
+  return std::clamp<nanoseconds>(shorter / 10, milliseconds(1), milliseconds(200));
 }
 
-void NcclJob::TryEndGroups() {
-  if (!failed_.load()) return;
+void NcclJob::Look() {
+  if (failed_.load()) return;
   const CudaDevice::Scope scope(*device_);
-  const MutexTryLock lock(mutex_);
-  if (lock.held()) EndGroups();
-}
-
-void NcclJob::EndGroups() {
-  if (ended_) return;
-  ended_ = true;
-  std::vector<ncclComm_t> comms;
-  std::vector<ncclComm_t> busy;
-  for (const std::shared_ptr<NcclGroup>& group : groups_) {
-    if (group->comm == nullptr || group->lent) continue;
-    // The abort of one that is not through with a call waits for that call, which kernels of
-    // another may hold up: these are stopped first.
-    ncclResult_t state = ncclSuccess;
-    nccl_->CommGetAsyncError(group->comm, &state);
-    (state == ncclInProgress ? busy : comms).push_back(std::exchange(group->comm, nullptr));
+  absl::Status error = groups_->AsyncErrors();
+  if (error.ok() && options_.lender_error) {
+    error = options_.lender_error();
+    if (!error.ok()) error = Annotate(error, "the lent communicator");
   }
-  comms.insert(comms.end(), busy.begin(), busy.end());
-  if (comms.empty()) return;
-  // A communicator that is being made is written to its group.
-  aborting_ =
-      EndingThread::Abort(nccl_, device_, std::move(comms),
-                          std::vector<std::shared_ptr<void>>(groups_.begin(), groups_.end()));
+  if (error.ok()) {
+    const absl::StatusOr<std::optional<Launches::Late>> late = launches_->Look(timeouts_.Get());
+    if (!late.ok()) {
+      error = late.status();
+    } else if (late->has_value()) {
+      error = absl::DeadlineExceededError(fmt::format(
+          "rank {}: {} has not {} within {} ms{}", rank_, (*late)->text,
+          (*late)->launched ? "ended" : "been launched", (*late)->limit_ns / 1000000,
+          (*late)->launched ? ""
+                            : ": inside NCCL, which waits for its peers to connect, or for room in "
+                              "the device's queue"));
+    }
+  }
+  if (!error.ok()) Fail(error).IgnoreError();
 }
 
-absl::Status NcclJob::AwaitComm(ncclComm_t comm, const NcclResult& result, nanoseconds timeout,
-                                const NcclGroup& group) {
+absl::StatusOr<NcclResult> NcclJob::Call(NcclGroup& group, bool makes,
+                                         absl::FunctionRef<NcclResult()> call) {
+  if (!groups_->Begin(group)) return Error();
+  NcclResult result = call();
+  // From a non-blocking communicator NCCL may return success and go on all the same
+  // (github.com/NVIDIA/nccl, issue 1472): its state is asked.
+  if (makes && !group.blocking && result.code == ncclSuccess) result.code = ncclInProgress;
+  groups_->End(group, /*through=*/result.code != ncclInProgress);
+  return result;
+}
+
+absl::Status NcclJob::AwaitComm(NcclGroup& group, const NcclResult& result, nanoseconds at_most) {
   ncclResult_t state = result.code;
   for (Pause pause; state == ncclInProgress; pause.Next()) {
     if (failed_.load()) return Error();
-    if (pause.elapsed() > timeout) {
-      return SetError(absl::DeadlineExceededError(fmt::format(
-                          "rank {}: {} of {} has not ended within {} ms", rank_, result.function,
-                          group.ToString(), timeout / milliseconds(1))),
-                      /*told=*/false);
+    if (at_most.count() > 0 && pause.elapsed() > at_most) {
+      return Fail(absl::DeadlineExceededError(
+          fmt::format("rank {}: {} of {} has not ended within {} ms", rank_, result.function,
+                      group.ToString(), at_most / milliseconds(1))));
     }
-    const ncclResult_t query = nccl_->CommGetAsyncError(comm, &state);
-    if (query != ncclSuccess) state = query;
+    if (!groups_->Ask(group, &state)) return Error();
   }
   if (state == ncclSuccess) [[likely]] {
     return absl::OkStatus();
   }
-  absl::Status status = Annotate(nccl_->Check(state, result.function, comm), group.ToString());
+  if (failed_.load()) return Error();
+  const absl::Status status = groups_->StatusOf(group, state, result.function);
   if (MayBeHarmless(status)) {
     ncclResult_t kept = ncclSuccess;
-    if (comm == nullptr) return status;
-    if (nccl_->CommGetAsyncError(comm, &kept) == ncclSuccess && kept == ncclSuccess) return status;
+    if (group.blocking || group.lent) return status;
+    if (groups_->Ask(group, &kept) && kept == ncclSuccess) return status;
   }
-  return SetError(status, /*told=*/false);
+  return Fail(status);
 }
 
-absl::Status NcclJob::MakeWord(NcclGroup& group) {
-  const CudaDevice::Scope scope(*device_);
-  MESHIFT_ASSIGN_OR_RETURN(group.word, device_->Allocate(sizeof(int32_t)));
-  MESHIFT_RETURN_IF_ERROR(
-      device_->driver().MemsetD8Async(group.word, 0, sizeof(int32_t), device_->utility()));
-  MESHIFT_ASSIGN_OR_RETURN(const CUevent event, device_->TakeEvent(/*timed=*/false));
-  absl::Status status = device_->driver().EventRecord(event, device_->utility());
-  if (status.ok()) status = Await(event);
-  device_->GiveEvent(event, /*timed=*/false);
-  return status;
-}
-
-absl::StatusOr<std::shared_ptr<NcclGroup>> NcclJob::MakeRoot(
-    const char* function, std::vector<int64_t> ranks,
-    absl::FunctionRef<ncclResult_t(ncclComm_t* comm)> make) {
-  const auto group = std::make_shared<NcclGroup>();
-  {
-    const Lock lock(*this);
-    MESHIFT_RETURN_IF_ERROR(Health());
-    groups_.push_back(group);
-    group->member =
-        static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), rank_) - ranks.begin());
-    group->ranks = std::move(ranks);
-    const ncclResult_t result = make(&group->comm);
-    MESHIFT_RETURN_IF_ERROR(
-        AwaitComm(group->comm, {result, function}, options_.setup_timeout, *group));
+bool NcclJob::Settle(NcclGroup& group) {
+  if (!group.lent) return groups_->AwaitAbort(kSettleGrace);
+  // Nobody here may abort it.
+  for (Pause pause; pause.elapsed() < kSettleGrace; pause.Next()) {
+    ncclResult_t state = ncclInProgress;
+    if (!groups_->Ask(group, &state)) return false;
+    if (state != ncclInProgress) return true;
   }
-  MESHIFT_RETURN_IF_ERROR(MakeWord(*group));
-  return group;
+  return false;
 }
 
-absl::StatusOr<std::shared_ptr<NcclGroup>> NcclJob::Lend(ncclComm_t comm, bool may_split,
-                                                         std::vector<int64_t> ranks, int member) {
-  const auto group = std::make_shared<NcclGroup>();
-  group->comm = comm;
-  group->lent = true;
-  group->may_split = may_split;
-  group->ranks = std::move(ranks);
-  group->member = member;
-  MESHIFT_RETURN_IF_ERROR(MakeWord(*group));
-  const Lock lock(*this);
-  groups_.push_back(group);
-  return group;
-}
-
-absl::StatusOr<std::shared_ptr<NcclGroup>> NcclJob::Split(NcclGroup& parent, int color, int key,
-                                                          ncclConfig_t* config,
-                                                          std::vector<int64_t> ranks) {
-  MESHIFT_RETURN_IF_ERROR(AwaitLast(parent));
-  const auto group = std::make_shared<NcclGroup>();
-  {
-    const Lock lock(*this);
-    MESHIFT_RETURN_IF_ERROR(Health());
-    Sweep();
-    groups_.push_back(group);
-    group->ranks = std::move(ranks);
-    group->member = key;
-    const NcclResult result =
-        MayGoOn({nccl_->CommSplit(parent.comm, color, key, &group->comm, config), "ncclCommSplit"});
-    MESHIFT_RETURN_IF_ERROR(AwaitComm(parent.comm, result, options_.setup_timeout, parent));
-    if (color == NCCL_SPLIT_NOCOLOR) {
-      groups_.pop_back();
-      return nullptr;
+absl::Status NcclJob::RunAside(const char* function, const NcclGroup& group,
+                               std::function<absl::Status()> work) {
+  const auto result = std::make_shared<absl::Status>();
+  const std::unique_ptr<SideThread> thread =
+      SideThread::Start(device_, [self = shared_from_this(), result, work = std::move(work)] {
+        *result = work();
+        return true;
+      });
+  const auto start = std::chrono::steady_clock::now();
+  std::optional<std::chrono::steady_clock::time_point> failed_since;
+  while (!thread->Await(milliseconds(5))) {
+    const auto now = std::chrono::steady_clock::now();
+    const nanoseconds setup = timeouts_.Get().setup;
+    if (failed_.load()) {
+      if (!failed_since) failed_since = now;
+      if (now - *failed_since < kSettleGrace + kGrace) continue;
+      unsettled_.store(true, std::memory_order_release);
+      return Error();
     }
-    if (group->comm == nullptr) return Internal("ncclCommSplit gave no communicator");
-    MESHIFT_RETURN_IF_ERROR(
-        AwaitComm(group->comm, {ncclInProgress, "ncclCommSplit"}, options_.setup_timeout, *group));
+    if (now - start <= setup) continue;
+    Fail(absl::DeadlineExceededError(fmt::format("rank {}: {} of {} has not ended within {} ms",
+                                                 rank_, function, group.ToString(),
+                                                 setup / milliseconds(1))))
+        .IgnoreError();
   }
-  MESHIFT_RETURN_IF_ERROR(MakeWord(*group));
-  return group;
+  return *result;
 }
 
-void NcclJob::Finalize(NcclGroup& group) {
-  const absl::Status status = nccl_->Check(nccl_->CommFinalize(group.comm), "ncclCommFinalize");
-  group.leaving = true;
-  if (!status.ok()) SetError(Annotate(status, group.ToString()), /*told=*/false).IgnoreError();
-}
-
-bool NcclJob::Sweep() {
-  bool more = false;
-  std::vector<ncclComm_t> destroyed;
-  std::vector<ncclComm_t> aborted;
-  std::erase_if(groups_, [&](const std::shared_ptr<NcclGroup>& group) MESHIFT_REQUIRES(mutex_) {
-    if (!group->leaving || group->comm == nullptr) return false;
-    ncclResult_t state = ncclSuccess;
-    if (nccl_->CommGetAsyncError(group->comm, &state) == ncclSuccess && state == ncclInProgress) {
-      more = true;
-      return false;
-    }
-    // Whatever became of it, nothing of it is in use any more.
-    (state == ncclSuccess ? destroyed : aborted).push_back(std::exchange(group->comm, nullptr));
-    Forget(*group);
-    return true;
-  });
-  if (!destroyed.empty()) {
-    ending_.push_back(EndingThread::Destroy(nccl_, device_, std::move(destroyed)));
+void NcclJob::EndGroups() {
+  const std::vector<std::shared_ptr<NcclGroup>> groups = groups_->all();
+  for (const std::shared_ptr<NcclGroup>& group : groups) {
+    if (failed_.load()) return;
+    if (group->lent || group->blocking || group->comm() == nullptr) continue;
+    const absl::StatusOr<NcclResult> result = Call(*group, /*makes=*/true, [&]() -> NcclResult {
+      return {nccl_->CommFinalize(group->comm()), "ncclCommFinalize"};
+    });
+    if (!result.ok()) return;
+    // A graph that has operations of it holds it up.
+    AwaitComm(*group, *result, timeouts_.Get().setup).IgnoreError();
   }
-  if (!aborted.empty()) {
-    ending_.push_back(EndingThread::Abort(nccl_, device_, std::move(aborted), {}));
+  if (failed_.load()) return;
+  std::vector<ncclComm_t> comms;
+  // Children first: one may share what its parent has.
+  for (auto it = groups.rbegin(); it != groups.rend(); ++it) {
+    if ((*it)->lent) continue;
+    if (const ncclComm_t comm = groups_->Take(**it); comm != nullptr) comms.push_back(comm);
   }
-  std::erase_if(ending_, [](const auto& ending) { return ending->IsDone(); });
-  return more || !ending_.empty();
-}
-
-void NcclJob::Forget(NcclGroup& group) {
-  if (group.last_event != nullptr) device_->GiveEvent(group.last_event, /*timed=*/false);
-  if (group.word != 0) device_->FreeLater(group.word, nullptr);
-  group.last_event = nullptr;
-  group.word = 0;
-  group.last_launch = 0;
-}
-
-void NcclJob::Release(NcclGroup& group) {
-  const Lock lock(*this);
-  if (group.comm == nullptr || group.lent || group.leaving || failed_.load()) return;
-  Finalize(group);
-  Sweep();
-}
-
-absl::StatusOr<ncclWindow_t> NcclJob::RegisterWindow(NcclGroup& group, void* memory,
-                                                     int64_t bytes) {
-  MESHIFT_RETURN_IF_ERROR(AwaitLast(group));
-  const Lock lock(*this);
-  MESHIFT_RETURN_IF_ERROR(Health());
-  // NCCL may write to it for as long as it is not through.
-  auto window = std::make_unique<ncclWindow_t>(nullptr);
-  const NcclResult result =
-      MayGoOn({nccl_->CommWindowRegister(group.comm, memory, static_cast<size_t>(bytes),
-                                         window.get(), NCCL_WIN_COLL_SYMMETRIC),
-               "ncclCommWindowRegister"});
-  const absl::Status status = AwaitComm(group.comm, result, options_.setup_timeout, group);
-  if (!status.ok()) {
-    static_cast<void>(window.release());
-    return status;
+  if (comms.empty()) return;
+  // ncclCommDestroy waits for the ranks of the same host to call it too (NCCL's documentation calls
+  // it intra-node collective). The order is one on all ranks, so they never wait in a circle.
+  const std::unique_ptr<SideThread> thread =
+      SideThread::Start(device_, [nccl = nccl_, comms = std::move(comms)] {
+        bool destroyed = true;
+        for (const ncclComm_t comm : comms) {
+          destroyed = nccl->CommDestroy(comm) == ncclSuccess && destroyed;
+        }
+        return destroyed;
+      });
+  const auto start = std::chrono::steady_clock::now();
+  while (!thread->IsDone() && !failed_.load()) {
+    thread->Await(milliseconds(5));
+    const nanoseconds setup = timeouts_.Get().setup;
+    if (std::chrono::steady_clock::now() - start <= setup) continue;
+    Fail(absl::DeadlineExceededError(
+             fmt::format("rank {}: its communicators have not ended within {} ms", rank_,
+                         setup / milliseconds(1))))
+        .IgnoreError();
   }
-  return *window;
-}
-
-bool NcclJob::DropWindow(NcclGroup& group, ncclWindow_t window) {
-  if (!AwaitAll().ok()) return false;
-  const Lock lock(*this);
-  if (failed_.load() || group.comm == nullptr) return false;
-  // Where NCCL has no symmetric memory for this group there may be no window.
-  if (window == nullptr) return true;
-  const NcclResult result =
-      MayGoOn({nccl_->CommWindowDeregister(group.comm, window), "ncclCommWindowDeregister"});
-  return AwaitComm(group.comm, result, options_.setup_timeout, group).ok();
+  if (failed_.load()) thread->Await(kPatience);
 }
 
 void NcclJob::Close() {
-  {
-    const Lock lock(*this);
-    for (const std::shared_ptr<NcclGroup>& group : groups_) {
-      if (failed_.load()) break;
-      if (group->comm != nullptr && !group->lent && !group->leaving) Finalize(*group);
-    }
-    for (Pause pause; !failed_.load() && Sweep(); pause.Next()) {
-      if (pause.elapsed() <= options_.setup_timeout) continue;
-      SetError(absl::DeadlineExceededError(
-                   fmt::format("rank {}: its communicators have not ended within {} ms", rank_,
-                               options_.setup_timeout / milliseconds(1))),
-               /*told=*/false)
-          .IgnoreError();
-    }
+  if (!failed_.load() && AwaitAll().ok()) {
+    const MutexLock lock(mutex_);
+    const CudaDevice::Scope scope(*device_);
+    EndGroups();
   }
+  watchdog_ = nullptr;
   std::unique_ptr<ControlRoot> root;
   {
     const MutexLock lock(error_mutex_);
     root.swap(root_);
   }
   root = nullptr;
-  std::vector<std::unique_ptr<EndingThread>> ending;
-  {
-    const MutexLock lock(mutex_);
-    ending.swap(ending_);
-    if (aborting_ != nullptr) ending.push_back(std::move(aborting_));
-  }
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  for (const std::unique_ptr<EndingThread>& one : ending) {
-    one->Await(std::max<nanoseconds>(until - std::chrono::steady_clock::now(), nanoseconds(0)));
-  }
+  if (failed_.load()) groups_->AwaitAbort(kPatience);
 }
 
 }  // namespace meshift

@@ -1,6 +1,7 @@
-// Calls that fail while NCCL still works on their launch, and may put it on the stream at any time:
-// nobody else touches that stream before they are aborted, nor ever where that does not come. Over
-// the stand-in libraries, where the first call of a communicator is such a one.
+// Calls that fail while NCCL still works on their launch, and may put it on the stream at any time,
+// as those may that are bounded: nobody else touches that stream before they are aborted, nor ever
+// where that does not come. Over the stand-in libraries, where the first call of a communicator is
+// such a one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "base/status.h"
 #include "comm/engine/communicator.h"
 #include "comm/engine/engine.h"
+#include "comm/engine/timeouts.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "placement/dtype.h"
@@ -74,12 +76,16 @@ class NcclLaunchFaultTest : public testing::TestWithParam<Case> {
   static std::unique_ptr<NcclThreads> Start(std::chrono::milliseconds timeout, int first_device) {
     auto ranks = NcclThreads::CreateEach(kRanks, [&](int64_t rank) {
       NcclOptions options;
-      options.timeout = timeout;
+      options.bounded_calls = true;
       options.device = first_device + static_cast<int>(rank);
       return options;
     });
     EXPECT_TRUE(ranks.ok()) << ranks.status();
-    return ranks.ok() ? *std::move(ranks) : nullptr;
+    if (!ranks.ok()) return nullptr;
+    (*ranks)->Run([&](NcclEngine& engine, int64_t) {
+      EXPECT_EQ(Message(engine.SetTimeouts(Timeouts::Of(timeout))), "");
+    });
+    return *std::move(ranks);
   }
   // What a caller may do with an engine and a stream, and how that ends.
   static std::vector<absl::Status> UseAll(NcclEngine& engine, char* data, Stream& stream) {
@@ -138,6 +144,28 @@ TEST_P(NcclLaunchFaultTest, StreamsAreGivenBackOnceItIsAborted) {
     const auto stream = engine.CreateStream().value();
     EXPECT_FALSE(GetParam().call(*engine.world(), data, *stream).ok());
     UseAll(engine, data, *stream);
+  });
+  ranks = nullptr;
+  EXPECT_EQ(TheFake()->call_count("cuStreamCreate"), TheFake()->call_count("cuStreamDestroy"));
+  EXPECT_EQ(Violations(), "");
+  for (int rank = 0; rank < kRanks; ++rank) TheFake()->revive_device(kAborted + rank);
+}
+
+// An abort waits for NCCL's threads, which look up every half second.
+TEST_P(NcclLaunchFaultTest, AnAbortThatTakesASecondIsWaitedFor) {
+  auto ranks = Start(kTimeout, kAborted);
+  ASSERT_NE(ranks, nullptr);
+  for (int rank = 0; rank < kRanks; ++rank) TheFake()->hold_device(kAborted + rank);
+  ranks->Run([&](NcclEngine& engine, int64_t rank) {
+    const auto memory = engine.Allocate(1024).value();
+    auto* const data = static_cast<char*>(memory->data());
+    const auto busy = engine.CreateStream().value();
+    const auto stream = engine.CreateStream().value();
+    TheFake()->delay_device(kAborted + static_cast<int>(rank), 1000);
+    EXPECT_EQ(Message(engine.FillZero(data + 512, 4, *busy)), "");
+    EXPECT_FALSE(GetParam().call(*engine.world(), data, *stream).ok());
+    // Streams may be used again.
+    EXPECT_EQ(Message(engine.FillZero(data, 4, *stream)), "");
   });
   ranks = nullptr;
   EXPECT_EQ(TheFake()->call_count("cuStreamCreate"), TheFake()->call_count("cuStreamDestroy"));

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -194,39 +196,87 @@ TEST_P(LentTest, WithoutPermissionOnlyWholeGroups) {
 }
 
 // One rank is late beyond the time-out: the others give up, and leave what was lent to its owner.
+// With permission to split it, what hangs is the engine's own, and is ended.
 TEST_P(LentTest, AFailureAbortsNothingThatWasLent) {
-  NcclOptions options;
-  options.timeout = std::chrono::milliseconds(200);
-  options.setup_timeout = std::chrono::seconds(2);
-  // Whoever is through waits for the others before it ends its communicator.
+  for (const bool may_split : {false, true}) {
+    TheFake()->reset();
+    id_ = NewId();
+    NcclOptions options;
+    options.timeout = std::chrono::milliseconds(200);
+    options.setup_timeout = std::chrono::seconds(2);
+    // Whoever is through waits for the others before it ends its communicator.
+    const auto meet = Bootstrap::InProcess(kRanks).value();
+    RunThreads(kRanks, [&](int64_t rank) {
+      Framework framework(static_cast<int>(rank), id_, blocking());
+      {
+        const auto engine = NcclEngine::FromLent(framework.Lend(may_split, true), options).value();
+        const auto stream = engine->CreateStream().value();
+        EXPECT_EQ(Message(engine->world()->Barrier(*stream)), "");
+        EXPECT_EQ(Message(engine->Synchronize(*stream)), "");
+        if (rank != 2) {
+          std::unique_ptr<Buffer> buffer = engine->Allocate(8).value();
+          EXPECT_EQ(Message(engine->world()->Barrier(*stream)), "");
+          const absl::Status status = engine->Synchronize(*stream);
+          EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+          EXPECT_EQ(Message(status),
+                    fmt::format("rank {}: call 1 of group {{0,1,2,3}}, barrier of 1 i32 (4 bytes), "
+                                "has not ended within 200 ms",
+                                rank));
+          EXPECT_EQ(engine->world()->Barrier(*stream), status);
+          // Nor is memory freed, which would wait for the barrier.
+          buffer = nullptr;
+          EXPECT_EQ(engine->Allocate(8).status(), status);
+        }
+        EXPECT_TRUE(meet[rank]->Exchange("").ok());
+        EXPECT_EQ(TheFake()->call_count("ncclCommAbort"), may_split ? 3 : 0);
+        EXPECT_TRUE(meet[rank]->Exchange("").ok());
+        framework.Abort();
+      }
+    });
+    EXPECT_EQ(Violations(), "");
+  }
+}
+
+// A communicator that does not block is its owner's to ask, but right after a call of the engine.
+TEST_P(LentTest, IsNotAskedWhileItIsWaitedFor) {
   const auto meet = Bootstrap::InProcess(kRanks).value();
   RunThreads(kRanks, [&](int64_t rank) {
     Framework framework(static_cast<int>(rank), id_, blocking());
-    {
-      const auto engine = NcclEngine::FromLent(framework.Lend(true, true), options).value();
-      const auto stream = engine->CreateStream().value();
+    const auto engine = NcclEngine::FromLent(framework.Lend(false, false)).value();
+    const auto stream = engine->CreateStream().value();
+    EXPECT_EQ(Message(engine->world()->Barrier(*stream)), "");
+    EXPECT_EQ(Message(engine->Synchronize(*stream)), "");
+    EXPECT_TRUE(meet[rank]->Exchange("").ok());
+    if (rank != 2) {
       EXPECT_EQ(Message(engine->world()->Barrier(*stream)), "");
-      EXPECT_EQ(Message(engine->Synchronize(*stream)), "");
-      if (rank != 2) {
-        std::unique_ptr<Buffer> buffer = engine->Allocate(8).value();
-        EXPECT_EQ(Message(engine->world()->Barrier(*stream)), "");
-        const absl::Status status = engine->Synchronize(*stream);
-        EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
-        EXPECT_EQ(Message(status),
-                  fmt::format("rank {}: call 1 of group {{0,1,2,3}}, barrier of 1 i32, has not "
-                              "ended within 200 ms",
-                              rank));
-        EXPECT_EQ(engine->world()->Barrier(*stream), status);
-        // Nor is memory freed, which would wait for the barrier.
-        buffer = nullptr;
-        EXPECT_EQ(engine->Allocate(8).status(), status);
-        EXPECT_EQ(TheFake()->call_count("cuMemFree"), 0);
-      }
-      EXPECT_TRUE(meet[rank]->Exchange("").ok());
-      EXPECT_EQ(TheFake()->call_count("ncclCommAbort"), 0);
-      EXPECT_TRUE(meet[rank]->Exchange("").ok());
-      framework.Abort();
     }
+    EXPECT_TRUE(meet[rank]->Exchange("").ok());
+    const int64_t asked = TheFake()->call_count("ncclCommGetAsyncError");
+    EXPECT_TRUE(meet[rank]->Exchange("").ok());
+    if (rank == 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      EXPECT_EQ(TheFake()->call_count("ncclCommGetAsyncError"), asked);
+      EXPECT_EQ(Message(engine->world()->Barrier(*stream)), "");
+    }
+    EXPECT_EQ(Message(engine->Synchronize(*stream)), "");
+  });
+}
+
+// What the owner knows ends the engine.
+TEST_P(LentTest, ItsOwnersErrorIsTheEngines) {
+  std::atomic<bool> failed{false};
+  RunThreads(kRanks, [&](int64_t rank) {
+    Framework framework(static_cast<int>(rank), id_, blocking());
+    NcclLent lent = framework.Lend(false, false);
+    lent.error = [&] { return failed ? absl::UnavailableError("cable") : absl::OkStatus(); };
+    const auto engine = NcclEngine::FromLent(lent).value();
+    const auto stream = engine->CreateStream().value();
+    EXPECT_EQ(Message(engine->world()->Barrier(*stream)), "");
+    EXPECT_EQ(Message(engine->Synchronize(*stream)), "");
+    failed = true;
+    while (engine->world()->Health().ok()) std::this_thread::yield();
+    EXPECT_EQ(engine->world()->Barrier(*stream).ToString(),
+              "UNAVAILABLE: the lent communicator: cable");
   });
 }
 

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/cuda/kernels.h"
+#include "comm/engine/collective_kind.h"
 #include "comm/engine/communicator.h"
 #include "comm/kernels/reduce.h"
 #include "comm/nccl/call_buffers.h"
@@ -61,13 +62,13 @@ absl::Status NcclCommunicator::ReduceScatterV(const void* send, void* recv,
   if (!native) return ReduceScatterSliced(send, recv, begins_, dtype, reduction, *own);
   const NcclLibrary& nccl = job_->nccl();
   MESHIFT_RETURN_IF_ERROR(
-      LaunchGroup({"reduce_scatter", all, dtype}, *own, [&](const KeepResult& keep) {
+      LaunchGroup({CollectiveKind::kReduceScatter, all, dtype}, *own, [&](const KeepResult& keep) {
         for (int root = 0; root < size(); ++root) {
           if (counts[root] == 0) continue;
           const char* const block = At(send, Bytes(dtype, begins_[root]));
           keep(nccl.Reduce(block, root == rank() ? recv : const_cast<char*>(block),
                            static_cast<size_t>(counts[root] * native->parts), native->type,
-                           native->op, root, group_->comm, own->handle()),
+                           native->op, root, group_->comm(), own->handle()),
                "ncclReduce");
         }
       }));
@@ -88,12 +89,12 @@ absl::Status NcclCommunicator::AllGatherV(const void* send, void* recv,
   MESHIFT_RETURN_IF_ERROR(job_->Health());
   if (all == 0) return absl::OkStatus();
   const NcclLibrary& nccl = job_->nccl();
-  return LaunchGroup({"all_gather", all, dtype}, *own, [&](const KeepResult& keep) {
+  return LaunchGroup({CollectiveKind::kAllGather, all, dtype}, *own, [&](const KeepResult& keep) {
     for (int root = 0; root < size(); ++root) {
       if (counts[root] == 0) continue;
       char* const block = At(recv, Bytes(dtype, begins_[root]));
       keep(nccl.Broadcast(root == rank() ? send : block, block, BytesOf(dtype, counts[root]),
-                          ncclUint8, root, group_->comm, own->handle()),
+                          ncclUint8, root, group_->comm(), own->handle()),
            "ncclBroadcast");
     }
   });

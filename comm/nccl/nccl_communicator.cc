@@ -20,6 +20,7 @@
 #include "base/status_macros.h"
 #include "comm/cuda/kernel_params.h"
 #include "comm/cuda/kernels.h"
+#include "comm/engine/collective_kind.h"
 #include "comm/engine/communicator.h"
 #include "comm/engine/symmetric_memory.h"
 #include "comm/kernels/reduce.h"
@@ -46,14 +47,12 @@ constexpr int64_t kSliceAlignment = 16;
 
 }  // namespace
 
-NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group,
-                                   bool releases)
-    : job_(std::move(job)), group_(std::move(group)), releases_(releases) {}
+NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group)
+    : job_(std::move(job)), group_(std::move(group)) {}
 
 NcclCommunicator::~NcclCommunicator() {
   if (scratch_.memory != 0) job_->device().FreeLater(scratch_.memory, scratch_.done);
   for (const CUdeviceptr memory : in_graphs_) job_->device().FreeLater(memory, nullptr);
-  if (releases_) job_->Release(*group_);
 }
 
 std::string NcclCommunicator::ToString() const {
@@ -82,11 +81,12 @@ absl::Status NcclCommunicator::AllReduce(const void* send, void* recv, int64_t c
   const std::optional<NativeReduction> native = NativeReductionOf(dtype, reduction);
   if (!native) return AllReduceSliced(send, recv, count, dtype, reduction, *own);
   const int64_t parts = count * native->parts;
-  MESHIFT_RETURN_IF_ERROR(Launch({"all_reduce", count, dtype}, *own, [&]() -> NcclResult {
-    return {job_->nccl().AllReduce(send, recv, static_cast<size_t>(parts), native->type, native->op,
-                                   group_->comm, own->handle()),
-            "ncclAllReduce"};
-  }));
+  MESHIFT_RETURN_IF_ERROR(
+      Launch({CollectiveKind::kAllReduce, count, dtype}, *own, [&]() -> NcclResult {
+        return {job_->nccl().AllReduce(send, recv, static_cast<size_t>(parts), native->type,
+                                       native->op, group_->comm(), own->handle()),
+                "ncclAllReduce"};
+      }));
   if (!native->divide) return absl::OkStatus();
   return job_->device().kernels().Scale(recv, recv, parts, native->dtype, reduction.divisor,
                                         own->handle());
@@ -108,11 +108,12 @@ absl::Status NcclCommunicator::ReduceScatter(const void* send, void* recv, int64
     return ReduceScatterSliced(send, recv, begins_, dtype, reduction, *own);
   }
   const int64_t parts = recv_count * native->parts;
-  MESHIFT_RETURN_IF_ERROR(Launch({"reduce_scatter", recv_count, dtype}, *own, [&]() -> NcclResult {
-    return {job_->nccl().ReduceScatter(send, recv, static_cast<size_t>(parts), native->type,
-                                       native->op, group_->comm, own->handle()),
-            "ncclReduceScatter"};
-  }));
+  MESHIFT_RETURN_IF_ERROR(
+      Launch({CollectiveKind::kReduceScatter, recv_count, dtype}, *own, [&]() -> NcclResult {
+        return {job_->nccl().ReduceScatter(send, recv, static_cast<size_t>(parts), native->type,
+                                           native->op, group_->comm(), own->handle()),
+                "ncclReduceScatter"};
+      }));
   if (!native->divide) return absl::OkStatus();
   return job_->device().kernels().Scale(recv, recv, parts, native->dtype, reduction.divisor,
                                         own->handle());
@@ -124,9 +125,9 @@ absl::Status NcclCommunicator::AllGather(const void* send, void* recv, int64_t s
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("all_gather", send_count, send, recv));
   MESHIFT_RETURN_IF_ERROR(job_->Health());
   if (send_count == 0) return absl::OkStatus();
-  return Launch({"all_gather", send_count, dtype}, *own, [&]() -> NcclResult {
-    return {job_->nccl().AllGather(send, recv, BytesOf(dtype, send_count), ncclUint8, group_->comm,
-                                   own->handle()),
+  return Launch({CollectiveKind::kAllGather, send_count, dtype}, *own, [&]() -> NcclResult {
+    return {job_->nccl().AllGather(send, recv, BytesOf(dtype, send_count), ncclUint8,
+                                   group_->comm(), own->handle()),
             "ncclAllGather"};
   });
 }
@@ -137,10 +138,10 @@ absl::Status NcclCommunicator::AllToAll(const void* send, void* recv, int64_t co
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("all_to_all", count, send, recv));
   MESHIFT_RETURN_IF_ERROR(job_->Health());
   if (count == 0) return absl::OkStatus();
-  const CallText text{"all_to_all", count, dtype};
+  const CallText text{CollectiveKind::kAllToAll, count, dtype};
   if (job_->nccl().AlltoAll != nullptr) {
     return Launch(text, *own, [&]() -> NcclResult {
-      return {job_->nccl().AlltoAll(send, recv, BytesOf(dtype, count), ncclUint8, group_->comm,
+      return {job_->nccl().AlltoAll(send, recv, BytesOf(dtype, count), ncclUint8, group_->comm(),
                                     own->handle()),
               "ncclAlltoAll"};
     });
@@ -175,7 +176,7 @@ absl::Status NcclCommunicator::SendRecv(absl::Span<const PeerMessage> sends,
   MESHIFT_RETURN_IF_ERROR(job_->Health());
   int64_t count = 0;
   for (const PeerMessage& message : sends) count += message.count;
-  return Exchange({"send_recv", count, dtype}, sends, recvs, dtype, *own);
+  return Exchange({CollectiveKind::kSendRecv, count, dtype}, sends, recvs, dtype, *own);
 }
 
 absl::Status NcclCommunicator::Exchange(const CallText& text, absl::Span<const PeerMessage> sends,
@@ -192,13 +193,13 @@ absl::Status NcclCommunicator::Exchange(const CallText& text, absl::Span<const P
     for (const PeerMessage& message : sends) {
       if (message.count == 0) continue;
       keep(nccl.Send(message.data, BytesOf(dtype, message.count), ncclUint8, message.peer,
-                     group_->comm, stream.handle()),
+                     group_->comm(), stream.handle()),
            "ncclSend");
     }
     for (const PeerMessage& message : recvs) {
       if (message.count == 0) continue;
       keep(nccl.Recv(message.data, BytesOf(dtype, message.count), ncclUint8, message.peer,
-                     group_->comm, stream.handle()),
+                     group_->comm(), stream.handle()),
            "ncclRecv");
     }
   });
@@ -231,9 +232,9 @@ absl::Status NcclCommunicator::Broadcast(void* data, int64_t count, DType dtype,
   MESHIFT_RETURN_IF_ERROR(CheckBuffers("broadcast", count, data, data));
   MESHIFT_RETURN_IF_ERROR(job_->Health());
   if (count == 0) return absl::OkStatus();
-  return Launch({"broadcast", count, dtype}, *own, [&]() -> NcclResult {
-    return {job_->nccl().Broadcast(data, data, BytesOf(dtype, count), ncclUint8, root, group_->comm,
-                                   own->handle()),
+  return Launch({CollectiveKind::kBroadcast, count, dtype}, *own, [&]() -> NcclResult {
+    return {job_->nccl().Broadcast(data, data, BytesOf(dtype, count), ncclUint8, root,
+                                   group_->comm(), own->handle()),
             "ncclBroadcast"};
   });
 }
@@ -242,9 +243,10 @@ absl::Status NcclCommunicator::Barrier(Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(NcclStream * own, NcclStream::Of(stream, *job_));
   MESHIFT_RETURN_IF_ERROR(job_->Health());
   void* const word = reinterpret_cast<void*>(group_->word);
-  return Launch({"barrier", 1, DType::kI32}, *own, [&]() -> NcclResult {
-    return {job_->nccl().AllReduce(word, word, 1, ncclInt32, ncclSum, group_->comm, own->handle()),
-            "ncclAllReduce"};
+  return Launch({CollectiveKind::kBarrier, 1, DType::kI32}, *own, [&]() -> NcclResult {
+    return {
+        job_->nccl().AllReduce(word, word, 1, ncclInt32, ncclSum, group_->comm(), own->handle()),
+        "ncclAllReduce"};
   });
 }
 
@@ -323,7 +325,7 @@ absl::Status NcclCommunicator::AllReduceSliced(const void* send, void* recv, int
     sends_.push_back({peer, const_cast<char*>(At(send, offset(peer))), size_of(peer)});
     recvs_.push_back({peer, scratch + peer * slices.block_bytes, size_of(me)});
   }
-  const CallText text{"all_reduce", count, dtype};
+  const CallText text{CollectiveKind::kAllReduce, count, dtype};
   MESHIFT_RETURN_IF_ERROR(Exchange(text, sends_, recvs_, dtype, stream));
   MESHIFT_RETURN_IF_ERROR(ReduceBlocks(At(send, offset(me)), At(recv, offset(me)), size_of(me),
                                        slices.block_bytes, dtype, reduction, stream));
@@ -361,7 +363,7 @@ absl::Status NcclCommunicator::ReduceScatterSliced(const void* send, void* recv,
     recvs_.push_back({peer, scratch + peer * block_bytes, recv_count});
   }
   MESHIFT_RETURN_IF_ERROR(
-      Exchange({"reduce_scatter", recv_count, dtype}, sends_, recvs_, dtype, stream));
+      Exchange({CollectiveKind::kReduceScatter, recv_count, dtype}, sends_, recvs_, dtype, stream));
   if (recv_count == 0) return absl::OkStatus();
   MESHIFT_RETURN_IF_ERROR(ReduceBlocks(At(send, Bytes(dtype, begins[me])), recv, recv_count,
                                        block_bytes, dtype, reduction, stream));

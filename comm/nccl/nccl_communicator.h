@@ -30,8 +30,8 @@ namespace meshift {
 
 class NcclCommunicator final : public Communicator {
  public:
-  // `group` is the job's; `releases` it when destroyed.
-  NcclCommunicator(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group, bool releases);
+  // `group` is the job's, which keeps it to its end: others may use it too.
+  NcclCommunicator(std::shared_ptr<NcclJob> job, std::shared_ptr<NcclGroup> group);
   ~NcclCommunicator() override;
 
   const NcclJob* job() const { return job_.get(); }
@@ -104,7 +104,6 @@ class NcclCommunicator final : public Communicator {
 
   const std::shared_ptr<NcclJob> job_;
   const std::shared_ptr<NcclGroup> group_;
-  const bool releases_;
   std::vector<PeerMessage> sends_;  // of slices; kept for their memory
   std::vector<PeerMessage> recvs_;
   std::vector<int64_t> begins_;  // of blocks; likewise

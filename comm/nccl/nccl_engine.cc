@@ -24,10 +24,15 @@
 #include "comm/engine/communicator.h"
 #include "comm/engine/engine.h"
 #include "comm/engine/symmetric_memory.h"
+#include "comm/engine/timeouts.h"
 #include "comm/nccl/device.h"
+#include "comm/nccl/environment.h"
+#include "comm/nccl/groups.h"
 #include "comm/nccl/job.h"
+#include "comm/nccl/library_copies.h"
 #include "comm/nccl/meeting.h"
 #include "comm/nccl/nccl_communicator.h"
+#include "comm/nccl/nccl_config.h"
 #include "comm/nccl/nccl_library.h"
 #include "comm/nccl/streams.h"
 #include "comm/nccl/symmetric.h"
@@ -37,55 +42,6 @@
 
 namespace meshift {
 namespace {
-
-constexpr int kMaxInFlight = 16;
-// What NCCL takes for maxCTAs where nothing is said (src/init.cc, parseCommConfig).
-constexpr int kDefaultMaxCtas = 64;
-
-ncclConfig_t ConfigOf(const NcclOptions& options) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  const auto set = [](int value, int* field) {
-    if (value >= 0) *field = value;
-  };
-  config.blocking = 0;
-  config.splitShare = options.split_share ? 1 : 0;
-  set(options.min_ctas, &config.minCTAs);
-  set(options.max_ctas, &config.maxCTAs);
-  // NCCL compares the two before it fills in what is not set.
-  if (options.min_ctas > 0 && options.max_ctas < 0) {
-    config.maxCTAs = std::max(options.min_ctas, kDefaultMaxCtas);
-  }
-  set(options.cga_cluster_size, &config.cgaClusterSize);
-  set(options.cta_policy, &config.CTAPolicy);
-  set(options.traffic_class, &config.trafficClass);
-  if (!options.net_name.empty()) config.netName = options.net_name.c_str();
-  return config;
-}
-
-absl::Status CheckOptions(const NcclOptions& options) {
-  if (options.timeout.count() <= 0 || options.setup_timeout.count() <= 0) {
-    return InvalidArgument("a timeout of {} ns is not positive",
-                           std::min(options.timeout, options.setup_timeout).count());
-  }
-  if (!(options.cta_share >= 0 && options.cta_share <= 1)) {
-    return InvalidArgument("cta_share {} is not between 0 and 1", options.cta_share);
-  }
-  if (options.min_ctas == 0 || options.max_ctas == 0) {
-    return InvalidArgument("min_ctas {}, max_ctas {}: a communicator needs a thread block",
-                           options.min_ctas, options.max_ctas);
-  }
-  if (options.min_ctas > 0 && options.max_ctas > 0 && options.min_ctas > options.max_ctas) {
-    return InvalidArgument("min_ctas {} is more than max_ctas {}", options.min_ctas,
-                           options.max_ctas);
-  }
-  return absl::OkStatus();
-}
-
-int MaxInFlight(const NcclOptions& options, int num_sms) {
-  if (options.max_ctas <= 0) return 1;
-  return std::clamp(static_cast<int>(options.cta_share * num_sms / options.max_ctas), 1,
-                    kMaxInFlight);
-}
 
 std::vector<int64_t> Iota(int64_t n) {
   std::vector<int64_t> ranks(n);
@@ -112,12 +68,33 @@ absl::StatusOr<Parts> LoadParts(const NcclOptions& options, int device, bool or_
   return parts;
 }
 
-std::shared_ptr<NcclJob> MakeJob(const Parts& parts, int64_t rank, const NcclOptions& options) {
-  return std::make_shared<NcclJob>(
+absl::StatusOr<std::shared_ptr<NcclJob>> MakeJob(const Parts& parts, int64_t rank,
+                                                 const NcclOptions& options,
+                                                 const Environment& environment,
+                                                 const NcclLent& lent) {
+  // It goes before a communicator's configuration.
+  const bool bounded =
+      options.bounded_calls || environment.Get("NCCL_COMM_BLOCKING").value_or("") == "0";
+  return NcclJob::Create(
       parts.nccl, parts.device, rank,
-      NcclJobOptions{.timeout = options.timeout,
-                     .setup_timeout = options.setup_timeout,
-                     .max_in_flight = MaxInFlight(options, parts.device->num_sms())});
+      {.timeouts = {.setup = options.setup_timeout, .running = options.timeout},
+       .max_in_flight = MaxInFlight(options, parts.device->num_sms(), environment),
+       .blocking_groups = !bounded,
+       .lender_error = lent.error});
+}
+
+// The world of a job, whose calls are bounded or not.
+absl::StatusOr<std::shared_ptr<NcclGroup>> MakeWorld(NcclJob& job,
+                                                     const std::shared_ptr<NcclGroup>& root,
+                                                     const NcclOptions& options) {
+  if (!job.blocking_groups() || !root->may_split) return root;
+  return job.Split(root, {.color = 0,
+                          .key = root->member,
+                          .ranks = root->ranks,
+                          .config = ConfigOf(options, job.device().num_sms()),
+                          .net_name = options.net_name,
+                          .name = CommNameOf("world", root->ranks),
+                          .kind = ""});
 }
 
 class NcclEngineImpl final : public NcclEngine {
@@ -127,11 +104,10 @@ class NcclEngineImpl final : public NcclEngine {
                  ControlChannel* control, CUstream lent_stream)
       : job_(std::move(job)),
         options_(options),
-        config_(ConfigOf(options_)),
         capabilities_(std::move(capabilities)),
         control_(control),
         lent_stream_(lent_stream),
-        world_(job_, std::move(root), /*releases=*/false) {}
+        world_(job_, std::move(root)) {}
   ~NcclEngineImpl() override { job_->Close(); }
 
   const std::string& name() const override { return name_; }
@@ -140,6 +116,10 @@ class NcclEngineImpl final : public NcclEngine {
   Communicator* world() override { return &world_; }
   EngineCapabilities Capabilities() const override { return capabilities_; }
   ControlChannel* control() override { return control_; }
+  absl::Status SetTimeouts(const Timeouts& timeouts) override {
+    return job_->SetTimeouts(timeouts);
+  }
+  Timeouts timeouts() const override { return job_->timeouts(); }
   int device() const override { return job_->device().ordinal(); }
   Device tensor_device() const override { return {.kind = Device::Kind::kCuda, .index = device()}; }
   std::string nccl_version() const override { return job_->nccl().VersionText(); }
@@ -207,6 +187,15 @@ class NcclEngineImpl final : public NcclEngine {
 
  private:
   const CudaKernels& kernels() const { return job_->device().kernels(); }
+  NcclSplit SplitOf(int color) const {
+    return {.color = color,
+            .key = 0,
+            .ranks = {},
+            .config = ConfigOf(options_, job_->device().num_sms()),
+            .net_name = options_.net_name,
+            .name = "",
+            .kind = ""};
+  }
   template <typename Work>
   absl::Status OnStream(Stream& stream, Work work) {
     MESHIFT_ASSIGN_OR_RETURN(const NcclStream* own, NcclStream::Of(stream, *job_));
@@ -229,7 +218,6 @@ class NcclEngineImpl final : public NcclEngine {
   const std::string name_ = "nccl";
   const std::shared_ptr<NcclJob> job_;
   const NcclOptions options_;
-  ncclConfig_t config_;  // points into options_
   const EngineCapabilities capabilities_;
   ControlChannel* const control_;
   const CUstream lent_stream_;  // null: none
@@ -274,30 +262,32 @@ absl::StatusOr<std::shared_ptr<Communicator>> NcclEngineImpl::Split(Communicator
           text, own->group()->ToString());
     }
     if (ranks.size() == all.size()) {
-      return std::make_shared<NcclCommunicator>(job_, own->group(), /*releases=*/false);
+      return std::make_shared<NcclCommunicator>(job_, own->group());
     }
     return FailedPrecondition(
         "group {} would be split from the communicator of {}, which was lent without permission to "
         "split it (NcclLent::may_split)",
         text, own->group()->ToString());
   }
-  const auto key = static_cast<int>(self - ranks.begin());
-  ncclConfig_t config = config_;
+  NcclSplit split = SplitOf(static_cast<int>(group));
+  split.key = static_cast<int>(self - ranks.begin());
+  split.ranks.assign(ranks.begin(), ranks.end());
+  split.name = CommNameOf(options.one_channel ? "one-channel" : "", ranks);
+  split.kind = options.ToString();
   if (options.one_channel) {
-    config.minCTAs = config.maxCTAs = 1;
-    config.collnetEnable = 0;
+    split.config.minCTAs = split.config.maxCTAs = 1;
+    split.config.collnetEnable = 0;
   }
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<NcclGroup> made,
-                           job_->Split(*own->group(), static_cast<int>(group), key, &config,
-                                       std::vector<int64_t>(ranks.begin(), ranks.end())));
-  return std::make_shared<NcclCommunicator>(job_, std::move(made), /*releases=*/true);
+                           job_->Split(own->group(), std::move(split)));
+  return std::make_shared<NcclCommunicator>(job_, std::move(made));
 }
 
 absl::Status NcclEngineImpl::SkipSplit(Communicator& parent) {
   MESHIFT_ASSIGN_OR_RETURN(NcclCommunicator * own, Own(parent));
   // Where nobody may split, the ranks that wanted to have been refused.
   if (!own->group()->may_split) return absl::OkStatus();
-  return job_->Split(*own->group(), NCCL_SPLIT_NOCOLOR, 0, &config_, {}).status();
+  return job_->Split(own->group(), SplitOf(NCCL_SPLIT_NOCOLOR)).status();
 }
 
 absl::StatusOr<std::vector<NcclEngineImpl::Told>> NcclEngineImpl::Exchange(
@@ -442,35 +432,44 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootst
   MESHIFT_ASSIGN_OR_RETURN(NcclMeeting meeting,
                            Meet(bootstrap, parts.status(), parts.ok() ? parts->nccl.get() : nullptr,
                                 parts.ok() ? parts->device.get() : nullptr, environment));
-  const std::shared_ptr<NcclJob> shared = MakeJob(*parts, job.rank, options);
+  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<NcclJob> shared,
+                           MakeJob(*parts, job.rank, options, environment, {}));
   const std::vector<int64_t> ranks = Iota(job.world_size);
   MESHIFT_RETURN_IF_ERROR(shared->Join(bootstrap->control(), ranks));
-  ncclConfig_t config = ConfigOf(options);
-  absl::StatusOr<std::shared_ptr<NcclGroup>> root =
+  ncclConfig_t config = ConfigOf(options, parts->device->num_sms());
+  absl::StatusOr<std::shared_ptr<NcclGroup>> world =
       shared->MakeRoot("ncclCommInitRankConfig", ranks, [&](ncclComm_t* comm) {
         return parts->nccl->CommInitRankConfig(comm, static_cast<int>(job.world_size), meeting.id,
                                                static_cast<int>(job.rank), &config);
       });
-  if (!root.ok()) {
-    shared->Fail(root.status()).IgnoreError();
+  if (world.ok()) world = MakeWorld(*shared, *world, options);
+  if (!world.ok()) {
+    shared->Fail(world.status()).IgnoreError();
     shared->Close();
-    return root.status();
+    return world.status();
   }
-  return std::make_unique<NcclEngineImpl>(shared, *root, options, std::move(meeting.capabilities),
+  return std::make_unique<NcclEngineImpl>(shared, *world, options, std::move(meeting.capabilities),
                                           bootstrap->control(), nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent& lent,
                                                                  const NcclOptions& options) {
   if (lent.communicator == nullptr) return InvalidArgument("the lent communicator is null");
+  if ((lent.allocate == nullptr) != (lent.free == nullptr)) {
+    return InvalidArgument("the lender has one of allocate and free, and not the other");
+  }
+  const NcclEnvironment found(Environment::Process());
+  const Environment& environment = options.environment != nullptr ? *options.environment : found;
   if (lent.may_split) {
     // Aborting what was split off would abort the lent communicator too.
-    const NcclEnvironment found(Environment::Process());
-    const Environment& environment = options.environment != nullptr ? *options.environment : found;
     MESHIFT_RETURN_IF_ERROR(CheckUnset("NCCL_COMM_SPLIT_SHARE_RESOURCES", "1", environment));
+    if (options.split_share) {
+      return InvalidArgument("split_share: groups cannot share with a lent communicator");
+    }
   }
   const auto comm = static_cast<ncclComm_t>(lent.communicator);
   MESHIFT_ASSIGN_OR_RETURN(auto nccl, NcclLibrary::Load(options.nccl_library));
+  MESHIFT_RETURN_IF_ERROR(CheckOneCopy(*nccl, lent.function));
   int size = 0;
   int rank = 0;
   int device = 0;
@@ -478,18 +477,21 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent&
   MESHIFT_RETURN_IF_ERROR(nccl->Check(nccl->CommUserRank(comm, &rank), "ncclCommUserRank", comm));
   MESHIFT_RETURN_IF_ERROR(nccl->Check(nccl->CommCuDevice(comm, &device), "ncclCommCuDevice", comm));
   MESHIFT_ASSIGN_OR_RETURN(const Parts parts, LoadParts(options, device, /*or_only=*/false));
-  const std::shared_ptr<NcclJob> shared = MakeJob(parts, rank, options);
+  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<NcclJob> shared,
+                           MakeJob(parts, rank, options, environment, lent));
   const std::vector<int64_t> ranks = Iota(size);
   if (lent.control != nullptr) MESHIFT_RETURN_IF_ERROR(shared->Join(lent.control, ranks));
-  absl::StatusOr<std::shared_ptr<NcclGroup>> root = shared->Lend(comm, lent.may_split, ranks, rank);
-  if (!root.ok()) {
-    shared->Fail(root.status()).IgnoreError();
+  absl::StatusOr<std::shared_ptr<NcclGroup>> world =
+      shared->Lend(comm, lent.may_split, ranks, rank);
+  if (world.ok()) world = MakeWorld(*shared, *world, options);
+  if (!world.ok()) {
+    shared->Fail(world.status()).IgnoreError();
     shared->Close();
-    return root.status();
+    return world.status();
   }
   EngineCapabilities capabilities = EngineCapabilities::Nccl();
   capabilities.native_why = "nobody has compared the environments of a lent communicator's ranks";
-  return std::make_unique<NcclEngineImpl>(shared, *root, options, std::move(capabilities),
+  return std::make_unique<NcclEngineImpl>(shared, *world, options, std::move(capabilities),
                                           lent.control, static_cast<CUstream>(lent.stream));
 }
 

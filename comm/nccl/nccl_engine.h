@@ -9,17 +9,22 @@
 //
 // All ranks of the world make the same calls in one order: Split, SkipSplit and collectives alike,
 // over all communicators. Create, Split and the destructor wait for the other ranks, so a thread
-// cannot drive several of them. Collectives, kernels, Record and WaitFor wait for nobody, allocate
+// cannot drive several of them. Communicators are kept until the engine ends: a group that was
+// split once is not made again. Collectives, kernels, Record and WaitFor wait for nobody, allocate
 // no memory of the device and synchronise nothing once the groups and their scratch memory exist
-// (Communicator::Reserve, or one call before), and may be captured into a CUDA graph.
+// (Communicator::Reserve, or one call before), and may be captured into a CUDA graph. The first
+// messages between two members wait, in NCCL, until both have come; any call waits while the
+// device's queue is full.
 //
-// The first error of a group ends all groups of the engine, on all ranks. docs/nccl.md has the
-// rules: launch order, time-outs, arithmetic, lent communicators, graphs.
+// A watchdog notices a call that hangs, also where nobody waits for it through the engine. The
+// first error of a group ends all groups of the engine, on all ranks. docs/nccl.md has the rules:
+// launch order, time-outs, arithmetic, lent communicators, graphs.
 #ifndef MESHIFT_COMM_NCCL_NCCL_ENGINE_H_
 #define MESHIFT_COMM_NCCL_NCCL_ENGINE_H_
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,6 +32,7 @@
 #include "comm/control/bootstrap.h"
 #include "comm/control/control.h"
 #include "comm/engine/engine.h"
+#include "comm/engine/timeouts.h"
 
 namespace meshift {
 
@@ -44,12 +50,19 @@ struct NcclOptions {
   // Whose variables are judged; null: the process's, and NCCL's files. NCCL itself reads those.
   const Environment* environment = nullptr;
 
-  // How long Wait and Synchronize wait for work, and a call for NCCL to launch it.
-  std::chrono::nanoseconds timeout = std::chrono::seconds(60);
-  // How long Create, Split and the destructor wait for communicators.
-  std::chrono::nanoseconds setup_timeout = std::chrono::seconds(120);
+  // How long a collective may take from when it could run: all that was on its stream before is
+  // done, and the collective that it waits for (max_in_flight). Engine::SetTimeouts sets both.
+  std::chrono::nanoseconds timeout = Timeouts{}.running;
+  // The first call of each kind on a communicator, in which NCCL may connect its members; also how
+  // long Create, Split and the destructor wait for communicators.
+  std::chrono::nanoseconds setup_timeout = Timeouts{}.setup;
+  // Every call is one that NCCL makes on a thread which it starts for it, and that this rank asks
+  // for its end: 15 to 40 us of the host for each, and no call blocks. Otherwise calls are made by
+  // their callers, in 1 to 2 us, and the watchdog ends those that block for too long.
+  bool bounded_calls = false;
 
-  // Thread blocks that one communicator may use: at least, at most; not 0.
+  // Thread blocks that one communicator may use: at least, at most; not 0. At most -1: a quarter of
+  // the device's multiprocessors, rounded down to a power of two, and 32 of larger ones.
   int min_ctas = -1;
   int max_ctas = -1;
   int cga_cluster_size = -1;
@@ -58,9 +71,11 @@ struct NcclOptions {
   std::string net_name = {};
   // Groups share the root's buffers and connections. Then aborting one aborts all of them.
   bool split_share = false;
-  // Collectives of different groups may run at once while max_ctas each take no more than this
-  // share of the device's multiprocessors; else, and without max_ctas, one after another.
-  double cta_share = 0.5;
+  // Collectives of different groups may run at once, as many as fit into this share of the device's
+  // multiprocessors with max_ctas each (more, where NCCL's variables say so): 3 of 32 on 132.
+  double cta_share = 0.75;
+  // No more than so many of them; 1: one after another; 0: as many as fit, 16 at most.
+  int max_in_flight = 0;
 
   // Event::ReachedNs tells times; without, events are a little cheaper and it is always -1.
   bool timed_events = true;
@@ -78,6 +93,18 @@ struct NcclLent {
   // aborts the groups, and with them what they share.
   bool may_split = false;
   ControlChannel* control = nullptr;  // of its ranks, if there is one; must outlive the engine
+  // The communicator's error, as its owner knows it: asked every so often, from any thread. The
+  // engine asks the communicator itself only right after a call of its own that NCCL goes on with,
+  // and its owner must not ask meanwhile.
+  std::function<absl::Status()> error = {};
+  // Where the engine gets its memory of the device, instead of a pool of its own; both or none.
+  // Null where there is no more. Aligned to 256 bytes. Given back once the device is through with
+  // it. From any thread, the device's context being current; until the engine has ended.
+  std::function<void*(int64_t bytes)> allocate = {};
+  std::function<void(void* memory)> free = {};
+  // Any function of the NCCL that has made the communicator, such as &ncclAllReduce: by it a second
+  // copy in the process is noticed.
+  const void* function = nullptr;
 };
 
 class NcclEngine : public Engine {
@@ -89,8 +116,10 @@ class NcclEngine : public Engine {
   // plans under kBatchInvariant use NCCL's tree. Leave those variables alone afterwards.
   static absl::StatusOr<std::unique_ptr<NcclEngine>> Create(Bootstrap* bootstrap,
                                                             const NcclOptions& options = {});
-  // The ranks are the communicator's, the device is its device (options.device is not read). Says
-  // nothing of their environments: who knows better sets RedistributorOptions::capabilities.
+  // The ranks are the communicator's, the device is its device (options.device is not read).
+  // Collective over them where they may_split. FAILED_PRECONDITION where the process has another
+  // copy of NCCL, with both files. Says nothing of the ranks' environments: who knows better sets
+  // RedistributorOptions::capabilities.
   static absl::StatusOr<std::unique_ptr<NcclEngine>> FromLent(const NcclLent& lent,
                                                               const NcclOptions& options = {});
 

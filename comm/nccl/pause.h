@@ -8,30 +8,33 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
-#include <cstdint>
 #include <thread>
 
 namespace meshift {
 
-// Waits between two looks at something: first not at all, then ever longer.
+// Waits between two looks at something: for the first 50 us not at all, since a sleep of any length
+// takes longer (by the kernel's timer slack), then ever longer.
 class Pause {
  public:
+  static constexpr std::chrono::microseconds kSpin{50};
+
   std::chrono::nanoseconds elapsed() const { return std::chrono::steady_clock::now() - start_; }
-  // True once in a while: time for the dearer looks.
-  bool IsTime() const { return tries_ % 16 == 15; }
   void Next() {
-    if (++tries_ <= 64) {
+    if (elapsed() < kSpin) {
       sched_yield();
     } else {
-      std::this_thread::sleep_for(tries_ < 256 ? std::chrono::microseconds(20)
-                                               : std::chrono::microseconds(100));
+      std::this_thread::sleep_for(sleep_);
+      sleep_ = std::min(sleep_ * 9 / 8, kLongest);
     }
   }
 
  private:
+  static constexpr std::chrono::nanoseconds kLongest{100000};
+
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  int64_t tries_ = 0;
+  std::chrono::nanoseconds sleep_{10000};
 };
 
 }  // namespace meshift

@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<NcclSymmetricBuffer>> NcclSymmetricBuffer::Create
 }
 
 absl::Status NcclSymmetricBuffer::Register() {
-  MESHIFT_ASSIGN_OR_RETURN(window_, job_->RegisterWindow(*group_, data_, bytes_));
+  MESHIFT_ASSIGN_OR_RETURN(window_, job_->RegisterWindow(group_, data_, bytes_));
   registered_ = true;
   return absl::OkStatus();
 }

@@ -1,0 +1,68 @@
+#include "comm/nccl/library_copies.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status.h"
+#include "comm/nccl/nccl_library.h"
+
+namespace meshift {
+namespace {
+
+// Two names of one file are one copy.
+bool IsOneFile(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return a == b || std::filesystem::equivalent(a, b, error);
+}
+
+}  // namespace
+
+std::string FileOf(const void* code) {
+  Dl_info info;
+  if (dladdr(code, &info) == 0 || info.dli_fname == nullptr) return "";
+  return info.dli_fname;
+}
+
+std::vector<std::string> LoadedNcclFiles() {
+  std::vector<std::string> files;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* found) {
+        const std::string path = info->dlpi_name == nullptr ? "" : info->dlpi_name;
+        const std::string file = path.substr(path.rfind('/') + 1);
+        // Its plugins are libnccl-net.so and the like.
+        if (file.rfind("libnccl.so", 0) == 0) {
+          static_cast<std::vector<std::string>*>(found)->push_back(path);
+        }
+        return 0;
+      },
+      &files);
+  return files;
+}
+
+absl::Status CheckOneCopy(const NcclLibrary& nccl, const void* function) {
+  const std::string own = FileOf(reinterpret_cast<const void*>(nccl.GetVersion));
+  if (function != nullptr) {
+    const std::string lenders = FileOf(function);
+    if (IsOneFile(own, lenders)) return absl::OkStatus();
+    return FailedPrecondition(
+        "the lent communicator is of the NCCL in {}, and the engine has loaded another copy, {}: "
+        "name the first with NcclOptions::nccl_library",
+        lenders.empty() ? "no file" : lenders, own);
+  }
+  for (const std::string& other : LoadedNcclFiles()) {
+    if (IsOneFile(own, other)) continue;
+    return FailedPrecondition(
+        "the process has two copies of NCCL, {} and {}: the engine has loaded the first, and does "
+        "not know which has made the lent communicator; say it with NcclLent::function",
+        own, other);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace meshift

@@ -1,0 +1,40 @@
+// A thread that looks at something every so often.
+//
+//   Watchdog watchdog([&] { job.Look(); }, [&] { return job.LookEvery(); });
+//
+// Not a public header.
+#ifndef MESHIFT_COMM_NCCL_WATCHDOG_H_
+#define MESHIFT_COMM_NCCL_WATCHDOG_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <thread>
+
+#include "base/mutex.h"
+
+namespace meshift {
+
+class Watchdog {
+ public:
+  // `every`: how long until the next look, asked after each.
+  Watchdog(std::function<void()> look, std::function<std::chrono::nanoseconds()> every);
+  // Waits for a look that is under way.
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  void Run();
+
+  const std::function<void()> look_;
+  const std::function<std::chrono::nanoseconds()> every_;
+  Mutex mutex_;
+  std::condition_variable changed_;
+  bool stopped_ MESHIFT_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_NCCL_WATCHDOG_H_
