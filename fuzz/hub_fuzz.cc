@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
 #include "comm/control/greeting.h"
@@ -29,15 +30,19 @@ using meshift::Side;
 
 constexpr int64_t kWorld = 4;
 
-Frame Decoded(const std::string& bytes, const meshift::FrameLimits& limits) {
+// The frames in what the hub says.
+std::vector<Frame> Decoded(const std::string& bytes, const meshift::FrameLimits& limits) {
   FrameReader reader(limits);
   reader.Add(bytes);
-  const auto frame = reader.Next();
-  fuzz::Require(frame.ok() && frame->has_value() && reader.size() == 0,
-                "the hub says whole frames");
-  fuzz::Require(CheckFrame(**frame, Side::kHub, kWorld).ok(), "the hub keeps its rules",
-                CheckFrame(**frame, Side::kHub, kWorld).ToString());
-  return **frame;
+  std::vector<Frame> frames;
+  while (reader.size() > 0) {
+    const auto frame = reader.Next();
+    fuzz::Require(frame.ok() && frame->has_value(), "the hub says whole frames");
+    const absl::Status rules = CheckFrame(**frame, Side::kHub, kWorld);
+    fuzz::Require(rules.ok(), "the hub keeps its rules", rules.ToString());
+    frames.push_back(**frame);
+  }
+  return frames;
 }
 
 void Stranger(fuzz::Input input) {
@@ -116,7 +121,8 @@ class Ranks {
   }
   void Told(int64_t rank, const std::string& bytes) {
     fuzz::Require(rank >= 0 && rank < kWorld && here_[rank], "who is told something is there");
-    const Frame frame = Decoded(bytes, meshift::MemberLimits(Side::kHub, kWorld));
+    const std::vector<Frame> frames = Decoded(bytes, meshift::MemberLimits(Side::kHub, kWorld));
+    const Frame& frame = frames.front();
     if (frame.kind != Frame::Kind::kExchange) return;
     const auto all = meshift::DecodeList(frame.text);
     const auto& given = given_[frame.number];

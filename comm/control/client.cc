@@ -44,6 +44,7 @@ using Kind = Frame::Kind;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kAnswerTime(500);
+constexpr size_t kJoinBytes = 32;  // of a kBye for each set of ranks, beside these
 
 // What a peer says that it failed with, and who it is. One that failed because another did passes
 // on what that one had: the first reason alone stays, and who had it.
@@ -136,7 +137,12 @@ Client::~Client() {
   {
     const MutexLock lock(mutex_);
     left = !told_.ok();
+    size_t size = 0;
     for (const auto& [ranks, times] : joins_) {
+      // What is left out is taken for not joined: an error at a rank that comes late, no wrong
+      // data.
+      size += ranks.size() + kJoinBytes;
+      if (size > kMaxRanksText) break;
       joins.push_back(ranks);
       joins.push_back(std::to_string(times));
     }
@@ -408,6 +414,10 @@ absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
                            fmt::join(ranks, ","), job_.world_size, job_.rank);
   }
   const std::string text = EncodeRanks(ranks);
+  if (text.size() > kMaxRanksText) {
+    return InvalidArgument("{} ranks need {} bytes to be listed, more than {}", ranks.size(),
+                           text.size(), kMaxRanksText);
+  }
   const MutexLock roots_lock(roots_mutex_);
   std::string key;
   absl::Status hub_left;

@@ -62,7 +62,10 @@ Socket DialPort(int port) {
 
 Socket Accepted(const Listening& listening) {
   while (true) {
-    if (Socket socket = listening.Accept(); socket.open()) return socket;
+    if (Socket socket = listening.Accept(); socket.open()) {
+      Tune(socket);
+      return socket;
+    }
     std::this_thread::sleep_for(milliseconds(1));
   }
 }

@@ -19,6 +19,7 @@ using Kind = Frame::Kind;
 constexpr int64_t kMaxCode = 16;    // of absl::StatusCode
 constexpr size_t kFixedBytes = 57;  // of a frame without its texts
 constexpr size_t kLongTexts = 4;    // messages in what the hub says of two plans
+constexpr size_t kRootNumber = 21;  // bytes behind a root\'s ranks: "#" and its number
 
 // First and last; what a kind does not use is 0.
 struct Range {
@@ -43,8 +44,7 @@ Rule RuleOf(Kind kind, Side sender, int64_t world_size) {
   const bool hub = sender == Side::kHub;
   const Range member = {0, world_size - 1};
   const Range teller = hub ? member : Range{};  // the hub fills in who it was
-  // Lists of a message's length of ranks, and "#" with a number.
-  constexpr size_t kRoot = kMaxRanksText;
+  constexpr size_t kRoot = kMaxRanksText + kRootNumber;
   switch (kind) {
     case Kind::kHello:
       if (hub) return {};

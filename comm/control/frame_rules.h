@@ -24,7 +24,7 @@ inline constexpr size_t kGreetingBytes = size_t{4} << 10;  // of a connection be
 inline constexpr size_t kNonceBytes = 32;                  // and a proof's
 inline constexpr size_t kMaxJobName = 512;                 // bytes
 inline constexpr size_t kMaxMessage = size_t{4} << 10;     // bytes of a plan's or an error's text
-inline constexpr size_t kMaxRanksText = size_t{8} << 20;   // bytes of a list of ranks
+inline constexpr size_t kMaxRanksText = size_t{1} << 20;   // bytes of ranks that are listed
 inline constexpr size_t kMaxExchange = size_t{128} << 20;  // bytes of all ranks in one exchange
 inline constexpr int64_t kMaxNumber = int64_t{1} << 62;    // of a call, a question, an exchange
 

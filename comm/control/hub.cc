@@ -41,7 +41,7 @@ namespace {
 
 using Kind = Frame::Kind;
 
-constexpr int kEvents = 1024;  // in one turn
+constexpr int kEvents = 8192;  // in one turn
 
 Bytes Share(std::string bytes) { return std::make_shared<const std::string>(std::move(bytes)); }
 
@@ -84,7 +84,8 @@ Hub::Hub(int64_t world_size, JobKey key, std::optional<Listening> listening, Soc
                if (by_rank_[rank] != nullptr) Send(*by_rank_[rank], bytes);
              }),
       reserve_(open("/dev/null", O_RDONLY | O_CLOEXEC)),
-      buffer_(kTurnBytes) {}
+      buffer_(kTurnBytes),
+      events_(kEvents) {}
 
 Hub::~Hub() {
   {
@@ -142,8 +143,7 @@ int Hub::Timeout() const {
 }
 
 void Hub::Turn() {
-  std::array<epoll_event, kEvents> events;
-  const int count = epoll_wait(epoll_.fd(), events.data(), kEvents, Timeout());
+  const int count = epoll_wait(epoll_.fd(), events_.data(), kEvents, Timeout());
   // What a turn before had not time for, in turn with what is new.
   std::vector<Connection*> more = std::move(more_);
   more_.clear();
@@ -153,18 +153,19 @@ void Hub::Turn() {
   }
   bool accept = false;
   for (int i = 0; i < count; ++i) {
-    if (events[i].data.ptr == nullptr) {
+    const epoll_event event = events_[i];
+    if (event.data.ptr == nullptr) {
       static_cast<void>(recv(woken_.fd(), buffer_.data(), buffer_.size(), MSG_DONTWAIT));
       continue;
     }
-    if (events[i].data.ptr == &accepting_) {
+    if (event.data.ptr == &accepting_) {
       accept = true;
       continue;
     }
-    Connection& connection = *static_cast<Connection*>(events[i].data.ptr);
+    Connection& connection = *static_cast<Connection*>(event.data.ptr);
     if (connection.closed) continue;
-    if ((events[i].events & EPOLLOUT) != 0) Flush(connection);
-    if ((events[i].events & ~EPOLLOUT) != 0) Read(connection);
+    if ((event.events & EPOLLOUT) != 0) Flush(connection);
+    if ((event.events & ~EPOLLOUT) != 0) Read(connection);
   }
   Reap();
   board_.EndTurn();
@@ -200,19 +201,17 @@ void Hub::Admit(Socket socket, bool own) {
 
 bool Hub::HasRoom(Clock::time_point now) {
   if (failures_ >= kMaxFailures && now - second_ < std::chrono::seconds(1)) return false;
-  if (strangers_ < kMaxStrangers) return true;
-  // The oldest that has said nothing, else the oldest that does not go on.
+  const bool silent = strangers_ - greeted_ >= kMaxStrangers;
+  if (!silent && greeted_ < kMaxGreeted) return true;
+  // The oldest of those that are too many.
   auto it = connections_.begin();
   for (size_t i = 0; i < strangers_; ++i, ++it) {
-    if (!it->closed && !it->greeting->greeted() && now - it->since >= kSilentTime) {
-      Close(*it);
-      return true;
-    }
+    if (it->closed || it->counted == silent) continue;
+    if (now - it->since < (silent ? kSilentTime : kSlowTime)) return false;
+    Close(*it);
+    return true;
   }
-  Connection& oldest = connections_.front();
-  if (now - oldest.since < kSlowTime) return false;
-  Close(oldest);
-  return true;
+  return false;
 }
 
 void Hub::Accept() {
@@ -312,6 +311,10 @@ void Hub::Greet(Connection& connection, std::string_view bytes) {
     }
     return Close(connection);
   }
+  if (!connection.own && !connection.counted && connection.greeting->greeted()) {
+    connection.counted = true;
+    ++greeted_;
+  }
   if (connection.greeting->proven()) LetIn(connection);
 }
 
@@ -321,7 +324,11 @@ void Hub::LetIn(Connection& connection) {
   const std::string refusal = board_.Refuse(rank, hello.number);
   Send(connection, Share(connection.greeting->Welcome(refusal)));
   if (!refusal.empty()) return Close(connection);
-  if (!connection.own) --strangers_;
+  if (!connection.own) {
+    --strangers_;
+    --greeted_;
+  }
+  if (!connection.own) Tune(connection.socket);
   connections_.splice(connections_.end(), connections_, connection.self);
   connection.greeting.reset();
   connection.reader.SetLimits(MemberLimits(Side::kRank, world_size_));
@@ -374,7 +381,12 @@ void Hub::Flush(Connection& connection) {
     message.msg_iovlen = count;
     const ssize_t size = sendmsg(connection.socket.fd(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (size < 0 && errno == EINTR) continue;
-    if (size < 0) break;  // full; or gone, which reading will tell
+    if (size < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {
+      // It takes no more; that it is gone, reading will tell.
+      connection.out.clear();
+      connection.sent = connection.waiting = 0;
+    }
+    if (size < 0) break;
     budget -= std::min(budget, static_cast<size_t>(size));
     connection.sent += static_cast<size_t>(size);
     while (!connection.out.empty() && connection.sent >= connection.out.front()->size()) {
@@ -416,10 +428,12 @@ void Hub::Close(Connection& connection) {
 }
 
 void Hub::Reap() {
-  for (; !gone_.empty(); gone_.erase(gone_.begin())) board_.Exit(gone_.front());
+  for (const int64_t rank : gone_) board_.Exit(rank);  // twice, where memory ran out: once counts
+  gone_.clear();
   for (Connection* connection : closed_) {
     if (connection->greeting && !connection->own) {
       --strangers_;
+      if (connection->counted) --greeted_;
       ++failures_;
     }
     if (connection->more) std::erase(more_, connection);
@@ -447,10 +461,7 @@ void Hub::Leave() {
   more_.clear();
   Reap();
   board_.EndTurn();
-  const Bytes bye = Share(Encode({.kind = Kind::kBye, .rank = -1}));
-  for (int64_t rank = world_size_ - 1; rank >= 0; --rank) {
-    if (by_rank_[rank] != nullptr) Send(*by_rank_[rank], bye);
-  }
+  board_.Leave();
   const Clock::time_point end = Clock::now() + std::chrono::seconds(1);
   for (Connection& connection : connections_) {
     while (!connection.closed && connection.rank >= 0 && !connection.out.empty() &&

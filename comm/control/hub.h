@@ -9,6 +9,8 @@
 #ifndef MESHIFT_COMM_CONTROL_HUB_H_
 #define MESHIFT_COMM_CONTROL_HUB_H_
 
+#include <sys/epoll.h>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -33,14 +36,15 @@ namespace meshift {
 
 class Hub {
  public:
-  // Of connections that are not let in yet: how many there are at a time, how long each may take,
-  // and how old one must be that makes room for another. Then how many may fail in a second before
-  // the next ones wait.
+  // Of connections that are not let in yet: how many there are at a time before their hello, and
+  // between hello and proof; how long each may take; and how old one must be that makes room for
+  // another. Then how many may fail in a second before the next ones wait.
   static constexpr size_t kMaxStrangers = 64;
+  static constexpr size_t kMaxGreeted = 512;
   static constexpr std::chrono::seconds kGreetingTime{5};
-  static constexpr std::chrono::milliseconds kSilentTime{200};
+  static constexpr std::chrono::milliseconds kSilentTime{100};
   static constexpr std::chrono::milliseconds kSlowTime{1000};
-  static constexpr int64_t kMaxFailures = 200;
+  static constexpr int64_t kMaxFailures = 1000;
   // Of a rank that is in: bytes read and written in one turn, frames handled in one, and bytes that
   // wait until it takes them (those of an exchange, which all ranks share, count a 64th).
   static constexpr size_t kTurnBytes = size_t{256} << 10;
@@ -63,6 +67,7 @@ class Hub {
     bool own = false;  // of this process: no stranger
     Clock::time_point since;
     std::optional<HubGreeting> greeting;  // until it is let in
+    bool counted = false;                 // in greeted_
     FrameReader reader;
     int64_t rank = -1;
     std::deque<Bytes> out;
@@ -115,13 +120,15 @@ class Hub {
   std::vector<Connection*> closed_;
   std::vector<int64_t> gone_;  // ranks whose connection was closed in this turn
   Switchboard board_;
-  size_t strangers_ = 0;
+  size_t strangers_ = 0;  // not let in yet
+  size_t greeted_ = 0;    // of them, those that have said hello
   bool accepting_ = false;
   Clock::time_point accept_after_;
   Clock::time_point second_;  // the one in which failures_ are counted
   int64_t failures_ = 0;
   Socket reserve_;  // a descriptor to give up where there is no other
   std::vector<char> buffer_;
+  std::vector<epoll_event> events_;
 
   Mutex mutex_;
   bool stopping_ MESHIFT_GUARDED_BY(mutex_) = false;

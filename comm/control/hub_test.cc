@@ -2,6 +2,7 @@
 #include "comm/control/hub.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <cstdint>
@@ -96,6 +97,34 @@ TEST(HubTest, AFailureIsWithThePeersWhenItIsTold) {
     EXPECT_EQ(frame->kind, Frame::Kind::kFail);
     EXPECT_EQ(frame->text, "cable");
   }
+}
+
+// It cannot be told anything, and has not hung up.
+TEST(HubTest, TheHubDoesNotWaitForARankThatTakesNothing) {
+  auto hub = *Hub::Start(2, kKey, std::nullopt);
+  const PlayedRank one = Come(hub.get(), 1, 2);
+  ASSERT_EQ(shutdown(one.socket().fd(), SHUT_RD), 0);
+  const auto begin = std::chrono::steady_clock::now();
+  hub.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(900));
+}
+
+// A rank that is stopped takes nothing for a while: the others go on, and the hub's memory is
+// bounded.
+TEST(HubTest, ARankThatNeverReadsIsDroppedAtTheLimit) {
+  const auto hub = *Hub::Start(2, kKey, std::nullopt);
+  PlayedRank zero = Come(hub.get(), 0, 2);
+  const PlayedRank one = Come(hub.get(), 1, 2);
+  // Each question is answered with some bytes.
+  std::string questions;
+  for (int i = 0; i < 1000; ++i) questions += Encode({.kind = Frame::Kind::kMissing});
+  int rounds = 0;
+  while (one.socket().SendAll(questions).ok() && rounds < 10000) ++rounds;
+  EXPECT_LT(rounds, 10000);
+  const std::optional<Frame> told = zero.Next();
+  ASSERT_TRUE(told.has_value());
+  EXPECT_EQ(told->kind, Frame::Kind::kGone);
+  EXPECT_EQ(told->rank, 1);
 }
 
 // Rank 0 leaves, and the hub with it: what it had said before, the others must still learn.

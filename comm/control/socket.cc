@@ -45,16 +45,6 @@ void SetOption(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-// Messages are small and urgent; a host that has vanished is noticed within half a minute.
-void Tune(int fd) {
-  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
-  SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 25000);
-}
-
 // The address of one end of a connection, or of a listening socket.
 Address EndOf(int fd, int (*end)(int, sockaddr*, socklen_t*)) {
   Address address;
@@ -185,9 +175,17 @@ absl::StatusOr<Listening> Listening::Open(int port, const std::string& host,
 }
 
 Socket Listening::Accept() const {
-  Socket accepted(accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (accepted.open()) Tune(accepted.fd());
-  return accepted;
+  return Socket(accept4(socket_.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+}
+
+void Tune(const Socket& socket) {
+  const int fd = socket.fd();
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
+  SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 25000);
 }
 
 absl::StatusOr<std::vector<Address>> Resolve(const std::string& host, int port) {
@@ -244,7 +242,7 @@ absl::StatusOr<Socket> Dial(const Address& address, Clock::time_point deadline) 
     return absl::UnavailableError("connect: nobody listens there");
   }
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
-  Tune(fd);
+  Tune(socket);
   return socket;
 }
 

@@ -63,13 +63,16 @@ class Listening {
   const Socket& socket() const { return socket_; }
   int port() const { return port_; }
   // Connects nothing but what is there already. Not open where nothing is, or where the kernel
-  // gives no descriptor, with the reason in errno.
+  // gives no descriptor, with the reason in errno. Tune() it once it is worth it.
   Socket Accept() const;
 
  private:
   Socket socket_;
   int port_ = 0;
 };
+
+// For small and urgent messages; a host that has vanished is noticed within half a minute.
+void Tune(const Socket& socket);
 
 // Where to connect to, once names are addresses.
 struct Address {

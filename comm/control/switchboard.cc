@@ -26,6 +26,8 @@ namespace {
 
 using Kind = Frame::Kind;
 
+constexpr size_t kNamed = 1000;  // missing ranks, where naming all would take too much
+
 Bytes Share(const Frame& frame) { return std::make_shared<const std::string>(Encode(frame)); }
 
 // A root's name: its ranks, and which of the roots over them it is.
@@ -125,7 +127,7 @@ absl::Status Switchboard::OnExchange(int64_t sender, Frame frame) {
   exchange.given.resize(1);  // stays apart from one that nobody has given to
   exchange.done = true;
   // One buffer, whoever takes it and when.
-  SendToAll(Share({.kind = Kind::kExchange, .number = frame.number, .text = EncodeList(all)}), -1);
+  SendToAll(Share({.kind = Kind::kExchange, .number = frame.number, .text = EncodeList(all)}));
   while (!exchanges_.empty() && exchanges_.begin()->first == first_exchange_ &&
          exchanges_.begin()->second.done) {
     exchanges_.erase(exchanges_.begin());
@@ -143,6 +145,10 @@ void Switchboard::OnMissing(int64_t sender, const Frame& frame) {
     if (it == exchanges_.end() || !it->second.given[rank]) missing.push_back(rank);
   }
   told[0] = EncodeRanks(missing);
+  if (told[0].size() > kMaxRanksText / 2) {  // enough to look for
+    missing.resize(kNamed);
+    told[0] = EncodeRanks(missing);
+  }
   constexpr size_t kMostRefusals = 8;
   for (const auto& [rank, why] : refused_) {
     if (told.size() > kMostRefusals) break;
@@ -305,12 +311,16 @@ void Switchboard::Went(int64_t rank, Presence how, Bytes told) {
   }
 }
 
+Bytes Switchboard::LastWord() { return Share({.kind = Kind::kBye, .rank = -1}); }
+
 void Switchboard::EndTurn() {
-  // Whoever has left meanwhile needs to know nothing: a job that ends together ends in linear time.
-  while (told_ < went_.size()) {
-    const int64_t rank = went_[told_++];
-    SendToAll(farewells_[rank], rank);
-  }
+  if (told_ == went_.size()) return;
+  // All of a turn at once, and nothing to those who have left meanwhile: ranks that leave together
+  // do so in linear time.
+  auto told = std::make_shared<std::string>();
+  for (size_t i = told_; i < went_.size(); ++i) *told += *farewells_[went_[i]];
+  told_ = went_.size();
+  SendToAll(std::move(told));
 }
 
 void Switchboard::Send(int64_t rank, const Frame& frame) { post_(rank, Share(frame)); }
@@ -323,9 +333,9 @@ void Switchboard::SendToRoot(const Root& root, const Frame& frame, int64_t but) 
   }
 }
 
-void Switchboard::SendToAll(const Bytes& frame, int64_t but) {
+void Switchboard::SendToAll(const Bytes& frames) {
   for (int64_t rank = world_size_ - 1; rank >= 0; --rank) {
-    if (rank != but && presence_[rank] == Presence::kHere) post_(rank, frame);
+    if (presence_[rank] == Presence::kHere) post_(rank, frames);
   }
 }
 

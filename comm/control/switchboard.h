@@ -24,7 +24,7 @@
 
 namespace meshift {
 
-// An encoded frame, shared by all to whom it goes.
+// Encoded frames, one or several of one kind, shared by all to whom they go.
 using Bytes = std::shared_ptr<const std::string>;
 
 class Switchboard {
@@ -53,6 +53,8 @@ class Switchboard {
   void Exit(int64_t rank);
   // Tells who has gone since the last turn.
   void EndTurn();
+  // Tells those who are still here that the hub leaves.
+  void Leave() { SendToAll(LastWord()); }
 
  private:
   enum class Presence : uint8_t { kNever, kHere, kLeft, kGone };
@@ -90,10 +92,11 @@ class Switchboard {
   // the sender is not in it.
   absl::StatusOr<std::pair<Root*, size_t>> Find(const std::string& root, int64_t sender);
   Roots::iterator Part(Roots::iterator root, size_t place);
+  static Bytes LastWord();
   void Went(int64_t rank, Presence how, Bytes told);
   void Send(int64_t rank, const Frame& frame);
   void SendToRoot(const Root& root, const Frame& frame, int64_t but);
-  void SendToAll(const Bytes& frame, int64_t but);
+  void SendToAll(const Bytes& frames);
 
   const int64_t world_size_;
   const std::function<void(int64_t, const Bytes&)> post_;
