@@ -58,6 +58,9 @@ absl::StatusOr<std::shared_ptr<const CudaDriver>> CudaDriver::Load(const std::st
   MESHIFT_RETURN_IF_ERROR(library.Find(#symbol, &driver->member##_));
   MESHIFT_CUDA_FUNCTIONS(MESHIFT_CUDA_FIND)
 #undef MESHIFT_CUDA_FIND
+#define MESHIFT_CUDA_FIND(member, symbol) library.FindOptional(#symbol, &driver->member##_);
+  MESHIFT_CUDA_OPTIONAL_FUNCTIONS(MESHIFT_CUDA_FIND)
+#undef MESHIFT_CUDA_FIND
   MESHIFT_RETURN_IF_ERROR(library.Find("cuGetErrorName", &driver->get_error_name_));
   MESHIFT_RETURN_IF_ERROR(library.Find("cuGetErrorString", &driver->get_error_string_));
   MESHIFT_RETURN_IF_ERROR(library.Find("cuEventElapsedTime", &driver->event_elapsed_time_));

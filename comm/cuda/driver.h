@@ -7,7 +7,9 @@
 //
 // For each function of MESHIFT_CUDA_FUNCTIONS there is a method of that name, which takes what the
 // function takes in cuda.h and returns a Status: "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (out of
-// memory)". What cuda.h says of the function holds, threads included. Not a public header.
+// memory)". What cuda.h says of the function holds, threads included. Those of
+// MESHIFT_CUDA_OPTIONAL_FUNCTIONS are to be called only where Has...() says so. Not a public
+// header.
 #ifndef MESHIFT_COMM_CUDA_DRIVER_H_
 #define MESHIFT_COMM_CUDA_DRIVER_H_
 
@@ -47,7 +49,12 @@ class CudaDriver {
     return StatusOf(result, #symbol);         \
   }
   MESHIFT_CUDA_FUNCTIONS(MESHIFT_CUDA_METHOD)
+  MESHIFT_CUDA_OPTIONAL_FUNCTIONS(MESHIFT_CUDA_METHOD)
 #undef MESHIFT_CUDA_METHOD
+#define MESHIFT_CUDA_HAS(name, symbol) \
+  bool Has##name() const { return name##_ != nullptr; }
+  MESHIFT_CUDA_OPTIONAL_FUNCTIONS(MESHIFT_CUDA_HAS)
+#undef MESHIFT_CUDA_HAS
 
   // Whether all work of `stream` (before `event`) is done; its error where it failed.
   absl::StatusOr<bool> StreamDone(CUstream stream) const;
@@ -70,6 +77,7 @@ class CudaDriver {
   std::string path_;
 #define MESHIFT_CUDA_MEMBER(name, symbol) decltype(&::symbol) name##_ = nullptr;
   MESHIFT_CUDA_FUNCTIONS(MESHIFT_CUDA_MEMBER)
+  MESHIFT_CUDA_OPTIONAL_FUNCTIONS(MESHIFT_CUDA_MEMBER)
 #undef MESHIFT_CUDA_MEMBER
   decltype(&::cuGetErrorName) get_error_name_ = nullptr;
   decltype(&::cuGetErrorString) get_error_string_ = nullptr;

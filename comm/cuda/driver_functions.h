@@ -27,6 +27,11 @@
   X(MemGetInfo, cuMemGetInfo_v2)                                     \
   X(MemAlloc, cuMemAlloc_v2)                                         \
   X(MemFree, cuMemFree_v2)                                           \
+  X(MemPoolCreate, cuMemPoolCreate)                                  \
+  X(MemPoolDestroy, cuMemPoolDestroy)                                \
+  X(MemPoolSetAttribute, cuMemPoolSetAttribute)                      \
+  X(MemAllocFromPoolAsync, cuMemAllocFromPoolAsync)                  \
+  X(MemFreeAsync, cuMemFreeAsync)                                    \
   X(MemHostAlloc, cuMemHostAlloc)                                    \
   X(MemFreeHost, cuMemFreeHost)                                      \
   X(MemcpyAsync, cuMemcpyAsync)                                      \
@@ -60,6 +65,10 @@
   X(GraphLaunch, cuGraphLaunch)                                      \
   X(GraphExecDestroy, cuGraphExecDestroy)                            \
   X(GraphDestroy, cuGraphDestroy)
+
+// Those that older drivers lack.
+#define MESHIFT_CUDA_OPTIONAL_FUNCTIONS(X) \
+  X(FuncLoad, cuFuncLoad)
 // clang-format on
 
 #endif  // MESHIFT_COMM_CUDA_DRIVER_FUNCTIONS_H_

@@ -44,8 +44,11 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(
       d.DeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
   kernels->max_blocks_ = std::max(1, multiprocessors) * kBlocksPerMultiprocessor;
   MESHIFT_RETURN_IF_ERROR(d.ModuleLoadData(&kernels->module_, meshift_cuda_kernels));
-  const auto find = [&](const char* name, CUfunction* function) {
-    return d.ModuleGetFunction(function, kernels->module_, name);
+  const auto find = [&](const char* name, CUfunction* function) -> absl::Status {
+    MESHIFT_RETURN_IF_ERROR(d.ModuleGetFunction(function, kernels->module_, name));
+    // Else at its first launch, which may wait for the whole context, and so for a collective that
+    // waits for this rank.
+    return d.HasFuncLoad() ? d.FuncLoad(*function) : absl::OkStatus();
   };
   MESHIFT_RETURN_IF_ERROR(find(cuda::kCopyBoxesEntry, &kernels->copy_boxes_));
   MESHIFT_RETURN_IF_ERROR(find(cuda::kTransposeBoxesEntry, &kernels->transpose_boxes_));

@@ -30,7 +30,8 @@ namespace meshift {
 // The kernels of one context. Immutable: may be used from several threads at once.
 class CudaKernels {
  public:
-  // Loads the kernels into the current context; they are unloaded with the object, which the
+  // Loads the kernels into the current context, all of them now (where the driver lets one choose,
+  // from 12.4 on), so that no launch does; they are unloaded with the object, which the
   // context must outlive. FAILED_PRECONDITION where no context is current, or the device or the
   // driver is older than the kernels.
   static absl::StatusOr<std::unique_ptr<CudaKernels>> Create(

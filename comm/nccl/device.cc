@@ -1,10 +1,12 @@
 #include "comm/nccl/device.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -48,13 +50,14 @@ CudaDevice::Scope::~Scope() {
 }
 
 absl::StatusOr<std::shared_ptr<CudaDevice>> CudaDevice::Open(
-    std::shared_ptr<const CudaDriver> driver, int ordinal, bool timed) {
+    std::shared_ptr<const CudaDriver> driver, int ordinal, bool timed, MemorySource memory) {
   MESHIFT_ASSIGN_OR_RETURN(const int count, driver->InitAndCountDevices());
   if (ordinal < 0 || ordinal >= count) {
     return InvalidArgument("CUDA device {} is not one of the {} that this process sees", ordinal,
                            count);
   }
-  auto device = std::shared_ptr<CudaDevice>(new CudaDevice(std::move(driver), ordinal, timed));
+  auto device = std::shared_ptr<CudaDevice>(
+      new CudaDevice(std::move(driver), ordinal, timed, std::move(memory)));
   const CudaDriver& cuda = *device->driver_;
   MESHIFT_RETURN_IF_ERROR(cuda.DeviceGet(&device->device_, ordinal));
   MESHIFT_RETURN_IF_ERROR(cuda.DevicePrimaryCtxRetain(&device->context_, device->device_));
@@ -63,6 +66,7 @@ absl::StatusOr<std::shared_ptr<CudaDevice>> CudaDevice::Open(
   const Scope scope(*device);
   MESHIFT_ASSIGN_OR_RETURN(device->kernels_, CudaKernels::Create(device->driver_));
   MESHIFT_RETURN_IF_ERROR(cuda.StreamCreate(&device->utility_, CU_STREAM_NON_BLOCKING));
+  if (!device->lender_.allocate) MESHIFT_RETURN_IF_ERROR(device->MakePool());
   for (const bool is_timed : {false, timed}) {
     std::vector<CUevent> events;
     for (int i = 0; i < kFirstEvents; ++i) {
@@ -89,6 +93,11 @@ CudaDevice::~CudaDevice() {
       for (const CUevent event : events) driver_->EventDestroy(event).IgnoreError();
     }
     if (utility_ != nullptr) driver_->StreamDestroy(utility_).IgnoreError();
+    if (memory_ != nullptr) {
+      driver_->StreamSynchronize(memory_).IgnoreError();  // only frees are left
+      driver_->StreamDestroy(memory_).IgnoreError();
+    }
+    if (pool_ != nullptr) driver_->MemPoolDestroy(pool_).IgnoreError();
     kernels_ = nullptr;
   }
   driver_->DevicePrimaryCtxRelease(device_).IgnoreError();
@@ -185,15 +194,67 @@ int64_t CudaDevice::ReachedNs(const ClockBase& base, CUevent event) const {
   return std::max<int64_t>(0, base.ns + static_cast<int64_t>(static_cast<double>(*ms) * 1e6));
 }
 
+absl::Status CudaDevice::MakePool() {
+  int has_pools = 0;
+  MESHIFT_RETURN_IF_ERROR(
+      driver_->DeviceGetAttribute(&has_pools, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, device_));
+  if (has_pools == 0) return absl::OkStatus();
+  CUmemPoolProps props = {};
+  props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  props.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device_};
+  MESHIFT_RETURN_IF_ERROR(driver_->MemPoolCreate(&pool_, &props));
+  // What is freed stays in the pool: to give it back may wait for the device.
+  cuuint64_t all = std::numeric_limits<cuuint64_t>::max();
+  MESHIFT_RETURN_IF_ERROR(driver_->MemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+                                                       static_cast<void*>(&all)));
+  return driver_->StreamCreate(&memory_, CU_STREAM_NON_BLOCKING);
+}
+
+absl::StatusOr<CUdeviceptr> CudaDevice::AllocateNow(int64_t bytes) {
+  const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  CUdeviceptr memory = 0;
+  if (lender_.allocate) {
+    void* const lent = lender_.allocate(static_cast<int64_t>(size));
+    if (lent == nullptr) return absl::ResourceExhaustedError("its lender has no more memory");
+    return reinterpret_cast<CUdeviceptr>(lent);
+  }
+  if (pool_ == nullptr) {
+    MESHIFT_RETURN_IF_ERROR(driver_->MemAlloc(&memory, size));
+    return memory;
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const CUevent event, TakeEvent(/*timed=*/false));
+  absl::Status status = driver_->MemAllocFromPoolAsync(&memory, size, pool_, memory_);
+  if (status.ok()) status = driver_->EventRecord(event, memory_);
+  // Only frees are before it, so it is there as good as at once.
+  while (status.ok()) {
+    const absl::StatusOr<bool> there = IsReached(event);
+    status = there.status();
+    if (there.ok() && *there) break;
+    sched_yield();
+  }
+  GiveEvent(event, /*timed=*/false);
+  if (!status.ok()) return status;
+  return memory;
+}
+
 absl::StatusOr<CUdeviceptr> CudaDevice::Allocate(int64_t bytes) {
   FreeDead(/*all=*/false);
-  CUdeviceptr memory = 0;
-  const absl::Status status =
-      driver_->MemAlloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, 1)));
-  if (!status.ok()) {
-    return Annotate(status, fmt::format("device {} cannot allocate {} bytes", ordinal_, bytes));
+  absl::StatusOr<CUdeviceptr> memory = AllocateNow(bytes);
+  if (!memory.ok()) {
+    return Annotate(memory.status(),
+                    fmt::format("device {} cannot allocate {} bytes", ordinal_, bytes));
   }
   return memory;
+}
+
+void CudaDevice::FreeNow(CUdeviceptr memory) {
+  if (lender_.free) {
+    lender_.free(reinterpret_cast<void*>(memory));
+  } else if (pool_ != nullptr) {
+    driver_->MemFreeAsync(memory, memory_).IgnoreError();
+  } else {
+    driver_->MemFree(memory).IgnoreError();
+  }
 }
 
 void CudaDevice::FreeLater(CUdeviceptr memory, CUevent event) {
@@ -218,7 +279,7 @@ void CudaDevice::FreeDead(bool all) {
   std::vector<Dead> dead;
   {
     const MutexLock lock(mutex_);
-    // What is stuck on the device would hold up cuMemFree for as long.
+    // What is stuck on the device may use it.
     if (!all && (left_.load() || !abandoned_.empty())) return;
     dead.swap(dead_);
   }
@@ -230,7 +291,7 @@ void CudaDevice::FreeDead(bool all) {
         continue;
       }
     }
-    driver_->MemFree(d.memory).IgnoreError();
+    FreeNow(d.memory);
     if (d.event != nullptr) GiveEvent(d.event, /*timed=*/false);
   }
 }

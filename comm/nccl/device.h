@@ -15,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -44,12 +45,19 @@ struct ClockBase {
   int64_t ns = 0;
 };
 
+// Where somebody else's memory of the device comes from; both empty: from a pool of the device's.
+struct MemorySource {
+  std::function<void*(int64_t bytes)> allocate;  // null: there is no more
+  std::function<void(void* memory)> free;
+};
+
 class CudaDevice {
  public:
   // Keeps the primary context of device `ordinal`. Events for Event::ReachedNs() take the time only
   // where `timed`.
   static absl::StatusOr<std::shared_ptr<CudaDevice>> Open(std::shared_ptr<const CudaDriver> driver,
-                                                          int ordinal, bool timed);
+                                                          int ordinal, bool timed,
+                                                          MemorySource memory = {});
   ~CudaDevice();
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -88,10 +96,11 @@ class CudaDevice {
   // or unknown.
   int64_t ReachedNs(const ClockBase& base, CUevent event) const;
 
-  // Aligned to 256 bytes. RESOURCE_EXHAUSTED where there is no more.
+  // Aligned to 256 bytes. RESOURCE_EXHAUSTED where there is no more. Waits for no work of the
+  // device: memory comes from a pool that keeps what is freed, or from who lends it.
   absl::StatusOr<CUdeviceptr> Allocate(int64_t bytes);
-  // Frees `memory` at a later Allocate, once `event` (null: none) is reached, or with the device:
-  // cuMemFree may wait for the whole device. Takes the event, which is not timed.
+  // Frees `memory` at a later Allocate, once `event` (null: none) is reached, or with the device.
+  // Takes the event, which is not timed.
   void FreeLater(CUdeviceptr memory, CUevent event);
   // Nobody waits for `event`, of the pool, any longer. Where it is not reached when the device is
   // given up, its memory, streams and kernels are left to the process: freeing them would wait for
@@ -108,8 +117,11 @@ class CudaDevice {
     CUevent event;
   };
 
-  CudaDevice(std::shared_ptr<const CudaDriver> driver, int ordinal, bool timed)
-      : driver_(std::move(driver)), ordinal_(ordinal), timed_(timed) {}
+  CudaDevice(std::shared_ptr<const CudaDriver> driver, int ordinal, bool timed, MemorySource memory)
+      : driver_(std::move(driver)), ordinal_(ordinal), timed_(timed), lender_(std::move(memory)) {}
+  absl::Status MakePool();
+  absl::StatusOr<CUdeviceptr> AllocateNow(int64_t bytes);
+  void FreeNow(CUdeviceptr memory);
   // Whether what was abandoned has ended after all, and no more can come.
   bool IsQuiet() const MESHIFT_REQUIRES(mutex_);
   // Frees what may be freed; all of it where `all`.
@@ -118,9 +130,14 @@ class CudaDevice {
   const std::shared_ptr<const CudaDriver> driver_;
   const int ordinal_;
   const bool timed_;
+  const MemorySource lender_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   CUstream utility_ = nullptr;
+  // Of the pool: memory is allocated and freed in this stream's order, and nothing else is on it.
+  // Null where there is a lender, or the device has no pools.
+  CUmemoryPool pool_ = nullptr;
+  CUstream memory_ = nullptr;
   int num_sms_ = 0;
   std::atomic<bool> left_{false};
   std::unique_ptr<CudaKernels> kernels_;

@@ -73,7 +73,7 @@ TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
     first[rank] = redistributors[rank]->stats().groups;
   });
   splits = TheFake()->call_count("ncclCommSplit");
-  allocations = TheFake()->call_count("cuMemAlloc");
+  allocations = TheFake()->call_count("cuMemAllocFromPoolAsync");
   ranks_->Run([&](NcclEngine&, int64_t rank) {
     TheFake()->hot_begin(/*whole_process=*/0);
     for (int round = 1; round < kRounds; ++round) {
@@ -95,7 +95,8 @@ TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
   EXPECT_EQ(splits, created + 8);  // and the world
   EXPECT_EQ(TheFake()->call_count("ncclCommSplit"), splits);
   EXPECT_EQ(TheFake()->call_count("ncclCommInitRankConfig"), 8);
-  EXPECT_EQ(TheFake()->call_count("cuMemAlloc"), allocations);
+  EXPECT_EQ(TheFake()->call_count("cuMemAllocFromPoolAsync"), allocations);
+  EXPECT_GT(allocations, 0);
   ranks_->Run([&](NcclEngine&, int64_t rank) {
     calls[rank].clear();
     redistributors[rank] = nullptr;
@@ -331,6 +332,37 @@ TEST_F(NcclEngineTest, CallsAskForNothing) {
   // But by the watchdog, five times in a second, for the world and the root of each rank.
   const auto looks = (std::chrono::steady_clock::now() - start) / std::chrono::milliseconds(200);
   EXPECT_LE(asked() - before, 4 * (looks + 1));
+}
+
+// Both may wait for all work of the device.
+TEST_F(NcclEngineTest, MemoryIsFreedAndAllocatedWithoutTheDevice) {
+  Start(2);
+  std::atomic<bool> go_on{false};
+  std::atomic<int> at_end{0};
+  ranks_->Run([&](NcclEngine& engine, int64_t) {
+    const std::unique_ptr<Stream> busy = engine.CreateStream().value();
+    const CUhostFn wait = [](void* flag) {
+      while (!*static_cast<std::atomic<bool>*>(flag)) std::this_thread::yield();
+    };
+    EXPECT_EQ(Message(CudaDriver::Load().value()->LaunchHostFunc(
+                  static_cast<CUstream>(engine.HandleOf(*busy).value()), wait,
+                  static_cast<void*>(&go_on))),
+              "");
+    for (int i = 0; i < 10; ++i) EXPECT_TRUE(engine.Allocate(1000 << i).ok());
+    if (++at_end == 2) go_on = true;
+    EXPECT_EQ(Message(engine.Synchronize(*busy)), "");
+  });
+  EXPECT_EQ(TheFake()->call_count("cuMemAlloc"), 0);
+  EXPECT_EQ(TheFake()->call_count("cuMemFree"), 0);
+  // Ten buffers, and the word of each world.
+  EXPECT_EQ(TheFake()->call_count("cuMemAllocFromPoolAsync"), 2 * 11);
+}
+
+// No kernel is loaded by its first launch.
+TEST_F(NcclEngineTest, KernelsAreLoadedWhenTheEngineIsMade) {
+  Start(2);
+  EXPECT_EQ(TheFake()->call_count("cuFuncLoad"), TheFake()->call_count("cuModuleGetFunction"));
+  EXPECT_GT(TheFake()->call_count("cuFuncLoad"), 0);
 }
 
 TEST_F(NcclEngineTest, PlansNameTheEngine) {

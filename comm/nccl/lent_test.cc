@@ -262,6 +262,39 @@ TEST_P(LentTest, IsNotAskedWhileItIsWaitedFor) {
   });
 }
 
+// The lender's memory, and no other.
+TEST_P(LentTest, ItsOwnersMemoryIsUsed) {
+  std::atomic<int64_t> held{0};
+  std::atomic<int64_t> given{0};
+  RunThreads(kRanks, [&](int64_t rank) {
+    Framework framework(static_cast<int>(rank), id_, blocking());
+    const auto driver = CudaDriver::Load().value();
+    NcclLent lent = framework.Lend(/*may_split=*/true, /*with_stream=*/false);
+    lent.allocate = [&](int64_t bytes) -> void* {
+      if (bytes > (1 << 20)) return nullptr;
+      CUdeviceptr memory = 0;
+      EXPECT_EQ(Message(driver->MemAlloc(&memory, static_cast<size_t>(bytes))), "");
+      ++held;
+      ++given;
+      return reinterpret_cast<void*>(memory);
+    };
+    EXPECT_EQ(NcclEngine::FromLent(lent).status().ToString(),
+              "INVALID_ARGUMENT: the lender has one of allocate and free, and not the other");
+    lent.free = [&](void* memory) {
+      EXPECT_EQ(Message(driver->MemFree(reinterpret_cast<CUdeviceptr>(memory))), "");
+      --held;
+    };
+    const auto engine = NcclEngine::FromLent(lent).value();
+    EXPECT_EQ(Sum(*engine, "P,P", "R,R").value(), 10);
+    EXPECT_EQ(Sum(*engine, "P,R", "R,R").value(), rank % 2 == 0 ? 4 : 6);
+    EXPECT_EQ(engine->Allocate(1 << 21).status().code(), absl::StatusCode::kResourceExhausted);
+  });
+  EXPECT_GT(given, kRanks);
+  EXPECT_EQ(held, 0);
+  EXPECT_EQ(TheFake()->call_count("cuMemAllocFromPoolAsync"), 0);
+  EXPECT_EQ(TheFake()->call_count("cuMemAlloc"), given);
+}
+
 // What the owner knows ends the engine.
 TEST_P(LentTest, ItsOwnersErrorIsTheEngines) {
   std::atomic<bool> failed{false};

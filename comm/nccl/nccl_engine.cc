@@ -56,15 +56,16 @@ struct Parts {
 };
 
 // `device`: that one, or, where `or_only`, the only one that this process sees.
-absl::StatusOr<Parts> LoadParts(const NcclOptions& options, int device, bool or_only) {
+absl::StatusOr<Parts> LoadParts(const NcclOptions& options, int device, bool or_only,
+                                MemorySource memory) {
   Parts parts;
   MESHIFT_RETURN_IF_ERROR(CheckOptions(options));
   MESHIFT_ASSIGN_OR_RETURN(auto driver, CudaDriver::Load(options.cuda_library));
   MESHIFT_ASSIGN_OR_RETURN(parts.nccl, NcclLibrary::Load(options.nccl_library));
   MESHIFT_ASSIGN_OR_RETURN(const int devices, driver->InitAndCountDevices());
   if (or_only && devices == 1) device = 0;
-  MESHIFT_ASSIGN_OR_RETURN(parts.device,
-                           CudaDevice::Open(std::move(driver), device, options.timed_events));
+  MESHIFT_ASSIGN_OR_RETURN(parts.device, CudaDevice::Open(std::move(driver), device,
+                                                          options.timed_events, std::move(memory)));
   return parts;
 }
 
@@ -422,8 +423,9 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::Create(Bootstrap* bootst
   const Environment& environment = options.environment != nullptr ? *options.environment : found;
   const JobRank& job = bootstrap->job();
   const bool given = options.device >= 0;
-  absl::StatusOr<Parts> parts = LoadParts(
-      options, given ? options.device : static_cast<int>(job.local_rank), /*or_only=*/!given);
+  absl::StatusOr<Parts> parts =
+      LoadParts(options, given ? options.device : static_cast<int>(job.local_rank),
+                /*or_only=*/!given, MemorySource{});
   if (parts.ok()) {
     // It goes before a communicator's configuration, and calls that block have no time-out.
     const absl::Status unblocked = CheckUnset("NCCL_COMM_BLOCKING", "1", environment);
@@ -476,7 +478,9 @@ absl::StatusOr<std::unique_ptr<NcclEngine>> NcclEngine::FromLent(const NcclLent&
   MESHIFT_RETURN_IF_ERROR(nccl->Check(nccl->CommCount(comm, &size), "ncclCommCount", comm));
   MESHIFT_RETURN_IF_ERROR(nccl->Check(nccl->CommUserRank(comm, &rank), "ncclCommUserRank", comm));
   MESHIFT_RETURN_IF_ERROR(nccl->Check(nccl->CommCuDevice(comm, &device), "ncclCommCuDevice", comm));
-  MESHIFT_ASSIGN_OR_RETURN(const Parts parts, LoadParts(options, device, /*or_only=*/false));
+  MESHIFT_ASSIGN_OR_RETURN(const Parts parts,
+                           LoadParts(options, device, /*or_only=*/false,
+                                     {.allocate = lent.allocate, .free = lent.free}));
   MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<NcclJob> shared,
                            MakeJob(parts, rank, options, environment, lent));
   const std::vector<int64_t> ranks = Iota(size);

@@ -80,6 +80,8 @@ void* FindFunction(const std::string& name) {
       {"cuMemHostGetDevicePointer", reinterpret_cast<void*>(&cuMemHostGetDevicePointer)},
       {"cuMemHostRegister", reinterpret_cast<void*>(&cuMemHostRegister)},
       {"cuMemHostUnregister", reinterpret_cast<void*>(&cuMemHostUnregister)},
+      {"cuMemPoolCreate", reinterpret_cast<void*>(&cuMemPoolCreate)},
+      {"cuMemPoolDestroy", reinterpret_cast<void*>(&cuMemPoolDestroy)},
       {"cuMemPoolSetAttribute", reinterpret_cast<void*>(&cuMemPoolSetAttribute)},
       {"cuMemPoolTrimTo", reinterpret_cast<void*>(&cuMemPoolTrimTo)},
       {"cuMemcpy", reinterpret_cast<void*>(&cuMemcpy)},

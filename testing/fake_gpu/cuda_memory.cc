@@ -1,15 +1,37 @@
 // Allocation and pointers.
 #include <cstdlib>
 #include <cstring>
+#include <map>
 
 #include "testing/fake_gpu/cuda_api.h"
 
 namespace meshift::fake {
 namespace {
 
-// The pool of a device is an opaque handle: there is one.
+// The default pool of a device is an opaque handle; others that were made, by their handles.
 CUmemoryPool PoolOf(int device) {
   return reinterpret_cast<CUmemoryPool>(static_cast<uintptr_t>(0x1000 + device));
+}
+struct Pools {
+  Mutex mutex;
+  std::map<CUmemoryPool, int> devices;
+  uintptr_t next = 0x2000;
+};
+Pools& ThePools() {
+  static Pools& pools = *new Pools();
+  return pools;
+}
+
+// The device of a pool; -1, with a violation, where there is none.
+int DeviceOf(const char* function, CUmemoryPool pool) {
+  for (int device = 0; device < TheMachine().options.devices; ++device) {
+    if (pool == PoolOf(device)) return device;
+  }
+  MutexLock lock(ThePools().mutex);
+  const auto found = ThePools().devices.find(pool);
+  if (found != ThePools().devices.end()) return found->second;
+  TheMachine().recorder.Violation(fmt::format("{}: no such pool", function));
+  return -1;
 }
 
 CUresult AllocateNow(const char* function, uint64_t bytes, MemoryKind kind, CUdeviceptr* result) {
@@ -137,8 +159,31 @@ CUresult cuMemAllocAsync(CUdeviceptr* result, size_t bytes, CUstream stream) {
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* result, size_t bytes, CUmemoryPool pool,
                                  CUstream stream) {
   FAKE_ENTER("cuMemAllocFromPoolAsync", kAllocates, "{} bytes", bytes);
-  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Context* context = nullptr;
+  FAKE_RETURN_IF_ERROR(CurrentContext(&context));
+  if (DeviceOf("cuMemAllocFromPoolAsync", pool) != context->device) return CUDA_ERROR_INVALID_VALUE;
   return AllocateOnStream("cuMemAllocFromPoolAsync", result, bytes, stream);
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* props) {
+  FAKE_ENTER("cuMemPoolCreate", kAllocates, "");
+  if (pool == nullptr || props == nullptr || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+      props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || props->location.id < 0 ||
+      props->location.id >= TheMachine().options.devices) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  MutexLock lock(ThePools().mutex);
+  *pool = reinterpret_cast<CUmemoryPool>(ThePools().next++);
+  ThePools().devices[*pool] = props->location.id;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  FAKE_ENTER("cuMemPoolDestroy", kAllocates, "");
+  MutexLock lock(ThePools().mutex);
+  if (ThePools().devices.erase(pool) == 1) return CUDA_SUCCESS;
+  TheMachine().recorder.Violation("cuMemPoolDestroy of what cuMemPoolCreate did not make");
+  return CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle) {
