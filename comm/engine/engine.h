@@ -75,10 +75,16 @@ struct GroupOptions {
   // NCCL: the communicator has one channel, so that each of its trees is one tree and adds every
   // element alike; other groups keep their speed. Of no consequence elsewhere.
   bool one_channel = false;
+  // What people know it by, such as the mesh dims that it is over, "dp,tp": for tools and messages
+  // only. It makes no other group.
+  std::string name = {};
+
   std::string ToString() const {
     return one_channel ? "one channel" : "";
   }  // part of a cache's key
-  friend bool operator==(const GroupOptions&, const GroupOptions&) = default;
+  friend bool operator==(const GroupOptions& a, const GroupOptions& b) {
+    return a.one_channel == b.one_channel;
+  }
 };
 
 class Engine {

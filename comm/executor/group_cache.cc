@@ -19,6 +19,16 @@ std::vector<int64_t> SortedRanks(const DeviceMesh& mesh) {
   return ranks;
 }
 
+// "dp,tp"
+std::string NameOf(const DeviceMesh& mesh, const DimSet& dims) {
+  std::string name;
+  for (const int dim : dims) {
+    if (!name.empty()) name += ',';
+    name += mesh.dims()[dim].name;
+  }
+  return name;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GroupCache>> GroupCache::Create(Engine* engine,
@@ -35,8 +45,8 @@ absl::StatusOr<std::unique_ptr<GroupCache>> GroupCache::Create(Engine* engine,
   if (n == engine->world_size() && !engine->SplitsFreely()) {
     cache->root_ = engine->world();
   } else if (n > 1) {
-    MESHIFT_ASSIGN_OR_RETURN(cache->own_root_,
-                             engine->Split(*engine->world(), SortedRanks(mesh), 0, {}));
+    MESHIFT_ASSIGN_OR_RETURN(
+        cache->own_root_, engine->Split(*engine->world(), SortedRanks(mesh), 0, {.name = "mesh"}));
     cache->root_ = cache->own_root_.get();
   }
   return cache;
@@ -112,8 +122,10 @@ absl::StatusOr<Communicator*> GroupCache::Find(const DeviceMesh& mesh, const Pro
     if (!is_out) ++stats_.reused;
     return known;
   }
+  GroupOptions named = options;
+  named.name = NameOf(mesh, group.mesh_dims);
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Communicator> made,
-                           engine_->Split(*root_, group.ranks, group.number, options));
+                           engine_->Split(*root_, group.ranks, group.number, named));
   const MutexLock lock(mutex_);
   if (aborted_) made->Abort();
   partitions_.insert(std::move(partition));

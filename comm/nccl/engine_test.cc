@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -138,6 +139,29 @@ TEST_F(NcclEngineTest, GroupsAreMadeOnce) {
   });
   // Of each rank the world and two groups.
   EXPECT_EQ(TheFake()->call_count("communicator"), 4 * 3);
+}
+
+// NCCL's tools show groups by the dims of the mesh that they are over.
+TEST_F(NcclEngineTest, GroupsHaveNames) {
+  Start(4);
+  const DeviceMesh mesh = DeviceMesh::Parse("dp=2,tp=2").value();
+  const Pair pairs[] = {PairOf("f32[8,4]", mesh, "S(0),R", "R,R"),
+                        PairOf("f32[8,4]", mesh, "R,S(0)", "R,R")};
+  ranks_->Run([&](NcclEngine& engine, int64_t) {
+    Redistributor redistribute = Redistributor::Create(mesh, &engine).value();
+    for (const Pair& pair : pairs) {
+      ASSERT_EQ(Message(Call(engine, pair)(redistribute).value().Wait()), "");
+    }
+  });
+  std::set<std::string> names;
+  char line[512];
+  for (int64_t i = 0; TheFake()->log_line(i, line, sizeof(line)) >= 0; ++i) {
+    const std::string text = line;
+    const size_t name = text.find(" name ");
+    if (text.find(" communicator ") != std::string::npos) names.insert(text.substr(name + 6));
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"meshift:dp[0,2]", "meshift:dp[1,3]", "meshift:tp[0-1]",
+                                          "meshift:tp[2-3]", "meshift:world[0-3]"}));
 }
 
 // Many runs over different groups before anyone waits; results as of runs one by one.

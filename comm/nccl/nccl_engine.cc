@@ -273,7 +273,7 @@ absl::StatusOr<std::shared_ptr<Communicator>> NcclEngineImpl::Split(Communicator
   NcclSplit split = SplitOf(static_cast<int>(group));
   split.key = static_cast<int>(self - ranks.begin());
   split.ranks.assign(ranks.begin(), ranks.end());
-  split.name = CommNameOf(options.one_channel ? "one-channel" : "", ranks);
+  split.name = CommNameOf(options.name, ranks);
   split.kind = options.ToString();
   if (options.one_channel) {
     split.config.minCTAs = split.config.maxCTAs = 1;

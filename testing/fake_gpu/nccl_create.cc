@@ -279,8 +279,9 @@ ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message me
 void RecordConfig(const Comm* comm, const char* how, const void* from) {
   TheCore().Enter(
       "communicator", kPlainCall,
-      fmt::format("{} {} {} ctas {} to {} collnet {}", static_cast<const void*>(comm), how, from,
-                  comm->config.minCTAs, comm->config.maxCTAs, comm->config.collnetEnable));
+      fmt::format("{} {} {} ctas {} to {} collnet {} name {}", static_cast<const void*>(comm), how,
+                  from, comm->config.minCTAs, comm->config.maxCTAs, comm->config.collnetEnable,
+                  comm->config.commName == nullptr ? "" : comm->config.commName));
 }
 
 }  // namespace
