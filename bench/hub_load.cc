@@ -1,8 +1,12 @@
 // A job while strangers are at its hub; hub_load.sh runs it.
 //
-//   mpirun -n 4 hub_load job FILE 20000 [always]   # redistributions; writes to FILE where its hub
-//   is hub_load hub FILE                              # a hub alone, until it is killed hub_load
-//   attack FILE IDLE                      # at the hub of FILE, until it is killed
+//   mpirun -n 4 hub_load job FILE 20000
+//   hub_load hub FILE
+//   hub_load attack FILE IDLE
+//
+// job: so many redistributions; writes to FILE where its hub is. More words: "always" agrees in
+// every call, "wait" ends when the last false rank has come. hub: one alone, until it is killed.
+// attack: at the hub of FILE, until it is killed.
 //
 // The attack: 64 connections that send garbage, lengths that are too large, half frames, nothing,
 // or bytes as fast as they go; IDLE that only connect; ranks with a wrong secret; and false ranks
@@ -59,6 +63,8 @@ constexpr int64_t kRanks = 4;
 // Places of the job that only false ranks take, one for each wrong frame.
 constexpr int64_t kPlaces = 400;
 constexpr int64_t kWorld = kRanks + kPlaces;
+// Behind the name of the hub's file: there while false ranks are coming.
+constexpr char kUnderWay[] = ".attack";
 
 // A line of /proc/self/status, in KiB.
 int64_t MemoryLine(std::string_view name) {
@@ -91,7 +97,7 @@ absl::StatusOr<HubAddress> AwaitFile(const std::string& file) {
   return absl::DeadlineExceededError("nobody has written " + file);
 }
 
-absl::Status RunJob(const std::string& file, int64_t calls, bool always) {
+absl::Status RunJob(const std::string& file, int64_t calls, bool always, bool waits) {
   MESHIFT_ASSIGN_OR_RETURN(const auto meet, MpiBootstrap());
   const int64_t me = meet->job().rank;
   const JobRank job{.rank = me, .world_size = kWorld, .local_world_size = kWorld};
@@ -143,6 +149,10 @@ absl::Status RunJob(const std::string& file, int64_t calls, bool always) {
   for (int64_t call = 500; call < 500 + calls; ++call) MESHIFT_RETURN_IF_ERROR(run(call));
   const std::chrono::duration<double> time = Clock::now() - begin;
   if (me == 0) {
+    // Its memory is looked at once the last false rank has said its frame.
+    for (int i = 0; waits && i < 600 && std::ifstream(file + kUnderWay).is_open(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
     fmt::print("{} right redistributions in {:.3f} s; rank 0 has grown by {} KiB\n", calls,
                time.count(), std::max<int64_t>(0, MemoryLine("VmHWM:") - before));
   }
@@ -158,7 +168,8 @@ absl::Status RunHub(const std::string& file) {
 
 class Attack {
  public:
-  Attack(HubAddress hub, Address address) : hub_(std::move(hub)), address_(address) {}
+  Attack(HubAddress hub, Address address, std::string file)
+      : hub_(std::move(hub)), address_(address), file_(std::move(file)) {}
 
   [[noreturn]] void Run(int64_t idle) {
     std::vector<std::thread> threads;
@@ -265,6 +276,7 @@ class Attack {
     fmt::print("{} of {} false ranks were dropped for their frame within {} s\n", dropped, count,
                (Clock::now() - begin) / std::chrono::seconds(1));
     std::fflush(stdout);
+    std::remove((file_ + kUnderWay).c_str());
   }
 
   // A rank comes in, says the frame, and is told that it is dropped.
@@ -306,13 +318,15 @@ class Attack {
 
   const HubAddress hub_;
   const Address address_;
+  const std::string file_;
 };
 
 absl::Status RunAttack(const std::string& file, int64_t idle) {
   MESHIFT_RETURN_IF_ERROR(ReserveDescriptors(idle + 200));
   MESHIFT_ASSIGN_OR_RETURN(const HubAddress hub, AwaitFile(file));
   MESHIFT_ASSIGN_OR_RETURN(const auto addresses, Resolve(hub.hosts.front(), hub.port));
-  Attack(hub, addresses.front()).Run(idle);
+  MESHIFT_RETURN_IF_ERROR(WriteFile(file + kUnderWay, ""));
+  Attack(hub, addresses.front(), file).Run(idle);
 }
 
 absl::Status Run(const std::vector<std::string>& args) {
@@ -320,9 +334,13 @@ absl::Status Run(const std::vector<std::string>& args) {
   if (args.size() == 2 && args[0] == "hub") return RunHub(args[1]);
   if (args.size() == 3 && args[0] == "attack") return RunAttack(args[1], number(2));
   if (args.size() >= 3 && args[0] == "job") {
-    return RunJob(args[1], number(2), args.size() > 3 && args[3] == "always");
+    const auto has = [&](const char* word) {
+      return std::find(args.begin() + 3, args.end(), word) != args.end();
+    };
+    return RunJob(args[1], number(2), has("always"), has("wait"));
   }
-  return InvalidArgument("usage: hub_load job FILE CALLS [always] | hub FILE | attack FILE IDLE");
+  return InvalidArgument(
+      "usage: hub_load job FILE CALLS [always] [wait] | hub FILE | attack FILE IDLE");
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 # HUB_LOAD_ALWAYS=always has the ranks agree through the hub in every call; the default is as usual, in the first ones.
 set -u
 program=$1 short=${2:-}
-calls=20000 idle=2000 pairs=3
+calls=20000 idle=2000 pairs=7
 [[ -z $short ]] || { calls=1000 idle=300 pairs=1; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 command -v mpirun > /dev/null || { echo "skipped: there is no mpirun"; exit 0; }
@@ -19,7 +19,7 @@ end() {
 }
 trap end EXIT
 
-# One run of the job; $1: whose hub is attacked, job or other. Sets seconds and grown.
+# One run of the job; $1: whose hub is attacked, job or other; $2: wait, for the last false rank. Sets seconds and grown.
 run() {
   local target=$folder/$1.$RANDOM out
   if [[ $1 == other ]]; then
@@ -31,7 +31,7 @@ run() {
   fi
   "$program" attack "$target" $idle > "$folder/attack" 2>&1 &
   pids+=($!)
-  timeout 300 mpirun -n 4 "$program" job "$out" $calls ${HUB_LOAD_ALWAYS:-} > "$folder/job" 2>&1
+  timeout 300 mpirun -n 4 "$program" job "$out" $calls ${HUB_LOAD_ALWAYS:-} ${2:-} > "$folder/job" 2>&1
   local code=$?
   for pid in "${pids[@]}"; do kill "$pid" 2> /dev/null; done
   wait "${pids[@]}" 2> /dev/null
@@ -49,7 +49,7 @@ run() {
 
 own=() others=()
 for ((pair = 0; pair < pairs; ++pair)); do
-  run job
+  if ((pair == 0)); then run job wait; else run job; fi
   own+=("$seconds")
   if ((grown > 16 * 1024)); then
     echo "FAILED: rank 0 has grown by $grown KiB, more than 16 MiB"

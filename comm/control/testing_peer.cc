@@ -3,11 +3,14 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <chrono>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/status.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
 #include "comm/control/greeting.h"
@@ -51,6 +54,25 @@ absl::Status PlayedHub::Greet() {
     if (!status.ok()) return status;
   }
   return socket_.SendAll(greeting.Welcome(""));
+}
+
+Socket DialPort(int port) {
+  return *Dial(Resolve("127.0.0.1", port)->front(),
+               std::chrono::steady_clock::now() + std::chrono::seconds(20));
+}
+
+Socket Accepted(const Listening& listening) {
+  while (true) {
+    if (Socket socket = listening.Accept(); socket.open()) {
+      Tune(socket);
+      return socket;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+bool Contains(const absl::Status& status, const std::string& part) {
+  return Message(status).find(part) != std::string::npos;
 }
 
 }  // namespace meshift

@@ -1,5 +1,5 @@
 // The other side of a connection, as tests play it: a rank that says to a hub what the test wants,
-// or a hub that says it to a rank.
+// or a hub that says it to a rank; and what else the tests of the control channel share.
 //
 //   PlayedRank rank(std::move(socket), {.rank = 2, .world_size = 3}, key);
 //   ASSERT_TRUE(rank.Greet().ok());
@@ -7,11 +7,16 @@
 #ifndef MESHIFT_COMM_CONTROL_TESTING_PEER_H_
 #define MESHIFT_COMM_CONTROL_TESTING_PEER_H_
 
+#include <chrono>
+#include <condition_variable>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "comm/control/frame.h"
 #include "comm/control/job_rank.h"
 #include "comm/control/secret.h"
@@ -55,6 +60,36 @@ class PlayedHub : public PlayedPeer {
 
  private:
   JobKey key_;
+};
+
+// Connects to a port of this host.
+Socket DialPort(int port);
+// The next connection.
+Socket Accepted(const Listening& listening);
+
+bool Contains(const absl::Status& status, const std::string& part);
+
+// Keeps what on_failure is told.
+class Failures {
+ public:
+  std::function<void(const absl::Status&)> Listener() {
+    return [this](const absl::Status& status) {
+      const MutexLock lock(mutex_);
+      told_.push_back(status);
+      changed_.notify_all();
+    };
+  }
+  // Waits for the first; returns all.
+  std::vector<absl::Status> Await() {
+    MutexLock lock(mutex_);
+    lock.WaitFor(changed_, std::chrono::seconds(20), [&] { return !told_.empty(); });
+    return told_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<absl::Status> told_;
 };
 
 }  // namespace meshift
