@@ -20,7 +20,7 @@ Tuning Tune(const Variables& variables, int min_ctas = 1, int max_ctas = 1) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   if (min_ctas > 0) config.minCTAs = min_ctas;
   if (max_ctas > 0) config.maxCTAs = max_ctas;
-  const Tuning tuning = TuneByEnvironment(config);
+  Tuning tuning = TuneByEnvironment(config);
   for (const auto& [name, value] : variables) unsetenv(name.c_str());
   return tuning;
 }

@@ -304,7 +304,8 @@ absl::StatusOr<std::string> ProbeWindows() {
                    "ncclAllGather"));
   MESHIFT_ASSIGN_OR_RETURN(const std::vector<float> got, rank->Get(all, kCount * n));
   for (size_t i = 0; i < got.size(); ++i) {
-    const auto want = static_cast<float>(i / kCount + 1);
+    const size_t from = i / kCount;
+    const auto want = static_cast<float>(from + 1);
     if (got[i] != want) return Differ(fmt::format("element {} gathered", i), got[i], want);
   }
   const bool registered = window != nullptr;
