@@ -211,12 +211,14 @@ absl::StatusOr<std::string> ProbeAbort() {
   constexpr size_t kBytes = 16 << 20;
   MESHIFT_ASSIGN_OR_RETURN(const auto rank, RawRank::Create());
   MESHIFT_ASSIGN_OR_RETURN(const auto comm, RawComm::Create(*rank, Kind::kHybrid));
+  MESHIFT_ASSIGN_OR_RETURN(const CUdeviceptr data, rank->Allocate(kBytes));
+  MESHIFT_RETURN_IF_ERROR(
+      rank->cuda().MemsetD8Async(data, static_cast<unsigned char>(0), kBytes, rank->stream()));
+  // Of this size both once, since NCCL connects what an algorithm needs in its first call.
+  MESHIFT_RETURN_IF_ERROR(comm->AllReduce(data, kBytes / sizeof(float)));
+  MESHIFT_RETURN_IF_ERROR(rank->Synchronize());
   std::string text;
   if (rank->rank() == 0) {
-    MESHIFT_ASSIGN_OR_RETURN(const CUdeviceptr data, rank->Allocate(kBytes));
-    MESHIFT_RETURN_IF_ERROR(
-        rank->cuda().MemsetD8Async(data, static_cast<unsigned char>(0), kBytes, rank->stream()));
-    MESHIFT_RETURN_IF_ERROR(rank->Synchronize());
     MESHIFT_RETURN_IF_ERROR(comm->AllReduce(data, kBytes / sizeof(float)));
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
     if (rank->cuda().StreamQuery(rank->stream()).ok()) {
@@ -232,7 +234,9 @@ absl::StatusOr<std::string> ProbeAbort() {
   }
   // The peer, which has nothing to do, is here all the time.
   MESHIFT_RETURN_IF_ERROR(rank->Barrier());
-  if (rank->rank() != 0) MESHIFT_RETURN_IF_ERROR(comm->Abort());
+  if (rank->rank() == 0) return text;
+  MESHIFT_RETURN_IF_ERROR(comm->Abort());
+  MESHIFT_RETURN_IF_ERROR(rank->Free(data));
   return text;
 }
 
