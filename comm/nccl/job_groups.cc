@@ -105,7 +105,8 @@ absl::StatusOr<std::shared_ptr<NcclGroup>> NcclJob::Split(const std::shared_ptr<
     group->member = split.key;
     group->config = split.kind;
     group->name = split.name;
-    if (splitting->parent != parent && group->ranks == parent->ranks) {
+    // What is split from it is split from the other, which does not block.
+    if (group->made_aside && group->ranks == splitting->parent->ranks) {
       group->splitter = splitting->parent;
     }
     splitting->group = group;
