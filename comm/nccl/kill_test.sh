@@ -1,13 +1,18 @@
 #!/bin/bash
-# One of four ranks is killed, another one each time: the three others end with an error in time.
+# One of four ranks is killed, or stopped, or makes no calls, another one each time: the three others end with an error in time.
 #
-#   kill_test.sh TORCHRUN_SH KILL_WORKER       # MESHIFT_FAULT_ROUNDS: how often; of testing/side_by_side.sh each part makes its own
+#   kill_test.sh TORCHRUN_SH KILL_WORKER [kill|stop|loop]       # MESHIFT_FAULT_ROUNDS: how often; of testing/side_by_side.sh each part makes its own
 set -u
-rounds=${MESHIFT_FAULT_ROUNDS:-100}
+how=${3:-kill}
+case $how in
+  kill) usual=100 ;;
+  *) usual=8 ;;  # of some seconds
+esac
+rounds=${MESHIFT_FAULT_ROUNDS:-$usual}
 made=0
 longest=0
 for ((round = ${TEST_SHARD_INDEX:-0}; round < rounds; round += ${TEST_TOTAL_SHARDS:-1})); do
-  output=$("$1" 4 "$2" $((round % 4)) 2>&1)
+  output=$("$1" 4 "$2" $((round % 4)) "$how" 2>&1)
   survivors=$(grep -c '^survivor ' <<< "$output")
   if ((survivors != 3)); then
     echo "round $round: $survivors survivors, not 3:"

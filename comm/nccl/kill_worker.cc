@@ -1,8 +1,15 @@
-// One rank of a job with torchrun's variables. Makes calls; rank N kills itself in the middle of
-// them. The others must get an error within two seconds, long before the time-out, and say so.
+// One rank of a job with torchrun's variables. Makes calls; in the middle of them rank N
 //
-//   kill_worker N
+//   kill    kills itself: the others must get an error within two seconds, long before the time-out
+//   stop    is stopped, as by a debugger, with its connections open
+//   loop    goes on without its device: it makes no call any more
+//
+// The last two end the others within two seconds of the time-out, which is one second, although
+// these wait for their streams by CUDA alone. They say so.
+//
+//   kill_worker N [kill|stop|loop]
 #include <fmt/format.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -17,7 +24,10 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/control/bootstrap.h"
+#include "comm/cuda/driver.h"
+#include "comm/engine/communicator.h"
 #include "comm/engine/engine.h"
+#include "comm/engine/timeouts.h"
 #include "comm/nccl/nccl_engine.h"
 #include "comm/redistributor.h"
 #include "comm/tensor/tensor_view.h"
@@ -29,24 +39,39 @@ namespace meshift {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kTimeout(10000);
 constexpr std::chrono::milliseconds kAtMost(2000);
 constexpr int kBefore = 5;  // calls
 
+// Stops this process, which another one ends when the others are through.
+void Stop() {
+  const pid_t own = getpid();
+  if (fork() == 0) {
+    sleep(5);
+    kill(own, SIGKILL);
+    _exit(0);
+  }
+  kill(own, SIGSTOP);
+}
+
 // OK where this rank was told in time that another one is gone.
-absl::Status Run(int64_t victim, std::string* told) {
+absl::Status Run(int64_t victim, const std::string& how, std::string* told) {
+  const bool killed = how == "kill";
+  const std::chrono::milliseconds timeout(killed ? 10000 : 1000);
+  const std::chrono::milliseconds at_most = killed ? kAtMost : timeout + kAtMost;
+  MESHIFT_ASSIGN_OR_RETURN(const auto driver, CudaDriver::Load());
   MESHIFT_ASSIGN_OR_RETURN(const auto bootstrap, Bootstrap::FromTorchrun());
-  NcclOptions options;
-  options.timeout = kTimeout;
-  MESHIFT_ASSIGN_OR_RETURN(const auto engine, NcclEngine::Create(bootstrap.get(), options));
+  MESHIFT_ASSIGN_OR_RETURN(const auto engine, NcclEngine::Create(bootstrap.get()));
   const int64_t rank = engine->rank();
   MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh, DeviceMesh::Parse("a=2,b=2"));
-  MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute,
-                           Redistributor::Create(mesh, engine.get(), {.timeout = kTimeout}));
+  MESHIFT_ASSIGN_OR_RETURN(
+      Redistributor redistribute,
+      Redistributor::Create(mesh, engine.get(), {.agreement = Agreement::kOff}));
   MESHIFT_ASSIGN_OR_RETURN(const Sharding from, Sharding::Parse("f32[4,4]", mesh, "P,S(0)"));
   MESHIFT_ASSIGN_OR_RETURN(const Sharding to, from.WithPlacements("R,R"));
   MESHIFT_ASSIGN_OR_RETURN(const auto in, engine->Allocate(64));
   MESHIFT_ASSIGN_OR_RETURN(const auto out, engine->Allocate(64));
+  MESHIFT_ASSIGN_OR_RETURN(const auto stream, engine->CreateStream());
+  MESHIFT_ASSIGN_OR_RETURN(void* const handle, engine->HandleOf(*stream));
   const auto call = [&]() -> absl::Status {
     MESHIFT_ASSIGN_OR_RETURN(
         const RunHandle run,
@@ -55,18 +80,29 @@ absl::Status Run(int64_t victim, std::string* told) {
              .to = to,
              .source = TensorView::Contiguous(in->data(), DType::kF32, from.LocalBox(rank).size),
              .target = TensorView::Contiguous(out->data(), DType::kF32, to.LocalBox(rank).size)}));
-    return run.Wait();
+    if (killed) return run.Wait();
+    MESHIFT_RETURN_IF_ERROR(run.Wait(*stream));
+    MESHIFT_RETURN_IF_ERROR(driver->StreamSynchronize(static_cast<CUstream>(handle)));
+    return engine->world()->Health();
   };
   for (int i = 0; i < kBefore; ++i) MESHIFT_RETURN_IF_ERROR(call());
+  MESHIFT_RETURN_IF_ERROR(engine->SetTimeouts(Timeouts::Of(timeout)));
   // Fails where rank 0 is the one, and quick.
   bootstrap->Exchange("").status().IgnoreError();
-  if (rank == victim) kill(getpid(), SIGKILL);
+  if (rank == victim) {
+    if (killed) kill(getpid(), SIGKILL);
+    if (how == "stop") Stop();
+    const auto until = Clock::now() + 2 * at_most;
+    while (Clock::now() < until) {
+    }
+    kill(getpid(), SIGKILL);
+  }
   const auto begin = Clock::now();
   absl::Status status;
-  while (status.ok() && Clock::now() - begin < 2 * kAtMost) status = call();
+  while (status.ok() && Clock::now() - begin < 2 * at_most) status = call();
   const auto took = Clock::now() - begin;
   if (status.ok()) return Internal("no error");
-  if (took > kAtMost) return Internal("too late: {}", Message(status));
+  if (took > at_most) return Internal("too late: {}", Message(status));
   // Every later call says so too, at once.
   if (call().ok()) return Internal("a call after an error is not refused");
   *told = fmt::format("survivor {}: {} ms: {}", rank,
@@ -81,7 +117,8 @@ absl::Status Run(int64_t victim, std::string* told) {
 
 int main(int argc, char** argv) {
   std::string told;
-  const absl::Status status = meshift::Run(argc > 1 ? std::atoll(argv[1]) : -1, &told);
+  const absl::Status status =
+      meshift::Run(argc > 1 ? std::atoll(argv[1]) : -1, argc > 2 ? argv[2] : "kill", &told);
   if (status.ok()) {
     fmt::print("{}\n", told);
   } else {
