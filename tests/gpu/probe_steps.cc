@@ -260,7 +260,12 @@ absl::StatusOr<std::string> ProbeKilledRank() {
   ncclResult_t state = ncclSuccess;
   bool hangs = false;
   while (!hangs && state == ncclSuccess && MsSince(begin) < kDiesAfterMs + kPatienceMs) {
-    MESHIFT_RETURN_IF_ERROR(comm->AllReduce(data, kCount));
+    if (const absl::Status called = comm->AllReduce(data, kCount); !called.ok()) {
+      // A call may be the first to be told.
+      MESHIFT_ASSIGN_OR_RETURN(state, comm->State());
+      if (state == ncclSuccess) return called;
+      break;
+    }
     while (!rank->cuda().StreamQuery(rank->stream()).ok()) {
       MESHIFT_ASSIGN_OR_RETURN(state, comm->State());
       hangs = MsSince(begin) >= kDiesAfterMs + kPatienceMs;

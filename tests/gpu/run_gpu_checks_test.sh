@@ -63,7 +63,7 @@ also "no GPU to check"
 [[ -f "$TEST_TMPDIR/an out/results.txt" && -f "$TEST_TMPDIR/an out/logs.tar.gz" ]] || also "results in a folder with a space"
 
 export MESHIFT_CUDA_LIBRARY=$PWD/testing/fake_gpu/libfake_cuda.so
-small=(--copies 3 --rounds 1 --mib 1 --ranks 2,4 --cases 10)
+small=(--copies 3 --rounds 1 --mib 1 --ranks 2,4 --cases 4)
 MESHIFT_NCCL_LIBRARY=$PWD/testing/fake_gpu/libfake_nccl.so expect 0 "all is right" "${small[@]}" --minutes 8
 results=$(< "$TEST_TMPDIR/out/results.txt")
 for stage in facts kernels_first ranks2_first ranks2 ranks2_4ctas invariant probe kernels ranks4; do
