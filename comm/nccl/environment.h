@@ -151,7 +151,8 @@ struct NcclFinding {
 };
 // Judges each variable that the profile's promise depends on, by its meaning where that is what
 // counts (batch-invariant; also plugins that NCCL would load, and a version whose bits nobody has
-// measured), by its value where a peer must have the same (torchtitan-vllm).
+// measured), by its value where a peer must have the same (torchtitan-vllm;
+// also kernels and plugins that would go before it).
 std::vector<NcclFinding> CheckNcclEnvironment(NcclProfile profile, const NcclVersion& version,
                                               const Environment& environment);
 

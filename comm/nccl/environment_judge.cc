@@ -48,14 +48,22 @@ class Judge {
     for (const char* const name : {"NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS"}) {
       Add(name, false, "leaves a communicator of one channel as it is");
     }
-    const bool forced = !Get("NCCL_SYM_KERNEL").empty();
-    Add("NCCL_SYM_KERNEL", forced,
-        forced ? "forces a symmetric kernel, which adds in an order of its own"
-               : "forces no symmetric kernel");
-    Number("NCCL_SYM_NOWIN_ENABLE", 0, 0, "no symmetric kernels without windows",
-           "symmetric kernels, which add in an order of their own, for all memory");
-    Tuner();
-    EnvironmentPlugin();
+    OtherKernels();
+    Plugins();
+    return std::move(findings_);
+  }
+
+  // By value, and what NCCL would make of variables that the profile does not name.
+  std::vector<NcclFinding> ByValue(const std::vector<NcclSetting>& settings) {
+    for (const NcclSetting& setting : settings) {
+      const bool equal = environment_.Get(setting.name) == setting.value;
+      Add(setting.name, !equal && setting.bits,
+          equal ? setting.effect
+                : fmt::format("should be '{}': {}", setting.value, setting.effect));
+    }
+    Number("NCCL_MIN_CTAS", 0, 1, "leaves the one channel", "overrides the one channel");
+    OtherKernels();
+    Plugins();
     return std::move(findings_);
   }
 
@@ -65,6 +73,20 @@ class Judge {
 
   void Add(const std::string& name, bool breaks, std::string why) {
     findings_.push_back({name, environment_.Get(name), breaks, std::move(why)});
+  }
+
+  void OtherKernels() {
+    const bool forced = !Get("NCCL_SYM_KERNEL").empty();
+    Add("NCCL_SYM_KERNEL", forced,
+        forced ? "forces a symmetric kernel, which adds in an order of its own"
+               : "forces no symmetric kernel");
+    Number("NCCL_SYM_NOWIN_ENABLE", 0, 0, "no symmetric kernels without windows",
+           "symmetric kernels, which add in an order of their own, for all memory");
+  }
+
+  void Plugins() {
+    Tuner();
+    EnvironmentPlugin();
   }
 
   void Version() {
@@ -236,16 +258,10 @@ std::string WhyUnfit(NcclProfile profile, const NcclVersion& version) {
 
 std::vector<NcclFinding> CheckNcclEnvironment(NcclProfile profile, const NcclVersion& version,
                                               const Environment& environment) {
-  if (profile == NcclProfile::kBatchInvariant) return Judge(version, environment).BatchInvariant();
-  std::vector<NcclFinding> findings;
-  for (const NcclSetting& setting : NcclProfileSettings(profile, version)) {
-    const std::optional<std::string> value = environment.Get(setting.name);
-    const bool equal = value == setting.value;
-    findings.push_back({setting.name, value, !equal && setting.bits,
-                        equal ? setting.effect
-                              : fmt::format("should be '{}': {}", setting.value, setting.effect)});
-  }
-  return findings;
+  Judge judge(version, environment);
+  return profile == NcclProfile::kBatchInvariant
+             ? judge.BatchInvariant()
+             : judge.ByValue(NcclProfileSettings(profile, version));
 }
 
 std::string WhatBreaks(const std::vector<NcclFinding>& findings) {

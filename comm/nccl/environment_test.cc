@@ -319,6 +319,15 @@ TEST(NcclEnvironmentTest, CheckGoesByValueForBitsThatEqualAPeers) {
   EXPECT_EQ(Breaks(profile, k228, With(variables, "NCCL_NTHREADS", "512")), Names{});
   EXPECT_EQ(Breaks(profile, k228, With(variables, "NCCL_SOCKET_NTHREADS", "4")), Names{});
   EXPECT_EQ(Breaks(profile, k231, variables), Names{"NCCL_ALGO"});
+  // What the profile does not name counts too.
+  for (const auto& [name, value] : Variables{{"NCCL_MIN_CTAS", "4"},
+                                             {"NCCL_SYM_KERNEL", "AllReduce_AGxLL_R"},
+                                             {"NCCL_SYM_NOWIN_ENABLE", "1"},
+                                             {"NCCL_TUNER_PLUGIN", "ofi"},
+                                             {"NCCL_ENV_PLUGIN", "site"}}) {
+    EXPECT_EQ(Breaks(profile, k228, With(variables, name, value)), Names{name});
+  }
+  EXPECT_EQ(Breaks(profile, k228, With(variables, "NCCL_MAX_CTAS", "16")), Names{});
 }
 
 TEST(NcclEnvironmentTest, TheTorchtitanProfileIsTheSetOfItsPullRequest) {
