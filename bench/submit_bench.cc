@@ -4,7 +4,11 @@
 //   ./bazelw run //bench:submit_bench
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,6 +21,7 @@
 #include "comm/tensor/tensor_view.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
+#include "testing/allocation_count.h"
 
 namespace meshift {
 namespace {
@@ -28,6 +33,12 @@ struct Example {
   const char* from;
   const char* to;
 };
+int64_t CpuNs() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
 constexpr Example kExamples[] = {
     {"all_reduce", "dp=8", "f32[1024]", "P", "R"},
     {"all_gather", "fsdp=8,tp=4", "bf16[4096,4096]", "S(0),S(1)", "R,S(1)"},
@@ -99,10 +110,65 @@ void SubmitList(benchmark::State& state) {
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }
 
+// What the record and its watchdog add to a call: rounds with them and without take turns.
+void Record(benchmark::State& state, const Example& example) {
+  constexpr int kCalls = 3000;  // of a round; more than are remembered
+  const DeviceMesh mesh = DeviceMesh::Parse(example.mesh).value();
+  const Sharding from = Sharding::Parse(example.tensor, mesh, example.from).value();
+  const Sharding to = from.WithPlacements(example.to).value();
+  std::vector<char> in(size_t{1} << 26);
+  std::vector<char> out(size_t{1} << 26);
+  const TensorView source = TensorView::Contiguous(in.data(), from.dtype(), from.LocalBox(1).size);
+  const TensorView target = TensorView::Contiguous(out.data(), to.dtype(), to.LocalBox(1).size);
+  struct Side {
+    std::unique_ptr<NoopEngine> engine;
+    std::optional<Redistributor> redistribute;
+    std::vector<double> rounds;  // ns a call
+    int64_t allocations = 0;
+  };
+  Side sides[2];
+  for (const int on : {0, 1}) {
+    sides[on].engine = std::make_unique<NoopEngine>(1, mesh.NumRanks());
+    if (!sides[on].engine->SetRecord({.calls = on == 0 ? 0 : 2000}).ok()) std::abort();
+    sides[on].redistribute = Redistributor::Create(mesh, sides[on].engine.get()).value();
+  }
+  const auto round = [&](Side& side) {
+    const int64_t before = NumAllocations();
+    const int64_t begin = CpuNs();
+    for (int i = 0; i < kCalls; ++i) {
+      absl::StatusOr<RunHandle> run =
+          (*side.redistribute)({.from = from, .to = to, .source = source, .target = target});
+      if (!run.ok()) std::abort();
+      benchmark::DoNotOptimize(run);
+    }
+    const int64_t allocations = NumAllocations() - before;
+    side.rounds.push_back(static_cast<double>(CpuNs() - begin) / kCalls);
+    return allocations;
+  };
+  for (Side& side : sides) round(side);  // caches are filled
+  for (auto _ : state) {
+    for (Side& side : sides) side.allocations += round(side);
+  }
+  const auto median = [](std::vector<double> v) {
+    std::nth_element(v.begin(), v.begin() + static_cast<int64_t>(v.size() / 2), v.end());
+    return v[v.size() / 2];
+  };
+  std::vector<double> more;
+  for (size_t i = 0; i < sides[0].rounds.size(); ++i) {
+    more.push_back(sides[1].rounds[i] - sides[0].rounds[i]);
+  }
+  state.counters["off_ns"] = median(sides[0].rounds);
+  state.counters["on_ns"] = median(sides[1].rounds);
+  state.counters["record_ns"] = median(more);
+  state.counters["allocations"] = static_cast<double>(sides[1].allocations);
+}
+
 void RegisterAll() {
   benchmark::RegisterBenchmark("list", SubmitList)->Arg(2)->Arg(16)->Arg(291);
 
   for (const Example& example : kExamples) {
+    benchmark::RegisterBenchmark((std::string(example.name) + "/record").c_str(),
+                                 [&example](benchmark::State& state) { Record(state, example); });
     for (const auto& [name, how] :
          {std::pair("", How::kPlain), std::pair("/strided", How::kStrided),
           std::pair("/after", How::kAfter), std::pair("/ticket", How::kTicket),

@@ -47,8 +47,8 @@ class Event {
   virtual ~Event() = default;
   // When it was reached, in ns of a clock that is common to the process; -1: not yet.
   virtual int64_t ReachedNs() const = 0;
-  // Whether it was reached; as ReachedNs, also of engines that tell no times. Never waits. From any
-  // thread, but not while it is marked anew.
+  // Whether it was reached, without an error as far as the engine knows; also of engines that tell
+  // no times. Never waits. From any thread, but not while it is marked anew.
   virtual bool IsReached() const { return ReachedNs() >= 0; }
   // Whether it was marked in work that was only captured: that may run any time, and again.
   virtual bool InGraph() const { return false; }

@@ -44,14 +44,14 @@ struct RecordOptions {
   // time-out (Engine::SetTimeouts) ends all, also while nobody waits for it.
   bool watchdog = true;
   // Where the record is written on the first error, as Engine::Dump() does; empty: nowhere.
-  std::string dump_folder;
+  std::string dump_folder = {};
   // Whenever this file appears, or is touched, the record is written. Needs the watchdog.
-  std::string trigger_file;
-  // Called for each call that has ended, in order, soon after it has; by one thread at a time. Must
-  // return soon, and not call the engine or its redistributors.
-  std::function<void(const EndedCall&)> on_ended;
+  std::string trigger_file = {};
+  // Called for each call that has ended, soon after it has; by one thread at a time. Must return
+  // soon, and not call the engine or its redistributors.
+  std::function<void(const EndedCall&)> on_ended = {};
   // Called likewise, from any thread.
-  std::function<void(const LogEvent&)> on_log;
+  std::function<void(const LogEvent&)> on_log = {};
 };
 
 // INVALID_ARGUMENT: `calls` is negative or more than a million.

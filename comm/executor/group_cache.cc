@@ -140,6 +140,14 @@ void GroupCache::AbortAll() {
   if (own_root_ != nullptr || (root_used_ && root_ != nullptr)) root_->Abort();
 }
 
+absl::Status GroupCache::Health() const {
+  const MutexLock lock(mutex_);
+  for (const auto& [key, communicator] : groups_) {
+    MESHIFT_RETURN_IF_ERROR(communicator->Health());
+  }
+  return root_used_ ? root_->Health() : absl::OkStatus();
+}
+
 GroupCacheStats GroupCache::stats() const {
   const MutexLock lock(mutex_);
   GroupCacheStats stats = stats_;

@@ -59,6 +59,8 @@ class GroupCache {
   // Aborts all communicators; the root too, where it was handed out or is the cache's own. Those
   // that are made afterwards are aborted too. May be called twice; does not wait for Get().
   void AbortAll();
+  // OK, or the first error of a communicator. Any thread; does not wait for Get().
+  absl::Status Health() const;
   GroupCacheStats stats() const;
   const DeviceMesh& mesh() const { return mesh_; }
 

@@ -141,7 +141,14 @@ class LocalEngine final : public Engine {
         rank_(rank),
         control_(control),
         communicator_(world->scheduler, &world->settings, std::move(everyone),
-                      static_cast<int>(rank)) {}
+                      static_cast<int>(rank)) {
+    // All ranks are in one process, and work may only be done while somebody waits.
+    constexpr int64_t kMaxCalls = 2000;
+    constexpr int64_t kCallsOfAllRanks = 1 << 15;
+    const int64_t calls =
+        std::clamp<int64_t>(kCallsOfAllRanks / communicator_.size(), 16, kMaxCalls);
+    SetRecord({.calls = calls, .watchdog = false}).IgnoreError();
+  }
 
   const std::string& name() const override { return name_; }
   int64_t rank() const override { return rank_; }

@@ -164,6 +164,7 @@ void Scheduler::Advance(LocalStream& stream) {
 void Scheduler::Reach(LocalEvent& event, const absl::Status& status) {
   event.status_ = status;
   event.recorded_on_ = nullptr;
+  event.has_error_.store(!status.ok(), std::memory_order_relaxed);
   event.reached_ns_.store(NowNs(), std::memory_order_release);
   to_advance_.insert(to_advance_.end(), event.waiting_.begin(), event.waiting_.end());
   event.waiting_.clear();

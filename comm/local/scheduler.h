@@ -74,10 +74,14 @@ class Rendezvous : public Job {
 class LocalEvent final : public Event {
  public:
   int64_t ReachedNs() const override { return reached_ns_.load(std::memory_order_acquire); }
+  bool IsReached() const override {
+    return ReachedNs() >= 0 && !has_error_.load(std::memory_order_relaxed);
+  }
 
  private:
   friend class Scheduler;
   std::atomic<int64_t> reached_ns_ = -1;
+  std::atomic<bool> has_error_ = false;  // once it is reached
   // Under the scheduler's lock:
   absl::Status status_;                 // the first error of the work before it
   LocalStream* recorded_on_ = nullptr;  // as long as it is not reached

@@ -59,6 +59,7 @@ class MpiEvent final : public Event {
   ABSL_ATTRIBUTE_HOT void Reset(StreamState* stream);
   int64_t ReachedNs() const override { return reached_ns_.load(std::memory_order_acquire); }
   bool reached() const { return ReachedNs() >= 0; }
+  bool IsReached() const override { return reached() && status_.ok(); }
   // REQUIRES: reached().
   const absl::Status& status() const { return status_; }
   void Reach(const absl::Status& status) {

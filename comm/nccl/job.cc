@@ -100,6 +100,10 @@ absl::Status NcclJob::Fail(const absl::Status& error, bool told) {
     if (!error_.ok()) return error_;
     error_ = error;
     root = root_.get();
+    failed_ns_.store(
+        std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+            .count(),
+        std::memory_order_release);
     failed_.store(true, std::memory_order_release);
   }
   groups_->Abort();

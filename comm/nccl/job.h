@@ -134,6 +134,8 @@ class NcclJob : public std::enable_shared_from_this<NcclJob> {
   absl::Status Health() const {
     return failed_.load(std::memory_order_acquire) ? Error() : absl::OkStatus();
   }
+  // When it failed, on the host's steady clock; INT64_MAX: it has not.
+  int64_t failed_ns() const { return failed_ns_.load(std::memory_order_acquire); }
   // Why nothing may be put on streams or freed any more: NCCL is not through with a launch that has
   // failed, and may put it on its stream at any time. Else OK, after other failures as well.
   absl::Status MayUseStreams() const {
@@ -200,6 +202,7 @@ class NcclJob : public std::enable_shared_from_this<NcclJob> {
   std::vector<std::shared_ptr<DeviceStream>> captured_;
 
   std::atomic<bool> failed_{false};
+  std::atomic<int64_t> failed_ns_{INT64_MAX};
   std::atomic<bool> unsettled_{false};
   mutable Mutex error_mutex_;
   absl::Status error_ MESHIFT_GUARDED_BY(error_mutex_);

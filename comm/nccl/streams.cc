@@ -89,6 +89,16 @@ absl::Status NcclEvent::Delay(const NcclStream& stream) const {
   return device.driver().StreamWaitEvent(stream.handle(), event_, 0);
 }
 
+bool NcclEvent::IsReached() const {
+  const CudaDevice::Scope scope(job_->device());
+  if (!job_->device().IsReached(event_).value_or(false)) return false;
+  // What ends a failed job reaches it too.
+  const int64_t failed_ns = job_->failed_ns();
+  if (failed_ns == INT64_MAX) return true;
+  const int64_t reached_ns = ReachedNs();
+  return reached_ns >= 0 && reached_ns < failed_ns;
+}
+
 int64_t NcclEvent::ReachedNs() const {
   if (base_ == nullptr) return -1;
   const CudaDevice::Scope scope(job_->device());

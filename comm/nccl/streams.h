@@ -51,6 +51,7 @@ class NcclEvent final : public Event {
   absl::Status Delay(const NcclStream& stream) const;
 
   int64_t ReachedNs() const override;
+  bool IsReached() const override;
   bool InGraph() const override { return capture_ != 0; }  // the host cannot wait for it
   const NcclJob* job() const { return job_.get(); }
   CUevent handle() const { return event_; }

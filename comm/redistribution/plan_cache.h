@@ -29,6 +29,7 @@
 #include "comm/program/coalesce.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
+#include "comm/record/call_text.h"
 #include "comm/redistribution/view_check.h"
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
@@ -50,8 +51,10 @@ struct BoundProgram : std::enable_shared_from_this<BoundProgram> {
   Lane* first_lane = nullptr;     // of the first part
   ReadyProgram ready;
   std::vector<ProgramPart> parts;
-  std::vector<Communicator*> communicators;  // one per group
-  uint64_t id = 0;                           // of this cache, never used again
+  std::vector<Communicator*> communicators;   // one per group
+  std::shared_ptr<const CallText> call_text;  // for the record; null before it is asked for
+  bool has_run = false;                       // likewise: whether a call was recorded
+  uint64_t id = 0;                            // of this cache, never used again
   const Program program;
 };
 
@@ -95,7 +98,10 @@ struct MergedCall {
   std::vector<Part> parts;
   int64_t workspace_bytes = 0;
   Fingerprint fingerprint;
-  std::shared_ptr<const std::string> text;  // for people
+  std::shared_ptr<const std::string> text;    // for people
+  std::shared_ptr<const CallText> call_text;  // as of a BoundProgram
+  uint32_t num_done = 1;                      // events that a call ends with, as far as is known
+  bool has_run = false;
 };
 
 struct FingerprintKey {

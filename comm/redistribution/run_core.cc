@@ -38,6 +38,7 @@ RunCore::RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOpti
       engine_(engine),
       options_(options),
       tensor_device_(engine->tensor_device()),
+      record_(CallRecord::Of(engine)),
       executor_(engine),
       plans_(engine->rank(), PlannerOf(mesh, *engine, options), options.verify_plans,
              options.max_cached_bytes,
@@ -64,6 +65,7 @@ absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh,
     return InvalidArgument("a timeout of {} ns is not positive", options.timeout->count());
   }
   MESHIFT_RETURN_IF_ERROR(CheckGroupBudget(options.groups));
+  const int64_t begin_ns = SteadyNowNs();
   auto core = std::make_shared<RunCore>(mesh, engine, options);
   if (!mesh.PositionOf(engine->rank())) {
     // The root is split from the world without this rank.
@@ -71,6 +73,7 @@ absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh,
     return core;
   }
   MESHIFT_ASSIGN_OR_RETURN(core->groups_, GroupCache::Create(engine, mesh));
+  core->JoinRecord();
   if (engine->control() != nullptr && mesh.NumRanks() > 1) {
     std::vector<int64_t> ranks = mesh.Ranks();
     std::sort(ranks.begin(), ranks.end());
@@ -82,30 +85,42 @@ absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh,
           core->Fail(status, /*tell=*/false).IgnoreError();
         }));
   }
+  core->record_->Log(LogEvent::Kind::kRedistributor, core->source_->name(),
+                     SteadyNowNs() - begin_ns);
   return core;
 }
 
 absl::Status RunCore::Error() const {
+  // Who hears of it may end the process.
+  record_->AwaitDump();
   const MutexLock lock(mutex_);
   return error_;
 }
 
 absl::Status RunCore::Fail(const absl::Status& status, bool tell) {
+  bool is_first = false;
   {
     const MutexLock lock(mutex_);
-    if (!error_.ok()) return error_;
-    error_ = status;
+    is_first = error_.ok();
+    if (is_first) error_ = status;
+    if (is_first && source_ != nullptr) source_->BeginFailure(status);
     failed_ = true;
   }
+  // What brings the peers' word goes on at once.
+  if (!is_first) return tell ? Error() : status;
+  const int64_t begin_ns = SteadyNowNs();
   // The peers hear the reason before they see that the groups have ended.
   if (tell && root_ != nullptr) root_->Fail(status);
   if (groups_ != nullptr) groups_->AbortAll();
+  if (source_ == nullptr) return status;
+  record_->Log(LogEvent::Kind::kAbort, Message(status), SteadyNowNs() - begin_ns);
+  source_->EndFailure(/*may_block=*/tell);
   return status;
 }
 
 absl::Status RunCore::FailCall(int64_t call, const absl::Status& status) {
   MESHIFT_RETURN_IF_ERROR(Health());
-  if (root_ == nullptr || !MayBeExplained(status)) return Fail(status, /*tell=*/true);
+  if (root_ == nullptr || call < 0 || !MayBeExplained(status)) return Fail(status, /*tell=*/true);
   return Fail(root_->Explain(call, status), /*tell=*/true);
 }
 
@@ -157,10 +172,14 @@ absl::StatusOr<int64_t> RunCore::BeginCall(const Fingerprint& fingerprint,
 absl::Status RunCore::BindAnew(BoundProgram* program) {
   for (size_t g = program->communicators.size(); g < program->program.groups.size(); ++g) {
     const ProgramGroup& group = program->program.groups[g];
+    const int64_t begin_ns = SteadyNowNs();
+    const int64_t created = groups_->stats().created;
     MESHIFT_ASSIGN_OR_RETURN(Communicator * communicator,
                              groups_->Get(program->program.meshes[group.mesh], group,
                                           {.one_channel = group.one_channel}));
     program->communicators.push_back(communicator);
+    if (groups_->stats().created == created) continue;
+    record_->Log(LogEvent::Kind::kSplit, communicator->ToString(), SteadyNowNs() - begin_ns);
   }
   for (const Instruction& instruction : program->program.instructions) {
     const bool all = instruction.kind == Instruction::Kind::kAllReduce;
@@ -311,17 +330,25 @@ absl::StatusOr<RunHandle> RunCore::Call(PreparedPlan& prepared, const Fingerprin
   RunHandle handle = NewHandle();
   Run* const run = handle.run_;
   MESHIFT_RETURN_IF_ERROR(BeginAfter(after, run));
+  const ProgramBuffers buffers{
+      .source = tensor.source.data, .target = tensor.target.data, .workspace = workspace.data};
+  MESHIFT_RETURN_IF_ERROR(Recorded(
+      [&]() -> decltype(auto) { return TextOf(program, *prepared.text); }, &program->has_run,
+      /*num_done=*/1, run,
+      [&]() MESHIFT_REQUIRES(issuing_) {
+        return IssueCall(fingerprint, text, program, buffers, run);
+      }));
+  return handle;
+}
+
+absl::Status RunCore::IssueCall(const Fingerprint& fingerprint,
+                                const std::shared_ptr<const std::string>& text,
+                                BoundProgram* program, const ProgramBuffers& buffers, Run* run) {
   MESHIFT_RETURN_IF_ERROR(BeginRun(fingerprint, text, run));
   absl::Status status = Bind(program);
-  if (status.ok()) {
-    status = Issue(
-        *program,
-        {.source = tensor.source.data, .target = tensor.target.data, .workspace = workspace.data},
-        RecordOf(*program), run);
-  }
+  if (status.ok()) status = Issue(*program, buffers, RecordOf(*program), run);
   if (status.ok()) status = EndIssue(run);
-  if (!status.ok()) return FailCall(run->call, status);
-  return handle;
+  return status.ok() ? status : FailCall(run->call, status);
 }
 
 absl::StatusOr<RunHandle> RunCore::Redistribute(const Redistribution& what) {
@@ -351,14 +378,29 @@ absl::StatusOr<RunHandle> RunCore::RunPlan(const Plan& plan, const TensorArgs& t
 }
 
 absl::Status RunCore::Prepare(PreparedPlan& prepared) {
-  MESHIFT_ASSIGN_OR_RETURN(const int64_t call,
-                           BeginCall(prepared.plan.fingerprint(), prepared.text));
-  const absl::Status status = MakeReady(prepared.program.get());
-  return status.ok() ? status : FailCall(call, status);
+  BoundProgram* const program = prepared.program.get();
+  bool prepares = false;  // is of the phase of setup
+  return Recorded([&]() -> decltype(auto) { return TextOf(program, *prepared.text); }, &prepares,
+                  /*num_done=*/0, /*run=*/nullptr,
+                  [&]() MESHIFT_REQUIRES(issuing_) {
+                    return PrepareCall(prepared.plan.fingerprint(), prepared.text, {program});
+                  });
+}
+
+absl::Status RunCore::PrepareCall(const Fingerprint& fingerprint,
+                                  const std::shared_ptr<const std::string>& text,
+                                  absl::Span<BoundProgram* const> programs) {
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t call, BeginCall(fingerprint, text));
+  for (BoundProgram* const program : programs) {
+    const absl::Status status = MakeReady(program);
+    if (!status.ok()) return FailCall(call, status);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status RunCore::MakeReady(BoundProgram* program) {
   MESHIFT_RETURN_IF_ERROR(Bind(program));
+  if (recorder_ != nullptr) recorder_->Reserve();
   return program->first_lane->Reserve(program->workspace_bytes).status();
 }
 

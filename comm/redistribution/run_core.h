@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/base/attributes.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -30,6 +29,8 @@
 #include "comm/executor/executor.h"
 #include "comm/executor/group_cache.h"
 #include "comm/executor/lanes.h"
+#include "comm/record/call_record.h"
+#include "comm/record/call_ring.h"
 #include "comm/redistribution/plan_cache.h"
 #include "comm/redistribution/redistribution.h"
 #include "comm/redistribution/redistributor_options.h"
@@ -57,12 +58,13 @@ struct Run {
   std::atomic<int> handles = 0;
   Run* next_free = nullptr;
   int64_t call = 0;
+  int64_t number = -1;  // in the record
   // The work is done when these are reached; those behind the first `num_done` are kept for later.
-  absl::InlinedVector<std::shared_ptr<Event>, 1> done;
+  EventList done;
   size_t num_done = 0;
   std::vector<std::pair<Lane*, int64_t>> uses;  // of workspaces
   // While it is issued: what it comes after, and streams that it has work on at the end.
-  std::vector<std::shared_ptr<Event>> after;  // kept likewise
+  EventList after;  // kept likewise
   std::vector<Stream*> after_streams;
   std::vector<const Run*> after_runs;
   std::vector<Stream*> ends;
@@ -184,6 +186,36 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
     return &last_run_;
   }
   ABSL_ATTRIBUTE_HOT RunRecord* RecordOf(BoundProgram& program) MESHIFT_REQUIRES(issuing_);
+  // Calls `issue`, which puts the work of the next call on streams, for `run`, or for none where
+  // that is null; the record has when. `*has_run`: whether it is not the first of its kind; it is
+  // then.
+  template <typename Text, typename Issue>
+  absl::Status Recorded(const Text& text, bool* has_run, uint32_t num_done, Run* run, Issue issue)
+      MESHIFT_REQUIRES(issuing_) {
+    if (recorder_ == nullptr) return issue();
+    CallSlot* const slot = BeginRecord(text(), has_run, num_done, run);
+    MESHIFT_RETURN_IF_ERROR(issue());
+    EndRecord(slot, run);
+    return absl::OkStatus();
+  }
+  ABSL_ATTRIBUTE_HOT CallSlot* BeginRecord(const std::shared_ptr<const CallText>& text,
+                                           bool* has_run, uint32_t num_done, Run* run)
+      MESHIFT_REQUIRES(issuing_);
+  ABSL_ATTRIBUTE_HOT void EndRecord(CallSlot* slot, Run* run) MESHIFT_REQUIRES(issuing_);
+  // The program's own text, or another, where more is said of the call.
+  static const std::shared_ptr<const CallText>& TextOf(BoundProgram* program,
+                                                       const std::string& text) {
+    if (program->call_text == nullptr) [[unlikely]]
+      Describe(program, text);
+    return program->call_text;
+  }
+  static void Describe(BoundProgram* program, const std::string& text);
+  static const std::shared_ptr<const CallText>& TextOf(MergedCall* call) {
+    if (call->call_text == nullptr) [[unlikely]]
+      Describe(call);
+    return call->call_text;
+  }
+  static void Describe(MergedCall* call);
   // A call that is posted as this fingerprint and text: the plan's, unless more is said of it.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> Call(PreparedPlan& prepared,
                                                     const Fingerprint& fingerprint,
@@ -199,9 +231,15 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
                            const SymmetricBlock& source, const SymmetricBlock& target)
       MESHIFT_REQUIRES(issuing_);
   absl::Status IssueSymmetric(const SymmetricUse& use, const SymmetricDecision& decision,
-                              const BoundProgram& program, Run* run) MESHIFT_REQUIRES(issuing_);
+                              BoundProgram* program, Run* run) MESHIFT_REQUIRES(issuing_);
+  absl::Status CallSymmetric(const SymmetricUse& use, const SymmetricDecision& decision,
+                             const BoundProgram& program, Run* run) MESHIFT_REQUIRES(issuing_);
   void CountMiss(const SymmetricUse& use, SymmetricMiss miss) MESHIFT_REQUIRES(issuing_);
   absl::Status Prepare(PreparedPlan& prepared) MESHIFT_REQUIRES(issuing_);
+  absl::Status PrepareCall(const Fingerprint& fingerprint,
+                           const std::shared_ptr<const std::string>& text,
+                           absl::Span<BoundProgram* const> programs) MESHIFT_REQUIRES(issuing_);
+  void JoinRecord();
   // Makes the program's groups, and its workspace where the caller gives none.
   absl::Status MakeReady(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
   // Looks up all that a list needs, into scratch, and checks it; changes nothing else.
@@ -210,6 +248,13 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
       MESHIFT_REQUIRES(issuing_);
   absl::Status IssueList(absl::Span<const Redistribution> list, const MergedCall& call,
                          const Workspace& workspace, Run* run) MESHIFT_REQUIRES(issuing_);
+  absl::Status IssueParts(absl::Span<const Redistribution> list, const MergedCall& call,
+                          const Workspace& workspace, Run* run) MESHIFT_REQUIRES(issuing_);
+  // Of one call: its number, its groups, its work.
+  ABSL_ATTRIBUTE_HOT absl::Status IssueCall(const Fingerprint& fingerprint,
+                                            const std::shared_ptr<const std::string>& text,
+                                            BoundProgram* program, const ProgramBuffers& buffers,
+                                            Run* run) MESHIFT_REQUIRES(issuing_);
 
   // Of one run, in this order: marks what it comes after; puts programs on their streams, with the
   // lane's workspace where none is given; marks where they end.
@@ -238,7 +283,9 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
 
   std::unique_ptr<GroupCache> groups_;  // null where this rank is not in the mesh
 
+  const std::shared_ptr<CallRecord> record_;
   // What each call looks at lies together.
+  CallSource* recorder_ = nullptr;  // source_, where calls are remembered
   mutable Mutex issuing_;
   TicketLine line_ MESHIFT_GUARDED_BY(issuing_);
   int64_t num_calls_ MESHIFT_GUARDED_BY(issuing_) = 0;  // those of Prepare included
@@ -266,6 +313,8 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
 
   // Calls Fail() as long as it lives.
   std::unique_ptr<ControlRoot> root_;
+  // Calls FailCall() likewise, also while the work is waited for.
+  std::unique_ptr<CallSource> source_;  // null where this rank is not in the mesh
   // Destroyed first: waits for all work.
   Lanes lanes_ MESHIFT_GUARDED_BY(issuing_);
 };

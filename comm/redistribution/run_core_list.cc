@@ -65,9 +65,10 @@ absl::StatusOr<RunHandle> RunCore::Redistribute(absl::Span<const Redistribution>
         BeginAfter({.stream = list[i].after, .run = &list[i].after_run}, run);
     if (!status.ok()) return Annotate(status, fmt::format("tensor {}", i));
   }
-  MESHIFT_RETURN_IF_ERROR(BeginRun(call->fingerprint, call->text, run));
-  const absl::Status status = IssueList(list, *call, workspace, run);
-  if (!status.ok()) return FailCall(run->call, status);
+  MESHIFT_RETURN_IF_ERROR(Recorded(
+      [&]() -> decltype(auto) { return TextOf(call.get()); }, &call->has_run, call->num_done, run,
+      [&]() MESHIFT_REQUIRES(issuing_) { return IssueList(list, *call, workspace, run); }));
+  call->num_done = static_cast<uint32_t>(run->num_done);
   return handle;
 }
 
@@ -122,6 +123,13 @@ absl::StatusOr<std::shared_ptr<MergedCall>> RunCore::CheckList(
 
 absl::Status RunCore::IssueList(absl::Span<const Redistribution> list, const MergedCall& call,
                                 const Workspace& workspace, Run* run) {
+  MESHIFT_RETURN_IF_ERROR(BeginRun(call.fingerprint, call.text, run));
+  const absl::Status status = IssueParts(list, call, workspace, run);
+  return status.ok() ? status : FailCall(run->call, status);
+}
+
+absl::Status RunCore::IssueParts(absl::Span<const Redistribution> list, const MergedCall& call,
+                                 const Workspace& workspace, Run* run) {
   for (const MergedCall::Part& part : call.parts) {
     MESHIFT_RETURN_IF_ERROR(Bind(part.program.get()));
   }
@@ -154,12 +162,14 @@ absl::Status RunCore::Prepare(absl::Span<const Redistribution> list) {
   const MutexLock lock(issuing_);
   MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<MergedCall> call,
                            CheckList(list, /*may_be_null=*/true));
-  MESHIFT_ASSIGN_OR_RETURN(const int64_t number, BeginCall(call->fingerprint, call->text));
-  for (const MergedCall::Part& part : call->parts) {
-    const absl::Status status = MakeReady(part.program.get());
-    if (!status.ok()) return FailCall(number, status);
-  }
-  return absl::OkStatus();
+  std::vector<BoundProgram*> programs;
+  for (const MergedCall::Part& part : call->parts) programs.push_back(part.program.get());
+  bool prepares = false;
+  return Recorded([&]() -> decltype(auto) { return TextOf(call.get()); }, &prepares,
+                  /*num_done=*/0, /*run=*/nullptr,
+                  [&]() MESHIFT_REQUIRES(issuing_) {
+                    return PrepareCall(call->fingerprint, call->text, programs);
+                  });
 }
 
 absl::StatusOr<int64_t> RunCore::WorkspaceBytes(absl::Span<const Redistribution> list) {

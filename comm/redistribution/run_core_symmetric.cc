@@ -124,11 +124,10 @@ absl::StatusOr<RunHandle> RunCore::RedistributeSymmetric(PreparedPlan& prepared,
   RunHandle handle = NewHandle();
   Run* const run = handle.run_;
   MESHIFT_RETURN_IF_ERROR(BeginAfter(after, run));
-  MESHIFT_RETURN_IF_ERROR(BeginRun(decision->fingerprint, decision->text, run));
-  absl::Status status = Bind(program);
-  if (status.ok()) status = IssueSymmetric(use, *decision, *program, run);
-  if (status.ok()) status = EndIssue(run);
-  if (!status.ok()) return FailCall(run->call, status);
+  MESHIFT_RETURN_IF_ERROR(Recorded(
+      [&]() -> decltype(auto) { return TextOf(program, *prepared.text); }, &program->has_run,
+      /*num_done=*/1, run,
+      [&]() MESHIFT_REQUIRES(issuing_) { return IssueSymmetric(use, *decision, program, run); }));
   ++symmetric_.hits;
   use.pool->CountHit();
   return handle;
@@ -140,7 +139,16 @@ void RunCore::CountMiss(const SymmetricUse& use, SymmetricMiss miss) {
 }
 
 absl::Status RunCore::IssueSymmetric(const SymmetricUse& use, const SymmetricDecision& decision,
-                                     const BoundProgram& program, Run* run) {
+                                     BoundProgram* program, Run* run) {
+  MESHIFT_RETURN_IF_ERROR(BeginRun(decision.fingerprint, decision.text, run));
+  absl::Status status = Bind(program);
+  if (status.ok()) status = CallSymmetric(use, decision, *program, run);
+  if (status.ok()) status = EndIssue(run);
+  return status.ok() ? status : FailCall(run->call, status);
+}
+
+absl::Status RunCore::CallSymmetric(const SymmetricUse& use, const SymmetricDecision& decision,
+                                    const BoundProgram& program, Run* run) {
   // The plan's only group has the pool's ranks, and there is one communicator per set of ranks.
   Communicator& communicator = *use.pool->communicator();
   if (program.communicators.size() != 1 || program.communicators[0] != &communicator) {

@@ -1,0 +1,356 @@
+#include "comm/record/call_ring.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace meshift {
+namespace {
+
+// How many places are looked at while the lock is held.
+constexpr size_t kLookAtOnce = 64;
+
+int32_t ThreadNumber() {
+  static thread_local const auto number = static_cast<int32_t>(syscall(SYS_gettid));
+  return number;
+}
+
+bool AllReached(const EventList& events, size_t size) {
+  return std::all_of(events.begin(), events.begin() + static_cast<ptrdiff_t>(size),
+                     [](const auto& event) { return event == nullptr || event->IsReached(); });
+}
+
+// When the last of them was, as far as they tell; at least `least_ns`, `now_ns` where they do not.
+int64_t LastReached(const EventList& events, size_t size, int64_t least_ns, int64_t now_ns) {
+  int64_t last_ns = least_ns;
+  for (size_t i = 0; i < size; ++i) {
+    const int64_t ns = events[i] == nullptr ? least_ns : events[i]->ReachedNs();
+    last_ns = std::max(last_ns, ns < 0 ? now_ns : ns);
+  }
+  return std::min(last_ns, std::max(least_ns, now_ns));
+}
+
+}  // namespace
+
+CallRing::CallRing(Engine* engine, int64_t size, Reporter report)
+    : engine_(engine),
+      report_(std::move(report)),
+      slots_(static_cast<size_t>(size)),
+      states_(new State[static_cast<size_t>(size)]) {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    slots_[i].index = static_cast<uint32_t>(i);
+    states_[i].store(CallState::kNone, std::memory_order_relaxed);
+  }
+}
+
+uint32_t CallRing::AddSource() {
+  constexpr size_t kManySources = 64;
+  const MutexLock lock(mutex_);
+  for (uint32_t i = 0; sources_.size() > kManySources && i < sources_.size(); ++i) {
+    if (!sources_[i].removed) continue;
+    const bool remembered = std::any_of(slots_.begin(), slots_.end(), [i](const CallSlot& slot) {
+      return slot.number >= 0 && slot.source == i;
+    });
+    if (remembered) continue;
+    sources_[i] = {};
+    return i;
+  }
+  sources_.emplace_back();
+  return static_cast<uint32_t>(sources_.size() - 1);
+}
+
+void CallRing::CloseSource(uint32_t source) {
+  const MutexLock lock(mutex_);
+  sources_[source].closed = true;
+}
+
+void CallRing::RemoveSource(uint32_t source) {
+  const TickClock::Reading now = clock_.Read();
+  const MutexLock lock(mutex_);
+  const bool was_closed = sources_[source].closed;
+  sources_[source].removed = sources_[source].closed = true;
+  sources_[source].pinned = nullptr;
+  for (CallSlot& slot : slots_) {
+    if (slot.number < 0 || slot.source != source) continue;
+    const CallState state = StateOf(slot).load(std::memory_order_acquire);
+    if (state != CallState::kIssuing && state != CallState::kInFlight) continue;
+    const bool ended = state == CallState::kInFlight && !was_closed && LookAt(&slot, now);
+    StateOf(slot).store(ended ? CallState::kEnded : CallState::kFailed, std::memory_order_release);
+  }
+  const bool last =
+      std::all_of(sources_.begin(), sources_.end(), [](const Source& s) { return s.removed; });
+  if (!last) return;
+  // Events must not outlive the engine.
+  for (CallSlot& slot : slots_) {
+    slot.done.clear();
+    slot.after.clear();
+    slot.num_done = slot.num_after = 0;
+  }
+  spare_.clear();
+  num_done_ = num_after_ = 0;
+}
+
+void CallRing::TakeEvents(CallSlot* slot, size_t num_done, EventList* done) {
+  if (done->size() < num_done) done->resize(num_done);
+  for (size_t i = 0; i < std::min<size_t>(num_done, slot->done.size()); ++i) {
+    std::shared_ptr<Event>& old = slot->done[i];
+    // Of a call whose handle nobody has used since: it stays that one's.
+    if (old.use_count() != 1) {
+      old.reset();
+      if (!spare_.empty()) {
+        old = std::move(spare_.back());
+        spare_.pop_back();
+      }
+    }
+    if ((*done)[i].use_count() == 1 && spare_.size() < spare_.capacity()) {
+      spare_.push_back(std::move((*done)[i]));
+    }
+    (*done)[i] = std::move(old);
+  }
+}
+
+void CallRing::Reserve(size_t num_done, size_t num_after) {
+  const MutexLock lock(mutex_);
+  if (num_done > num_done_ || num_after > num_after_) Widen(num_done, num_after);
+}
+
+void CallRing::Widen(size_t num_done, size_t num_after) {
+  num_done_ = std::max(num_done_, num_done);
+  // One at least, since a later call may be captured, where none can be made.
+  num_after_ = std::max({num_after_, num_after, size_t{1}});
+  constexpr size_t kMaxSpare = 64;
+  spare_.reserve(kMaxSpare);
+  const auto stream = engine_->CreateStream();
+  if (!stream.ok()) return;  // then each call makes its own
+  const auto fill = [&](EventList* events, size_t size) {
+    if (events->size() < size) events->resize(size);
+    for (std::shared_ptr<Event>& event : *events) {
+      if (event == nullptr && !engine_->RecordInto(**stream, &event).ok()) return;
+    }
+  };
+  for (CallSlot& slot : slots_) {
+    if (StateOf(slot).load(std::memory_order_acquire) == CallState::kIssuing) continue;
+    fill(&slot.done, num_done_);
+    fill(&slot.after, num_after_);
+  }
+  // Engines that keep events for later have some left.
+  constexpr size_t kGivenBack = 16;
+  EventList given_back;
+  fill(&given_back, kGivenBack);
+}
+
+CallSlot* CallRing::Begin(const CallHead& head, EventList* done) {
+  const int64_t now = clock_.Now();
+  const int32_t thread = ThreadNumber();
+  const MutexLock lock(mutex_);
+  if (wanted_done_.load(std::memory_order_relaxed) > num_done_ || head.num_after > num_after_)
+      [[unlikely]] {
+    Widen(wanted_done_.load(std::memory_order_relaxed), head.num_after);
+  }
+  CallSlot* slot = nullptr;
+  for (size_t tries = 0; slot == nullptr; ++tries) {
+    if (tries == slots_.size()) return nullptr;
+    slot = &slots_[at_];
+    if (++at_ == slots_.size()) at_ = 0;
+    const CallState state = StateOf(*slot).load(std::memory_order_acquire);
+    if (state == CallState::kIssuing) [[unlikely]]
+      slot = nullptr;
+    if (state == CallState::kInFlight) Evict(slot);
+  }
+  if (done != nullptr) TakeEvents(slot, head.num_done, done);
+  slot->source = head.source;
+  slot->number = next_number_++;
+  slot->call = head.call;
+  slot->issued = now;
+  if (slot->text != *head.text) slot->text = *head.text;
+  slot->thread = thread;
+  slot->is_first = head.is_first;
+  StateOf(*slot).store(CallState::kIssuing, std::memory_order_release);
+  return slot;
+}
+
+void CallRing::End(CallSlot* slot, const CallTail& tail) {
+  if (slot->done.size() < tail.num_done) [[unlikely]] {
+    slot->done.resize(tail.num_done);
+    if (wanted_done_.load() < tail.num_done) wanted_done_.store(tail.num_done);
+  }
+  bool captured = false;
+  for (size_t i = 0; i < tail.num_done; ++i) {
+    slot->done[i] = (*tail.done)[i];
+    captured = captured || slot->done[i]->InGraph();
+  }
+  slot->num_done = static_cast<uint32_t>(tail.num_done);
+  if (slot->after.size() < tail.num_after) [[unlikely]]
+    slot->after.resize(tail.num_after);
+  for (size_t i = 0; i < tail.num_after; ++i) std::swap(slot->after[i], (*tail.after)[i]);
+  slot->num_after = static_cast<uint32_t>(tail.num_after);
+  slot->after_number = tail.after_number;
+  StateOf(*slot).store(captured ? CallState::kCaptured : CallState::kInFlight,
+                       std::memory_order_release);
+}
+
+bool CallRing::IsReached(const CallSlot& slot) const {
+  return AllReached(slot.done, slot.num_done);
+}
+
+void CallRing::Evict(CallSlot* slot) {
+  Source& source = sources_[slot->source];
+  if (source.closed) return;
+  if (IsReached(*slot)) {
+    source.has_forgotten = true;
+    if (report_ != nullptr) LookAt(slot, clock_.Read());
+    return Report(*slot);
+  }
+  if (source.pinned != nullptr) return Report(*slot);
+  source.pinned = std::make_unique<CallSlot>(std::move(*slot));
+  CallSlot empty;
+  empty.index = slot->index;
+  *slot = std::move(empty);
+}
+
+bool CallRing::LookAt(CallSlot* slot, const TickClock::Reading& now) {
+  if (slot->looked_number != slot->number) {
+    slot->looked_number = slot->number;
+    slot->ready_ns = slot->started_ns = slot->ended_ns = -1;
+  }
+  const int64_t issued_ns = now.ToNs(slot->issued);
+  if (slot->ready_ns < 0 && AllReached(slot->after, slot->num_after)) {
+    slot->ready_ns = LastReached(slot->after, slot->num_after, issued_ns, now.ns);
+  }
+  if (!IsReached(*slot)) return false;
+  Source& source = sources_[slot->source];
+  slot->ended_ns = LastReached(slot->done, slot->num_done, issued_ns, now.ns);
+  slot->started_ns = std::max(issued_ns, slot->ready_ns);
+  if (source.last_ended_ns <= slot->ended_ns) {
+    slot->started_ns = std::max(slot->started_ns, source.last_ended_ns);
+  }
+  slot->started_ns = std::min(slot->started_ns, slot->ended_ns);
+  source.last_ended_ns = std::max(source.last_ended_ns, slot->ended_ns);
+  return true;
+}
+
+void CallRing::Report(const CallSlot& slot) const {
+  if (report_ == nullptr) return;
+  const CallText& text = *slot.text;
+  const bool known = slot.looked_number == slot.number && slot.ended_ns >= 0;
+  report_({.call = slot.call,
+           .groups = text.all_groups,
+           .plan = text.plan,
+           .bytes = text.bytes,
+           .ns = known ? slot.ended_ns - slot.started_ns : -1});
+}
+
+RecordedCall CallRing::Copy(const CallSlot& slot, CallState state,
+                            const TickClock::Reading& now) const {
+  const bool looked = slot.looked_number == slot.number && state != CallState::kIssuing;
+  return {
+      .number = slot.number,
+      .source = slot.source,
+      .call = slot.call,
+      .state = state,
+      .issued_ns = now.ToNs(slot.issued),
+      .started_ns = looked ? (state == CallState::kEnded ? slot.started_ns : slot.ready_ns) : -1,
+      .ended_ns = looked && state == CallState::kEnded ? slot.ended_ns : -1,
+      .thread = slot.thread,
+      .is_first = slot.is_first,
+      .text = slot.text};
+}
+
+void CallRing::Consider(const CallSlot& slot, CallState state, const TickClock::Reading& now,
+                        std::vector<OldestCall>* oldest) {
+  OldestCall& of_source = (*oldest)[slot.source];
+  if (of_source.found && of_source.call.number < slot.number) return;
+  of_source.found = true;
+  of_source.call = Copy(slot, state, now);
+  of_source.since_ns = std::nullopt;
+  if (state == CallState::kIssuing) of_source.since_ns = of_source.call.issued_ns;
+  if (state == CallState::kInFlight && slot.ready_ns >= 0) of_source.since_ns = slot.ready_ns;
+  of_source.after_number = state == CallState::kInFlight ? slot.after_number : -1;
+}
+
+void CallRing::Date(const TickClock::Reading& now, OldestCall* oldest) {
+  Source& source = sources_[oldest->call.source];
+  if (source.oldest != oldest->call.number) {
+    source.oldest = oldest->call.number;
+    source.oldest_since_ns = source.has_forgotten ? now.ns : source.last_ended_ns;
+  }
+  source.has_forgotten = false;
+  if (oldest->since_ns) {
+    oldest->since_ns = std::max(*oldest->since_ns, source.oldest_since_ns);
+  } else {
+    source.oldest_since_ns = now.ns;
+  }
+}
+
+void CallRing::Look(std::vector<OldestCall>* oldest) {
+  size_t first = 0;
+  {
+    const MutexLock lock(mutex_);
+    oldest->assign(sources_.size(), {});
+    first = at_;
+    const TickClock::Reading now = clock_.Read();
+    for (Source& source : sources_) {
+      if (source.pinned == nullptr || source.closed) continue;
+      if (LookAt(source.pinned.get(), now)) {
+        Report(*source.pinned);
+        source.pinned = nullptr;
+      } else {
+        Consider(*source.pinned, CallState::kInFlight, now, oldest);
+      }
+    }
+  }
+  for (size_t begin = 0; begin < slots_.size(); begin += kLookAtOnce) {
+    const MutexLock lock(mutex_);
+    // Sources that were added meanwhile have nothing old.
+    const TickClock::Reading now = clock_.Read();
+    for (size_t i = begin; i < std::min(begin + kLookAtOnce, slots_.size()); ++i) {
+      CallSlot& slot = slots_[(first + i) % slots_.size()];
+      const CallState state = StateOf(slot).load(std::memory_order_acquire);
+      if (state != CallState::kIssuing && state != CallState::kInFlight) continue;
+      if (slot.source >= oldest->size() || sources_[slot.source].closed) continue;
+      if (state == CallState::kInFlight && LookAt(&slot, now)) {
+        StateOf(slot).store(CallState::kEnded, std::memory_order_release);
+        Report(slot);
+        continue;
+      }
+      Consider(slot, state, now, oldest);
+    }
+  }
+  const MutexLock lock(mutex_);
+  const TickClock::Reading now = clock_.Read();
+  int64_t first_open = next_number_;
+  for (const OldestCall& each : *oldest) {
+    if (each.found) first_open = std::min(first_open, each.call.number);
+  }
+  for (OldestCall& each : *oldest) {
+    if (!each.found) continue;
+    if (each.after_number >= first_open) each.since_ns = std::nullopt;
+    Date(now, &each);
+  }
+}
+
+std::vector<RecordedCall> CallRing::Snapshot() {
+  std::vector<OldestCall> oldest;
+  Look(&oldest);
+  std::vector<RecordedCall> calls;
+  {
+    const MutexLock lock(mutex_);
+    const TickClock::Reading now = clock_.Read();
+    calls.reserve(slots_.size());
+    for (const Source& source : sources_) {
+      if (source.pinned == nullptr) continue;
+      calls.push_back(Copy(*source.pinned, CallState::kInFlight, now));
+    }
+    for (const CallSlot& slot : slots_) {
+      const CallState state = StateOf(slot).load(std::memory_order_acquire);
+      if (state != CallState::kNone) calls.push_back(Copy(slot, state, now));
+    }
+  }
+  std::sort(calls.begin(), calls.end(),
+            [](const RecordedCall& a, const RecordedCall& b) { return a.number < b.number; });
+  return calls;
+}
+
+}  // namespace meshift

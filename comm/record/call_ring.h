@@ -1,0 +1,182 @@
+// The last calls of an engine's redistributors: when each was issued and what it waits for, so that
+// somebody else can say when it ended. Internal to comm/record.
+//
+//   CallSlot* slot = ring.Begin({.source = 0, .call = 7, .text = &text}, &events);   // marks them
+//   ring.End(slot, {...});
+//   ... another thread ...
+//   ring.Look(&sources);
+//
+// Begin takes a lock for a few instructions, and neither allocates once as many calls were made as
+// have their work end on several streams: the events of a call that is forgotten are marked anew by
+// the call that takes its place.
+#ifndef MESHIFT_COMM_RECORD_CALL_RING_H_
+#define MESHIFT_COMM_RECORD_CALL_RING_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/attributes.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
+#include "base/mutex.h"
+#include "comm/engine/engine.h"
+#include "comm/engine/engine_record.h"
+#include "comm/record/call_text.h"
+#include "comm/record/tick_clock.h"
+
+namespace meshift {
+
+using EventList = absl::InlinedVector<std::shared_ptr<Event>, 1>;
+
+enum class CallState : uint8_t {
+  kNone,
+  kIssuing,  // its thread is still at it
+  kInFlight,
+  kEnded,
+  kCaptured,  // in a graph: may run any time
+  kFailed,    // was one of the first two when its redistributor went
+};
+
+struct CallHead {
+  uint32_t source = 0;
+  bool is_first = false;   // of its program
+  uint32_t num_done = 1;   // events that it will end with, as far as is known
+  uint32_t num_after = 0;  // that it comes after
+  int64_t call = 0;
+  const std::shared_ptr<const CallText>* text = nullptr;
+};
+
+// What is known once a call is issued.
+struct CallTail {
+  EventList* done = nullptr;  // the first `num_done` are to be reached; stay the caller's too
+  size_t num_done = 0;
+  EventList* after = nullptr;  // what it comes after; given away for others
+  size_t num_after = 0;
+  int64_t after_number = -1;  // it comes after calls up to this number
+};
+
+struct alignas(64) CallSlot {
+  // By Begin.
+  uint32_t index = 0;
+  uint32_t source = 0;
+  int64_t number = -1;  // of the engine
+  int64_t call = 0;     // of the source
+  int64_t issued = 0;   // ticks
+  std::shared_ptr<const CallText> text;
+  int32_t thread = 0;
+  bool is_first = false;
+  // By End, while its state is kIssuing.
+  EventList done;
+  uint32_t num_done = 0;
+  uint32_t num_after = 0;
+  EventList after;
+  int64_t after_number = -1;
+  // By Look; of the call `looked_number`.
+  int64_t looked_number = -1;
+  int64_t ready_ns = -1;  // when what it comes after was reached
+  int64_t started_ns = -1;
+  int64_t ended_ns = -1;
+};
+
+// A call as it was at one time; times on the steady clock, -1 where not known.
+struct RecordedCall {
+  int64_t number = 0;
+  uint32_t source = 0;
+  int64_t call = 0;
+  CallState state = CallState::kNone;
+  int64_t issued_ns = -1;
+  int64_t started_ns = -1;
+  int64_t ended_ns = -1;
+  int32_t thread = 0;
+  bool is_first = false;
+  std::shared_ptr<const CallText> text;
+};
+
+// The oldest call of a source that has not ended.
+struct OldestCall {
+  bool found = false;
+  RecordedCall call;
+  // Since when it could run; none where it still waits for what it comes after.
+  std::optional<int64_t> since_ns;
+  int64_t after_number = -1;
+};
+
+// Safe for concurrent use.
+class CallRing {
+ public:
+  using Reporter = std::function<void(const EndedCall&)>;
+  // `engine` must outlive all calls, and `report` may be null.
+  CallRing(Engine* engine, int64_t size, Reporter report);
+
+  // Its number: the next one, or that of a source that was removed, of which nothing is remembered.
+  uint32_t AddSource();
+  // Nobody waits for its calls any more; they are remembered as they are.
+  void CloseSource(uint32_t source);
+  // Its calls have ended, or nobody asks for them any more: their events are let go.
+  void RemoveSource(uint32_t source);
+
+  // Makes what the first call would: events for calls that end with, and come after, so many.
+  void Reserve(size_t num_done, size_t num_after);
+  // A call begins. Its first events in `done` become such as may be marked anew. Null: there is no
+  // room, since all calls of the ring are being issued.
+  ABSL_ATTRIBUTE_HOT CallSlot* Begin(const CallHead& head, EventList* done);
+  // It is issued. Of the thread that began it.
+  ABSL_ATTRIBUTE_HOT void End(CallSlot* slot, const CallTail& tail);
+
+  // Finds out which calls have ended, and the oldest that has not, by source.
+  void Look(std::vector<OldestCall>* oldest);
+  // All calls that are remembered, in the order of their numbers.
+  std::vector<RecordedCall> Snapshot();
+
+ private:
+  struct Source {
+    bool removed = false;
+    bool closed = false;
+    bool has_forgotten = false;  // calls that have ended, since the last look
+    int64_t last_ended_ns = 0;   // of its calls before the oldest
+    int64_t oldest = -1;         // number, when last looked at
+    int64_t oldest_since_ns = 0;
+    // The oldest call in flight, where its place in the ring was needed.
+    std::unique_ptr<CallSlot> pinned;
+  };
+  using State = std::atomic<CallState>;
+
+  State& StateOf(const CallSlot& slot) { return states_[slot.index]; }
+  bool IsReached(const CallSlot& slot) const;
+  void Evict(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
+  void TakeEvents(CallSlot* slot, size_t num_done, EventList* done) MESHIFT_REQUIRES(mutex_);
+  void Widen(size_t num_done, size_t num_after) MESHIFT_REQUIRES(mutex_);
+  // Whether it has ended; then its times are there.
+  bool LookAt(CallSlot* slot, const TickClock::Reading& now) MESHIFT_REQUIRES(mutex_);
+  void Report(const CallSlot& slot) const MESHIFT_REQUIRES(mutex_);
+  void Consider(const CallSlot& slot, CallState state, const TickClock::Reading& now,
+                std::vector<OldestCall>* oldest) MESHIFT_REQUIRES(mutex_);
+  void Date(const TickClock::Reading& now, OldestCall* oldest) MESHIFT_REQUIRES(mutex_);
+  RecordedCall Copy(const CallSlot& slot, CallState state, const TickClock::Reading& now) const
+      MESHIFT_REQUIRES(mutex_);
+
+  Engine* const engine_;
+  const Reporter report_;
+  const TickClock clock_;
+  std::atomic<size_t> wanted_done_{1};  // events that calls end with, at most
+  Mutex mutex_;
+  size_t at_ MESHIFT_GUARDED_BY(mutex_) = 0;  // the next place
+  int64_t next_number_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  size_t num_done_ MESHIFT_GUARDED_BY(mutex_) = 0;   // events that each place has
+  size_t num_after_ MESHIFT_GUARDED_BY(mutex_) = 0;  // likewise, that they come after
+  // Written by whoever issues the call, and by others under the lock while nobody does.
+  std::vector<CallSlot> slots_;
+  std::unique_ptr<State[]> states_;
+  std::vector<Source> sources_ MESHIFT_GUARDED_BY(mutex_);
+  // Events that nobody else holds.
+  std::vector<std::shared_ptr<Event>> spare_ MESHIFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_RECORD_CALL_RING_H_

@@ -1,0 +1,270 @@
+#include "comm/record/call_ring.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/engine/testing_noop_engine.h"
+#include "comm/record/call_text.h"
+#include "comm/record/tick_clock.h"
+#include "testing/allocation_count.h"
+
+namespace meshift {
+namespace {
+
+class ManualEvent final : public Event {
+ public:
+  int64_t ReachedNs() const override { return reached_ns.load(); }
+  std::atomic<int64_t> reached_ns{-1};
+};
+
+// Its events are reached when the test says so.
+class ManualEngine final : public NoopEngine {
+ public:
+  ManualEngine() : NoopEngine(0, 2) {}
+  absl::Status RecordInto(Stream&, std::shared_ptr<Event>* event) override {
+    if (event->use_count() != 1) {
+      *event = std::make_shared<ManualEvent>();
+      ++made;
+    }
+    static_cast<ManualEvent*>(event->get())->reached_ns = -1;
+    return absl::OkStatus();
+  }
+  int made = 0;
+};
+
+void Reach(const std::shared_ptr<Event>& event) {
+  static_cast<ManualEvent*>(event.get())->reached_ns = SteadyNowNs();
+}
+
+class CallRingTest : public testing::Test {
+ protected:
+  // As a redistributor does it; `run` is used again by the caller.
+  CallSlot* Call(uint32_t source, int64_t call, EventList* run, EventList* after = nullptr,
+                 int64_t after_number = -1) {
+    CallHead head{.source = source, .call = call, .text = &text_};
+    head.num_after = after == nullptr ? 0 : 1;
+    CallSlot* const slot = ring_.Begin(head, run);
+    if (slot == nullptr) return nullptr;
+    EXPECT_TRUE(engine_.RecordInto(*stream_, run->data()).ok());
+    ring_.End(slot, {.done = run,
+                     .num_done = 1,
+                     .after = after,
+                     .num_after = head.num_after,
+                     .after_number = after_number});
+    return slot;
+  }
+  std::vector<OldestCall> Look() {
+    std::vector<OldestCall> oldest;
+    ring_.Look(&oldest);
+    return oldest;
+  }
+
+  ManualEngine engine_;
+  std::unique_ptr<Stream> stream_ = engine_.CreateStream().value();
+  std::vector<int64_t> ended_;
+  std::shared_ptr<const CallText> text_ = std::make_shared<CallText>();
+  CallRing ring_{&engine_, 8, [this](const EndedCall& call) { ended_.push_back(call.call); }};
+};
+
+TEST_F(CallRingTest, TheOldestCallThatHasNotEndedIsFound) {
+  const uint32_t source = ring_.AddSource();
+  EXPECT_FALSE(Look()[source].found);
+  EventList a;
+  EventList b;
+  const int64_t begin_ns = SteadyNowNs();
+  Call(source, 0, &a);
+  Call(source, 1, &b);
+  OldestCall oldest = Look()[source];
+  EXPECT_TRUE(oldest.found);
+  EXPECT_EQ(oldest.call.call, 0);
+  EXPECT_GE(*oldest.since_ns, begin_ns - 1000);
+  EXPECT_LE(*oldest.since_ns, SteadyNowNs());
+  EXPECT_TRUE(ended_.empty());
+
+  // The second could run when the first had ended.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  Reach(a[0]);
+  const int64_t reached_ns = a[0]->ReachedNs();
+  oldest = Look()[source];
+  EXPECT_EQ(oldest.call.call, 1);
+  EXPECT_EQ(*oldest.since_ns, reached_ns);
+  EXPECT_EQ(ended_, std::vector<int64_t>{0});
+  Reach(b[0]);
+  EXPECT_FALSE(Look()[source].found);
+  EXPECT_EQ(ended_, (std::vector<int64_t>{0, 1}));
+
+  const std::vector<RecordedCall> calls = ring_.Snapshot();
+  ASSERT_EQ(calls.size(), 2);
+  EXPECT_EQ(calls[0].state, CallState::kEnded);
+  EXPECT_EQ(calls[0].ended_ns, reached_ns);
+  EXPECT_GE(calls[1].started_ns, reached_ns);
+  EXPECT_LE(calls[1].started_ns, calls[1].ended_ns);
+  EXPECT_NE(calls[1].thread, 0);
+}
+
+TEST_F(CallRingTest, WhatACallComesAfterCountsNotAgainstIt) {
+  const uint32_t source = ring_.AddSource();
+  EventList run;
+  EventList after(1);
+  ASSERT_TRUE(engine_.RecordInto(*stream_, after.data()).ok());
+  const std::shared_ptr<Event> producer = after[0];
+  Call(source, 0, &run, &after);
+  EXPECT_TRUE(Look()[source].found);
+  EXPECT_FALSE(Look()[source].since_ns);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  Reach(producer);
+  EXPECT_GE(*Look()[source].since_ns, producer->ReachedNs());
+}
+
+TEST_F(CallRingTest, NorCallsOfOtherSources) {
+  const uint32_t first = ring_.AddSource();
+  const uint32_t second = ring_.AddSource();
+  EventList a;
+  EventList b;
+  const CallSlot* const before = Call(first, 7, &a);
+  Call(second, 0, &b, nullptr, before->number);
+  EXPECT_TRUE(Look()[first].since_ns);
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const int64_t before_ns = SteadyNowNs();
+  EXPECT_FALSE(Look()[second].since_ns);
+  Reach(a[0]);
+  EXPECT_GE(*Look()[second].since_ns, before_ns);
+}
+
+TEST_F(CallRingTest, ACallThatIsBeingIssuedIsSeen) {
+  const uint32_t source = ring_.AddSource();
+  EventList run;
+  CallHead head{.source = source, .is_first = true, .call = 3, .text = &text_};
+  CallSlot* const slot = ring_.Begin(head, &run);
+  const OldestCall oldest = Look()[source];
+  EXPECT_EQ(oldest.call.state, CallState::kIssuing);
+  EXPECT_TRUE(oldest.call.is_first);
+  EXPECT_TRUE(oldest.since_ns);
+  // Its place is nobody else's.
+  for (int i = 0; i < 20; ++i) {
+    EventList other;
+    Reach((Call(source, 4 + i, &other), other[0]));
+  }
+  EXPECT_EQ(Look()[source].call.call, 3);
+  ring_.End(slot, {});
+  EXPECT_FALSE(Look()[source].found);
+}
+
+// The ring has eight places; the call that hangs was put out of it.
+TEST_F(CallRingTest, TheOldestCallIsKeptWhateverComesAfter) {
+  const uint32_t stuck = ring_.AddSource();
+  const uint32_t busy = ring_.AddSource();
+  EventList a;
+  Call(stuck, 0, &a);
+  const int64_t since_ns = *Look()[stuck].since_ns;
+  for (int i = 0; i < 100; ++i) {
+    EventList b;
+    Call(busy, i, &b);
+    Reach(b[0]);
+  }
+  const OldestCall oldest = Look()[stuck];
+  EXPECT_TRUE(oldest.found);
+  EXPECT_EQ(oldest.call.call, 0);
+  EXPECT_EQ(*oldest.since_ns, since_ns);
+  const std::vector<RecordedCall> calls = ring_.Snapshot();
+  ASSERT_EQ(calls.size(), 9);
+  EXPECT_EQ(calls[0].source, stuck);
+  EXPECT_EQ(calls[0].state, CallState::kInFlight);
+  EXPECT_EQ(calls[8].call, 99);
+  EXPECT_EQ(ended_.size(), 100);  // also those that were forgotten before the look
+  Reach(a[0]);
+  EXPECT_FALSE(Look()[stuck].found);
+}
+
+TEST_F(CallRingTest, CallsOfAFailedSourceStayAsTheyWere) {
+  const uint32_t source = ring_.AddSource();
+  EventList run;
+  Call(source, 0, &run);
+  ring_.CloseSource(source);
+  Reach(run[0]);  // as an abort does
+  EXPECT_FALSE(Look()[source].found);
+  EXPECT_EQ(ring_.Snapshot()[0].state, CallState::kInFlight);
+  ring_.RemoveSource(source);
+  EXPECT_EQ(ring_.Snapshot()[0].state, CallState::kFailed);
+}
+
+TEST_F(CallRingTest, EventsAreMarkedAnew) {
+  const uint32_t source = ring_.AddSource();
+  EventList runs[3];
+  EventList after(1);
+  const auto calls = [&](int n) {
+    for (int i = 0; i < n; ++i) {
+      EventList& run = runs[i * 7 % 3];
+      ASSERT_TRUE(engine_.RecordInto(*stream_, after.data()).ok());
+      Reach(after[0]);
+      Call(source, i, &run, &after);
+      Reach(run[0]);
+    }
+  };
+  calls(10);
+  ended_.reserve(2000);
+  const int made = engine_.made;
+  const int64_t before = NumAllocations();
+  calls(1000);
+  EXPECT_EQ(engine_.made, made);
+  EXPECT_EQ(NumAllocations(), before);
+}
+
+TEST_F(CallRingTest, ThreadsCallAndLookAtOnce) {
+  constexpr int kThreads = 3;
+  std::atomic<bool> stop = false;
+  std::thread looker([&] {
+    while (!stop) {
+      Look();
+      ring_.Snapshot();
+    }
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 5; ++round) {
+        const uint32_t source = ring_.AddSource();
+        EventList run;
+        for (int i = 0; i < 1000; ++i) {
+          CallHead head{.source = source, .call = i, .text = &text_};
+          CallSlot* const slot = ring_.Begin(head, &run);
+          if (slot == nullptr) continue;
+          auto event = std::make_shared<ManualEvent>();
+          event->reached_ns = i % 3 == 0 ? -1 : SteadyNowNs();
+          run[0] = event;
+          ring_.End(slot, {.done = &run, .num_done = 1});
+        }
+        ring_.RemoveSource(source);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  stop = true;
+  looker.join();
+}
+
+TEST(TickClockTest, KeepsTheTimeOfTheSteadyClock) {
+  const TickClock clock;
+  int64_t before = SteadyNowNs();
+  std::vector<std::pair<int64_t, int64_t>> times;  // ticks, ns
+  for (int i = 0; i < 20; ++i) {
+    times.emplace_back(clock.Now(), SteadyNowNs());
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  const TickClock::Reading now = clock.Read();
+  for (const auto& [ticks, ns] : times) {
+    const int64_t told = now.ToNs(ticks);
+    EXPECT_GE(told, before - 100'000);
+    EXPECT_LE(told, ns + 100'000);
+    before = ns;
+  }
+}
+
+}  // namespace
+}  // namespace meshift

@@ -1,0 +1,45 @@
+// What a call does, for people: made once for all calls of a program.
+//
+//   auto text = std::make_shared<CallText>();
+//   text->plan = "plan 6f..: f32[8] P -> R";
+//   text->groups = {"0-3"};
+//   text->steps = {{.op = "all_reduce", .count_in = 8, .count_out = 8, .bytes = 32}};
+#ifndef MESHIFT_COMM_RECORD_CALL_TEXT_H_
+#define MESHIFT_COMM_RECORD_CALL_TEXT_H_
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "placement/dtype.h"
+
+namespace meshift {
+
+struct CallText {
+  static constexpr size_t kMaxSteps = 64;       // that are kept, of each call
+  static constexpr size_t kMaxGroups = 64;      // likewise
+  static constexpr size_t kMaxPlanBytes = 512;  // of the plan's text
+
+  // One call of a group.
+  struct Step {
+    int step = 0;         // of the plan
+    std::string_view op;  // "all_reduce"; static
+    DType dtype = DType::kF32;
+    int64_t count_in = 0;   // elements that this rank gives
+    int64_t count_out = 0;  // and that it gets
+    int64_t bytes = 0;      // sent by this rank
+    int group = 0;          // index into `groups`
+  };
+
+  std::string plan;                 // the fingerprint, and from what to what
+  std::vector<std::string> groups;  // their ranks: "0-3"
+  std::vector<Step> steps;          // the first ones
+  int64_t num_steps = 0;            // of all
+  int64_t bytes = 0;                // sent by this rank, in all steps
+  std::string all_groups;           // "{0-3} {0,4}"
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_RECORD_CALL_TEXT_H_

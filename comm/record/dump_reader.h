@@ -1,0 +1,96 @@
+// Reads the files that WriteDump (comm/record/dump_writer.h) writes. They may be anybody's.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(DumpFile file, ReadDump(text));
+//   MESHIFT_ASSIGN_OR_RETURN(DumpFolder folder, ReadDumpFolder("/var/tmp/job7"));
+#ifndef MESHIFT_COMM_RECORD_DUMP_READER_H_
+#define MESHIFT_COMM_RECORD_DUMP_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace meshift {
+
+struct DumpedFailure {
+  std::string code;  // empty: none
+  std::string message;
+  bool ok() const { return code.empty(); }
+};
+
+struct DumpFile {
+  static constexpr size_t kMaxBytes = 32 << 20;
+  static constexpr int64_t kMaxRanks = 1 << 20;
+
+  struct Redistributor {
+    std::string name;
+    std::vector<int64_t> ranks;  // ascending, at least one
+    DumpedFailure failure;
+  };
+  struct Step {
+    int32_t step = 0;
+    int32_t group = -1;  // of the plan; -1: not told
+    std::string op;
+    std::string dtype;
+    int64_t count_in = 0;
+    int64_t count_out = 0;
+    int64_t bytes = 0;
+  };
+  struct Plan {
+    std::string text;
+    int64_t bytes = 0;
+    std::vector<std::string> groups;
+    int64_t num_steps = 0;
+    std::vector<Step> steps;
+  };
+  enum class State : uint8_t { kIssuing, kInFlight, kEnded, kCaptured, kFailed };
+  struct Call {
+    int64_t number = 0;
+    int64_t call = 0;
+    int32_t redistributor = 0;
+    int32_t plan = -1;
+    State state = State::kEnded;
+    bool is_first = false;
+    int32_t thread = 0;
+    // On the clock of now_ns; -1: not known.
+    int64_t issued_ns = -1;
+    int64_t started_ns = -1;
+    int64_t ended_ns = -1;
+    bool is_open() const { return state != State::kEnded && state != State::kCaptured; }
+  };
+
+  std::string engine;
+  std::string host;
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  int64_t written_unix_ns = 0;
+  int64_t now_ns = 0;
+  int64_t setup_timeout_ns = 0;
+  int64_t running_timeout_ns = 0;
+  DumpedFailure failure;
+  std::vector<Redistributor> redistributors;
+  std::vector<Plan> plans;
+  std::vector<Call> calls;  // by ascending number
+};
+
+// INVALID_ARGUMENT says what is wrong at which byte. Members that are not known are skipped. Time
+// and memory are linear in the text, of which there may be kMaxBytes.
+absl::StatusOr<DumpFile> ReadDump(std::string_view text);
+
+// Ascending ranks below DumpFile::kMaxRanks, as in "0-3,7".
+absl::StatusOr<std::vector<int64_t>> ParseRanksText(std::string_view text);
+
+struct DumpFolder {
+  std::vector<DumpFile> files;        // by ascending rank, the latest of each
+  std::vector<std::string> problems;  // what could not be read: "name: why"
+};
+// All files "meshift-*.json" of the folder that are regular files, read by two threads. NOT_FOUND:
+// there is no such folder, or no such file in it; INVALID_ARGUMENT: more than a million files.
+absl::StatusOr<DumpFolder> ReadDumpFolder(const std::string& folder);
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_RECORD_DUMP_READER_H_

@@ -1,0 +1,174 @@
+#include "comm/record/dump_report.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace meshift {
+namespace {
+
+using Call = DumpFile::Call;
+
+// A redistributor of one file: its calls, by ascending number.
+struct Part {
+  const DumpFile* file = nullptr;
+  std::vector<const Call*> calls;
+
+  const Call* Find(int64_t call) const {
+    const auto it = std::lower_bound(calls.begin(), calls.end(), call,
+                                     [](const Call* c, int64_t n) { return c->call < n; });
+    return it != calls.end() && (*it)->call == call ? *it : nullptr;
+  }
+  int64_t NumCalls() const { return calls.empty() ? 0 : calls.back()->call + 1; }
+};
+
+struct Whole {
+  std::vector<int64_t> ranks;
+  std::map<int64_t, Part> parts;  // by rank
+};
+
+// Without overflow, whatever a file says.
+int64_t Minus(int64_t a, int64_t b) {
+  int64_t result = 0;
+  if (__builtin_sub_overflow(a, b, &result)) return a < b ? INT64_MIN : INT64_MAX;
+  return result;
+}
+
+std::string_view PlanOf(const DumpFile& file, const Call& call) {
+  if (call.plan < 0) return "a plan that is not told";
+  return file.plans[call.plan].text;
+}
+
+std::map<std::string, Whole> WholesOf(absl::Span<const DumpFile> files) {
+  std::map<std::string, Whole> wholes;
+  for (const DumpFile& file : files) {
+    std::vector<Part*> parts;
+    for (const DumpFile::Redistributor& source : file.redistributors) {
+      Whole& whole = wholes[source.name];
+      if (whole.ranks.size() < source.ranks.size()) whole.ranks = source.ranks;
+      Part& part = whole.parts[file.rank];
+      part.file = &file;
+      parts.push_back(&part);
+    }
+    for (const Call& call : file.calls) parts[call.redistributor]->calls.push_back(&call);
+  }
+  for (auto& [name, whole] : wholes) {
+    for (auto& [rank, part] : whole.parts) {
+      const auto before = [](const Call* a, const Call* b) { return a->call < b->call; };
+      if (!std::is_sorted(part.calls.begin(), part.calls.end(), before)) {
+        std::stable_sort(part.calls.begin(), part.calls.end(), before);
+      }
+    }
+  }
+  return wholes;
+}
+
+std::optional<StuckCall> StuckOf(const std::string& name, const Whole& whole) {
+  StuckCall stuck;
+  stuck.redistributor = name;
+  stuck.call = INT64_MAX;
+  stuck.num_ranks = static_cast<int64_t>(whole.ranks.size());
+  for (const auto& [rank, part] : whole.parts) {
+    for (const Call* call : part.calls) {
+      if (!call->is_open() || call->call >= stuck.call) continue;
+      stuck.call = call->call;
+      stuck.plan = PlanOf(*part.file, *call);
+      stuck.groups =
+          call->plan < 0 ? std::vector<std::string>() : part.file->plans[call->plan].groups;
+    }
+  }
+  if (stuck.call == INT64_MAX) return std::nullopt;
+  for (const int64_t rank : whole.ranks) {
+    const auto it = whole.parts.find(rank);
+    if (it == whole.parts.end()) {
+      stuck.missing.push_back(rank);
+      continue;
+    }
+    const Part& part = it->second;
+    if (part.NumCalls() <= stuck.call) {
+      int64_t ended_ns = -1;
+      for (const Call* call : part.calls) ended_ns = std::max(ended_ns, call->ended_ns);
+      stuck.behind.push_back({.rank = rank,
+                              .num_calls = part.NumCalls(),
+                              .last_ended_unix_ns = UnixNs(*part.file, ended_ns)});
+      continue;
+    }
+    const Call* const call = part.Find(stuck.call);
+    if (call == nullptr || !call->is_open()) {
+      stuck.past.push_back(rank);
+    } else if (call->state == DumpFile::State::kIssuing) {
+      stuck.issuing.push_back(rank);
+    } else if (call->state == DumpFile::State::kInFlight && call->started_ns < 0) {
+      stuck.held.push_back(rank);
+    } else {
+      stuck.in_it.push_back(rank);
+      const int64_t since = UnixNs(*part.file, std::max(call->issued_ns, call->started_ns));
+      if (stuck.since_unix_ns < 0 || since < stuck.since_unix_ns) stuck.since_unix_ns = since;
+    }
+  }
+  return stuck;
+}
+
+std::optional<Disagreement> DisagreementOf(const std::string& name, const Whole& whole) {
+  // The plan that the first rank that remembers a call has made it with.
+  absl::flat_hash_map<int64_t, std::string_view> plans;
+  int64_t first = INT64_MAX;
+  for (const auto& [rank, part] : whole.parts) {
+    for (const Call* call : part.calls) {
+      if (call->plan < 0) continue;
+      const std::string_view plan = PlanOf(*part.file, *call);
+      const auto [it, is_new] = plans.try_emplace(call->call, plan);
+      if (!is_new && call->call < first && it->second != plan) first = call->call;
+    }
+  }
+  if (first == INT64_MAX) return std::nullopt;
+  Disagreement found{.redistributor = name, .call = first, .sides = {}};
+  std::map<std::string_view, size_t> sides;
+  for (const auto& [rank, part] : whole.parts) {
+    const Call* const call = part.Find(first);
+    if (call == nullptr || call->plan < 0) continue;
+    const std::string_view plan = PlanOf(*part.file, *call);
+    const auto [it, is_new] = sides.try_emplace(plan, found.sides.size());
+    if (is_new) found.sides.push_back({.plan = std::string(plan), .ranks = {}});
+    found.sides[it->second].ranks.push_back(rank);
+  }
+  return found;
+}
+
+}  // namespace
+
+int64_t UnixNs(const DumpFile& file, int64_t ns) {
+  if (ns < 0) return -1;
+  return std::max<int64_t>(0, Minus(file.written_unix_ns, Minus(file.now_ns, ns)));
+}
+
+DumpReport ReportOf(absl::Span<const DumpFile> files) {
+  DumpReport report;
+  report.num_files = static_cast<int64_t>(files.size());
+  for (const DumpFile& file : files) {
+    report.world_size = std::max(report.world_size, file.world_size);
+    if (file.failure.ok()) continue;
+    if (report.first && report.first->written_unix_ns <= file.written_unix_ns) continue;
+    report.first = {
+        .rank = file.rank, .failure = file.failure, .written_unix_ns = file.written_unix_ns};
+  }
+  size_t next = 0;
+  for (int64_t rank = 0; rank < report.world_size; ++rank) {
+    if (next < files.size() && files[next].rank == rank) {
+      ++next;
+    } else {
+      report.missing.push_back(rank);
+    }
+  }
+  for (const auto& [name, whole] : WholesOf(files)) {
+    if (auto stuck = StuckOf(name, whole)) report.stuck.push_back(*std::move(stuck));
+    if (auto found = DisagreementOf(name, whole)) report.disagreements.push_back(*std::move(found));
+  }
+  return report;
+}
+
+}  // namespace meshift

@@ -1,0 +1,49 @@
+// A record as a file: JSON (docs/when_it_hangs.md, "The file").
+//
+//   MESHIFT_ASSIGN_OR_RETURN(std::string path, WriteDump(dump, "/var/tmp/job7"));
+//     // "/var/tmp/job7/meshift-node3-rank00012.json"
+#ifndef MESHIFT_COMM_RECORD_DUMP_WRITER_H_
+#define MESHIFT_COMM_RECORD_DUMP_WRITER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/engine/timeouts.h"
+#include "comm/record/call_ring.h"
+
+namespace meshift {
+
+struct DumpedSource {
+  std::string name;  // "ranks 0-3 #0"
+  std::vector<int64_t> ranks;
+  absl::Status failure;
+};
+
+struct Dump {
+  std::string engine;  // its name
+  std::string host;
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  int64_t written_unix_ns = 0;
+  int64_t now_ns = 0;  // of the clock of the calls
+  Timeouts timeouts;
+  absl::Status failure;  // the first; OK: written on demand
+  std::vector<DumpedSource> sources;
+  std::vector<RecordedCall> calls;  // by number
+};
+
+// At most some 8 MiB, whatever the texts are: what would be more has no steps.
+std::string DumpText(const Dump& dump);
+// Replaces the file as a whole, or not at all; it is on the disk when this returns. Makes the
+// folder where it is missing, in one that is there. An error names the path.
+absl::StatusOr<std::string> WriteDump(const Dump& dump, const std::string& folder);
+// This machine's name, of letters, digits, '.' and '-'.
+std::string DumpHostName();
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_RECORD_DUMP_WRITER_H_

@@ -1,0 +1,258 @@
+// Nobody waits through the redistributor here: its watchdog does.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "base/status.h"
+#include "comm/control/bootstrap.h"
+#include "comm/engine/engine.h"
+#include "comm/local/local_world.h"
+#include "comm/redistributor.h"
+#include "comm/tensor/tensor_view.h"
+#include "mesh/device_mesh.h"
+#include "placement/dtype.h"
+#include "placement/sharding.h"
+
+namespace meshift {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr int64_t kRanks = 2;
+
+class WatchTest : public testing::Test {
+ protected:
+  void Make(const Timeouts& timeouts, RecordOptions record = {.dump_folder = Folder()}) {
+    std::vector<ControlChannel*> control;
+    for (const auto& peer : peers_) control.push_back(peer->control());
+    world_ = LocalWorld::Create({.num_ranks = kRanks, .control = control}).value();
+    ASSERT_TRUE(world_->engine(0)->SetTimeouts(timeouts).ok());
+    for (int64_t r = 0; r < kRanks; ++r) {
+      ASSERT_TRUE(world_->engine(r)->SetRecord(record).ok());
+      redistribute_[r] =
+          Redistributor::Create(mesh_, world_->engine(r), {.agreement = Agreement::kOff}).value();
+    }
+  }
+  absl::StatusOr<RunHandle> Call(int64_t rank, Stream* after = nullptr) {
+    std::vector<float>& data = data_[rank];
+    return (*redistribute_[rank])(
+        {.from = from_,
+         .to = to_,
+         .source = TensorView::Contiguous(data.data(), DType::kF32, {8}),
+         .target = TensorView::Contiguous(data.data() + 8, DType::kF32, {8}),
+         .after = after});
+  }
+  // What a later call of the rank returns once it has failed.
+  absl::Status AwaitFailure(int64_t rank, milliseconds limit) {
+    const auto end = Clock::now() + limit;
+    while (Clock::now() < end) {
+      // Refused, but only as long as nothing has failed.
+      const absl::Status status =
+          (*redistribute_[rank])(
+              {.from = from_, .to = to_, .source = TensorView(), .target = TensorView()})
+              .status();
+      if (status.code() != absl::StatusCode::kInvalidArgument) return status;
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    return absl::OkStatus();
+  }
+  static std::string Folder() {
+    return testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name();
+  }
+  static std::string Read(int64_t rank) {
+    const std::string end = "rank0000" + std::to_string(rank) + ".json";
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(Folder(), error)) {
+      const std::string name = entry.path().string();
+      if (name.size() < end.size() || name.substr(name.size() - end.size()) != end) continue;
+      std::ifstream file(name);
+      return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    }
+    return "";
+  }
+  static bool Has(std::string_view text, std::string_view part) {
+    return text.find(part) != std::string_view::npos;
+  }
+
+  const DeviceMesh mesh_ = DeviceMesh::Parse("a=2").value();
+  const Sharding from_ = Sharding::Parse("f32[8]", mesh_, "P").value();
+  const Sharding to_ = from_.WithPlacements("R").value();
+  const std::vector<std::unique_ptr<Bootstrap>> peers_ = Bootstrap::InProcess(kRanks).value();
+  std::vector<float> data_[kRanks] = {std::vector<float>(16, 1), std::vector<float>(16, 1)};
+  std::unique_ptr<LocalWorld> world_;
+  std::optional<Redistributor> redistribute_[kRanks];
+};
+
+TEST_F(WatchTest, ARankThatDoesNotCallIsNamed) {
+  Make(Timeouts::Of(milliseconds(400)));
+  for (int64_t r = 0; r < kRanks; ++r) ASSERT_TRUE(Call(r).ok());
+  const auto begin = Clock::now();
+  ASSERT_TRUE(Call(0).ok());  // its handle is dropped
+  for (const int64_t rank : {0, 1}) {
+    const absl::Status status = AwaitFailure(rank, milliseconds(2400));
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << rank;
+    EXPECT_TRUE(Has(Message(status), "call 1 of the redistributor of ranks 0-1 #0")) << status;
+    EXPECT_TRUE(Has(Message(status), "has not ended for 400 ms")) << status;
+    EXPECT_TRUE(Has(Message(status), "rank 1 has not made call 1, only 1 before it")) << status;
+    // Who sees the error finds the record.
+    const std::string dump = Read(rank);
+    EXPECT_TRUE(Has(dump, R"("code":"DEADLINE_EXCEEDED")")) << dump;
+    EXPECT_EQ(Has(dump, R"(,0,1,0,"in_flight")"), rank == 0) << dump;
+    EXPECT_TRUE(Has(dump, R"(,0,0,0,"ended")")) << dump;
+    EXPECT_TRUE(Has(dump, R"("all_reduce","f32",8,8,)")) << dump;
+  }
+  EXPECT_GE(Clock::now() - begin, milliseconds(400));
+}
+
+TEST_F(WatchTest, TimeCountsFromWhenACallCouldRun) {
+  Make(Timeouts::Of(milliseconds(400)));
+  std::unique_ptr<Stream> producers[kRanks];
+  float value[kRanks] = {1, 1};
+  const auto produce = [&](int64_t rank) {
+    Engine* const engine = world_->engine(rank);
+    return engine->world()->AllReduce(&value[rank], &value[rank], 1, DType::kF32, {},
+                                      *producers[rank]);
+  };
+  for (int64_t r = 0; r < kRanks; ++r) producers[r] = world_->engine(r)->CreateStream().value();
+  ASSERT_TRUE(produce(0).ok());
+  RunHandle runs[kRanks];
+  for (int64_t r = 0; r < kRanks; ++r) runs[r] = Call(r, producers[r].get()).value();
+  // Rank 0's call waits for what comes before it, rank 1's for rank 0: that one is late.
+  ASSERT_TRUE(world_->engine(0)->SetTimeouts(Timeouts::Of(milliseconds(2000))).ok());
+  std::this_thread::sleep_for(milliseconds(1200));
+  ASSERT_TRUE(world_->engine(0)->SetTimeouts(Timeouts::Of(milliseconds(1000))).ok());
+  ASSERT_TRUE(produce(1).ok());
+  EXPECT_TRUE(runs[0].Wait().ok());
+}
+
+TEST_F(WatchTest, FirstCallsAreOfThePhaseOfSetup) {
+  Make({.setup = std::chrono::minutes(10), .running = milliseconds(200)});
+  ASSERT_TRUE(Call(0).ok());
+  EXPECT_TRUE(AwaitFailure(0, milliseconds(600)).ok());
+  ASSERT_TRUE(Call(1).ok());
+  ASSERT_TRUE(Call(0).ok());
+  EXPECT_EQ(AwaitFailure(0, milliseconds(2200)).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// It is held within the call, by the agreement, whose own limit is far away.
+TEST_F(WatchTest, ACallThatIsHeldWhileItIsIssuedEndsToo) {
+  Make(Timeouts::Of(milliseconds(300)));
+  redistribute_[0] =
+      Redistributor::Create(mesh_, world_->engine(0),
+                            {.agreement = Agreement::kAlways, .timeout = std::chrono::minutes(10)})
+          .value();
+  redistribute_[1] = Redistributor::Create(mesh_, world_->engine(1)).value();
+  const auto begin = Clock::now();
+  const absl::Status status = Call(0).status();
+  EXPECT_LT(Clock::now() - begin, milliseconds(2300));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Has(Message(status), "has been issued for 300 ms")) << status;
+  EXPECT_TRUE(Has(Read(0), R"("issuing")"));
+}
+
+TEST_F(WatchTest, APeersErrorEndsACallAtOnceAndIsWritten) {
+  Make({});
+  ASSERT_TRUE(Call(0).ok());
+  redistribute_[1]->Abort();
+  const absl::Status status = AwaitFailure(0, milliseconds(1000));
+  EXPECT_EQ(Message(status), "rank 1 has failed: the redistributor was aborted");
+  EXPECT_TRUE(Has(Read(0), R"("in_flight")"));
+  EXPECT_TRUE(Has(Read(0), "rank 1 has failed"));
+  EXPECT_TRUE(Has(Read(1), R"("code":"ABORTED")"));
+}
+
+TEST_F(WatchTest, NothingIsWrittenWithoutAFolderAndDumpSaysSo) {
+  Make({}, {});
+  ASSERT_TRUE(Call(0).ok());
+  redistribute_[0]->Abort();
+  EXPECT_EQ(Message(world_->engine(0)->Dump().status()),
+            "no folder is given to write the record of rank 0 to");
+  EXPECT_EQ(Read(0), "");
+  const absl::StatusOr<std::string> path = world_->engine(0)->Dump(Folder());
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_TRUE(Has(Read(0), R"("code":"ABORTED")"));
+}
+
+TEST_F(WatchTest, AFileTriggersADump) {
+  const std::string trigger = testing::TempDir() + "/trigger";
+  std::remove(trigger.c_str());
+  Make({}, {.dump_folder = Folder(), .trigger_file = trigger});
+  for (int64_t r = 0; r < kRanks; ++r) ASSERT_TRUE(Call(r).ok());
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_EQ(Read(0), "");
+  std::ofstream(trigger) << "now";
+  const auto end = Clock::now() + milliseconds(3000);
+  while (Read(0).empty() && Clock::now() < end) std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_TRUE(Has(Read(0), R"("failure":null)"));
+}
+
+TEST_F(WatchTest, EndedCallsAndRareEventsAreTold) {
+  Mutex mutex;
+  std::vector<std::string> ended;
+  std::vector<std::string> logged;
+  RecordOptions record;
+  record.on_ended = [&](const EndedCall& call) {
+    const MutexLock lock(mutex);
+    EXPECT_GE(call.ns, 0);
+    ended.push_back(std::to_string(call.call) + " " + std::string(call.groups) + " " +
+                    std::to_string(call.bytes));
+  };
+  record.on_log = [&](const LogEvent& event) {
+    const MutexLock lock(mutex);
+    EXPECT_GE(event.ns, 0);
+    logged.push_back(std::to_string(static_cast<int>(event.kind)) + " " + std::string(event.text));
+  };
+  Make({}, record);
+  for (int call = 0; call < 2; ++call) {
+    RunHandle runs[kRanks];
+    for (int64_t r = 0; r < kRanks; ++r) runs[r] = Call(r).value();
+    for (const RunHandle& run : runs) ASSERT_TRUE(run.Wait().ok());
+  }
+  redistribute_[0]->Abort();
+  std::this_thread::sleep_for(milliseconds(50));
+  const auto end = Clock::now() + milliseconds(3000);
+  const auto told = [&] {
+    const MutexLock lock(mutex);
+    return ended.size();
+  };
+  while (told() < 4 && Clock::now() < end) std::this_thread::sleep_for(milliseconds(10));
+  const MutexLock lock(mutex);
+  EXPECT_EQ(std::count(ended.begin(), ended.end(), "0 {0-1} 32"), 2);
+  EXPECT_EQ(std::count(ended.begin(), ended.end(), "1 {0-1} 32"), 2);
+  const auto count = [&](LogEvent::Kind kind, const std::string& text) {
+    return std::count(logged.begin(), logged.end(),
+                      std::to_string(static_cast<int>(kind)) + " " + text);
+  };
+  EXPECT_EQ(count(LogEvent::Kind::kRedistributor, "ranks 0-1 #0"), 2);
+  EXPECT_EQ(count(LogEvent::Kind::kAbort, "the redistributor was aborted"), 1);
+  EXPECT_EQ(count(LogEvent::Kind::kAbort, "rank 0 has failed: the redistributor was aborted"), 1);
+}
+
+TEST_F(WatchTest, OptionsComeBeforeTheFirstRedistributor) {
+  Make({});
+  EXPECT_EQ(world_->engine(0)->SetRecord({}).code(), absl::StatusCode::kFailedPrecondition);
+  auto other = LocalWorld::Create({.num_ranks = 1}).value();
+  EXPECT_EQ(Message(other->engine(0)->SetRecord({.calls = -1})),
+            "-1 calls to remember are not between 0 and 1000000");
+  EXPECT_EQ(other->engine(0)->Dump().status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace meshift
