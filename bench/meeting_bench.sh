@@ -55,16 +55,28 @@ start() { # attempt, rank, milliseconds late, seconds that it waits
   RANK=$2 WORLD_SIZE=2 LOCAL_RANK=$2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TORCHELASTIC_RUN_ID=none TORCHELASTIC_RESTART_COUNT=$1 \
     MEETING_SECONDS=$4 "$program" rank "$3"
 }
-start 0 1 0 4 > "$logs/stale" 2>&1 &
+start 0 1 0 2 > "$logs/stale" 2>&1 &
 stale=$!
 start 1 0 0 30 > "$logs/zero" 2>&1 &
 zero=$!
-start 1 1 1000 30 > "$logs/one" 2>&1 &
+start 1 1 4000 30 > "$logs/one" 2>&1 &
 one=$!
 if wait $stale; then note "FAILED: a stale rank has met the new attempt"; fi
 if wait $zero && wait $one && grep -q "it belongs to another job" "$logs/stale"; then
   note "ok: a stale rank is refused: $(grep -oh 'the hub refuses.*' "$logs/stale")"
 else
   note "FAILED: a stale rank: $(cat "$logs/stale" "$logs/zero" "$logs/one")"
+fi
+
+# Through torchrun's own store, where there is a torchrun (TORCHRUN names it).
+torchrun=${TORCHRUN:-$(command -v torchrun)}
+if [[ -z $torchrun ]]; then
+  echo "skipped: there is no torchrun"
+else
+  for options in --standalone --rdzv-backend=static\ --master-port=$((15000 + RANDOM % 5000)); do
+    # shellcheck disable=SC2086 # several options
+    out=$(MESHIFT_SECRET=$RANDOM timeout 120 "$torchrun" $options --nproc-per-node 4 --no-python "$program" rank 0 2>&1)
+    if [[ $(grep -c 'has met 4 ranks' <<< "$out") == 4 ]]; then note "ok: torchrun $options"; else note "FAILED: torchrun $options: $out"; fi
+  done
 fi
 exit $failed

@@ -61,13 +61,13 @@ absl::Status HubGreeting::Take(std::string_view bytes, std::string* said) {
   if (!magic_) {
     bytes_ += bytes;
     const size_t known = std::min(bytes_.size(), kMagic.size());
-    if (std::string_view(bytes_).substr(0, known) != kMagic.substr(0, known)) {
+    if (bytes_.compare(0, known, kMagic.substr(0, known)) != 0) {
       return InvalidArgument("it does not begin as a rank of this version does");
     }
     if (known < kMagic.size()) return absl::OkStatus();
     magic_ = true;
     reader_ = FrameReader(GreetingLimits());
-    reader_.Add(std::string_view(bytes_).substr(known));
+    reader_.Add(bytes_.substr(known));
     bytes_.clear();
   } else {
     reader_.Add(bytes);
