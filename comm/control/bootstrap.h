@@ -71,7 +71,7 @@ class Bootstrap {
   // "token@host,host:port" of the hub; empty in process, under torchrun and on other ranks than 0.
   // The token holds the job's secret: pass it to the ranks on a way that others do not read.
   virtual const std::string& address() const = 0;
-  // What each rank has passed, by rank; at most 128 MiB divided by the world size each, else
+  // What each rank has passed, by rank: at most 4 MiB each and 128 MiB together, else
   // INVALID_ARGUMENT. Collective. DEADLINE_EXCEEDED names the ranks that are missing and those that
   // the hub has refused, or that the hub does not answer; UNAVAILABLE one that is gone.
   virtual absl::StatusOr<std::vector<std::string>> Exchange(std::string_view mine) = 0;

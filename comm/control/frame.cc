@@ -144,7 +144,8 @@ absl::StatusOr<std::vector<int64_t>> DecodeRanks(std::string_view text, int64_t 
 
 absl::StatusOr<std::optional<Frame>> FrameReader::Next() {
   constexpr size_t kLength = 4;
-  const std::string_view bytes = std::string_view(bytes_).substr(taken_);
+  std::string_view bytes = bytes_;
+  bytes.remove_prefix(taken_);
   if (bytes.size() <= kLength) return std::nullopt;
   const size_t size = Taker(bytes).Number(kLength);
   const auto kind = static_cast<uint8_t>(bytes[kLength]);

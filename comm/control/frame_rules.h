@@ -30,7 +30,9 @@ inline constexpr int64_t kMaxNumber = int64_t{1} << 62;    // of a call, a quest
 
 // What one rank may give to an exchange among so many, in bytes.
 constexpr size_t MaxExchangePart(int64_t world_size) {
-  return kMaxExchange / static_cast<size_t>(world_size);
+  constexpr size_t kMaxPart = size_t{4} << 20;
+  const size_t share = kMaxExchange / static_cast<size_t>(world_size);
+  return share < kMaxPart ? share : kMaxPart;
 }
 
 // INVALID_ARGUMENT: a field is out of the range that its kind has, and which that is; or a kind

@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -332,37 +331,6 @@ TEST(StrangersTest, AConnectionHasLittleTimeAndFewBytesBeforeItIsLetIn) {
   }
   for (std::thread& thread : threads) thread.join();
 }
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which take any address space
-TEST(StrangersTest, ARankThatSaysMoreThanThereIsMemoryForEndsAlone) {
-  const auto zero = *Bootstrap::Listen({.world_size = 3});
-  const auto one = *Bootstrap::Connect({.rank = 1, .world_size = 3}, zero->address());
-  const auto pair0 = *zero->control()->Join({0, 1}, nullptr);
-  const auto pair1 = *one->control()->Join({0, 1}, nullptr);
-  const HubAddress hub = *ParseHubAddress(zero->address());
-  PlayedRank two(DialPort(hub.port), {.rank = 2, .world_size = 3}, hub.key);
-  ASSERT_TRUE(two.Greet().ok());
-  const std::string large =
-      Encode({.kind = Frame::Kind::kExchange, .text = std::string(size_t{40} << 20, 'x')});
-
-  rlimit before = {};
-  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
-  int64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  rlimit little = before;
-  little.rlim_cur = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE) + (int64_t{24} << 20));
-  ASSERT_EQ(setrlimit(RLIMIT_AS, &little), 0);
-  const bool taken = two.socket().SendAll(large).ok() && two.Next(/*waits=*/false).has_value();
-  const absl::Status status = one->Exchange("x").status();
-  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
-  EXPECT_FALSE(taken);
-  EXPECT_TRUE(Contains(status, "rank 2 is gone")) << status;
-  const std::string plan = "a plan";
-  pair0->Post({.call = 0, .what = &plan}, true);
-  pair1->Post({.call = 0, .what = &plan}, true);
-  EXPECT_EQ(pair0->Await(0, kLong), absl::OkStatus());
-}
-#endif
 
 TEST(StrangersTest, IdleConnectionsDoNotKeepARankOut) {
   const auto zero = *Bootstrap::Listen({.world_size = 2});
