@@ -13,7 +13,7 @@ namespace meshift {
 
 struct WorkerOptions {
   int64_t cases = 0;
-  // No further cases are begun after that; it does not hold for ever.
+  // No further cases are begun after that, but for the first; it does not hold for ever.
   std::chrono::seconds budget = std::chrono::seconds(600);
   int max_ctas = 1;              // all ranks' kernels have to fit on one device at once
   bool batch_invariant = false;  // plans under that promise
