@@ -167,7 +167,7 @@ absl::Status NcclJob::AwaitComm(NcclGroup& group, const NcclResult& result, nano
     return absl::OkStatus();
   }
   if (failed_.load()) return Error();
-  const absl::Status status = groups_->StatusOf(group, state, result.function);
+  absl::Status status = groups_->StatusOf(group, state, result.function);
   if (MayBeHarmless(status)) {
     ncclResult_t kept = ncclSuccess;
     if (group.blocking || group.lent) return status;

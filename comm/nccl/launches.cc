@@ -160,7 +160,7 @@ absl::Status Launches::Close() {
     stream = inside_.stream->handle;
   }
   // Until it is recorded, the launch counts as inside.
-  const absl::Status status = device_->driver().EventRecord(after, stream);
+  absl::Status status = device_->driver().EventRecord(after, stream);
   const MutexLock lock(mutex_);
   open_ = false;
   if (!status.ok()) return status;

@@ -1,0 +1,71 @@
+#include "comm/nccl/watchdog.h"
+
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "comm/nccl/pause.h"
+
+namespace meshift {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+TEST(WatchdogTest, LooksEverySoOftenAndWakesInTime) {
+  std::atomic<int> looks{0};
+  std::atomic<int> slack{0};
+  {
+    const Watchdog watchdog(
+        [&] {
+          slack = prctl(PR_GET_TIMERSLACK, 0UL, 0UL, 0UL, 0UL);
+          ++looks;
+        },
+        [] { return milliseconds(1); });
+    while (looks < 3) std::this_thread::yield();
+  }
+  EXPECT_EQ(slack, 1);
+  const int at_end = looks;
+  std::this_thread::sleep_for(milliseconds(10));
+  EXPECT_EQ(looks, at_end);
+}
+
+TEST(WatchdogTest, EndsWithoutWaitingForItsNextLook) {
+  const auto start = std::chrono::steady_clock::now();
+  {
+    const Watchdog watchdog([] {}, [] { return std::chrono::hours(1); });
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(1));
+}
+
+int64_t Sleeps() {
+  rusage usage;
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw;
+}
+
+// What ends within 50 us is waited for without a sleep, which takes as long by itself. A thread
+// that loses its core meanwhile tries again.
+TEST(PauseTest, DoesNotSleepAtFirst) {
+  bool slept = true;
+  for (int i = 0; i < 200 && slept; ++i) {
+    const int64_t before = Sleeps();
+    for (Pause pause; pause.elapsed() < microseconds(40);) pause.Next();
+    slept = Sleeps() > before;
+  }
+  EXPECT_FALSE(slept);
+}
+
+TEST(PauseTest, SleepsLater) {
+  const int64_t before = Sleeps();
+  for (Pause pause; pause.elapsed() < milliseconds(20);) pause.Next();
+  EXPECT_GT(Sleeps(), before);
+}
+
+}  // namespace
+}  // namespace meshift
