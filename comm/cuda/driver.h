@@ -27,10 +27,9 @@ namespace meshift {
 // The driver's functions. Immutable once made; every method is as thread-safe as cuda.h says.
 class CudaDriver {
  public:
-  // What the kernels need, which are compiled by this toolkit: drivers load the machine code of any
-  // release of their major version. (The PTX, for devices that there is no machine code for, only
-  // of releases up to their own.)
-  static constexpr int kMinVersion = CUDA_VERSION / 1000 * 1000;
+  // 12.4: the oldest whose functions are all there, and that compiles the kernels' PTX
+  // (third_party/cuda/fatbin.bzl). Drivers older than the toolkit have not been tried.
+  static constexpr int kMinVersion = 12040;
 
   // Loads `path`; without one, $MESHIFT_CUDA_LIBRARY, else libcuda.so.1. UNAVAILABLE where there is
   // no such library, FAILED_PRECONDITION where it lacks a function, each naming what was looked

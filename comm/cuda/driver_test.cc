@@ -60,7 +60,7 @@ TEST(CudaDriver, SaysThatTheDriverIsTooOld) {
   const auto count = (*driver)->InitAndCountDevices();
   EXPECT_EQ(count.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Message(count.status()),
-            "the CUDA driver " + path + " is for CUDA 12.8, and 13.0 or newer is needed");
+            "the CUDA driver " + path + " is for CUDA 12.3, and 12.4 or newer is needed");
 }
 
 TEST(CudaDriver, NamesTheCallAndTheError) {

@@ -19,8 +19,9 @@
 #include "placement/dtype.h"
 #include "placement/placement.h"
 
-// The image that nvcc made; //comm/cuda:kernels_image.
+// The images that nvcc made; //comm/cuda:kernels_image.
 extern "C" const unsigned char meshift_cuda_kernels[];
+extern "C" const unsigned char meshift_cuda_kernels_ptx[];
 
 namespace meshift {
 namespace {
@@ -43,7 +44,12 @@ absl::StatusOr<std::unique_ptr<CudaKernels>> CudaKernels::Create(
   MESHIFT_RETURN_IF_ERROR(
       d.DeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
   kernels->max_blocks_ = std::max(1, multiprocessors) * kBlocksPerMultiprocessor;
-  MESHIFT_RETURN_IF_ERROR(d.ModuleLoadData(&kernels->module_, meshift_cuda_kernels));
+  int driver_version = 0;
+  MESHIFT_RETURN_IF_ERROR(d.DriverGetVersion(&driver_version));
+  // Drivers load machine code of any release of their major version, and of older ones.
+  const bool knows_code = driver_version / 1000 >= CUDA_VERSION / 1000;
+  MESHIFT_RETURN_IF_ERROR(d.ModuleLoadData(
+      &kernels->module_, knows_code ? meshift_cuda_kernels : meshift_cuda_kernels_ptx));
   const auto find = [&](const char* name, CUfunction* function) -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(d.ModuleGetFunction(function, kernels->module_, name));
     // Else at its first launch, which may wait for the whole context, and so for a collective that

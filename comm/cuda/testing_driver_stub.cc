@@ -17,7 +17,7 @@ MESHIFT_CUDA_FUNCTIONS(MESHIFT_STUB)
 #undef cuDriverGetVersion
 extern "C" int cuInit() { return 0; }
 extern "C" int cuDriverGetVersion(int* version) {
-  *version = 12080;
+  *version = 12030;
   return 0;
 }
 #endif

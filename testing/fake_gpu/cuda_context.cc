@@ -82,6 +82,11 @@ int AttributeOf(CUdevice_attribute attribute, CUdevice device) {
   }
 }
 
+int DriverVersion() {
+  const int version = TheMachine().options.driver_version;
+  return version == 0 ? CUDA_VERSION : version;
+}
+
 struct ErrorText {
   CUresult result;
   const char* name;
@@ -184,7 +189,7 @@ CUresult cuInit(unsigned int flags) {
 CUresult cuDriverGetVersion(int* version) {
   TheMachine().recorder.Enter("cuDriverGetVersion", kPlainCall, "");
   if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *version = CUDA_VERSION;
+  *version = DriverVersion();
   return CUDA_SUCCESS;
 }
 

@@ -45,10 +45,41 @@ bool LooksLikeCode(const void* image) {
          first == '.' || first == '\n';
 }
 
+// Whether a fat binary has machine code, which is of the toolkit that the stand-in is of.
+bool HasMachineCode(const void* image) {
+  constexpr uint32_t kFatbin = 0xba55ed50;
+  constexpr uint16_t kElf = 2;
+  struct Header {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t header_bytes;
+    uint64_t bytes;
+  } header;
+  std::memcpy(&header, image, sizeof(header));
+  if (header.magic != kFatbin) return false;
+  struct Entry {
+    uint16_t kind;
+    uint16_t version;
+    uint32_t header_bytes;
+    uint64_t bytes;
+  } entry;
+  const char* at = static_cast<const char*>(image) + header.header_bytes;
+  const char* const end = at + header.bytes;
+  for (; at < end; at += entry.header_bytes + entry.bytes) {
+    std::memcpy(&entry, at, sizeof(entry));
+    if (entry.kind == kElf) return true;
+  }
+  return false;
+}
+
 CUresult Load(const char* name, const void* image, Context* context, Module** result) {
   if (image == nullptr || result == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!LooksLikeCode(image)) return CUDA_ERROR_INVALID_IMAGE;
   Machine& machine = TheMachine();
+  const int version = machine.options.driver_version;
+  if (version != 0 && version / 1000 < CUDA_VERSION / 1000 && HasMachineCode(image)) {
+    return CUDA_ERROR_INVALID_IMAGE;  // of a newer toolkit
+  }
   MutexLock lock(machine.mutex);
   FAKE_RETURN_IF_ERROR(RefuseInCapture(name));
   auto* module = new Module();

@@ -24,6 +24,8 @@ Options OptionsFromEnvironment() {
       std::max<int64_t>(IntFromEnvironment("MESHIFT_FAKE_DELAY_US", options.delay_us), 0);
   options.memory_mib = std::clamp<int64_t>(
       IntFromEnvironment("MESHIFT_FAKE_MEMORY_MIB", options.memory_mib), 1, 1 << 20);
+  options.driver_version =
+      static_cast<int>(IntFromEnvironment("MESHIFT_FAKE_DRIVER_VERSION", options.driver_version));
   options.exit_code = static_cast<int>(
       std::clamp<int64_t>(IntFromEnvironment("MESHIFT_FAKE_EXIT_CODE", options.exit_code), 0, 255));
   if (const char* log = std::getenv("MESHIFT_FAKE_LOG")) options.log = log;

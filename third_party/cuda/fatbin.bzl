@@ -7,8 +7,9 @@
         symbol = "meshift_cuda_kernels",
     )
 
-gives a cc_library with `extern "C" const unsigned char meshift_cuda_kernels[]`, an image for cuModuleLoadData. Without a CUDA toolkit it
-gives nothing.
+gives a cc_library with `extern "C" const unsigned char meshift_cuda_kernels[], meshift_cuda_kernels_ptx[]`, images for cuModuleLoadData:
+the first for drivers of the toolkit's major version, the second for older ones, which know no machine code of a newer toolkit. Without
+a CUDA toolkit it gives nothing.
 """
 
 load("@local_cuda//:defs.bzl", "CUDA_ENABLED")
@@ -16,11 +17,18 @@ load("@local_cuda//:defs.bzl", "CUDA_ENABLED")
 # Machine code for A100 (serves 8.6 and 8.9 too), H100 and B200 (10.3 too). For all else the driver compiles the PTX, which is of the
 # lowest architecture of CUDA 13 so that it serves the most devices. The kernels use nothing newer, so all code comes from this PTX: made
 # once, that takes half the time.
+_ARCHITECTURE = "compute_75"
 _TARGETS = "-gencode=arch=compute_75,code=[compute_75,sm_80,sm_90,sm_100]"
 
+# Drivers compile PTX of versions up to their own. This is CUDA 12.4's; that the code needs no newer one, ptxas says when it makes the
+# machine code. The newer compression modes of the toolkit need newer drivers too.
+_PTX_VERSION = "8.4"
+_PTX_TARGETS = "-gencode=arch=compute_75,code=compute_75 --compress-mode=speed"
+
 _ASSEMBLY = """    .section .note.GNU-stack, \\"\\", @progbits
-    .section .rodata
-    .balign 64
+    .section .rodata"""
+
+_IMAGE = """    .balign 64
     .globl {symbol}
     .type {symbol}, @object
 {symbol}:
@@ -34,34 +42,56 @@ def cuda_fatbin_library(name, src, symbol, hdrs = [], nvccopts = [], **kwargs):
     Args:
       name: of the cc_library.
       src: the .cu file.
-      symbol: the name of the array.
+      symbol: the name of the first array; that of the second ends with _ptx.
       hdrs: headers of this project that src includes, directly or not.
       nvccopts: options of nvcc.
       **kwargs: of the cc_library.
     """
     if not CUDA_ENABLED:
         return
-    fatbin = name + ".fatbin"
+    nvcc = "$(execpath @local_cuda//:bin/nvcc) "
+    tools = [
+        "@local_cuda//:bin/nvcc",
+        "@local_cuda//:nvcc_files",
+    ]
+    ptx = name + ".ptx"
     native.genrule(
-        name = name + "_compile",
+        name = name + "_ptx",
         srcs = [src] + hdrs,
-        outs = [fatbin],
-        cmd = " ".join([
-            "$(execpath @local_cuda//:bin/nvcc)",
-            "-std=c++20 --expt-relaxed-constexpr -I. -O3 -Werror=all-warnings --compress-mode=size",
-        ] + nvccopts + [_TARGETS, "-fatbin $(execpath %s) -o $@" % src]),
+        outs = [ptx],
+        cmd = nvcc + " ".join([
+            "-std=c++20 --expt-relaxed-constexpr -I. -O3 -Werror=all-warnings",
+        ] + nvccopts + [
+            "-ptx -arch=%s $(execpath %s) -o $@.toolkit" % (_ARCHITECTURE, src),
+            "&& sed 's/^\\.version .*/.version %s/' $@.toolkit > $@" % _PTX_VERSION,
+        ]),
         message = "Compiling CUDA kernels",
-        tools = [
-            "@local_cuda//:bin/nvcc",
-            "@local_cuda//:nvcc_files",
-        ],
+        tools = tools,
         visibility = ["//visibility:private"],
     )
+    images = {
+        symbol: (name + ".fatbin", "--compress-mode=size " + _TARGETS),
+        symbol + "_ptx": (name + "_ptx.fatbin", _PTX_TARGETS),
+    }
+    fatbins = [fatbin for fatbin, _ in images.values()]
+    for fatbin, targets in images.values():
+        native.genrule(
+            name = fatbin.replace(".", "_"),
+            srcs = [ptx],
+            outs = [fatbin],
+            cmd = nvcc + "%s -fatbin $(execpath %s) -o $@" % (targets, ptx),
+            message = "Assembling CUDA kernels",
+            tools = tools,
+            visibility = ["//visibility:private"],
+        )
     native.genrule(
         name = name + "_assembly",
-        srcs = [fatbin],
+        srcs = fatbins,
         outs = [name + ".s"],
-        cmd = "echo \"" + _ASSEMBLY.format(symbol = symbol, fatbin = fatbin) + "\" > $@",
+        cmd = "echo \"" + "\n".join([_ASSEMBLY] + [
+            _IMAGE.format(symbol = image, fatbin = fatbin)
+            for image, (fatbin, _) in images.items()
+        ]) + "\" > $@",
         visibility = ["//visibility:private"],
     )
     native.cc_library(
@@ -69,6 +99,6 @@ def cuda_fatbin_library(name, src, symbol, hdrs = [], nvccopts = [], **kwargs):
         srcs = [name + ".s"],
         # clang tells of every option that means nothing to an assembler.
         copts = ["-Wno-unused-command-line-argument"],
-        textual_hdrs = [fatbin],
+        textual_hdrs = fatbins,
         **kwargs
     )
