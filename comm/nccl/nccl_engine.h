@@ -117,7 +117,8 @@ class NcclEngine : public Engine {
   static absl::StatusOr<std::unique_ptr<NcclEngine>> Create(Bootstrap* bootstrap,
                                                             const NcclOptions& options = {});
   // The ranks are the communicator's, the device is its device (options.device is not read).
-  // Collective over them where they may_split. FAILED_PRECONDITION where the process has another
+  // Collective over them where they may_split; then no operation of the communicator may be
+  // unfinished. FAILED_PRECONDITION where the process has another
   // copy of NCCL, with both files. Says nothing of the ranks' environments: who knows better sets
   // RedistributorOptions::capabilities.
   static absl::StatusOr<std::unique_ptr<NcclEngine>> FromLent(const NcclLent& lent,
