@@ -176,7 +176,8 @@ bool NcclGroups::AbortAll() {
     }
   } else {
     // It may write to them for ever.
-    static_cast<void>(new std::shared_ptr<NcclGroups>(shared_from_this()));
+    const MutexLock lock(mutex_);
+    static_cast<void>(new std::vector<std::shared_ptr<NcclGroup>>(groups_));
   }
   return AbortTogether(children) && aborted;
 }
