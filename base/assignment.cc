@@ -9,7 +9,8 @@ namespace meshift {
 
 // Rows are added one by one. Prices of rows and columns keep every reduced cost >= 0 and those of
 // chosen pairs 0, so that Dijkstra finds the cheapest way to move rows over for a new one.
-std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights) {
+std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights,
+                                   WorkBudget* budget) {
   assert(static_cast<int64_t>(weights.size()) == n * n);
   // What a row loses by a column. A place of its own counts for less than any unit of weight; both
   // with all rows' sums are below 2^107.
@@ -19,6 +20,7 @@ std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights)
   };
   constexpr Cost kFar = static_cast<Cost>(std::numeric_limits<int64_t>::max()) << 62;
   constexpr int64_t kNone = -1;
+  constexpr int64_t kColumnsPerWork = 3;  // that are looked at in one unit of work
   std::vector<Cost> row_price(n, 0);
   std::vector<Cost> column_price(n, 0);
   std::vector<int64_t> row_of(n, kNone);
@@ -32,6 +34,7 @@ std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights)
     int64_t via = kNone;
     Cost so_far = 0;
     while (true) {
+      if (budget != nullptr && !budget->Charge(n / kColumnsPerWork + 1)) return {};
       int64_t nearest = kNone;
       for (int64_t column = 0; column < n; ++column) {
         if (done[column]) continue;

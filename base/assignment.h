@@ -9,14 +9,17 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "base/work_budget.h"
 
 namespace meshift {
 
 // The column of each row. weights[row * n + column]: any values, their sums too. Of several best
 // ones, one in which the most rows have the column of their own number. Deterministic. O(n^3) time
 // (shortest augmenting paths: Kuhn 1955, Munkres 1957), O(n) memory.
+// Charges its work to `budget`, if that is given; empty where that is exhausted.
 // REQUIRES: 0 <= n <= 2^20, weights.size() == n * n.
-std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights);
+std::vector<int64_t> MaxAssignment(int64_t n, absl::Span<const int64_t> weights,
+                                   WorkBudget* budget = nullptr);
 
 }  // namespace meshift
 

@@ -1,12 +1,12 @@
 #include "base/parse_json.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -20,23 +20,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 100;
 constexpr int64_t kMaxMembers = 10'000;  // ordered_json looks through all of an object for a key
+constexpr size_t kShownKey = 100;        // bytes of a key in a message
 
-// What can be said of JSON without parsing it.
-struct Outline {
-  int depth = 0;        // of brackets
-  int64_t members = 0;  // of all objects: each has one colon
-  int64_t most = 0;     // of one object
-  bool has_nul = false;
-};
-
-Outline OutlineOf(std::string_view text) {
-  Outline outline;
+// Brackets in brackets, at most; counted before anything is parsed.
+int DepthOf(std::string_view text) {
+  int deepest = 0;
   int depth = 0;
-  std::array<int64_t, kMaxDepth + 1> open = {};  // members of the objects around, by depth
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (c == '\0') outline.has_nul = true;
     if (in_string) {
       if (c == '\\') {
         ++i;
@@ -45,59 +37,117 @@ Outline OutlineOf(std::string_view text) {
       }
     } else if (c == '"') {
       in_string = true;
-    } else if (c == ':') {
-      ++outline.members;
-      if (depth >= 0) outline.most = std::max(outline.most, ++open[depth]);
     } else if (c == '[' || c == '{') {
-      if (++depth > outline.depth) outline.depth = depth;
-      if (depth > kMaxDepth) return outline;
-      if (depth >= 0) open[depth] = 0;
+      deepest = std::max(deepest, ++depth);
     } else if (c == ']' || c == '}') {
       --depth;
     }
   }
-  return outline;
+  return deepest;
 }
 
-int64_t CountMembers(const Json& json) {
-  if (!json.is_structured()) return 0;
-  int64_t count = json.is_object() ? static_cast<int64_t>(json.size()) : 0;
-  for (const Json& item : json) count += CountMembers(item);
-  return count;
-}
+// Puts the value together as it is read, in time and memory in proportion to the text: the
+// library's own way looks through an object for each key that it adds.
+class Builder final : public nlohmann::json_sax<Json> {
+ public:
+  explicit Builder(Json* root) : root_(root) {}
 
-// The first key that some object has a second time.
-std::string KeyThatStandsTwice(std::string_view text) {
-  std::string twice;
-  std::vector<absl::flat_hash_set<std::string>> open;  // keys of the objects around
-  const auto look = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key && twice.empty()) {
-      const std::string& key = value.get_ref<const std::string&>();
-      if (!open.back().insert(key).second) twice = key;
-    }
+  // Why the text is refused although it is JSON; OK where it is not refused.
+  const absl::Status& refusal() const { return refusal_; }
+
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t& /*text*/) override { return Add(value); }
+  bool string(string_t& value) override { return Add(std::move(value)); }
+  bool binary(binary_t& /*value*/) override { return false; }
+  bool start_object(size_t /*size*/) override { return Open(Json::object()); }
+  bool start_array(size_t /*size*/) override { return Open(Json::array()); }
+  bool end_array() override {
+    open_.pop_back();
     return true;
-  };
-  const Json json = Json::parse(text, look, /*allow_exceptions=*/false);
-  return json.is_discarded() ? "" : twice;
+  }
+  bool key(string_t& value) override {
+    key_ = std::move(value);
+    return true;
+  }
+  bool end_object() override;
+  bool parse_error(size_t /*at*/, const std::string& /*token*/,
+                   const nlohmann::detail::exception& /*error*/) override {
+    return false;
+  }
+
+ private:
+  // Where the value now lies.
+  Json* Place(Json value) {
+    if (open_.empty()) {
+      *root_ = std::move(value);
+      return root_;
+    }
+    if (open_.back()->is_array()) {
+      auto& items = open_.back()->get_ref<Json::array_t&>();
+      items.push_back(std::move(value));
+      return &items.back();
+    }
+    auto& members = MembersOf(*open_.back());
+    members.emplace_back(std::move(key_), std::move(value));
+    return &members.back().second;
+  }
+  template <typename Value>
+  bool Add(Value&& value) {
+    Place(Json(std::forward<Value>(value)));
+    return true;
+  }
+  // What is inside an open value is added before anything is added beside it, so it stays where it
+  // is as long as it is open.
+  bool Open(Json value) {
+    open_.push_back(Place(std::move(value)));
+    return true;
+  }
+  // The list that an object is made of.
+  static Json::object_t::Container& MembersOf(Json& object) {
+    return object.get_ref<Json::object_t&>();
+  }
+
+  Json* const root_;
+  std::vector<Json*> open_;  // the values around
+  std::string key_;
+  absl::Status refusal_;
+};
+
+bool Builder::end_object() {
+  const auto& members = MembersOf(*open_.back());
+  open_.pop_back();
+  const auto size = static_cast<int64_t>(members.size());
+  if (size > kMaxMembers) {
+    refusal_ =
+        InvalidArgument("a JSON object has {} members; at most {} are read", size, kMaxMembers);
+    return false;
+  }
+  if (size < 2) return true;
+  absl::flat_hash_set<std::string_view> keys;
+  keys.reserve(members.size());
+  for (const auto& [key, value] : members) {
+    if (keys.insert(key).second) continue;
+    refusal_ = InvalidArgument("key '{}{}' stands twice in one object", key.substr(0, kShownKey),
+                               key.size() > kShownKey ? "..." : "");
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
 
 absl::StatusOr<nlohmann::ordered_json> ParseJsonText(std::string_view text) {
-  const Outline outline = OutlineOf(text);
-  if (outline.depth > kMaxDepth) return InvalidArgument("JSON is nested deeper than {}", kMaxDepth);
-  if (outline.most > kMaxMembers) {
-    return InvalidArgument("a JSON object has {} members; at most {} are read", outline.most,
-                           kMaxMembers);
-  }
+  if (DepthOf(text) > kMaxDepth) return InvalidArgument("JSON is nested deeper than {}", kMaxDepth);
   // The parser would take a NUL for the end.
-  if (outline.has_nul) return Json(Json::value_t::discarded);
-  Json json = Json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
-  if (!json.is_discarded() && CountMembers(json) != outline.members) {
-    return InvalidArgument("key '{}' stands twice in one object", KeyThatStandsTwice(text));
-  }
+  if (text.find('\0') != std::string_view::npos) return Json(Json::value_t::discarded);
+  Json json;
+  Builder builder(&json);
+  const bool read = Json::sax_parse(text, &builder);
+  if (!builder.refusal().ok()) return builder.refusal();
+  if (!read) return Json(Json::value_t::discarded);
   return json;
 }
 

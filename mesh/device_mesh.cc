@@ -31,6 +31,7 @@ namespace {
 
 constexpr int64_t kMaxRank = INT32_MAX;   // ranks are below 2^31
 constexpr int64_t kMaxRanks = INT32_MAX;  // so many ranks at most
+constexpr size_t kMaxDims = 256;          // 31 of them may have more than one rank
 
 // Ranks rank .. rank + size - 1 stand at positions position .. position + size - 1.
 struct Run {
@@ -62,6 +63,9 @@ void Append(int64_t rank, int64_t size, Runs* runs) {
 // The number of places of a mesh of these dims.
 absl::StatusOr<int64_t> CheckDims(absl::Span<const DeviceMesh::Dim> dims) {
   if (dims.empty()) return InvalidArgument("a mesh needs at least one dim");
+  if (dims.size() > kMaxDims) {
+    return InvalidArgument("a mesh has {} dims; at most {} are taken", dims.size(), kMaxDims);
+  }
   int64_t product = 1;
   std::set<std::string_view> names;
   for (const auto& [name, size] : dims) {

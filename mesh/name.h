@@ -5,6 +5,7 @@
 #define MESHIFT_MESH_NAME_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -12,9 +13,16 @@
 
 namespace meshift {
 
+// A name is part of messages and of every plan.
+inline constexpr size_t kMaxNameBytes = 100;
+
 // INVALID_ARGUMENT unless `name` begins with a letter or '_' and goes on with these and digits, all
-// of ASCII. `what`: what it names, as the message says it.
+// of ASCII, kMaxNameBytes at most. `what`: what it names, as the message says it.
 inline absl::Status CheckName(std::string_view what, std::string_view name) {
+  if (name.size() > kMaxNameBytes) {
+    return InvalidArgument("a {} has {} bytes; at most {} are taken", what, name.size(),
+                           kMaxNameBytes);
+  }
   const auto is_letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
   };

@@ -1,6 +1,7 @@
 #include "placement/relabel_ranks.h"
 
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -43,13 +44,19 @@ absl::Status AddHeld(const RelabelledTensor& tensor, std::vector<int64_t>* held)
 
 }  // namespace
 
-absl::StatusOr<DeviceMesh> RelabelRanks(absl::Span<const RelabelledTensor> tensors) {
+absl::StatusOr<DeviceMesh> RelabelRanks(absl::Span<const RelabelledTensor> tensors,
+                                        WorkBudget* budget) {
   if (tensors.empty()) return InvalidArgument("no tensors: nothing says which ranks hold what");
   const DeviceMesh& mesh = tensors.front().to.mesh();
   const int64_t n = mesh.NumRanks();
   if (n > kMaxRelabelledRanks) {
     return InvalidArgument("the target mesh has {} ranks; at most {} can be put in another order",
                            n, kMaxRelabelledRanks);
+  }
+  constexpr int64_t kPairWork = 2;  // of a part that is compared with another
+  constexpr const char* kWhat = "putting ranks in order";
+  if (budget != nullptr && !budget->Charge(kPairWork * n * n, std::ssize(tensors))) {
+    return budget->Refusal(kWhat);
   }
   std::vector<int64_t> held(n * n, 0);
   for (const RelabelledTensor& tensor : tensors) {
@@ -64,7 +71,8 @@ absl::StatusOr<DeviceMesh> RelabelRanks(absl::Span<const RelabelledTensor> tenso
     MESHIFT_RETURN_IF_ERROR(AddHeld(tensor, &held));
   }
   std::vector<int64_t> ranks;
-  for (const int64_t i : MaxAssignment(n, held)) ranks.push_back(mesh.RankAt(i));
+  for (const int64_t i : MaxAssignment(n, held, budget)) ranks.push_back(mesh.RankAt(i));
+  if (ranks.empty()) return budget->Refusal(kWhat);
   return DeviceMesh::Create({mesh.dims().begin(), mesh.dims().end()}, std::move(ranks));
 }
 

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/work_budget.h"
 #include "mesh/device_mesh.h"
 #include "placement/sharding.h"
 
@@ -33,8 +34,10 @@ inline constexpr int64_t kMaxRelabelledRanks = 4096;
 // contribution. Of several best orders, one that leaves the most ranks where they are.
 // Deterministic. O(n^3 + tensors n^2) time, O(n^2) memory for n ranks of the target.
 // INVALID_ARGUMENT: no tensors, shapes of a pair that differ, targets on different meshes, more
-// than kMaxRelabelledRanks ranks, or more than 2^63 - 1 bytes on one rank.
-absl::StatusOr<DeviceMesh> RelabelRanks(absl::Span<const RelabelledTensor> tensors);
+// than kMaxRelabelledRanks ranks, or more than 2^63 - 1 bytes on one rank; RESOURCE_EXHAUSTED where
+// `budget` is given, and its work does not do.
+absl::StatusOr<DeviceMesh> RelabelRanks(absl::Span<const RelabelledTensor> tensors,
+                                        WorkBudget* budget = nullptr);
 
 // The same placements on another mesh of the same dims.
 absl::StatusOr<Sharding> OnMesh(const Sharding& sharding, const DeviceMesh& mesh);

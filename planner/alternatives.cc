@@ -66,7 +66,8 @@ class PathLister {
     Push(0);
     int expanded = 0;
     absl::flat_hash_set<std::string> taken;
-    while (!open_.empty() && expanded < kMaxExpanded && work_ < kMaxWork) {
+    while (!open_.empty() && expanded < kMaxExpanded && work_ < kMaxWork &&
+           problem_.HasWorkLeft()) {
       const int at = std::get<1>(open_.top());
       open_.pop();
       if (nodes_[at].state == problem_.target()) {
@@ -126,9 +127,10 @@ class PathLister {
   }
   std::optional<PathCost> FindRest(const State& state) {
     if (state == problem_.target()) return PathCost{};
-    const absl::StatusOr<Problem> problem =
+    absl::StatusOr<Problem> problem =
         Problem::Create(problem_.ToSharding(state), problem_.to(), options_.reduce_dtype);
     if (!problem.ok()) return std::nullopt;
+    problem->SetBudget(problem_.budget());
     const absl::StatusOr<ReductionChoice> choice = ChooseReductions(*problem, options_);
     if (!choice.ok()) return std::nullopt;
     const CostModel model(*problem, options_.topology, CostOptionsOf(options_, *choice));
@@ -287,19 +289,26 @@ PlannerOptions WithoutPromise(PlannerOptions options) {
 absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& from,
                                                                const Sharding& to,
                                                                const PlannerOptions& options,
-                                                               const Plan& best, int most) {
+                                                               const Plan& best, int most,
+                                                               WorkBudget& budget) {
   std::vector<Alternative> all = {{Verdict::kBest, best, ""}};
   const Best than(best, options.topology);
   const std::vector<DeviceMesh> meshes = {from.mesh(), to.mesh()};
   const PlannerOptions unlimited = WithoutLimits(options);
-  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf(meshes, options));
-  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups any_groups, GroupsOf(meshes, unlimited));
+  const absl::StatusOr<PlanGroups> made = GroupsOf(meshes, options, budget);
+  if (budget.exhausted()) return all;
+  MESHIFT_RETURN_IF_ERROR(made.status());
+  const PlanGroups& groups = *made;
+  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups any_groups, GroupsOf(meshes, unlimited, budget));
   const size_t limit = static_cast<size_t>(most) + 1;
-  MESHIFT_ASSIGN_OR_RETURN(const std::vector<Plan> free,
-                           ListCrossPlans(from, to, unlimited, any_groups, limit, LabelOf));
+  const absl::StatusOr<std::vector<Plan>> listed =
+      ListCrossPlans(from, to, unlimited, any_groups, limit, LabelOf, budget);
   // As a rule the same plans, which name the limits.
-  MESHIFT_ASSIGN_OR_RETURN(const std::vector<Plan> within,
-                           ListCrossPlans(from, to, options, groups, limit, LabelOf));
+  const absl::StatusOr<std::vector<Plan>> listed_within =
+      ListCrossPlans(from, to, options, groups, limit, LabelOf, budget);
+  if (budget.exhausted()) return all;  // of an unfinished list nothing is known
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<Plan> free, listed);
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<Plan> within, listed_within);
   for (const Plan& plan : free) {
     if (all.size() >= limit) break;
     const std::string label = LabelOf(plan);
@@ -309,7 +318,7 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
     all.push_back(Judged(plan, same == within.end() ? plan : *same, than, options, groups));
   }
   SortByTime(&all);
-  AddWithoutPromise(MakePlan(from, to, WithoutPromise(unlimited)), than, &all);
+  AddWithoutPromise(MakePlan(from, to, WithoutPromise(unlimited), budget), than, &all);
   return all;
 }
 
@@ -328,11 +337,15 @@ class Lister {
  public:
   // `best`: of `options`. Keeps references to all.
   static absl::StatusOr<std::vector<Alternative>> List(const Plan& best,
-                                                       const PlannerOptions& options, int most) {
-    MESHIFT_ASSIGN_OR_RETURN(const Problem problem,
+                                                       const PlannerOptions& options, int most,
+                                                       WorkBudget& budget) {
+    MESHIFT_ASSIGN_OR_RETURN(Problem problem,
                              Problem::Create(best.from(), best.to(), options.reduce_dtype));
+    problem.SetBudget(&budget);
     MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
-    MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf({best.from().mesh()}, options));
+    const absl::StatusOr<PlanGroups> made = GroupsOf({best.from().mesh()}, options, budget);
+    if (budget.exhausted()) return std::vector<Alternative>{{Verdict::kBest, best, ""}};
+    MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, made);
     Lister lister(best, options, most, problem, choice, groups);
     lister.AddOverSingleDims();
     PathLister(problem, lister.unlimited_, choice, lister.model_).Run([&](const Path& path) {
@@ -376,10 +389,10 @@ class Lister {
   }
   // The cheapest over these groups.
   void AddOver(const DimSets& sets) {
-    if (IsFull() || work_ >= kMaxWork) return;
+    if (IsFull() || work_ >= kMaxWork || !problem_.HasWorkLeft()) return;
     const std::optional<Path> path =
         FindCheapest(problem_, model_.WithGroups(sets), choice_.rules, INT64_MAX, &work_);
-    if (path) Add(*path);
+    if (path && problem_.HasWorkLeft()) Add(*path);
   }
   void AddOverSingleDims() {
     DimSets single;
@@ -406,13 +419,14 @@ class Lister {
     MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem_, free));
     const CostModel model(problem_, free.topology, CostOptionsOf(free, choice));
     const std::optional<Path> path = FindCheapest(problem_, model, choice.rules);
-    if (!path) return absl::NotFoundError("no path");
+    if (!path || !problem_.HasWorkLeft()) return absl::NotFoundError("no path");
     return Assemble(problem_, model, *path, unlimited_, choice, PlanGroups());
   }
   void AddPerDim() {
     PlannerOptions per_dim = unlimited_;
     per_dim.planner = PlannerKind::kPerDim;
-    const absl::StatusOr<Plan> plan = MakePlan(problem_.from(), problem_.to(), per_dim);
+    const absl::StatusOr<Plan> plan =
+        MakePlan(problem_.from(), problem_.to(), per_dim, *problem_.budget());
     if (!plan.ok()) return;
     std::string reason = Difference(*plan, best_);
     if (TakesTooMuch(*plan, options_)) {
@@ -455,9 +469,10 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
                                                           const PlannerOptions& options, int most) {
   PlannerOptions wanted = options;
   wanted.planner = PlannerKind::kBest;
-  MESHIFT_ASSIGN_OR_RETURN(const Plan best, MakePlan(from, to, wanted));
-  if (!(from.mesh() == to.mesh())) return ListCrossAlternatives(from, to, wanted, best, most);
-  return Lister::List(best, wanted, most);
+  WorkBudget budget(options.max_work);
+  MESHIFT_ASSIGN_OR_RETURN(const Plan best, MakePlan(from, to, wanted, budget));
+  return from.mesh() == to.mesh() ? Lister::List(best, wanted, most, budget)
+                                  : ListCrossAlternatives(from, to, wanted, best, most, budget);
 }
 
 }  // namespace meshift

@@ -49,10 +49,10 @@ std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", .
 // among them; then the best without a promise, where that is cheaper, and the plan of
 // PlannerKind::kPerDim. From one mesh to another they are told apart by the steps around the
 // crossing, and there is no kPerDim, which plans on one mesh. Others are looked for among all
-// paths of steps that visit no state twice, in order of their cost, up to a fixed amount of work:
-// on meshes of four dims or more some may be missed, and those by the cheapest way that avoids a
-// group of the best plan stand in for them. Fails as MakePlan does; `options.planner` is not looked
-// at.
+// paths of steps that visit no state twice, in order of their cost, up to a fixed amount of work,
+// and with the best plan to options.max_work: on meshes of four dims or more some may be missed,
+// and those by the cheapest way that avoids a group of the best plan stand in for them. Fails as
+// MakePlan does; `options.planner` is not looked at.
 absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, const Sharding& to,
                                                           const PlannerOptions& options,
                                                           int most = 8);

@@ -7,14 +7,29 @@ namespace meshift {
 
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options) {
-  if (!(from.mesh() == to.mesh())) return MakeCrossPlan(from, to, options);
-  return MakePlanOnMesh(from, to, options, [](const Problem&, FindPathFn find) { return find(); });
+  WorkBudget budget(options.max_work);
+  return MakePlan(from, to, options, budget);
+}
+
+absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
+                              const PlannerOptions& options, WorkBudget& budget) {
+  absl::StatusOr<Plan> plan =
+      from.mesh() == to.mesh()
+          ? MakePlanOnMesh(from, to, options, budget,
+                           [](const Problem&, FindPathFn find) { return find(); })
+          : MakeCrossPlan(from, to, options, budget);
+  if (budget.exhausted()) return budget.Refusal("planning");
+  return plan;
 }
 
 absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options) {
-  if (!(from.mesh() == to.mesh())) return LeastCrossMemory(from, to, options);
-  return LeastMemoryOnMesh(from, to, options);
+  WorkBudget budget(options.max_work);
+  absl::StatusOr<int64_t> least = from.mesh() == to.mesh()
+                                      ? LeastMemoryOnMesh(from, to, options, budget)
+                                      : LeastCrossMemory(from, to, options, budget);
+  if (budget.exhausted()) return budget.Refusal("planning");
+  return least;
 }
 
 }  // namespace meshift

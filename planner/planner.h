@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "base/work_budget.h"
 #include "placement/sharding.h"
 #include "planner/options/planner_options.h"
 #include "planner/plan/plan.h"
@@ -26,13 +27,19 @@ namespace meshift {
 // dtype the engine cannot reduce, another mesh with kPerDim, or with more than 2^24 messages);
 // FAILED_PRECONDITION where the promise needs what the options forbid, a new group for one: the
 // message names it; RESOURCE_EXHAUSTED where no plan keeps to max_memory or max_communicators: the
-// message has the least that would do, or says that less than what it has might do.
+// message has the least that would do, or says that less than what it has might do; and where
+// planning takes more work than max_work.
 //
 // Time and memory do not depend on the number of ranks of a row-major mesh; onto another mesh they
-// grow with ranks and messages. Most problems take microseconds (docs/benchmarks.md); uneven
-// tensors on eight mesh dims may take tens of seconds, and hundreds of MB.
+// grow with ranks and messages. Most problems take microseconds (docs/benchmarks.md). None takes
+// more than some seconds, and about 1 GiB, under the default of max_work.
 absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
                               const PlannerOptions& options = {});
+
+// The same, with its work charged to a budget that several plans share, in place of
+// options.max_work.
+absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
+                              const PlannerOptions& options, WorkBudget& budget);
 
 // The least max_memory that does: with it MakePlan makes a plan, with one byte less it does not.
 // Where refusals say that less might do, so it is here: of problems with more steps than are looked

@@ -99,6 +99,19 @@ PlannerCache::PlannerCache(PlannerOptions options, const PlannerCacheLimits& lim
 
 absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype) {
+  // Whether a plan is refused must not depend on what this process has planned before.
+  WorkBudget budget(options_.max_work);
+  return Find(from, to, reduce_dtype, budget, /*charges_known=*/true);
+}
+
+absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to,
+                                        std::optional<DType> reduce_dtype, WorkBudget& budget) {
+  return Find(from, to, reduce_dtype, budget, /*charges_known=*/false);
+}
+
+absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to,
+                                        std::optional<DType> reduce_dtype, WorkBudget& budget,
+                                        bool charges_known) {
   const PlanKey key{&from, &to, reduce_dtype};
   Part& part = parts_[absl::HashOf(key) % kParts];
   {
@@ -118,6 +131,7 @@ absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to
       MutexLock lock(paths.mutex);
       if (const Path* path = paths.paths.Find(text)) {
         shared = true;
+        if (charges_known) budget.Charge(path->work);
         return *path;
       }
     }
@@ -127,8 +141,10 @@ absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to
     paths.paths.Insert(std::move(text), path, bytes);
     return path;
   };
-  absl::StatusOr<Plan> plan = from.mesh() == to.mesh() ? MakePlanOnMesh(from, to, options, path_of)
-                                                       : MakePlan(from, to, options);
+  absl::StatusOr<Plan> plan = from.mesh() == to.mesh()
+                                  ? MakePlanOnMesh(from, to, options, budget, path_of)
+                                  : MakePlan(from, to, options, budget);
+  if (budget.exhausted()) plan = budget.Refusal("planning");
   MutexLock lock(part.mutex);
   ++(shared ? part.stats.shared_paths : part.stats.searches);
   if (!plan.ok()) return plan;

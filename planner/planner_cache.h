@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "base/lru_cache.h"
 #include "base/mutex.h"
+#include "base/work_budget.h"
 #include "placement/dtype.h"
 #include "placement/sharding.h"
 #include "planner/plan/plan.h"
@@ -57,12 +58,21 @@ class PlannerCache {
   // not remembered.
   absl::StatusOr<Plan> Find(const Sharding& from, const Sharding& to,
                             std::optional<DType> reduce_dtype = std::nullopt);
+  // The same under a budget that several plans share, in place of options().max_work. What was
+  // found before is not charged again, so whether the budget does depends on that.
+  absl::StatusOr<Plan> Find(const Sharding& from, const Sharding& to,
+                            std::optional<DType> reduce_dtype, WorkBudget& budget);
 
   const PlannerOptions& options() const { return options_; }
   PlannerCacheStats stats() const;
 
  private:
   static constexpr size_t kParts = 16;
+
+  // `charges_known`: paths that were found before count as if they were found now.
+  absl::StatusOr<Plan> Find(const Sharding& from, const Sharding& to,
+                            std::optional<DType> reduce_dtype, WorkBudget& budget,
+                            bool charges_known);
 
   // Locks of different parts do not share a cache line.
   struct alignas(64) Part {

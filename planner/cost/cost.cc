@@ -13,6 +13,11 @@ using cost_internal::IsRaggedBehind;
 
 namespace {
 
+// Work of a step that is priced, besides lists of ranks and pieces.
+constexpr int64_t kPriceWork = 2048;
+// Of a rank whose place in its group or its box is looked up.
+constexpr int64_t kRankWork = 8;
+
 // Whether the box that `cuts` leave at a coordinate of the mesh is empty.
 bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate& coordinate) {
   for (int k = 0; k < problem.tensor_rank(); ++k) {
@@ -55,7 +60,7 @@ RankGroups CostModel::GroupsOver(DimMask dims) const {
   RankGroups groups{.size = GroupSize(dims)};
   if (topology_.NumLevels() == 1) return groups;  // all lie alike
   if (!problem_.mesh().IsRowMajor()) {
-    groups.ranks = RanksOver(dims);
+    if (problem_.Charge(kRankWork, problem_.mesh().NumRanks())) groups.ranks = RanksOver(dims);
     return groups;
   }
   int64_t stride = 1;
@@ -75,7 +80,7 @@ std::vector<std::vector<int64_t>> CostModel::RanksOver(DimMask dims) const {
 }
 
 GroupShape CostModel::MakeShape(const RankGroups& groups) const {
-  return ShapeOf(topology_, problem_.mesh().NumRanks(), groups);
+  return ShapeOf(topology_, problem_.mesh().NumRanks(), groups, problem_.budget());
 }
 
 int64_t CostModel::LeastHopNs() const {
@@ -118,6 +123,7 @@ int64_t CostModel::DirectNs(const GroupShape& shape, int64_t bytes, int64_t mess
 bool CostModel::RanksAscend(absl::Span<const int> order, const CutLists& parent) const {
   const DeviceMesh& mesh = problem_.mesh();
   if (mesh.IsRowMajor()) return std::is_sorted(order.begin(), order.end());
+  if (!problem_.Charge(kRankWork, mesh.NumRanks())) return true;
   // Every group that has something, its members in the order of the cuts.
   absl::InlinedVector<int, kMaxStateDims> mesh_dims;
   for (int d : order) mesh_dims.push_back(problem_.mesh_dim(d));
@@ -187,6 +193,7 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
     traffic.est_ns = CopyNs(SaturatingAdd(problem_.MaxBytes(before), problem_.MaxBytes(after)) / 2);
     return traffic;
   }
+  if (!problem_.Charge(kPriceWork)) return traffic;
   const CutLists cuts_before = problem_.Cuts(before);
   const CutLists cuts_after = problem_.Cuts(after);
   DimMask dims = 0;

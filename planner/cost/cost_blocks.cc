@@ -1,6 +1,7 @@
 // Collectives whose members have a block each: gathers, scatters, and reductions in order.
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,8 @@ int64_t CostModel::ItemsButSmallest(const CutLists& parent, const CutLists& cut)
         const bool ceil = i > 0 || list.outermost == CutSizes::kCeil;
         const int64_t step = ceil ? std::max<int64_t>(n - 1, 1) : 1;
         std::vector<int64_t> pieces;
+        const int64_t num_lengths = std::ssize(lengths);
+        if (!problem_.Charge(num_lengths, CeilDiv(n, step))) return 0;
         for (const int64_t length : lengths) {
           for (int64_t j = 0; j < n; j += step) {
             pieces.push_back(Cut(problem_, list, i, {0, length}, j).Length());
@@ -43,6 +46,7 @@ int64_t CostModel::ItemsButSmallest(const CutLists& parent, const CutLists& cut)
         pieces.erase(std::unique(pieces.begin(), pieces.end()), pieces.end());
         lengths = std::move(pieces);
       }
+      if (!problem_.Charge(2, std::ssize(products))) return 0;
       for (const Choice& product : products) {
         next.push_back(
             {SaturatingMul(product.whole, extent), SaturatingMul(product.least, lengths.front())});

@@ -33,6 +33,9 @@ void SortUnique(absl::InlinedVector<int64_t, 16>* list) {
   list->erase(std::unique(list->begin(), list->end()), list->end());
 }
 
+// Work of a box of ranks that is bounded.
+constexpr int64_t kBoxWork = 16;
+
 // Ranks that are looked at before any box.
 constexpr int64_t kMaxBusy = 200;
 
@@ -75,6 +78,7 @@ class WorstRank {
     int64_t messages;
   };
   Most MostOf(const Ranks& ranks, bool one_run) const {
+    if (!problem_.Charge(kBoxWork)) return {0, 0, 0};
     Items sent = cuts_.copies;
     Items own = 1;
     Items sent_and_kept = 1;  // along tensor dims of which a rank keeps what each receiver takes

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
@@ -19,6 +20,9 @@ namespace {
 
 // Groups of more ranks have a file of their own (cost_many_ranks.cc).
 constexpr int64_t kFewRanks = 256;
+// Work of a rank that is looked at, and of a piece that is listed.
+constexpr int64_t kRankWork = 2;
+constexpr int64_t kPieceWork = 8;
 
 // The most that a rank has, each over all ranks that were looked at.
 template <typename Items>
@@ -37,7 +41,7 @@ bool ForEachCoordinate(const Problem& problem, absl::Span<const int> dims, const
   std::array<int64_t, kMaxStateDims> at = {};
   for (const int d : dims) go_to(d, 0);
   while (true) {
-    if (!fn()) return false;
+    if (!problem.Charge(kRankWork) || !fn()) return false;
     size_t i = dims.size();
     while (i > 0 && ++at[dims[i - 1]] == problem.size(dims[i - 1])) {
       --i;
@@ -83,6 +87,19 @@ void CostModel::MeasureMessages(StepOp op, const CutLists& cuts_before, const Cu
     }
     moved.emplace_back();
     bool is_long = false;
+    // All of their pieces are listed.
+    int64_t pieces = 1;
+    for (int i = common; i < list_before.size; ++i) {
+      pieces = SaturatingMul(pieces, problem_.size(list_before[i]));
+    }
+    int64_t pieces_after = 1;
+    for (int i = common; i < list_after.size; ++i) {
+      pieces_after = SaturatingMul(pieces_after, problem_.size(list_after[i]));
+    }
+    if (!problem_.Charge(SaturatingMul(kPieceWork, SaturatingAdd(pieces, pieces_after)),
+                         std::ssize(extents))) {
+      return;
+    }
     for (int64_t extent : extents) {
       const MovedDim& dim =
           moved.back().emplace_back(problem_, list_before, list_after, common, cuts.before, extent);

@@ -10,6 +10,7 @@
 #define MESHIFT_PLANNER_COST_CROSS_COST_H_
 
 #include <cstdint>
+#include <iterator>
 
 #include "mesh/topology.h"
 #include "placement/sharding.h"
@@ -33,6 +34,7 @@ class MeshPair {
 
   int64_t union_size() const { return union_size_; }
   bool disjoint() const { return shared_.empty(); }
+  int64_t num_shared() const { return std::ssize(shared_); }
 
   // Elements that the ranks of the second mesh lack of their boxes after, of each contribution: of
   // all of them together, and what the worst one lacks at least.

@@ -79,12 +79,13 @@ Run RunOf(absl::Span<const int64_t> ascending, int64_t unit, int64_t whole) {
 class Runs {
  public:
   // Of the units and wholes of RunOf().
-  Runs(const RankGroups& groups, int64_t unit, int64_t whole)
+  Runs(const RankGroups& groups, int64_t unit, int64_t whole, WorkBudget* budget)
       : unit_(unit), whole_(whole), period_(whole > 0 ? whole : unit) {
     Layout::Modes modes = groups.modes;
     Reduce(&modes);
     const int64_t places = modes.empty() ? 1 : period_ / step_;
-    if (places > 1 && period_ > kMaxPlaces) {
+    if ((places > 1 && period_ > kMaxPlaces) ||
+        (budget != nullptr && !budget->Charge(2 * Log2Ceil(groups.size) + 4, places))) {
       SetFarApart(groups.size);
       return;
     }
@@ -264,7 +265,8 @@ int64_t TreeNs(const Topology& topology, absl::Span<const int64_t> ranks, int le
   return ns;
 }
 
-GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups& groups) {
+GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups& groups,
+                   WorkBudget* budget) {
   const int levels = topology.NumLevels();
   GroupShape shape{.size = groups.size, .sharing = {}, .latency_ns = 0};
   if (levels == 1) {
@@ -276,8 +278,12 @@ GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups
     GroupShape alike = shape;
     if (IsAlike(topology, num_ranks, groups, &alike)) return alike;
   }
+  if (budget != nullptr && budget->exhausted()) return shape;
   absl::InlinedVector<OnLevel, 4> group(levels);
   if (!groups.ranks.empty()) {
+    if (budget != nullptr && !budget->Charge(Log2Ceil(num_ranks) / 2 + 2 * levels, num_ranks)) {
+      return shape;
+    }
     for (std::vector<int64_t> ranks : groups.ranks) {
       std::sort(ranks.begin(), ranks.end());
       for (int level = 0; level < levels; ++level) {
@@ -296,11 +302,13 @@ GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups
   // Domains of all ranks are not crossed.
   for (int level = 0; level < levels && UnitOf(topology, level) < num_ranks; ++level) {
     const int64_t whole = topology.level(level).domain_size;
-    hops.emplace_back(groups, UnitOf(topology, level), whole < num_ranks ? whole : 0);
-    if (level > 0) members.emplace_back(groups, 1, UnitOf(topology, level));
+    hops.emplace_back(groups, UnitOf(topology, level), whole < num_ranks ? whole : 0, budget);
+    if (level > 0) members.emplace_back(groups, 1, UnitOf(topology, level), budget);
     period = std::max(period, hops.back().period());
     if (level > 0) period = std::max(period, members.back().period());
   }
+  if (budget != nullptr && !budget->Charge(Log2Ceil(num_ranks) / 4 + 4 * levels, period))
+    return shape;
   std::vector<bool> firsts;  // where groups lie alike, any will do
   if (period > 1) firsts = Firsts(groups.modes, num_ranks, period);
   for (int64_t first = 0; first < period; ++first) {

@@ -16,6 +16,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "base/work_budget.h"
 #include "mesh/layout.h"
 #include "mesh/topology.h"
 
@@ -48,8 +49,10 @@ int64_t TreeNs(const Topology& topology, absl::Span<const int64_t> ranks, int le
 
 // O(listed ranks * log) per level; of modes, O(largest domain * log(size)) at most, nothing in
 // proportion to ranks. Domains of more than 65,536 ranks, if no mode divides them, hold one member
-// for the crossing, all for hops.
-GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups& groups);
+// for the crossing, all for hops. Charges that work; where the budget is exhausted, the shape is
+// that of groups which each fit into one domain.
+GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups& groups,
+                   WorkBudget* budget = nullptr);
 
 }  // namespace meshift
 

@@ -34,6 +34,11 @@ namespace {
 // Beyond so many ranks and messages of crossings that were priced, the best so far is taken: pairs
 // come by what they cost at least. Pairs of meshes of some hundred ranks stay far below.
 constexpr int64_t kMaxWork = int64_t{1} << 18;
+// What these count for in the planner's budget (base/work_budget.h): a rank or a piece that is
+// looked at in a bound, and one that a crossing is made of.
+constexpr int64_t kBoundWork = 6;
+constexpr int64_t kRankWork = 12;
+constexpr int64_t kMessageWork = 8;
 
 // The steps on one mesh. Stays where it is: the model knows the problem.
 struct Half {
@@ -92,11 +97,12 @@ bool Reduces(const Path& path) {
 absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, const Sharding& to,
                                                std::optional<DType> reduce_dtype,
                                                const PlannerOptions& options,
-                                               const PlanGroups& groups,
-                                               const CrossLimits& limits) {
+                                               const PlanGroups& groups, const CrossLimits& limits,
+                                               WorkBudget& budget) {
   // What the source's half leaves partial, the crossing adds; the target's begins without P.
   MESHIFT_ASSIGN_OR_RETURN(Problem problem,
                            Problem::Create(from, to, reduce_dtype, /*reduced_behind=*/true));
+  problem.SetBudget(&budget);
   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
   choice.rules.masks_cuts = false;  // behind the crossing nothing is added
   CostOptions cost = CostOptionsOf(options, choice);
@@ -136,13 +142,14 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
 class CrossPlanner {
  public:
   CrossPlanner(const Sharding& from, const Sharding& to, const PlannerOptions& options,
-               const PlanGroups& groups, const CrossLimits& limits)
+               const PlanGroups& groups, const CrossLimits& limits, WorkBudget& budget)
       : from_(from),
         to_(to),
         asked_(options),
         options_(options),
         groups_(groups),
         limits_(limits),
+        budget_(budget),
         meshes_(from.mesh(), to.mesh(), options.topology) {
     if (options.reproducibility == Reproducibility::kBatchInvariant &&
         LacksReducingGroup(from, groups)) {
@@ -218,6 +225,7 @@ class CrossPlanner {
   PlannerOptions options_;  // the same, or with a stronger promise
   const PlanGroups& groups_;
   const CrossLimits limits_;
+  WorkBudget& budget_;
   const MeshPair meshes_;
   DType reduce_dtype_ = DType::kF32;  // the source's where nothing is reduced
   int64_t max_bytes_ = 0;             // of a value on the way
@@ -233,9 +241,12 @@ class CrossPlanner {
 absl::Status CrossPlanner::FindFirsts(DType dtype, std::vector<First>* firsts) {
   absl::Status refusal;
   const auto add = [&](const Sharding& source, bool partial) {
-    if (LargestBytes(source, dtype) > max_bytes_) return;
+    if (LargestBytes(source, dtype) > max_bytes_ ||
+        !budget_.Charge(kBoundWork, from_.mesh().NumRanks())) {
+      return;
+    }
     absl::StatusOr<std::unique_ptr<Half>> half =
-        PlanHalf(Side::kSource, from_, source, reduce_dtype_, options_, groups_, limits_);
+        PlanHalf(Side::kSource, from_, source, reduce_dtype_, options_, groups_, limits_, budget_);
     if (!half.ok()) {
       refusal.Update(half.status());
       return;
@@ -260,9 +271,9 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
   absl::Status refusal = FindFirsts(dtype, &firsts);
   if (firsts.empty()) return refusal;
   for (const Sharding& target : CrossTargets(to_, dtype)) {
-    if (LargestBytes(target, dtype) > max_bytes_) continue;
+    if (LargestBytes(target, dtype) > max_bytes_ || budget_.exhausted()) continue;
     absl::StatusOr<std::unique_ptr<Half>> half =
-        PlanHalf(Side::kTarget, target, to_, std::nullopt, options_, groups_, limits_);
+        PlanHalf(Side::kTarget, target, to_, std::nullopt, options_, groups_, limits_, budget_);
     if (!half.ok()) {
       refusal.Update(half.status());
       continue;
@@ -272,6 +283,7 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
     const Half* second = half->get();
     halves_.push_back(*std::move(half));
     for (const auto& [first, pieces] : firsts) {
+      if (!budget_.Charge(kBoundWork, meshes_.num_shared() + 1)) break;
       const int64_t crossing_ns =
           meshes_.LeastNs(first->problem.to(), pieces, second->problem.from());
       Pair pair{first, second, 0};
@@ -333,12 +345,16 @@ absl::Status CrossPlanner::FindPairs() {
 std::optional<CrossPlanner::Priced> CrossPlanner::Price(const Pair& pair) {
   const Sharding& before = pair.first->problem.to();
   const Sharding& after = pair.second->problem.from();
-  if (const int64_t messages = Crossing::CountMessages(before, after);
-      messages > Crossing::kMaxMessages) {
+  if (!budget_.Charge(kRankWork, from_.mesh().NumRanks() + to_.mesh().NumRanks())) {
+    return std::nullopt;
+  }
+  const int64_t messages = Crossing::CountMessages(before, after);
+  if (messages > Crossing::kMaxMessages) {
     fewest_ = std::min(fewest_, messages);
     is_done_ = false;
     return std::nullopt;
   }
+  if (!budget_.Charge(kMessageWork, messages)) return std::nullopt;
   Crossing crossing = Crossing::Of(before, after, options_.topology);
   const bool uses_group = !crossing.messages().empty();
   if (uses_group && limits_.allowed != nullptr && !(*limits_.allowed)[groups_.crossing()]) {
@@ -362,6 +378,7 @@ absl::StatusOr<Plan> CrossPlanner::Run() {
   };
   std::optional<Priced> best;
   for (const Pair& pair : pairs_) {
+    if (budget_.exhausted()) break;
     if (best && pair.least > Amount(best->cost, best->workspace)) break;
     if (best && work_ > kMaxWork) {
       is_done_ = false;
@@ -386,6 +403,7 @@ absl::StatusOr<std::vector<Plan>> CrossPlanner::List(size_t most, LabelFn label)
   std::vector<Listed> all;  // the cheapest first
   for (const Pair& pair : pairs_) {
     if ((all.size() == most && pair.least > all.back().cost.ns) || work_ > kMaxWork) break;
+    if (budget_.exhausted()) break;
     const std::optional<Priced> priced = Price(pair);
     if (!priced || (all.size() == most && !(priced->cost < all.back().cost))) continue;
     Listed listed{priced->cost, "", Assemble(*priced)};
@@ -475,14 +493,15 @@ LowerBound CrossPlanner::Bound() const {
 absl::StatusOr<std::vector<Plan>> ListCrossPlans(const Sharding& from, const Sharding& to,
                                                  const PlannerOptions& options,
                                                  const PlanGroups& groups, size_t most,
-                                                 LabelFn label) {
-  return CrossPlanner(from, to, options, groups, {}).List(most, label);
+                                                 LabelFn label, WorkBudget& budget) {
+  return CrossPlanner(from, to, options, groups, {}, budget).List(most, label);
 }
 
 absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options, const PlanGroups& groups,
-                                   const CrossLimits& limits, bool* is_done) {
-  CrossPlanner planner(from, to, options, groups, limits);
+                                   const CrossLimits& limits, WorkBudget& budget, bool* is_done) {
+  if (budget.exhausted()) return budget.Refusal("planning");
+  CrossPlanner planner(from, to, options, groups, limits, budget);
   absl::StatusOr<Plan> plan = planner.Run();
   if (is_done != nullptr) *is_done = planner.is_done();
   return plan;

@@ -2,7 +2,7 @@
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto from, Sharding::Parse("bf16[8192,8192]", trainer, "P,S(0)"));
 //   MESHIFT_ASSIGN_OR_RETURN(auto to, Sharding::Parse("bf16[8192,8192]", server, "R,S(1)"));
-//   MESHIFT_ASSIGN_OR_RETURN(Plan plan, FindCrossPlan(from, to, options, groups, {}));
+//   MESHIFT_ASSIGN_OR_RETURN(Plan plan, FindCrossPlan(from, to, options, groups, {}, budget));
 //     // reduce_scatter{dp} -> ...; exchange{onto mesh 1} -> S(1)[1],S(1)[0]; all_gather{dp} ->
 //     R,S(1)
 //
@@ -21,6 +21,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "base/work_budget.h"
 #include "placement/sharding.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/options/planner_options.h"
@@ -45,12 +46,14 @@ struct CrossLimits {
 // MakePlan's errors (planner/planner.h); RESOURCE_EXHAUSTED without a message: no plan that was
 // looked at keeps to the limits. `groups`: of both meshes; `options` are looked at but for
 // max_memory and groups, which the plan's inputs name only.
+// Charges its work to `budget`; where that is exhausted, the result is any.
 // `is_done`, where given, is set to whether no plan of this kind needs less of what is wanted.
 // REQUIRES: the meshes of `from` and `to` differ, their shapes do not. Takes O(ranks of both +
 // messages).
 absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options, const PlanGroups& groups,
-                                   const CrossLimits& limits, bool* is_done = nullptr);
+                                   const CrossLimits& limits, WorkBudget& budget,
+                                   bool* is_done = nullptr);
 
 // What tells a plan from others.
 using LabelFn = absl::FunctionRef<std::string(const Plan&)>;
@@ -59,7 +62,7 @@ using LabelFn = absl::FunctionRef<std::string(const Plan&)>;
 absl::StatusOr<std::vector<Plan>> ListCrossPlans(const Sharding& from, const Sharding& to,
                                                  const PlannerOptions& options,
                                                  const PlanGroups& groups, size_t most,
-                                                 LabelFn label);
+                                                 LabelFn label, WorkBudget& budget);
 
 }  // namespace meshift
 

@@ -21,10 +21,11 @@ class CrossPlans final : public LimitedPlanner<Plan> {
  public:
   // Keeps references to all of them.
   CrossPlans(const Sharding& from, const Sharding& to, const PlannerOptions& options,
-             const PlanGroups& groups)
+             const PlanGroups& groups, WorkBudget& budget)
       : LimitedPlanner(options, groups, TensorMemory(from, to, options.buffers)),
         from_(from),
-        to_(to) {}
+        to_(to),
+        budget_(budget) {}
 
  private:
   absl::StatusOr<Plan> CheapestOver(const GroupSet* allowed, bool within_memory,
@@ -36,7 +37,7 @@ class CrossPlans final : public LimitedPlanner<Plan> {
   // `cheapest`, if nothing is known to need less.
   absl::StatusOr<Least<Plan>> LeastOver(const GroupSet* allowed, Plan cheapest) const;
   absl::StatusOr<Plan> Run(const CrossLimits& limits, bool* is_done = nullptr) const {
-    return FindCrossPlan(from_, to_, options(), groups(), limits, is_done);
+    return FindCrossPlan(from_, to_, options(), groups(), limits, budget_, is_done);
   }
   PathCost CostOf(const Plan& plan) const override {
     const PlanTotals& total = plan.total();
@@ -46,6 +47,7 @@ class CrossPlans final : public LimitedPlanner<Plan> {
 
   const Sharding& from_;
   const Sharding& to_;
+  WorkBudget& budget_;
 };
 
 absl::StatusOr<Least<Plan>> CrossPlans::LeastOver(const GroupSet* allowed, Plan cheapest) const {
@@ -72,6 +74,13 @@ absl::StatusOr<Plan> CrossPlans::CheapestOver(const GroupSet* allowed, bool with
   return std::move(least.solution);
 }
 
+// Ranks are listed before anything else is done.
+absl::Status ChargeRanks(const Sharding& from, const Sharding& to, WorkBudget& budget) {
+  constexpr int64_t kRankWork = 8;
+  const int64_t ranks = from.mesh().NumRanks() + to.mesh().NumRanks();
+  return budget.Charge(kRankWork, ranks) ? absl::OkStatus() : budget.Refusal("planning");
+}
+
 absl::Status CheckCross(const Sharding& from, const Sharding& to, const PlannerOptions& options) {
   if (from.shape() != to.shape()) {
     return InvalidArgument("source {} and target {} differ in shape", from.tensor().ToString(),
@@ -87,18 +96,22 @@ absl::Status CheckCross(const Sharding& from, const Sharding& to, const PlannerO
 }  // namespace
 
 absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
-                                   const PlannerOptions& options) {
+                                   const PlannerOptions& options, WorkBudget& budget) {
   MESHIFT_RETURN_IF_ERROR(CheckCross(from, to, options));
-  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf({from.mesh(), to.mesh()}, options));
-  return CrossPlans(from, to, options, groups).Cheapest();
+  MESHIFT_RETURN_IF_ERROR(ChargeRanks(from, to, budget));
+  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups,
+                           GroupsOf({from.mesh(), to.mesh()}, options, budget));
+  return CrossPlans(from, to, options, groups, budget).Cheapest();
 }
 
 absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& to,
-                                         const PlannerOptions& options) {
+                                         const PlannerOptions& options, WorkBudget& budget) {
   MESHIFT_RETURN_IF_ERROR(CheckCross(from, to, options));
-  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf({from.mesh(), to.mesh()}, options));
+  MESHIFT_RETURN_IF_ERROR(ChargeRanks(from, to, budget));
+  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups,
+                           GroupsOf({from.mesh(), to.mesh()}, options, budget));
   MESHIFT_ASSIGN_OR_RETURN(const Least<Plan> least,
-                           CrossPlans(from, to, options, groups).LeastWorkspace());
+                           CrossPlans(from, to, options, groups, budget).LeastWorkspace());
   return least.solution.total().peak_bytes;
 }
 

@@ -37,7 +37,8 @@ inline ChangedDims ChangesBetween(const Problem& problem, const CutLists& before
 // cuts of any candidate tensor dim. Every arrangement comes once: dims are inserted in ascending
 // order, at any place behind the cuts that were there; one that becomes outermost has each of the
 // sizes that it may have. `towards_target`: a dim goes only to the tensor dim that it cuts in the
-// target, in the target's sizes, or to the largest if it cuts none there.
+// target, in the target's sizes, or to the largest if it cuts none there. Ends early where the
+// problem's budget is exhausted.
 template <typename Fn>
 void ForEachPlacing(const Problem& problem, const CutLists& base, DimMask dims, bool towards_target,
                     const Fn& fn) {
@@ -72,6 +73,7 @@ void ForEachPlacing(const Problem& problem, const CutLists& base, DimMask dims, 
       cuts.of[k].outermost = CutSizes::kCeil;
     }
     void Place(DimMask left, const CutLists& cuts) const {
+      if (!problem.Charge(1)) return;
       if (left == 0) {
         if (!problem.HasRagged()) return fn(cuts);
         CutLists sized = cuts;

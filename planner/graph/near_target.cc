@@ -1,5 +1,7 @@
 // The states from which few steps lead to the target.
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -13,6 +15,10 @@ using transitions_internal::ForEachSubset;
 using transitions_internal::ForEachSuffix;
 
 namespace {
+
+// Of a state that is kept in a list and a set: mostly its memory.
+constexpr int64_t kKeepWork = 64;
+constexpr int64_t kCompared = 16;  // states that are compared in one unit of work
 
 DimMask Replicated(const Problem& problem, const State& state) {
   DimMask replicated = 0;
@@ -42,6 +48,7 @@ FinishedStates LocallyFinished(const Problem& problem) {
   FinishedStates found = {problem.target()};
   absl::InlinedVector<bool, 8> sliced = {false};  // whether those before a slice to it were found
   const auto add = [&](const State& state, bool is_sliced = false) {
+    if (!problem.Charge(kKeepWork + std::ssize(found) / kCompared)) return;
     if (std::find(found.begin(), found.end(), state) != found.end()) return;
     found.push_back(state);
     sliced.push_back(is_sliced);
@@ -81,7 +88,7 @@ std::vector<State> NearTarget(const Problem& problem, bool towards_target) {
   std::vector<State> near = {target};
   absl::flat_hash_set<State> seen = {target};
   const auto add = [&](const State& state) {
-    if (seen.insert(state).second) near.push_back(state);
+    if (problem.Charge(kKeepWork) && seen.insert(state).second) near.push_back(state);
   };
   // Before an all_gather.
   ForEachSubset(Replicated(problem, target), [&](DimMask dims) {
@@ -104,6 +111,8 @@ std::vector<State> NearTargetInPartials(const Problem& problem, bool towards_tar
   const DimMask replicated = Replicated(problem, target);
   std::vector<State> near;
   const auto add = [&](const State& state) {
+    // Each is compared with those before.
+    if (!problem.Charge(kKeepWork + std::ssize(near) / kCompared)) return;
     if (std::find(near.begin(), near.end(), state) == near.end()) near.push_back(state);
   };
   // Before a reduction, whose result the target holds whole or scattered.

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
+#include "base/work_budget.h"
 #include "placement/sharding.h"
 
 namespace meshift {
@@ -227,6 +228,15 @@ class Problem {
   // the reductions, where there are any.
   int64_t MaxValueBytes() const;
 
+  // Counts work on the problem against a budget, which outlives it; none: no limit. Charge()
+  // returns false where the limit is passed: loops then end with the results that they have.
+  void SetBudget(WorkBudget* budget) { budget_ = budget; }
+  WorkBudget* budget() const { return budget_; }
+  bool Charge(int64_t work, int64_t times = 1) const {
+    return budget_ == nullptr || budget_->Charge(work, times);
+  }
+  bool HasWorkLeft() const { return budget_ == nullptr || !budget_->exhausted(); }
+
  private:
   Problem(Sharding from, Sharding to) : from_(std::move(from)), to_(std::move(to)) {}
   State Reduce(const Sharding& sharding, CutSizes ragged) const;
@@ -261,6 +271,7 @@ class Problem {
   std::array<End, 2> ends_;
   ReduceOp mask_op_ = ReduceOp::kSum;
   std::optional<ReduceOp> cut_mask_op_;
+  WorkBudget* budget_ = nullptr;
 };
 
 }  // namespace meshift

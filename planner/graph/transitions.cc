@@ -14,6 +14,9 @@ using transitions_internal::kAllCutSizes;
 
 namespace {
 
+// Of a transition that is listed: what is asked of each before anything else.
+constexpr int64_t kListWork = 16;
+
 // The kinds of transition, one function each.
 class Enumerator {
  public:
@@ -48,7 +51,7 @@ class Enumerator {
 
  private:
   void Emit(StepOp op, DimMask dims, const State& next) {
-    if (!(next == state_)) emit_(op, dims, next);
+    if (!(next == state_) && problem_.Charge(kListWork)) emit_(op, dims, next);
   }
 
   void Casts() {
@@ -116,6 +119,7 @@ class Enumerator {
     });
   }
   void Permute(int k, CutLists& cuts, DimMask pool, DimMask taken) {
+    if (!problem_.Charge(1)) return;
     while (k < problem_.tensor_rank() && cuts.of[k].size == cuts_.of[k].size) ++k;
     if (k == problem_.tensor_rank()) {
       const State next = problem_.WithCuts(state_, cuts);
@@ -264,7 +268,7 @@ void ForEachExchange(const Problem& problem, const State& state,
   const State uncut = problem.WithCuts(state, CutLists());
   const auto emit_to = [&](const CutLists& cuts) {
     const auto [from, to] = ChangesBetween(problem, before, cuts);
-    if (from != 0) emit(from | to, problem.WithCuts(uncut, cuts));
+    if (from != 0 && problem.Charge(kListWork)) emit(from | to, problem.WithCuts(uncut, cuts));
   };
   DimMask pool = 0;
   for (int d = 0; d < problem.num_dims(); ++d) {

@@ -87,6 +87,9 @@ PlanInputs InputsOf(const PlannerOptions& options, const PlanGroups& groups) {
     inputs.options.emplace_back("buffers", std::string(Name(options.buffers)));
   }
   groups.AddTo(&inputs);
+  if (options.max_work != kDefaultMaxWork) {
+    inputs.options.emplace_back("max_work", fmt::format("{}", options.max_work));
+  }
   if (options.reproducibility == Reproducibility::kBatchInvariant) {
     inputs.options.emplace_back("native_invariance",
                                 std::string(Name(options.engine.native_invariance)));
@@ -194,7 +197,17 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
 }
 
 absl::StatusOr<PlanGroups> GroupsOf(absl::Span<const DeviceMesh> meshes,
-                                    const PlannerOptions& options) {
+                                    const PlannerOptions& options, WorkBudget& budget) {
+  constexpr int64_t kListedWork = 12;  // of a rank, for each set of mesh dims
+  for (const DeviceMesh& mesh : meshes) {
+    const bool compares =
+        meshes.size() > 1 || options.groups.existing_groups || options.groups.root;
+    if (mesh.IsRowMajor() || !options.groups.IsSet() || !compares) continue;
+    const int64_t sets = int64_t{1} << std::min(mesh.NumDims(), kMaxStateDims);
+    if (!budget.Charge(SaturatingMul(kListedWork, sets), mesh.NumRanks())) {
+      return budget.Refusal("planning");
+    }
+  }
   return PlanGroups::Create(meshes, options.groups, options.topology.constants().group_setup_ns);
 }
 

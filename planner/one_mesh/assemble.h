@@ -17,6 +17,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/work_budget.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
@@ -60,9 +61,10 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
               const PlannerOptions& options, const ReductionChoice& choice,
               const PlanGroups& groups);
 
-// Those of a plan on `meshes`.
+// Those of a plan on `meshes`. RESOURCE_EXHAUSTED where `budget` has not enough work left to list
+// their ranks.
 absl::StatusOr<PlanGroups> GroupsOf(absl::Span<const DeviceMesh> meshes,
-                                    const PlannerOptions& options);
+                                    const PlannerOptions& options, WorkBudget& budget);
 
 }  // namespace meshift
 

@@ -23,12 +23,13 @@ namespace {
 // What a plan on one mesh begins with.
 struct MeshProblem {
   static absl::StatusOr<MeshProblem> Create(const Sharding& from, const Sharding& to,
-                                            const PlannerOptions& options) {
+                                            const PlannerOptions& options, WorkBudget& budget) {
     MESHIFT_ASSIGN_OR_RETURN(Problem problem, Problem::Create(from, to, options.reduce_dtype));
+    problem.SetBudget(&budget);
     MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
     PlanGroups groups;
     if (options.groups.IsSet()) {
-      MESHIFT_ASSIGN_OR_RETURN(groups, GroupsOf({from.mesh()}, options));
+      MESHIFT_ASSIGN_OR_RETURN(groups, GroupsOf({from.mesh()}, options, budget));
     }
     const TensorMemory memory(from, to, options.buffers);
     CostOptions cost = CostOptionsOf(options, choice);
@@ -47,8 +48,9 @@ struct MeshProblem {
 }  // namespace
 
 absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
-                                    const PlannerOptions& options, PathSourceFn path_source) {
-  MESHIFT_ASSIGN_OR_RETURN(MeshProblem on_mesh, MeshProblem::Create(from, to, options));
+                                    const PlannerOptions& options, WorkBudget& budget,
+                                    PathSourceFn path_source) {
+  MESHIFT_ASSIGN_OR_RETURN(MeshProblem on_mesh, MeshProblem::Create(from, to, options, budget));
   auto& [problem, choice, groups, memory, cost_options] = on_mesh;
   std::optional<int64_t> limit;
   if (options.max_memory) {
@@ -68,13 +70,21 @@ absl::StatusOr<Plan> MakePlanOnMesh(const Sharding& from, const Sharding& to,
   cost_options.max_workspace = limit;
   const CostModel model(problem, options.topology, cost_options);
   const MeshPaths paths(problem, model, options, choice.rules, groups, memory);
-  MESHIFT_ASSIGN_OR_RETURN(const Path path, path_source(problem, [&] { return paths.Cheapest(); }));
+  const int64_t before = budget.done();
+  const auto find = [&]() -> absl::StatusOr<Path> {
+    absl::StatusOr<Path> path = paths.Cheapest();
+    if (budget.exhausted()) return budget.Refusal("planning");
+    if (path.ok()) path->work = budget.done() - before;
+    return path;
+  };
+  MESHIFT_ASSIGN_OR_RETURN(const Path path, path_source(problem, find));
   return Assemble(problem, model, path, options, choice, groups);
 }
 
 absl::StatusOr<int64_t> LeastMemoryOnMesh(const Sharding& from, const Sharding& to,
-                                          const PlannerOptions& options) {
-  MESHIFT_ASSIGN_OR_RETURN(const MeshProblem on_mesh, MeshProblem::Create(from, to, options));
+                                          const PlannerOptions& options, WorkBudget& budget) {
+  MESHIFT_ASSIGN_OR_RETURN(const MeshProblem on_mesh,
+                           MeshProblem::Create(from, to, options, budget));
   const auto& [problem, choice, groups, memory, cost_options] = on_mesh;
   const CostModel model(problem, options.topology, cost_options);
   int64_t workspace = 0;

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "base/work_budget.h"
 #include "mesh/topology.h"
 #include "placement/dtype.h"
 #include "planner/groups/group_budget.h"
@@ -65,6 +66,10 @@ struct PlannerOptions {
   Buffers buffers = Buffers::kTwo;
   // Which groups the plan may use, and what new ones cost (planner/groups/group_budget.h).
   GroupBudget groups = {};
+  // The work that planning may take, in units of about 10 ns (base/work_budget.h): states, steps,
+  // ranks and messages are counted, so that it ends at the same place on every rank. Beyond it,
+  // planning is refused (RESOURCE_EXHAUSTED). The plans that are made do not depend on it.
+  int64_t max_work = kDefaultMaxWork;
   friend bool operator==(const PlannerOptions&, const PlannerOptions&) = default;
 };
 

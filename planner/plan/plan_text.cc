@@ -81,9 +81,9 @@ std::string ShardingText(const Plan& plan, int mesh, const Sharding& sharding) {
 std::string Escaped(std::string_view text, std::string_view special) {
   std::string result;
   for (const char c : text) {
-    if (c == '\\' || static_cast<unsigned char>(c) < 0x20 ||
-        special.find(c) != std::string_view::npos) {
-      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\\' || byte < 0x20 || byte >= 0x7f || special.find(c) != std::string_view::npos) {
+      result += fmt::format("\\x{:02x}", byte);
     } else {
       result += c;
     }

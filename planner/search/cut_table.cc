@@ -7,6 +7,12 @@
 #include "planner/graph/geometry.h"
 
 namespace meshift {
+namespace {
+
+// Work of a list, and of what is known of it along a tensor dim: mostly their memory.
+constexpr int64_t kListWork = 64;
+
+}  // namespace
 
 CutTable::CutTable(const Problem& problem)
     : problem_(problem),
@@ -80,6 +86,7 @@ void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Sam
 
 CutTable::List CutTable::Make(List list, int d, CutSizes sizes) {
   const List made = static_cast<List>(nodes_.size());
+  problem_.Charge(kListWork);
   nodes_.emplace_back();
   at_ = nodes_.data();
   Node& node = nodes_.back();
@@ -107,6 +114,7 @@ CutTable::List CutTable::Make(List list, int d, CutSizes sizes) {
 
 const CutTable::Pieces& CutTable::MakePieces(List list, int k) {
   Pieces& pieces = *NewPieces();
+  problem_.Charge(kListWork);
   if (list == kNoCuts) {
     pieces.longest = problem_.extent(k);
     pieces.begin.fill(0);

@@ -42,6 +42,8 @@ class CutTable {
 
   // Of the problem; what Samples have beyond these is never looked at.
   int num_samples() const { return num_samples_; }
+  // Lists that were made so far.
+  int64_t num_lists() const { return static_cast<int64_t>(nodes_.size()); }
 
   // The list with mesh dim d behind its cuts. REQUIRES: d is not in it; other sizes than kCeil only
   // behind kNoCuts, and on a tensor dim that has them (Problem::HasCut).

@@ -1,6 +1,7 @@
 #include "planner/search/last_steps.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/checked_math.h"
 
@@ -10,6 +11,8 @@ namespace {
 
 // More states are not listed: it would take longer than what it saves.
 constexpr int64_t kMaxStates = int64_t{1} << 20;
+// Work of a state that is listed.
+constexpr int64_t kListWork = 64;
 
 // Ways to have mesh dims cut tensor dims, each one or none, in any order; saturates.
 int64_t NumWaysToCut(int mesh_dims, int tensor_dims) {
@@ -40,6 +43,7 @@ LastSteps::LastSteps(const Problem& problem, const CostModel& model, SearchSpace
                          [&](const Lists& lists, DimMask left, const StepBounds::Product& product) {
                            const State state = State::FromCode(target.partial_code | product.code,
                                                                target.state.stage());
+                           if (!problem.Charge(kListWork)) return;
                            if (!space.Admits(state, product.longest)) return;
                            View view;
                            view.state = state;
@@ -88,6 +92,7 @@ int64_t LastSteps::Look(const View& view) {
   if (view.state == problem_.target()) return 0;
   const int64_t items = space_.MaxItems(view.lists);
   int64_t least = INT64_MAX;
+  if (!problem_.Charge(1, std::ssize(last_))) return 0;
   for (const Last& last : last_) {
     const int64_t brought = SaturatingMul(std::max<int64_t>(last.items - items, 0),
                                           problem_.item_bytes(view.state.stage()));

@@ -34,6 +34,8 @@ struct Label {
 
 // An edge that is measured takes as long as so many that are not.
 constexpr int64_t kMeasured = 16;
+// Work of a state that is kept: mostly its memory.
+constexpr int64_t kKeepWork = 64;
 
 class WidestPath {
  public:
@@ -80,6 +82,7 @@ class WidestPath {
 int WidestPath::NodeOf(const State& state) {
   const auto [at, is_new] = numbers_.try_emplace(state, static_cast<int>(nodes_.size()));
   if (is_new) {
+    problem_.Charge(kKeepWork);
     nodes_.push_back({.state = state,
                       .label = {},
                       .bytes = model_.HeldBytes(state),
@@ -117,7 +120,7 @@ std::optional<LeastPath> WidestPath::Below(int64_t known) {
   while (!open_.empty()) {
     const auto [label, state, from] = open_.top();
     if (label.workspace >= limit_) break;  // as the target's is
-    if (seen_ >= max_edges_) {
+    if (seen_ >= max_edges_ || !problem_.HasWorkLeft()) {
       is_done_ = false;
       break;
     }

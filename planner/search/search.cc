@@ -22,6 +22,8 @@ constexpr int64_t kClose = 64;
 // (last_steps.h).
 constexpr int64_t kOfferWork = 32;
 constexpr int64_t kPriceWork = 2048;
+// What a step that is put among those that wait counts for besides: its memory.
+constexpr int64_t kWaitWork = 64;
 constexpr int64_t kLong = int64_t{1} << 22;
 // By what part of its time a path must be shorter than those that are known, where the search takes
 // long (Settle); at first.
@@ -43,11 +45,13 @@ bool SearchRun::MayPay(int from, StepOp op, const State& to, int64_t items, int6
 void SearchRun::Offer(int from, StepOp op, const State& to, int64_t items, int64_t least_ns,
                       const Rest& rest, OpenEntry::Kind kind) {
   work_ += kOfferWork;
+  if (!problem_.Charge(kOfferWork)) return;
   if (!MayPay(from, op, to, items, least_ns, rest.close_ns)) return;
   const PathCost cost = nodes_[from].cost;
   const int64_t reached = SaturatingAdd(cost.ns, least_ns);
   if (SaturatingAdd(reached, LeastAhead(to, reached)) > bound_ns_) return;
   const int64_t ns = SaturatingAdd(reached, rest.ns);
+  if (!problem_.Charge(kWaitWork)) return;
   open_.push({.estimate = {ns, cost.bytes, cost.steps + 1},
               .state = to,
               .node = from,
@@ -338,7 +342,7 @@ void SearchRun::Settle() {
 }
 
 bool SearchRun::Continue(size_t many) {
-  while (!open_.empty()) {
+  while (!open_.empty() && problem_.Charge(1)) {
     if (Work() > patience_) Settle();
     const OpenEntry entry = open_.top();
     if ((best_ && *best_ < entry.estimate) || entry.estimate.ns > bound_ns_) break;

@@ -44,6 +44,7 @@ struct Move {
 
 struct Path {
   std::vector<Move> moves;  // empty: the source is the target
+  int64_t work = 0;         // of finding it (base/work_budget.h), where who found it says so
 };
 
 // Of all steps of a path from the source, under `model`.

@@ -9,6 +9,15 @@
 #include "planner/search/on_the_way.h"
 
 namespace meshift {
+namespace {
+
+// Work of a list of cuts that is looked at, one unit more for every so many that there are, since
+// caches then have none of them; and of a product of lists.
+constexpr int64_t kGoWork = 2;
+constexpr int64_t kListsPerWork = 8192;
+constexpr int64_t kNextWork = 1;
+
+}  // namespace
 
 SearchSpace::SearchSpace(const Problem& problem, const CostModel& model,
                          const TransitionRules& rules)
@@ -459,6 +468,7 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
     }
     void Next(int i, DimMask pool) {
       ++space.num_looked_at_;
+      if (!space.problem_.Charge(kNextWork)) return;
       const StepBounds::Product& product = products[i + 1];
       if (limits.moves && !space.MayBeOver(product.from | product.to)) return;
       if (limits.hops != INT_MAX && !MayHop(i)) return;
@@ -470,6 +480,8 @@ void SearchSpace::ForEachExtension(const Lists& base, DimMask pool, const Limits
     }
     void Go(int i, List list, DimMask pool) {
       ++space.num_looked_at_;
+      const int64_t work = kGoWork + space.table_.num_lists() / kListsPerWork;
+      if (!space.problem_.Charge(work)) return;
       lists[i] = list;
       List model = CutTable::kNoCuts;  // where the cut that comes next is like that list's last
       bool ends = i + 1 < space.num_lists_ || MayLeave(pool);

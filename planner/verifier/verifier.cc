@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,7 +14,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
+#include "base/checked_math.h"
 #include "base/status.h"
+#include "base/work_budget.h"
 #include "mesh/topology.h"
 #include "placement/box.h"
 #include "planner/plan/buffers.h"
@@ -44,6 +47,7 @@ using verifier_internal::CheckGroups;
 using verifier_internal::CheckOp;
 using verifier_internal::CheckPromise;
 using verifier_internal::CrossingTraffic;
+using verifier_internal::CutChange;
 using verifier_internal::DimState;
 using verifier_internal::LargestLocal;
 using verifier_internal::RoundUp16;
@@ -105,11 +109,12 @@ Result CheckEnds(const PlanFields& plan) {
 // Goes through the passes; each looks at all steps.
 class Verifier {
  public:
-  explicit Verifier(const PlanFields& plan)
-      : plan_(plan), from_world_(plan.from), to_world_(plan.to) {}
+  Verifier(const PlanFields& plan, int64_t max_work)
+      : plan_(plan), from_world_(plan.from), to_world_(plan.to), budget_(max_work) {}
 
   Result Run() {
     if (Result fault = CheckSteps()) return fault;
+    if (Result fault = CheckWork()) return fault;
     if (Result fault = CheckTarget()) return fault;
     if (Result fault = CheckCasts(plan_, views_)) return fault;
     if (Result fault = CheckAllData()) return fault;
@@ -123,6 +128,8 @@ class Verifier {
  private:
   // All ranks' states, before the first step and after each; fills views_.
   Result CheckSteps();
+  // Before anything is gone through that is as large as a group or a list of ranks.
+  Result CheckWork();
   Result CheckTarget() const;
   Result CheckAllData();
   Result CheckAverages() const;
@@ -136,7 +143,8 @@ class Verifier {
 
   const PlanFields& plan_;
   const World from_world_;
-  const World to_world_;       // the same where there is one mesh
+  const World to_world_;  // the same where there is one mesh
+  WorkBudget budget_;
   std::vector<State> states_;  // before the first step, after each
   std::vector<StepView> views_;
   CrossingTraffic crossing_;  // of the step that leads to the other mesh
@@ -176,6 +184,36 @@ Result Verifier::CheckSteps() {
   if (mesh == plan_.to_mesh) return std::nullopt;
   return Fault({}, "target", "the value stays on mesh {}; the target is on mesh {}", mesh,
                plan_.to_mesh);
+}
+
+Result Verifier::CheckWork() {
+  // Of a member that a step moves data to or from, in each kind of group; of a rank of a list; of a
+  // rank of two meshes, where it is in a group, and where the value crosses.
+  constexpr int64_t kMemberWork = 8;
+  constexpr int64_t kListedWork = 8;
+  constexpr int64_t kGroupedWork = 16;
+  constexpr int64_t kCrossingWork = 32;
+  const bool crosses = plan_.meshes.size() > 1;
+  int64_t ranks = 0;
+  for (const DeviceMesh& mesh : plan_.meshes) ranks += mesh.NumRanks();
+  int64_t groups = 0;  // that are compared by their ranks, where the plan names a budget of them
+  for (const auto& [name, value] : plan_.inputs.options) {
+    if (name == "existing_groups") groups += 1 + std::count(value.begin(), value.end(), ';');
+    if (name == "new_groups" || name == "max_communicators" || name == "expected_uses") {
+      groups += std::ssize(views_);
+    }
+  }
+  if (crosses) budget_.Charge(kCrossingWork + SaturatingMul(kGroupedWork, groups), ranks);
+  for (const StepView& view : views_) {
+    int64_t members = view.world.GroupSize(view.change.moving);
+    for (const CutChange& cut : view.change.cuts) {
+      members = SaturatingMul(members, std::max<int64_t>(std::ssize(cut.parents), 1));
+    }
+    budget_.Charge(kMemberWork, members);
+    if (!view.world.mesh.IsRowMajor()) budget_.Charge(kListedWork, view.world.mesh.NumRanks());
+  }
+  if (!budget_.exhausted()) return std::nullopt;
+  return PlanFault{std::nullopt, "scale", Message(budget_.Refusal("the proof"))};
 }
 
 Result Verifier::CheckTarget() const {
@@ -378,7 +416,7 @@ Result CheckFingerprint(const Plan& plan) {
 
 Verdict Verify(const Plan& plan, const VerifyOptions& options) {
   if (Result fault = CheckEnds(plan.fields())) return {std::move(fault)};
-  if (Result fault = Verifier(plan.fields()).Run()) return {std::move(fault)};
+  if (Result fault = Verifier(plan.fields(), options.max_work).Run()) return {std::move(fault)};
   if (!options.check_fingerprint) return {};
   return {CheckFingerprint(plan)};
 }

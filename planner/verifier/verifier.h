@@ -10,9 +10,11 @@
 #ifndef MESHIFT_PLANNER_VERIFIER_VERIFIER_H_
 #define MESHIFT_PLANNER_VERIFIER_VERIFIER_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
+#include "base/work_budget.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/plan_io.h"
 
@@ -26,9 +28,13 @@ struct Verdict {
 struct VerifyOptions {
   // Off: for plans that were put together without one, by hand or by a test.
   bool check_fingerprint = true;
+  // The work that the proof may take, in the units of PlannerOptions::max_work. The default ends
+  // any proof within some seconds and about 1 GiB.
+  int64_t max_work = kDefaultMaxWork;
 };
 
-// Never fails, whatever the plan says; what is too large to be followed breaks the rule "scale". On
+// Never fails, whatever the plan says; what is too large to be followed, or takes more work than
+// max_work, breaks the rule "scale". On
 // a row-major mesh O(steps * kinds of groups), whatever the number of ranks; with listed ranks, and
 // from mesh to mesh, O(ranks + messages). A pure function; safe for concurrent use.
 Verdict Verify(const Plan& plan, const VerifyOptions& options = {});

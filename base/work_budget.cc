@@ -1,0 +1,14 @@
+#include "base/work_budget.h"
+
+#include <fmt/format.h>
+
+namespace meshift {
+
+absl::Status WorkBudget::Refusal(std::string_view what) const {
+  return absl::ResourceExhaustedError(
+      fmt::format("{} takes more work than max_work = {} allows; a larger max_work (--max-work) "
+                  "lets it go on",
+                  what, limit_));
+}
+
+}  // namespace meshift
