@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <new>
 #include <optional>
 #include <ostream>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "cli/input_file.h"
 #include "cli/io.h"
 #include "cli/json.h"
 #include "cli/problem.h"
@@ -27,6 +31,9 @@
 
 namespace meshift::cli {
 namespace {
+
+// So many keys that are not known are named, of all lines together.
+constexpr size_t kMaxIgnored = 100;
 
 // The line's "id", null where it has none.
 Json IdOf(const absl::StatusOr<Json>& line) {
@@ -128,9 +135,10 @@ class Line {
 };
 
 // All of a line but its meshes.
-absl::StatusOr<ProblemFlags> ReadFlags(Line& line) {
+absl::StatusOr<ProblemFlags> ReadFlags(Line& line, bool allow_files) {
   ProblemFlags flags;
   flags.is_line = true;
+  flags.allow_files = allow_files;
   flags.promise_option = "--reproducibility";
   MESHIFT_ASSIGN_OR_RETURN(flags.tensor, line.GetString("tensor"));
   MESHIFT_ASSIGN_OR_RETURN(flags.from, line.GetString("from"));
@@ -163,7 +171,7 @@ absl::StatusOr<ProblemFlags> ReadFlags(Line& line) {
 
 // *ignored: keys that nothing is read from, once all is read.
 absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions options,
-                            const std::optional<std::string>& existing_groups,
+                            const std::optional<std::string>& existing_groups, bool allow_files,
                             std::vector<std::string>* ignored) {
   if (!json.ok()) return json.status();
   if (!json->is_object()) return InvalidArgument("{} is no object", JsonQuote(*json));
@@ -175,7 +183,7 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions opt
   if (const Json* const other = line.Find("to_mesh"); other != nullptr) {
     MESHIFT_ASSIGN_OR_RETURN(to_mesh, ReadMesh(*other, "to_mesh"));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const ProblemFlags flags, ReadFlags(line));
+  MESHIFT_ASSIGN_OR_RETURN(const ProblemFlags flags, ReadFlags(line, allow_files));
   *ignored = line.NotAskedFor();
   MESHIFT_RETURN_IF_ERROR(SetPlannerOptions(flags, &options));
   MESHIFT_ASSIGN_OR_RETURN(Problem problem, ParseProblem(flags, mesh, to_mesh, std::move(options)));
@@ -188,67 +196,120 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions opt
   return MakePlan(problem.from, problem.to, problem.options);
 }
 
+constexpr std::string_view kNoMemory =
+    "memory could not be had: mesh, tensor or line are too large for it";
+
+absl::Status TooLong() {
+  return InvalidArgument("the line has more than {} bytes, the most that are read", kMaxLineBytes);
+}
+
+// The id as it is said again: on one line, of characters that can be shown.
+absl::StatusOr<std::string> IdText(const Json& id) {
+  std::string text = JsonText(id);
+  if (text.size() > kMaxShown) {
+    return InvalidArgument("the id takes {} bytes; at most {} are said again", text.size(),
+                           kMaxShown);
+  }
+  return Printable(text) == text ? text : id.dump(-1, ' ', /*ensure_ascii=*/true);
+}
+
+std::string ErrorLine(const std::string& id, const absl::Status& status) {
+  const Json error = {{"code", absl::StatusCodeToString(status.code())},
+                      {"message", ShownMessage(Message(status))}};
+  return "{\"id\":" + id + ",\"error\":" + JsonText(error) + "}";
+}
+
+std::string VerdictLine(const std::string& id, const std::optional<PlanFault>& fault) {
+  Json answer = {
+      {"ok", !fault.has_value()}, {"step", nullptr}, {"rule", nullptr}, {"message", nullptr}};
+  if (fault) {
+    if (fault->step) answer["step"] = *fault->step;
+    answer["rule"] = Shown(fault->rule);
+    answer["message"] = Shown(fault->message);
+  }
+  return "{\"id\":" + id + "," + JsonText(answer).substr(1);
+}
+
 }  // namespace
 
 std::string PlanLine(std::string_view text, const PlannerOptions& defaults,
                      const std::optional<std::string>& existing_groups,
-                     std::vector<std::string>* ignored) {
-  const absl::StatusOr<Json> line = ParseJson(text);
-  const std::string id = JsonText(IdOf(line));
-  std::vector<std::string> keys;
-  const absl::StatusOr<Plan> plan = PlanOf(line, defaults, existing_groups, &keys);
-  if (ignored != nullptr) *ignored = std::move(keys);
-  if (plan.ok()) {
+                     std::vector<std::string>* ignored, bool allow_files) {
+  std::string id = "null";
+  // Where memory cannot be had, the standard library throws: that ends the line, and no more.
+  try {
+    const absl::StatusOr<Json> line = ParseJson(text);
+    const absl::StatusOr<std::string> said = IdText(IdOf(line));
+    if (!said.ok()) return ErrorLine(id, said.status());
+    id = *said;
+    std::vector<std::string> keys;
+    const absl::StatusOr<Plan> plan = PlanOf(line, defaults, existing_groups, allow_files, &keys);
+    if (ignored != nullptr) *ignored = std::move(keys);
+    if (!plan.ok()) return ErrorLine(id, plan.status());
     // The plan is an object on one line; the id goes before its first key.
     return "{\"id\":" + id + "," + PlanToJson(*plan, /*indent=*/-1).substr(1);
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
   }
-  const Json error = {{"code", absl::StatusCodeToString(plan.status().code())},
-                      {"message", Printable(Message(plan.status()))}};
-  return "{\"id\":" + id + ",\"error\":" + JsonText(error) + "}";
+  return ErrorLine(id, absl::ResourceExhaustedError(std::string(kNoMemory)));
 }
 
-std::string CheckLine(std::string_view text, bool* ok) {
-  const absl::StatusOr<Json> line = ParseJson(text);
-  std::optional<PlanFault> fault;
-  if (!line.ok()) {
-    fault = PlanFault{std::nullopt, "format", Message(line.status())};
-  } else {
-    PlanFault unread;
-    const absl::StatusOr<Plan> plan = PlanFromJson(text, &unread);
-    fault = plan.ok() ? Verify(*plan).fault : unread;
+std::string CheckLine(std::string_view text, bool* ok, int64_t max_work) {
+  *ok = false;
+  std::string id = "null";
+  try {
+    const absl::StatusOr<Json> line = ParseJson(text);
+    std::optional<PlanFault> fault;
+    if (const absl::StatusOr<std::string> said = IdText(IdOf(line)); said.ok()) {
+      id = *said;
+    } else {
+      return VerdictLine(id, PlanFault{std::nullopt, "format", Message(said.status())});
+    }
+    if (!line.ok()) {
+      fault = PlanFault{std::nullopt, "format", Message(line.status())};
+    } else {
+      PlanFault unread;
+      const absl::StatusOr<Plan> plan = PlanFromJson(text, &unread);
+      fault = plan.ok() ? Verify(*plan, {.max_work = max_work}).fault : unread;
+    }
+    *ok = !fault.has_value();
+    return VerdictLine(id, fault);
+  } catch (const std::bad_alloc&) {
+  } catch (const std::length_error&) {
   }
-  *ok = !fault.has_value();
-  Json answer = {
-      {"id", IdOf(line)}, {"ok", *ok}, {"step", nullptr}, {"rule", nullptr}, {"message", nullptr}};
-  if (fault) {
-    if (fault->step) answer["step"] = *fault->step;
-    answer["rule"] = fault->rule;
-    answer["message"] = Printable(fault->message);
-  }
-  return JsonText(answer);
+  return VerdictLine(id, PlanFault{std::nullopt, "scale", std::string(kNoMemory)});
 }
 
 absl::Status PlanBatch(const std::string& path, const PlannerOptions& defaults,
-                       const std::optional<std::string>& existing_groups, Io& io) {
+                       const std::optional<std::string>& existing_groups, bool allow_files,
+                       Io& io) {
   std::set<std::string> said;
-  return ForEachLine(path, io, [&](const std::string& line) {
+  const auto answer_line = [&](const std::string& line) {
     std::vector<std::string> ignored;
-    const std::string answer = PlanLine(line, defaults, existing_groups, &ignored);
+    const std::string answer = PlanLine(line, defaults, existing_groups, &ignored, allow_files);
     for (const std::string& key : ignored) {
-      if (!said.insert(key).second) continue;
+      if (said.size() >= kMaxIgnored || !said.insert(key).second) continue;
       io.err << fmt::format("meshift: key '{}' of a line is not known, and ignored\n",
                             Printable(Clipped(key, 40)));
     }
     io.out << answer << "\n" << std::flush;
+  };
+  return ForEachLine(path, io, answer_line, [&] {
+    io.out << ErrorLine("null", TooLong()) << "\n" << std::flush;
   });
 }
 
-absl::Status CheckBatch(const std::string& path, Io& io, bool* ok) {
+absl::Status CheckBatch(const std::string& path, int64_t max_work, Io& io, bool* ok) {
   *ok = true;
-  return ForEachLine(path, io, [&](const std::string& line) {
+  const auto answer_line = [&](const std::string& line) {
     bool line_ok = false;
-    io.out << CheckLine(line, &line_ok) << "\n" << std::flush;
+    io.out << CheckLine(line, &line_ok, max_work) << "\n" << std::flush;
     *ok = *ok && line_ok;
+  };
+  return ForEachLine(path, io, answer_line, [&] {
+    io.out << VerdictLine("null", PlanFault{std::nullopt, "format", Message(TooLong())}) << "\n"
+           << std::flush;
+    *ok = false;
   });
 }
 

@@ -17,6 +17,8 @@ namespace {
 
 constexpr const char* kMesh = R"("mesh": {"dims": [["a", 2], ["b", 2]], "ranks": null})";
 
+using Args = std::vector<std::string>;
+
 std::string Line(const std::string& rest) { return std::string("{") + kMesh + ", " + rest + "}"; }
 
 const char* const kGather = R"("tensor": "f32[8]", "from": "S(0),R", "to": "R,R")";
@@ -182,15 +184,46 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
               "name=size");
 }
 
-// As --topology does.
-TEST(PlanLine, ATopologyMayBeAFile) {
+// As --topology does, but only where the caller trusts those who write the lines.
+TEST(PlanLine, ATopologyMayBeAFileWhereThatIsAllowed) {
   const std::string path = WriteFile("t.json", R"({"levels": [{"name": "flat", "domain_size": 0,
       "bandwidth_bytes_per_us": 1000, "latency_ns": 70}]})");
-  const std::string answer =
-      PlanLine(Line(std::string(kGather) + R"(, "topology": ")" + path + "\""), {});
+  const auto plan = [](const std::string& file, bool allow_files) {
+    return PlanLine(Line(std::string(kGather) + R"(, "topology": ")" + file + "\""), {},
+                    std::nullopt, nullptr, allow_files);
+  };
+  const std::string answer = plan(path, true);
   EXPECT_NE(answer.find(R"(\"latency_ns\":70)"), std::string::npos) << answer;
-  ExpectError(Line(std::string(kGather) + R"(, "topology": "/no/t.json")"), "DATA_LOSS",
-              "/no/t.json: cannot be read: No such file or directory");
+  EXPECT_NE(plan("/no/t.json", true).find("/no/t.json: cannot be read: No such file or directory"),
+            std::string::npos);
+  // Whether the file is there, and what is in it, is not said.
+  ExpectError(Line(std::string(kGather) + R"(, "topology": ")" + path + "\""), "INVALID_ARGUMENT",
+              "topology '" + path + "' names a file; lines may do so with --allow-files");
+  ExpectError(Line(std::string(kGather) + R"(, "topology": "/no/t.json")"), "INVALID_ARGUMENT",
+              "topology '/no/t.json' names a file; lines may do so with --allow-files");
+  const Args batch = {
+      "plan", "--batch",
+      WriteFile("b.jsonl", Line(std::string(kGather) + R"(, "topology": ")" + path + "\""))};
+  EXPECT_NE(Meshift(batch).out.find("--allow-files"), std::string::npos);
+  Args allowed = batch;
+  allowed.push_back("--allow-files");
+  EXPECT_EQ(Meshift(allowed).out, answer + "\n");
+}
+
+TEST(PlanLine, AnIdIsSaidAgainOnlyWhereItIsShort) {
+  const auto answer = [](const std::string& id) {
+    return PlanLine(Line("\"id\": \"" + id + "\", " + kGather), {});
+  };
+  EXPECT_EQ(answer(std::string(198, 'i')).substr(0, 9), R"({"id":"ii)");
+  EXPECT_EQ(answer(std::string(199, 'i')),
+            R"({"id":null,"error":{"code":"INVALID_ARGUMENT","message":)"
+            R"("the id takes 201 bytes; at most 200 are said again"}})");
+  // What is not seen is escaped, and is the same id.
+  EXPECT_EQ(answer("\xe2\x80\xae").substr(0, 16), R"({"id":"\u202e",")");
+  bool ok = true;
+  EXPECT_EQ(CheckLine(R"({"id":")" + std::string(1000, 'i') + "\"}", &ok).substr(0, 11),
+            R"({"id":null,)");
+  EXPECT_FALSE(ok);
 }
 
 TEST(PlanLine, PlansOntoAnotherMesh) {

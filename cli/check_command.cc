@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <ostream>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "base/work_budget.h"
 #include "cli/batch.h"
 #include "cli/io.h"
 #include "cli/text.h"
@@ -22,13 +24,13 @@ namespace meshift::cli {
 namespace {
 
 // Judges one file; the exit code, or an error for Fail.
-absl::StatusOr<int> CheckFile(const std::string& path, bool name_file, Io& io) {
+absl::StatusOr<int> CheckFile(const std::string& path, bool name_file, int64_t max_work, Io& io) {
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(path, io));
   PlanFault unread;
   const absl::StatusOr<Plan> plan = ReadPlan(text, &unread);
   if (!plan.ok() && unread.rule == "format") return BadFile(path, plan.status());
   const std::string prefix = name_file ? Printable(path) + ": " : "";
-  const auto fault = plan.ok() ? Verify(*plan).fault : unread;
+  const auto fault = plan.ok() ? Verify(*plan, {.max_work = max_work}).fault : unread;
   if (fault) {
     io.out << prefix << "wrong: " << FaultText(*fault) << "\n";
     return kExitCheckFailed;
@@ -41,23 +43,24 @@ absl::StatusOr<int> CheckFile(const std::string& path, bool name_file, Io& io) {
 
 std::string FaultText(const PlanFault& fault) {
   const std::string step = fault.step ? fmt::format("step {}: ", *fault.step) : "";
-  return fmt::format("{}{}: {}", step, fault.rule, fault.message);
+  return fmt::format("{}{}: {}", step, Shown(fault.rule), Shown(fault.message));
 }
 
 int CheckCommand(const CheckFlags& flags, Io& io) {
+  const int64_t max_work = flags.max_work.value_or(kDefaultMaxWork);
   if (flags.batch) {
     if (!flags.files.empty()) {
       return Fail(io, InvalidArgument("{} and --batch exclude each other", flags.files[0]));
     }
     bool ok = false;
-    const absl::Status status = CheckBatch(*flags.batch, io, &ok);
+    const absl::Status status = CheckBatch(*flags.batch, max_work, io, &ok);
     if (!status.ok()) return Fail(io, status);
     return ok ? kExitOk : kExitCheckFailed;
   }
   if (flags.files.empty()) return Fail(io, InvalidArgument("the plan file is missing"));
   int worst = kExitOk;
   for (const std::string& file : flags.files) {
-    const absl::StatusOr<int> code = CheckFile(file, flags.files.size() > 1, io);
+    const absl::StatusOr<int> code = CheckFile(file, flags.files.size() > 1, max_work, io);
     worst = std::max(worst, code.ok() ? *code : Fail(io, code.status()));
   }
   return worst;

@@ -5,6 +5,7 @@
 #ifndef MESHIFT_CLI_CHECK_COMMAND_H_
 #define MESHIFT_CLI_CHECK_COMMAND_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,13 +18,15 @@ namespace meshift::cli {
 struct CheckFlags {
   std::vector<std::string> files;    // "-": stdin
   std::optional<std::string> batch;  // excludes files
+  std::optional<int64_t> max_work;   // VerifyOptions::max_work
 };
 
 // Exit code 0: all plans are right; 1: one is wrong; 3: a file cannot be read or holds no plan. For
 // a batch: 1 where a line is answered with "ok": false.
 int CheckCommand(const CheckFlags& flags, Io& io);
 
-// "step 1: after: MESSAGE", without the step for a rule about the whole plan.
+// "step 1: after: MESSAGE", without the step for a rule about the whole plan; printable, the
+// message cut short (cli/text.h).
 std::string FaultText(const PlanFault& fault);
 
 }  // namespace meshift::cli

@@ -44,7 +44,8 @@ constexpr int64_t kMaxRanks = int64_t{1} << 20;  // of the local engine
 
 constexpr const char* kFooter =
     "A mesh is name=size,... (ranks in another order: a=2,b=2@4,5,0-1); a placement R, S(k), P or\n"
-    "P(op) per mesh dim. Exit codes: 0 fine; 1 the check failed; 2 bad usage; 3 bad input file.";
+    "P(op) per mesh dim. Exit codes: 0 fine; 1 the check failed, or a limit, an engine or the "
+    "output\nended it; 2 bad usage; 3 bad input file.";
 
 template <typename T>
 struct ValueOf {
@@ -143,6 +144,10 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
   AddNumber(app, "--expected-uses", &flags->expected_uses, 1, kNoLimit,
             "a plan runs so often: each new group costs its set-up, divided by this")
       ->type_name("N");
+  AddNumber(app, "--max-work", &flags->max_work, 1, kNoLimit,
+            "planning ends beyond so much work: states, steps, ranks, messages (default 2^29, some "
+            "seconds)")
+      ->type_name("N");
   app->add_option("--planner", flags->planner, "best (default), per-dim")->type_name("PLANNER");
   app->add_option(
          "--ragged-sizes", flags->ragged_sizes,
@@ -170,6 +175,8 @@ CLI::App* AddPlan(CLI::App* app, PlanFlags* flags) {
   AddPath(plan, "--batch", &flags->batch,
           "one JSON object per line in, one per line out; - is stdin")
       ->type_name("FILE");
+  plan->add_flag("--allow-files", flags->allow_files,
+                 "lines of --batch may name files: a topology that ends in .json");
   return plan;
 }
 
@@ -231,6 +238,9 @@ CLI::App* AddCheck(CLI::App* app, CheckFlags* flags) {
   AddPath(check, "files", &flags->files, "plan files; - is stdin")->type_name("FILE");
   AddPath(check, "--batch", &flags->batch, "one plan per line in, one verdict per line out")
       ->type_name("FILE");
+  AddNumber(check, "--max-work", &flags->max_work, 1, kNoLimit,
+            "a proof ends beyond so much work (default 2^29, some seconds)")
+      ->type_name("N");
   return check;
 }
 
@@ -296,9 +306,7 @@ std::string EngineIn(const std::vector<std::string>& args) {
 // CLI11 spreads some messages over lines.
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-}  // namespace
-
-int RunMeshift(std::vector<std::string> args, Io& io) {
+int ParseAndRun(std::vector<std::string> args, Io& io) {
   CLI::App app("Plans, proves and runs redistributions of tensors over device meshes.", "meshift");
   app.footer(kFooter);
   app.require_subcommand(1);
@@ -344,14 +352,19 @@ int RunMeshift(std::vector<std::string> args, Io& io) {
         InvalidArgument("{}; --help lists the options", FirstLine(error.what()));
     return FailAsRank(engine, wrong, io);
   }
-  const int code = plan->parsed()      ? PlanCommand(plan_flags, io)
-                   : explain->parsed() ? ExplainCommand(explain_flags, io)
-                   : run->parsed()     ? RunCommand(run_flags, io)
-                   : check->parsed()   ? CheckCommand(check_flags, io)
-                   : shards->parsed()  ? ShardsCommand(shards_flags, io)
-                   : calibrate->parsed()
-                       ? CalibrateCommand(calibrate_flags, io)
-                       : EnvCommand(env_flags, NcclEnvironment(Environment::Process()), io);
+  if (plan->parsed()) return PlanCommand(plan_flags, io);
+  if (explain->parsed()) return ExplainCommand(explain_flags, io);
+  if (run->parsed()) return RunCommand(run_flags, io);
+  if (check->parsed()) return CheckCommand(check_flags, io);
+  if (shards->parsed()) return ShardsCommand(shards_flags, io);
+  if (calibrate->parsed()) return CalibrateCommand(calibrate_flags, io);
+  return EnvCommand(env_flags, NcclEnvironment(Environment::Process()), io);
+}
+
+}  // namespace
+
+int RunMeshift(std::vector<std::string> args, Io& io) {
+  const int code = ParseAndRun(std::move(args), io);
   io.out.flush();
   if (!io.out) return Fail(io, absl::InternalError("the output cannot be written"));
   return code;

@@ -1,21 +1,19 @@
 #include "cli/io.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <functional>
-#include <iostream>
-#include <iterator>
+#include <istream>
+#include <memory>
+#include <ostream>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "cli/input_file.h"
 #include "cli/text.h"
 
 namespace meshift::cli {
@@ -23,20 +21,10 @@ namespace {
 
 std::string NameOf(const std::string& path) { return path == "-" ? "stdin" : path; }
 
-absl::Status Unreadable(const std::string& path, const char* why) {
-  return BadFile(path, InvalidArgument("cannot be read: {}", why));
-}
-
-absl::StatusOr<std::string> ReadAll(const std::string& path, std::istream& in) {
-  std::string content{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (in.bad()) return Unreadable(path, "an error while reading");
-  return content;
-}
-
 }  // namespace
 
 absl::Status BadFile(const std::string& path, const absl::Status& status) {
-  return absl::DataLossError(fmt::format("{}: {}", NameOf(path), Message(status)));
+  return absl::DataLossError(fmt::format("{}: {}", NameOf(path), ShownMessage(Message(status))));
 }
 
 int ExitCodeOf(const absl::Status& status) {
@@ -55,7 +43,7 @@ int ExitCodeOf(const absl::Status& status) {
 
 int Fail(Io& io, const absl::Status& status) {
   // In one piece: where processes share stderr, their messages do not get into each other.
-  io.err << fmt::format("meshift: {}\n", Printable(Message(status)));
+  io.err << fmt::format("meshift: {}\n", ShownMessage(Message(status)));
   return ExitCodeOf(status);
 }
 
@@ -65,37 +53,35 @@ std::string ResolvePath(const std::string& path) {
   return std::string(folder) + "/" + path;
 }
 
-absl::Status OpenFile(const std::string& path, std::ifstream* file) {
-  const std::string resolved = ResolvePath(path);
-  // A folder opens well and fails later without a reason.
-  struct stat info = {};
-  if (stat(resolved.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) {
-    return Unreadable(path, "it is a folder");
-  }
-  errno = 0;
-  file->open(resolved, std::ios::binary);
-  if (file->is_open()) return absl::OkStatus();
-  return Unreadable(path, errno != 0 ? std::strerror(errno) : "it does not open");
+absl::StatusOr<std::unique_ptr<std::istream>> OpenFile(const std::string& path) {
+  absl::StatusOr<std::unique_ptr<std::istream>> file = OpenRegularFile(ResolvePath(path));
+  if (!file.ok()) return BadFile(path, file.status());
+  return file;
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file;
-  MESHIFT_RETURN_IF_ERROR(OpenFile(path, &file));
-  return ReadAll(path, file);
+  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<std::istream> file, OpenFile(path));
+  absl::StatusOr<std::string> text = ReadUpTo(*file, kMaxFileBytes);
+  if (!text.ok()) return BadFile(path, text.status());
+  return text;
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path, Io& io) {
-  return path == "-" ? ReadAll(path, io.in) : ReadFile(path);
+  if (path != "-") return ReadFile(path);
+  absl::StatusOr<std::string> text = ReadUpTo(io.in, kMaxFileBytes);
+  if (!text.ok()) return BadFile(path, text.status());
+  return text;
 }
 
 absl::Status ForEachLine(const std::string& path, Io& io,
-                         const std::function<void(const std::string&)>& line) {
-  std::ifstream file;
-  if (path != "-") MESHIFT_RETURN_IF_ERROR(OpenFile(path, &file));
-  std::istream& in = path == "-" ? io.in : file;
-  for (std::string text; std::getline(in, text);) line(text);
-  if (in.bad()) return Unreadable(path, "an error while reading");
-  return absl::OkStatus();
+                         const std::function<void(const std::string&)>& line,
+                         const std::function<void()>& skipped) {
+  std::unique_ptr<std::istream> file;
+  if (path != "-") {
+    MESHIFT_ASSIGN_OR_RETURN(file, OpenFile(path));
+  }
+  const absl::Status status = ReadLines(file ? *file : io.in, kMaxLineBytes, line, skipped);
+  return status.ok() ? status : BadFile(path, status);
 }
 
 }  // namespace meshift::cli

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -35,24 +36,28 @@ absl::Status BadFile(const std::string& path, const absl::Status& status);
 // this version lacks, else 1 (the engine failed).
 int ExitCodeOf(const absl::Status& status);
 
-// Prints one line "meshift: MESSAGE" to io.err and returns the exit code.
+// Prints one line "meshift: MESSAGE" to io.err, printable and cut short (ShownMessage in
+// cli/text.h), and returns the exit code.
 int Fail(Io& io, const absl::Status& status);
 
 // `path` as the caller means it: relative paths start at $BUILD_WORKING_DIRECTORY, where `bazel
 // run` sets it, else in the current folder.
 std::string ResolvePath(const std::string& path);
 
-// Opens a file to be read byte by byte. A BadFile error where it cannot be.
-absl::Status OpenFile(const std::string& path, std::ifstream* file);
+// Opens a regular file to be read byte by byte (cli/input_file.h). A BadFile error where it cannot
+// be.
+absl::StatusOr<std::unique_ptr<std::istream>> OpenFile(const std::string& path);
 
-// The whole content of a file. A BadFile error where it cannot be read.
+// The whole content of a file, of kMaxFileBytes at most. A BadFile error where it cannot be read.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 // The same, or that of io.in for "-".
 absl::StatusOr<std::string> ReadFile(const std::string& path, Io& io);
 
-// Calls line(text) for every line of a file, or of io.in for "-", as it comes.
+// Calls line(text) for every line of a file, or of io.in for "-", as it comes; skipped() for one of
+// more than kMaxLineBytes. A BadFile error where it cannot be read.
 absl::Status ForEachLine(const std::string& path, Io& io,
-                         const std::function<void(const std::string&)>& line);
+                         const std::function<void(const std::string&)>& line,
+                         const std::function<void()>& skipped);
 
 }  // namespace meshift::cli
 

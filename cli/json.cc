@@ -47,6 +47,11 @@ absl::StatusOr<std::string> JsonString(const Json& json, std::string_view what) 
   return InvalidArgument("{} is {}; it must be a string", what, JsonQuote(json));
 }
 
+absl::Status CheckShown(std::string_view text, std::string_view what) {
+  if (text.size() <= kMaxShown) return absl::OkStatus();
+  return InvalidArgument("{} has {} bytes; at most {} are read", what, text.size(), kMaxShown);
+}
+
 absl::StatusOr<const Json*> JsonMember(const Json& object, std::string_view key) {
   const auto member = object.find(key);
   if (member == object.end()) return InvalidArgument("key '{}' is missing", key);

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace meshift::cli {
@@ -29,6 +30,9 @@ std::string JsonQuote(const Json& json);
 // The value as an int64; INVALID_ARGUMENT "<what> is 1.5; it must be an integer".
 absl::StatusOr<int64_t> JsonInt(const Json& json, std::string_view what);
 absl::StatusOr<std::string> JsonString(const Json& json, std::string_view what);
+// INVALID_ARGUMENT "name has 300 bytes; at most 200 are read" where text that is shown later,
+// whole, is longer than kMaxShown (cli/text.h).
+absl::Status CheckShown(std::string_view text, std::string_view what);
 // The member `key` of an object; INVALID_ARGUMENT "key 'mesh' is missing" where it is not there.
 absl::StatusOr<const Json*> JsonMember(const Json& object, std::string_view key);
 

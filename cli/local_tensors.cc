@@ -7,9 +7,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <istream>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,6 +19,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "cli/file_set.h"
 #include "cli/io.h"
 #include "cli/npy.h"
 #include "mesh/device_mesh.h"
@@ -37,7 +37,7 @@ Shape LocalShape(const Sharding& sharding, int64_t position) {
 }
 
 // Reads up to data.size() bytes; fewer only where the file ends.
-size_t ReadSome(std::ifstream& file, absl::Span<char> data) {
+size_t ReadSome(std::istream& file, absl::Span<char> data) {
   file.read(data.data(), static_cast<std::streamsize>(data.size()));
   return static_cast<size_t>(file.gcount());
 }
@@ -45,8 +45,8 @@ size_t ReadSome(std::ifstream& file, absl::Span<char> data) {
 // INVALID_ARGUMENT, or BadFile where the file does not open.
 absl::Status ReadNpy(const std::string& path, DType dtype, absl::Span<const int64_t> shape,
                      absl::Span<std::byte> data) {
-  std::ifstream file;
-  MESHIFT_RETURN_IF_ERROR(OpenFile(path, &file));
+  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<std::istream> opened, OpenFile(path));
+  std::istream& file = *opened;
   std::string start(kMaxNpyHeaderBytes, '\0');
   start.resize(ReadSome(file, absl::MakeSpan(start.data(), start.size())));
   MESHIFT_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(start));
@@ -63,32 +63,9 @@ absl::Status ReadNpy(const std::string& path, DType dtype, absl::Span<const int6
   if (have < data.size()) {
     return InvalidArgument("cut short: {} of its {} bytes of data are there", have, data.size());
   }
-  if (read.size() > data.size() || (file.good() && file.get() != std::ifstream::traits_type::eof()))
+  if (read.size() > data.size() || (file.good() && file.get() != std::istream::traits_type::eof()))
     return InvalidArgument("has more than its {} bytes of data", data.size());
   return FinishNpy(header, dtype, data);
-}
-
-absl::Status Unwritable(const std::string& path, const char* what, int error) {
-  return FailedPrecondition("{}: cannot be {}: {}", path, what,
-                            error != 0 ? std::strerror(error) : "an error while writing");
-}
-
-absl::Status WriteNpy(const std::string& path, DType dtype, absl::Span<const int64_t> shape,
-                      absl::Span<const std::byte> data) {
-  const std::string resolved = ResolvePath(path);
-  const std::string unfinished = resolved + ".part";
-  errno = 0;
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  file << NpyHeaderBytes(dtype, shape);
-  if (!data.empty()) {
-    file.write(reinterpret_cast<const char*>(data.data()),
-               static_cast<std::streamsize>(data.size()));
-  }
-  file.close();
-  if (file && std::rename(unfinished.c_str(), resolved.c_str()) == 0) return absl::OkStatus();
-  const int error = errno;
-  std::remove(unfinished.c_str());
-  return Unwritable(path, "written", error);
 }
 
 }  // namespace
@@ -144,17 +121,19 @@ absl::Status MakeFolder(const std::string& folder) {
   const int error = errno;
   struct stat info = {};
   if (stat(resolved.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return absl::OkStatus();
-  return Unwritable(folder, "made", error);
+  return FailedPrecondition("{}: cannot be made: {}", folder, std::strerror(error));
 }
 
 absl::Status SaveTensors(const std::string& folder, std::string_view stem, const Sharding& sharding,
-                         const LocalTensors& tensors) {
+                         const LocalTensors& tensors, FileSet* files) {
   const DeviceMesh& mesh = sharding.mesh();
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
     if (!tensors.HoldsAt(p)) continue;
     const std::string path = folder + "/" + TensorFileName(stem, mesh.RankAt(p));
-    MESHIFT_RETURN_IF_ERROR(
-        WriteNpy(path, sharding.dtype(), LocalShape(sharding, p), tensors.at(p)));
+    const std::string header = NpyHeaderBytes(sharding.dtype(), LocalShape(sharding, p));
+    const absl::Span<const std::byte> parts[] = {
+        {reinterpret_cast<const std::byte*>(header.data()), header.size()}, tensors.at(p)};
+    MESHIFT_RETURN_IF_ERROR(files->Add(path, parts));
   }
   return absl::OkStatus();
 }

@@ -3,7 +3,8 @@
 //   LocalTensors sources(plan.from());                     // not filled
 //   MESHIFT_RETURN_IF_ERROR(LoadTensors("in", "source", plan.from(), &sources));
 //   ... runner->Run(plan, sources.data(), targets.data()) ...
-//   MESHIFT_RETURN_IF_ERROR(SaveTensors("out", "target", plan.to(), targets));
+//   MESHIFT_RETURN_IF_ERROR(SaveTensors("out", "target", plan.to(), targets, &files));
+//   MESHIFT_RETURN_IF_ERROR(files.Commit());               // all of them, or none
 //
 // Tensors are found by their rank's position in the mesh, files by the rank: rank 7 of the source
 // is "source.rank00007.npy". A rank whose part is empty has a file too, with a 0 in its shape.
@@ -20,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "cli/file_set.h"
 #include "placement/sharding.h"
 
 namespace meshift::cli {
@@ -61,10 +63,10 @@ absl::Status LoadTensors(const std::string& folder, std::string_view stem, const
 // Makes the folder where it is missing; its parent must be there. FAILED_PRECONDITION where that
 // cannot be.
 absl::Status MakeFolder(const std::string& folder);
-// Writes what LoadTensors reads, of the ranks that are held; a file is there whole or not at all.
-// FAILED_PRECONDITION names the file that cannot be written.
+// Adds what LoadTensors reads to `files`, of the ranks that are held. FAILED_PRECONDITION names the
+// file that cannot be written.
 absl::Status SaveTensors(const std::string& folder, std::string_view stem, const Sharding& sharding,
-                         const LocalTensors& tensors);
+                         const LocalTensors& tensors, FileSet* files);
 
 }  // namespace meshift::cli
 

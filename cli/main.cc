@@ -1,4 +1,7 @@
 // The meshift command; see cli/command_line.h.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -31,9 +34,21 @@ namespace {
   std::abort();
 }
 
+// A standard stream that is closed would be the next file that is opened, which others then write
+// to. In its place stands one that cannot be used, so that the command says so.
+void OpenClosedStreams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) != -1) continue;
+    const int mode = fd == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    // The lowest number that is free: this one.
+    if (open("/dev/null", mode) != fd) std::_Exit(meshift::cli::kExitCheckFailed);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  OpenClosedStreams();
   std::set_terminate(EndWithMessage);
   std::ios::sync_with_stdio(false);
   std::cin.tie(nullptr);

@@ -1,7 +1,6 @@
 #include "cli/model.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -16,6 +15,7 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "cli/glob.h"
 #include "cli/io.h"
 #include "cli/json.h"
 #include "mesh/device_mesh.h"
@@ -35,6 +35,7 @@ absl::StatusOr<Parameter> ReadParameter(const Json& json, DType dtype) {
   Parameter parameter;
   MESHIFT_ASSIGN_OR_RETURN(const Json* name, JsonMember(json, "name"));
   MESHIFT_ASSIGN_OR_RETURN(parameter.name, JsonString(*name, "name"));
+  MESHIFT_RETURN_IF_ERROR(CheckShown(parameter.name, "name"));
 
   MESHIFT_ASSIGN_OR_RETURN(const Json* sizes, JsonMember(json, "shape"));
   if (!sizes->is_array()) {
@@ -114,6 +115,7 @@ absl::StatusOr<Model> ParseModel(std::string_view text) {
   Model model;
   MESHIFT_ASSIGN_OR_RETURN(const Json* name, JsonMember(json, "model"));
   MESHIFT_ASSIGN_OR_RETURN(model.name, JsonString(*name, "model"));
+  MESHIFT_RETURN_IF_ERROR(CheckShown(model.name, "model"));
   MESHIFT_ASSIGN_OR_RETURN(const Json* dtype_json, JsonMember(json, "dtype"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string dtype_text, JsonString(*dtype_json, "dtype"));
   MESHIFT_ASSIGN_OR_RETURN(const DType dtype, ParseDType(dtype_text));
@@ -151,7 +153,7 @@ absl::StatusOr<Model> ReadModel(const std::string& path, Io& io) {
 absl::StatusOr<Model> Filter(Model model, const std::string& glob) {
   Model kept{model.name, {}};
   for (Parameter& parameter : model.parameters) {
-    if (fnmatch(glob.c_str(), parameter.name.c_str(), /*flags=*/0) == 0) {
+    if (GlobMatches(glob, parameter.name)) {
       kept.parameters.push_back(std::move(parameter));
     }
   }
@@ -225,7 +227,7 @@ absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Par
   for (int d = 0; d < mesh.NumDims(); ++d) {
     if ((*terms)[d].placement == (*marked)[d].placement) continue;
     dims.push_back(d);
-    places *= mesh.dim(d).size;
+    places = SaturatingMul(places, mesh.dim(d).size);
   }
   const auto rank = static_cast<int>(parameter.type.shape.size());
   if (static_cast<int>(dims.size()) > rank) {
@@ -236,6 +238,11 @@ absl::StatusOr<std::string> PlacementsFor(std::string_view placements, const Par
   std::vector<std::string> words(dims.size());
   for (size_t i = dims.size(); i-- > 0;) {
     const int64_t size = mesh.dim(dims[i]).size;
+    // Each has a size in the text.
+    if (size > kMaxExperts) {
+      return InvalidArgument("EP over mesh dim '{}' of {} ranks is beyond the {} that are written",
+                             mesh.dim(dims[i]).name, size, kMaxExperts);
+    }
     Placement::Sizes sizes(size, 0);
     sizes[place % size] = parameter.type.shape[i];
     place /= size;

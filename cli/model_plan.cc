@@ -6,7 +6,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "base/text_table.h"
+#include "base/work_budget.h"
 #include "cli/io.h"
 #include "cli/json.h"
 #include "cli/model.h"
@@ -83,11 +86,19 @@ absl::StatusOr<Task> MakeTask(const Parameter& parameter, size_t rule, const std
   return Task{1, parameter, rule, *std::move(from), std::move(to)};
 }
 
+// Work of a byte of placements, which may list sizes; and of a row, which is kept: mostly memory.
+constexpr int64_t kSizeWork = 4;
+constexpr int64_t kRowWork = 8192;
+
 // Adds a parameter to the tasks. `seen`: tasks by what one follows from; `known`: by itself.
 absl::Status AddParameter(const Parameter& parameter, const ProblemFlags& flags,
-                          const Common& common, std::map<std::string, size_t>* seen,
-                          std::map<std::string, size_t>* known, std::vector<Task>* tasks) {
-  MESHIFT_ASSIGN_OR_RETURN(const size_t index, FindRule(common.rules, parameter.name));
+                          const Common& common, WorkBudget& budget,
+                          std::map<std::string, size_t>* seen, std::map<std::string, size_t>* known,
+                          std::vector<Task>* tasks) {
+  int64_t steps = 0;
+  const absl::StatusOr<size_t> found = FindRule(common.rules, parameter.name, &steps);
+  if (!budget.Charge(steps)) return budget.Refusal("planning");
+  MESHIFT_ASSIGN_OR_RETURN(const size_t index, found);
   const Rule& rule = common.rules[index];
   const bool by_expert = HasExpertWord(rule.from) || HasExpertWord(rule.to);
   const std::string key =
@@ -101,6 +112,9 @@ absl::Status AddParameter(const Parameter& parameter, const ProblemFlags& flags,
                                                           flags.rules ? "from" : "--from"));
   MESHIFT_ASSIGN_OR_RETURN(const std::string to,
                            Placed(rule.to, parameter, common.to_mesh, flags.rules ? "to" : "--to"));
+  if (!budget.Charge(kSizeWork, std::ssize(from) + std::ssize(to))) {
+    return budget.Refusal("planning");
+  }
   const std::string problem = fmt::format("{}|{}|{}", parameter.type.ToString(), from, to);
   const auto [same, is_new] = known->emplace(problem, tasks->size());
   seen->emplace(key, same->second);
@@ -114,10 +128,10 @@ absl::Status AddParameter(const Parameter& parameter, const ProblemFlags& flags,
 }
 
 // One order of the target's ranks for all tasks.
-absl::Status Relabel(std::vector<Task>* tasks) {
+absl::Status Relabel(std::vector<Task>* tasks, WorkBudget& budget) {
   std::vector<RelabelledTensor> tensors;
   for (const Task& task : *tasks) tensors.push_back({task.from, task.to, task.count});
-  const absl::StatusOr<DeviceMesh> mesh = RelabelRanks(tensors);
+  const absl::StatusOr<DeviceMesh> mesh = RelabelRanks(tensors, &budget);
   if (!mesh.ok()) return Annotate(mesh.status(), "--relabel-ranks");
   for (Task& task : *tasks) {
     MESHIFT_ASSIGN_OR_RETURN(task.to, OnMesh(task.to, *mesh));
@@ -125,8 +139,11 @@ absl::Status Relabel(std::vector<Task>* tasks) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ModelRow> PlanTask(const Task& task, const Common& common, PlannerCache* planner) {
-  MESHIFT_ASSIGN_OR_RETURN(Plan plan, planner->Find(task.from, task.to));
+absl::StatusOr<ModelRow> PlanTask(const Task& task, const Common& common, PlannerCache* planner,
+                                  WorkBudget& budget) {
+  if (!budget.Charge(kRowWork)) return budget.Refusal("planning");
+  MESHIFT_ASSIGN_OR_RETURN(
+      Plan plan, planner->Find(task.from, task.to, /*reduce_dtype=*/std::nullopt, budget));
   const Rule& rule = common.rules[task.rule];
   const auto shown = [&](const std::string& text, const Sharding& sharding) {
     if (!task.first.expert || !HasExpertWord(text)) return sharding.PlacementsText();
@@ -139,9 +156,11 @@ absl::StatusOr<ModelRow> PlanTask(const Task& task, const Common& common, Planne
 }
 
 // What it takes to set up the groups of all plans, each once. The plans are on the same meshes.
-absl::StatusOr<int64_t> SetupNs(const std::vector<ModelRow>& rows, const PlannerOptions& options) {
+absl::StatusOr<int64_t> SetupNs(const std::vector<ModelRow>& rows, const PlannerOptions& options,
+                                WorkBudget& budget) {
   if (rows.empty()) return 0;
-  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, GroupsOf(rows[0].plan.meshes(), options));
+  MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups,
+                           GroupsOf(rows[0].plan.meshes(), options, budget));
   GroupSet used(groups.size(), false);
   for (const ModelRow& row : rows) {
     const GroupSet more = groups.UsedBy(row.plan.steps());
@@ -215,14 +234,16 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
     }
   }
 
+  WorkBudget budget(common.options.max_work);  // of all plans together
   std::vector<Task> tasks;
   std::map<std::string, size_t> seen;
   std::map<std::string, size_t> known;
   for (const Parameter& parameter : model.parameters) {
-    const absl::Status added = AddParameter(parameter, flags, common, &seen, &known, &tasks);
+    const absl::Status added =
+        AddParameter(parameter, flags, common, budget, &seen, &known, &tasks);
     if (!added.ok()) return Annotate(added, fmt::format("parameter '{}'", parameter.name));
   }
-  if (flags.relabel_ranks) MESHIFT_RETURN_IF_ERROR(Relabel(&tasks));
+  if (flags.relabel_ranks) MESHIFT_RETURN_IF_ERROR(Relabel(&tasks, budget));
   if (!tasks.empty()) {
     MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(flags, tasks[0].from.mesh(), tasks[0].to.mesh(),
                                                 &common.options.groups));
@@ -230,11 +251,11 @@ absl::StatusOr<ModelPlan> PlanModel(const ProblemFlags& flags, Io& io) {
   ModelPlan result{model.name, {}};
   PlannerCache planner(common.options);
   for (const Task& task : tasks) {
-    absl::StatusOr<ModelRow> row = PlanTask(task, common, &planner);
+    absl::StatusOr<ModelRow> row = PlanTask(task, common, &planner, budget);
     if (!row.ok()) return Annotate(row.status(), fmt::format("parameter '{}'", task.first.name));
     result.rows.push_back(*std::move(row));
   }
-  MESHIFT_ASSIGN_OR_RETURN(result.setup_ns, SetupNs(result.rows, common.options));
+  MESHIFT_ASSIGN_OR_RETURN(result.setup_ns, SetupNs(result.rows, common.options, budget));
   return result;
 }
 
@@ -250,10 +271,10 @@ std::string RenderModelPreamble(const ModelPlan& model, const ProblemFlags& flag
                                 const std::string& verb) {
   const Plan& first = model.rows[0].plan;
   const std::string what =
-      flags.rules ? fmt::format("by {}", Printable(*flags.rules))
+      flags.rules ? fmt::format("by {}", Shown(*flags.rules))
                   : fmt::format("{} -> {}", flags.from.value_or(""), flags.to.value_or(""));
   std::string text = fmt::format("# meshift {}: {} parameters of {}, {}\n", verb,
-                                 model.NumParameters(), Printable(model.name), what);
+                                 model.NumParameters(), Shown(model.name), what);
   for (const DeviceMesh& mesh : first.meshes()) {
     text += fmt::format("# mesh {} ({})\n", mesh.ToString(), CountText(mesh.NumRanks(), "rank"));
   }
@@ -304,7 +325,7 @@ std::string RenderModelPlan(const ModelPlan& model, const ProblemFlags& flags) {
   for (const ShownRow& row : ShownRows(model)) {
     table.AddRow({fmt::format("{}", row.count), row.cells[0], row.cells[1], row.cells[2],
                   row.cells[3], BytesText(row.bytes_sent), TimeText(row.est_ns),
-                  Printable(*row.first)});
+                  Shown(*row.first)});
   }
   const PlanTotals total = model.Total();
   const LowerBound bound = model.Bound();
@@ -325,7 +346,7 @@ std::string RenderModelPromise(const ModelPlan& model) {
   for (const ModelRow& row : model.rows) {
     if (row.plan.kept() >= row.plan.asked()) continue;
     return RenderPromise(row.plan.asked(), false,
-                         fmt::format("{}: {}", Printable(row.first), row.plan.why()));
+                         fmt::format("{}: {}", Shown(row.first), Shown(row.plan.why())));
   }
   const int64_t count = model.NumParameters();
   return RenderPromise(model.rows[0].plan.asked(), true,
@@ -367,7 +388,7 @@ std::string ModelPlanToJson(const ModelPlan& model, const ProblemFlags& flags) {
                        {"busiest", busiest(traffic.busiest)},
                        {"levels", std::move(levels)}};
   }
-  return json.dump(2);
+  return json.dump(2, ' ', /*ensure_ascii=*/true);
 }
 
 }  // namespace meshift::cli

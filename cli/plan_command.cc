@@ -27,7 +27,7 @@ absl::Status RunBatch(const PlanFlags& flags, Io& io) {
   MESHIFT_RETURN_IF_ERROR(ExcludeProblem(flags.problem, "--batch"));
   if (flags.messages) return InvalidArgument("--messages and --batch exclude each other");
   MESHIFT_ASSIGN_OR_RETURN(const PlannerOptions defaults, ParsePlannerOptions(flags.problem));
-  return PlanBatch(*flags.batch, defaults, flags.problem.existing_groups, io);
+  return PlanBatch(*flags.batch, defaults, flags.problem.existing_groups, flags.allow_files, io);
 }
 
 absl::Status RunModel(const PlanFlags& flags, Io& io) {
@@ -81,6 +81,9 @@ std::string PlanWithMessagesToJson(const Plan& plan) {
 int PlanCommand(const PlanFlags& flags, Io& io) {
   if (flags.format != "text" && flags.format != "json") {
     return Fail(io, InvalidArgument("--format: \"{}\" is no format (text json)", flags.format));
+  }
+  if (flags.allow_files && !flags.batch) {
+    return Fail(io, InvalidArgument("--allow-files needs --batch"));
   }
   const absl::Status status = flags.batch           ? RunBatch(flags, io)
                               : flags.problem.model ? RunModel(flags, io)

@@ -18,6 +18,7 @@ struct PlanFlags {
   std::string format = "text";       // or "json"
   bool messages = false;             // list who sends what
   std::optional<std::string> batch;  // excludes a problem; what it leaves out, the flags say
+  bool allow_files = false;          // a line of the batch may name a topology's file
 };
 
 // Exit code 0 where there is a plan, whether or not it keeps the promise: it says so. For a batch,

@@ -14,7 +14,9 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "base/work_budget.h"
 #include "cli/io.h"
+#include "cli/text.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/dtype.h"
@@ -53,6 +55,10 @@ absl::Status ReadTopology(const ProblemFlags& flags, Topology* topology) {
   if (!flags.topology) return absl::OkStatus();
   const std::string& text = *flags.topology;
   if (text.ends_with(".json")) {
+    if (flags.is_line && !flags.allow_files) {
+      return InvalidArgument("topology '{}' names a file; lines may do so with --allow-files",
+                             Clipped(text, 100));
+    }
     MESHIFT_ASSIGN_OR_RETURN(const std::string json, ReadFile(text));
     absl::StatusOr<Topology> read = Topology::FromJson(json);
     if (!read.ok()) return BadFile(text, read.status());
@@ -78,6 +84,7 @@ absl::Status SetPlannerOptions(const ProblemFlags& flags, PlannerOptions* option
   MESHIFT_RETURN_IF_ERROR(
       Read(flags, flags.ragged_sizes, "--ragged-sizes", ParseRaggedSizes, &options->ragged_sizes));
   if (flags.reduce_block) options->reduce_block = *flags.reduce_block;
+  if (flags.max_work) options->max_work = *flags.max_work;
   MESHIFT_RETURN_IF_ERROR(
       Read(flags, flags.max_memory, "--max-memory", ParseBytes, &options->max_memory));
   MESHIFT_RETURN_IF_ERROR(Read(flags, flags.buffers, "--buffers", ParseBuffers, &options->buffers));
@@ -148,7 +155,9 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh
   if (!from.ok()) return Annotate(from.status(), Spelled(flags, "--from"));
   MESHIFT_ASSIGN_OR_RETURN(Sharding to, ParseTarget(*from, to_mesh, *flags.to, flags));
   if (flags.relabel_ranks) {
-    const absl::StatusOr<DeviceMesh> relabelled = RelabelRanks({{*from, to}});
+    // Planning has as much once more.
+    WorkBudget budget(options.max_work / 2);
+    const absl::StatusOr<DeviceMesh> relabelled = RelabelRanks({{*from, to}}, &budget);
     if (!relabelled.ok()) return Annotate(relabelled.status(), Spelled(flags, "--relabel-ranks"));
     MESHIFT_ASSIGN_OR_RETURN(to, OnMesh(to, *relabelled));
   }

@@ -25,6 +25,7 @@ namespace meshift::cli {
 struct ProblemFlags {
   // From a line of `plan --batch`: errors name its keys ("max_memory"), not options.
   bool is_line = false;
+  bool allow_files = false;  // of a line: it may name a file that is then read
   std::optional<std::string> mesh;
   std::optional<std::string> to_mesh;  // of the target; none: the source's
   bool relabel_ranks = false;          // the target's ranks in the order that moves the least
@@ -43,6 +44,7 @@ struct ProblemFlags {
   std::optional<std::string> existing_groups;  // as "fsdp;ddp,fsdp"
   std::optional<int64_t> max_communicators;
   std::optional<int64_t> expected_uses;
+  std::optional<int64_t> max_work;  // PlannerOptions::max_work
   std::optional<std::string> planner;
   std::optional<std::string> ragged_sizes;  // PlannerOptions::ragged_sizes
   std::string engine = "local";             // that the plan is for: cli/engines.h

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -49,7 +50,7 @@ std::string OptionsText(const Plan& plan, const ExecuteOptions& options,
                                 : fmt::format("engine {}, a job of {}", options.engine,
                                               CountText(options.job_ranks, "rank")),
       options.repeat,
-      loaded ? "sources of " + Printable(*loaded) : fmt::format("seed {}", options.seed));
+      loaded ? "sources of " + Shown(*loaded) : fmt::format("seed {}", options.seed));
 }
 
 // What all steps sent together, and how long they took.
@@ -79,6 +80,17 @@ std::string ExcessText(const Plan& plan, const RunReport& report) {
   const int64_t excess = report.peak_bytes - plan.total().peak_bytes;
   if (excess <= 0) return "";
   return fmt::format("peak not as planned: {} too much\n", CountText(excess, "byte"));
+}
+
+// Lines of text that a plan's file may have been read for, each cut short.
+std::string ShownLines(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size() - 1);
+    shown += ShownMessage(text.substr(0, end)) + "\n";
+    text.remove_prefix(end + 1);
+  }
+  return shown;
 }
 
 // A line per hash, with the ranks that hold those bits, in the order of their first ranks; and
@@ -125,7 +137,7 @@ std::string PromiseText(const Plan& plan, const RunReport& report) {
   const bool as_planned = plan.kept() >= plan.asked();
   const bool kept = KeepsPromise(plan, report);
   return RenderPromise(plan.asked(), kept,
-                       kept || !as_planned          ? plan.why()
+                       kept || !as_planned          ? Shown(plan.why())
                        : report.replicas_differ > 0 ? "replicas differ in this run"
                                                     : "repeated runs differ");
 }
@@ -159,13 +171,13 @@ std::string RenderRun(const Plan& plan, const RunReport& report, const ExecuteOp
     const StepRun& run = report.steps[i];
     const std::string mesh = plan.meshes().size() == 1 ? "" : fmt::format(" on mesh {}", step.mesh);
     table.AddRow({fmt::format("{}", i), std::string(Name(step.op)), MeshDimsText(step),
-                  GroupText(step), step.after.PlacementsText() + mesh,
+                  GroupText(step), Shown(step.after.PlacementsText()) + mesh,
                   fmt::format("{}", step.bytes_sent), fmt::format("{}", run.bytes_sent),
                   TimeText(run.time_ns)});
   }
   const StepRun total = TotalOf(report);
   std::string text =
-      PlanPreamble(plan, "run") + OptionsText(plan, options, loaded) + table.ToString();
+      ShownLines(PlanPreamble(plan, "run")) + OptionsText(plan, options, loaded) + table.ToString();
   text += fmt::format("total: {}, planned {} bytes, counted {} bytes, time {}\n",
                       CountText(plan.total().collectives, "collective"), plan.total().bytes_sent,
                       total.bytes_sent, TimeText(total.time_ns));
@@ -204,7 +216,7 @@ std::string RenderModelRun(const ModelPlan& model, const std::vector<RunReport>&
                   StepsText(row.plan), fmt::format("{}", row.plan.total().bytes_sent),
                   fmt::format("{}", total.bytes_sent), TimeText(total.time_ns),
                   fmt::format("{}", report.wrong), fmt::format("{}", report.replicas_differ),
-                  Printable(row.first)});
+                  Shown(row.first)});
     sum.bytes_sent = SaturatingAdd(sum.bytes_sent, SaturatingMul(row.count, total.bytes_sent));
     sum.time_ns = SaturatingAdd(sum.time_ns, SaturatingMul(row.count, total.time_ns));
     all.wrong += report.wrong;

@@ -1,11 +1,11 @@
 #include "cli/rules.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,7 +14,9 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "cli/glob.h"
 #include "cli/json.h"
+#include "cli/text.h"
 
 namespace meshift::cli {
 namespace {
@@ -22,7 +24,7 @@ namespace {
 absl::Status CheckKeys(const Json& object, absl::Span<const std::string_view> known) {
   for (const auto& [key, value] : object.items()) {
     if (key == "comment" || std::find(known.begin(), known.end(), key) != known.end()) continue;
-    return InvalidArgument("key '{}' is not known ({})", key, fmt::join(known, ", "));
+    return InvalidArgument("key '{}' is not known ({})", Clipped(key, 60), fmt::join(known, ", "));
   }
   return absl::OkStatus();
 }
@@ -37,6 +39,7 @@ absl::StatusOr<Rule> ReadRule(const Json& json) {
     MESHIFT_ASSIGN_OR_RETURN(const Json* value, JsonMember(json, key));
     MESHIFT_ASSIGN_OR_RETURN(*text, JsonString(*value, key));
   }
+  MESHIFT_RETURN_IF_ERROR(CheckShown(rule.match, "match"));
   return rule;
 }
 
@@ -67,9 +70,10 @@ absl::StatusOr<std::vector<Rule>> ReadRules(const std::string& path, Io& io) {
   return rules;
 }
 
-absl::StatusOr<size_t> FindRule(const std::vector<Rule>& rules, const std::string& name) {
+absl::StatusOr<size_t> FindRule(const std::vector<Rule>& rules, const std::string& name,
+                                int64_t* steps) {
   for (size_t i = 0; i < rules.size(); ++i) {
-    if (fnmatch(rules[i].match.c_str(), name.c_str(), /*flags=*/0) == 0) return i;
+    if (GlobMatches(rules[i].match, name, steps)) return i;
   }
   return InvalidArgument("none of the {} rules matches '{}'", rules.size(), name);
 }

@@ -13,10 +13,12 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "base/work_budget.h"
 #include "cli/check_command.h"
 #include "cli/conformance.h"
 #include "cli/engines.h"
 #include "cli/execute.h"
+#include "cli/file_set.h"
 #include "cli/io.h"
 #include "cli/local_tensors.h"
 #include "cli/meeting.h"
@@ -81,6 +83,9 @@ absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.save, "--save", "--conformance"));
   if (flags.seed) return InvalidArgument("--seed and --conformance exclude each other");
   if (flags.repeat != 1) return InvalidArgument("--repeat and --conformance exclude each other");
+  if (flags.problem.max_work) {
+    return InvalidArgument("--max-work and --conformance exclude each other");
+  }
   if (options.reduction_order != ReductionOrder::kRanks) {
     return InvalidArgument("--reduction-order and --conformance exclude each other");
   }
@@ -104,7 +109,7 @@ absl::StatusOr<Candidate> ReadCandidate(const RunFlags& flags, Io& io) {
     if (unread.rule == "format") return BadFile(*flags.plan, plan.status());
     return Candidate{std::nullopt, std::move(unread)};
   }
-  Verdict verdict = Verify(*plan);
+  Verdict verdict = Verify(*plan, {.max_work = problem.max_work.value_or(kDefaultMaxWork)});
   return Candidate{*std::move(plan), std::move(verdict.fault)};
 }
 
@@ -138,8 +143,10 @@ absl::Status Load(const Plan& plan, const std::string& folder, const Site& site,
 
 absl::Status Save(const Plan& plan, const std::string& folder, const RunTensors& tensors) {
   MESHIFT_RETURN_IF_ERROR(MakeFolder(folder));
-  MESHIFT_RETURN_IF_ERROR(SaveTensors(folder, "source", plan.from(), tensors.sources));
-  return SaveTensors(folder, "target", plan.to(), tensors.targets);
+  FileSet files;
+  MESHIFT_RETURN_IF_ERROR(SaveTensors(folder, "source", plan.from(), tensors.sources, &files));
+  MESHIFT_RETURN_IF_ERROR(SaveTensors(folder, "target", plan.to(), tensors.targets, &files));
+  return files.Commit();
 }
 
 // Loads where that is asked for, runs, saves where that is.

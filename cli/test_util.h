@@ -47,6 +47,14 @@ inline std::string WriteFile(const std::string& name, const std::string& content
   return path;
 }
 
+// The file that a path leads to: a test's data are links, which the command does not read.
+inline std::string RealPath(const std::string& path) {
+  char* const found = realpath(path.c_str(), nullptr);
+  std::string real = found == nullptr ? path : found;
+  std::free(found);
+  return real;
+}
+
 }  // namespace meshift::cli
 
 #endif  // MESHIFT_CLI_TEST_UTIL_H_

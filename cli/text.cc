@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,22 @@ size_t CharacterSize(std::string_view text) {
   const unsigned char least = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
   const unsigned char most = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
   return byte(1) >= least && byte(1) <= most ? size : 0;
+}
+
+// Whether a character, which is UTF-8, does other things to what it is shown on than to be seen:
+// the control characters of Latin-1, marks of no width, those that turn the direction of writing or
+// end a line.
+bool IsUnseen(std::string_view character) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
+  if (character.size() == 1) return byte(0) < 0x20 || byte(0) == 0x7f;
+  if (character.size() == 2) {
+    return byte(0) == 0xc2 && (byte(1) < 0xa0 || byte(1) == 0xad);  // U+0080 to U+009F, U+00AD
+  }
+  if (character.size() != 3) return byte(0) == 0xf3;  // U+C0000 and more: tags, private use
+  const int code = (byte(0) & 0x0f) << 12 | (byte(1) & 0x3f) << 6 | (byte(2) & 0x3f);
+  return (0x200b <= code && code <= 0x200f) || (0x2028 <= code && code <= 0x202e) ||
+         (0x2060 <= code && code <= 0x206f) || (0xe000 <= code && code <= 0xf8ff) ||
+         code == 0x061c || code == 0x180e || code >= 0xfff0 || code == 0xfeff;
 }
 
 }  // namespace
@@ -64,8 +81,12 @@ std::string Printable(std::string_view text) {
     const auto byte = static_cast<unsigned char>(text[0]);
     if (byte == '\n') {
       shown += "\\n";
-    } else if (size == 0 || byte < 0x20 || byte == 0x7f) {
+    } else if (size == 0) {
       shown += fmt::format("\\x{:02x}", byte);
+    } else if (IsUnseen(text.substr(0, size))) {
+      for (const char one : text.substr(0, size)) {
+        shown += fmt::format("\\x{:02x}", static_cast<unsigned char>(one));
+      }
     } else {
       shown += text.substr(0, size);
     }
@@ -74,10 +95,45 @@ std::string Printable(std::string_view text) {
   return shown;
 }
 
+namespace {
+
+// The longest beginning of `text` that has at most `size` bytes and ends between characters.
+std::string_view Beginning(std::string_view text, size_t size) {
+  if (text.size() <= size) return text;
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
+  return text.substr(0, size);
+}
+
+std::string_view Ending(std::string_view text, size_t size) {
+  if (text.size() <= size) return text;
+  text.remove_prefix(text.size() - size);
+  while (!text.empty() && (static_cast<unsigned char>(text[0]) & 0xc0) == 0x80) {
+    text.remove_prefix(1);
+  }
+  return text;
+}
+
+// `text` as Printable() shows it, but at most `size` bytes: those at its two ends. A byte is shown
+// as one byte at least, so what lies further from both ends than that is not looked at.
+std::string ShownUpTo(std::string_view text, size_t size) {
+  constexpr std::string_view kGap = "...";
+  const std::string shown = Printable(text.substr(0, size + 1));
+  if (text.size() <= size && shown.size() <= size) return shown;
+  const size_t front = size / 2;
+  std::string both(Beginning(shown, front));
+  both += kGap;
+  return both.append(Ending(Printable(Ending(text, size)), size - front - kGap.size()));
+}
+
+}  // namespace
+
+std::string Shown(std::string_view text) { return ShownUpTo(text, kMaxShown); }
+
+std::string ShownMessage(std::string_view text) { return ShownUpTo(text, kMaxMessage); }
+
 std::string Clipped(std::string_view text, size_t size) {
   if (text.size() <= size) return std::string(text);
-  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) --size;
-  return std::string(text.substr(0, size)) + "...";
+  return std::string(Beginning(text, size)) + "...";
 }
 
 }  // namespace meshift::cli

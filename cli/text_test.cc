@@ -46,6 +46,40 @@ TEST(Text, WhatIsShownIsOneLineOfUtf8) {
   EXPECT_EQ(Printable("\xf4\x8f\xbf\xbf"), "\xf4\x8f\xbf\xbf");
 }
 
+TEST(Text, WhatIsNotSeenIsShownAsBytes) {
+  EXPECT_EQ(Printable("a\xc2\x9b"
+                      "b"),
+            R"(a\xc2\x9bb)");                                       // U+009B, a terminal's CSI
+  EXPECT_EQ(Printable("\xe2\x80\xae"), R"(\xe2\x80\xae)");          // right to left
+  EXPECT_EQ(Printable("\xe2\x80\xa8"), R"(\xe2\x80\xa8)");          // a line's end
+  EXPECT_EQ(Printable("\xef\xbb\xbf"), R"(\xef\xbb\xbf)");          // a byte order mark
+  EXPECT_EQ(Printable("\xf3\xa0\x80\x81"), R"(\xf3\xa0\x80\x81)");  // a tag
+}
+
+TEST(Text, WhatIsShownHasABound) {
+  const std::string fits(kMaxShown, 'a');
+  EXPECT_EQ(Shown(fits), fits);
+  const std::string longer = "begin" + std::string(1000, 'a') + "end";
+  const std::string shown = Shown(longer);
+  EXPECT_EQ(shown.size(), kMaxShown);
+  EXPECT_EQ(shown.substr(0, 5), "begin");
+  EXPECT_EQ(shown.substr(97, 6), "aaa...");
+  EXPECT_EQ(shown.substr(shown.size() - 3), "end");
+  EXPECT_EQ(ShownMessage(longer).size(), kMaxMessage);
+  // As it is shown: each of these bytes takes four.
+  EXPECT_LE(Shown(std::string(60, '\x01')).size(), kMaxShown);
+  EXPECT_EQ(Shown(std::string(50, '\x01')).size(), kMaxShown);
+  // Cut between characters, wherever they lie.
+  for (size_t before = 0; before < 4; ++before) {
+    std::string text(before, 'a');
+    for (int i = 0; i < 200; ++i) text += "\xe2\x82\xac";
+    const std::string cut = Shown(text);
+    EXPECT_LE(cut.size(), kMaxShown);
+    EXPECT_EQ(cut, Printable(cut)) << before;
+    EXPECT_EQ(cut.find("\\x"), std::string::npos) << cut;
+  }
+}
+
 TEST(Text, ACutIsBetweenCharacters) {
   EXPECT_EQ(Clipped("abc", 3), "abc");
   EXPECT_EQ(Clipped("abcd", 3), "abc...");

@@ -20,9 +20,9 @@ std::string Line(const std::string& text, const std::string& start) {
 std::vector<std::string> Args(const std::string& filter, const std::string& server) {
   return {"plan",
           "--model",
-          "examples/models/deepseek-v3.json",
+          RealPath("examples/models/deepseek-v3.json"),
           "--rules",
-          "examples/models/deepseek-v3.train-to-serve.json",
+          RealPath("examples/models/deepseek-v3.train-to-serve.json"),
           "--filter",
           filter,
           "--mesh",
