@@ -16,7 +16,6 @@
 #include "base/status_macros.h"
 #include "base/work_budget.h"
 #include "cli/io.h"
-#include "cli/text.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/dtype.h"
@@ -57,7 +56,7 @@ absl::Status ReadTopology(const ProblemFlags& flags, Topology* topology) {
   if (text.ends_with(".json")) {
     if (flags.is_line && !flags.allow_files) {
       return InvalidArgument("topology '{}' names a file; lines may do so with --allow-files",
-                             Clipped(text, 100));
+                             text);
     }
     MESHIFT_ASSIGN_OR_RETURN(const std::string json, ReadFile(text));
     absl::StatusOr<Topology> read = Topology::FromJson(json);

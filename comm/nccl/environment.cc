@@ -1,16 +1,21 @@
 #include "comm/nccl/environment.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <link.h>
 #include <pwd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
-#include <fstream>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -203,11 +208,32 @@ NcclEnvironment::NcclEnvironment(Environment& process, const std::string& home,
   Read(system_file);
 }
 
-// What was there first counts. NCCL keeps so much of a name, and of a value.
+// What was there first counts. NCCL keeps so much of a name, and of a value. It waits for the
+// writer of a FIFO, which this does not.
 void NcclEnvironment::Read(const std::string& path) {
   constexpr size_t kMost = 1023;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
+  constexpr int64_t kMaxBytes = int64_t{1} << 20;
+  if (unread_) return;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) return;  // as NCCL does
+  struct stat info = {};
+  const bool is_known = fstat(fd, &info) == 0;
+  std::string text;
+  if (is_known && S_ISREG(info.st_mode) && info.st_size <= kMaxBytes) {
+    std::array<char, 4096> some = {};
+    ssize_t got = 0;
+    while (static_cast<int64_t>(text.size()) <= kMaxBytes &&
+           (got = read(fd, some.data(), some.size())) > 0) {
+      text.append(some.data(), static_cast<size_t>(got));
+    }
+  } else if (!is_known || !S_ISDIR(info.st_mode)) {
+    unread_ =
+        fmt::format("unknown: {} is {}", path.substr(0, kMost),
+                    is_known && S_ISREG(info.st_mode) ? "larger than a MiB" : "no regular file");
+  }
+  close(fd);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
     const size_t equals = line.find('=');
     if (line.starts_with('#') || equals == std::string::npos) continue;
     lines_.emplace(line.substr(0, std::min(equals, kMost)), line.substr(equals + 1, kMost));
@@ -217,7 +243,7 @@ void NcclEnvironment::Read(const std::string& path) {
 std::optional<std::string> NcclEnvironment::Get(const std::string& name) const {
   if (std::optional<std::string> value = process_.Get(name)) return value;
   const auto line = lines_.find(name);
-  return line == lines_.end() ? std::nullopt : std::optional<std::string>(line->second);
+  return line == lines_.end() ? unread_ : line->second;
 }
 
 std::string NcclChange::ToString() const {

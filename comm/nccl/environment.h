@@ -86,7 +86,9 @@ class Environment {
 
 // What NCCL finds: a process's variables and, where these say nothing, the lines NAME=value of the
 // files that it reads before its first communicator: the one that NCCL_CONF_FILE names, else
-// .nccl.conf in the user's home; then, in any case, /etc/nccl.conf. Files are read once, here.
+// .nccl.conf in the user's home; then, in any case, /etc/nccl.conf. Files are read once, here. One
+// that is a FIFO or a device, or larger than a MiB, is not read: what variables do not say is then
+// "unknown: FILE is ...", which no profile takes.
 class NcclEnvironment final : public Environment {
  public:
   explicit NcclEnvironment(Environment& process);
@@ -105,6 +107,7 @@ class NcclEnvironment final : public Environment {
 
   Environment& process_;
   std::map<std::string, std::string> lines_;  // by name
+  std::optional<std::string> unread_;         // what a file that is not read would say
 };
 
 struct NcclChange {

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <fstream>
@@ -69,6 +70,22 @@ TEST(NcclEnvironmentTest, FilesCountWhereVariablesSayNothing) {
   EXPECT_EQ(other.Get("NCCL_MIN_CTAS"), "8");
   const NcclEnvironment none(process, "", "/nonexistent/nccl.conf");
   EXPECT_EQ(none.Get("NCCL_MIN_CTAS"), std::nullopt);
+}
+
+// What a FIFO would say is not known, and asking does not wait for its writer.
+TEST(NcclEnvironmentTest, OnlyRegularFilesAreRead) {
+  const std::string fifo = testing::TempDir() + "fifo.conf";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::string large = Write("large.conf", std::string(size_t{2} << 20, '#'));
+  FakeEnvironment process(kBatchInvariant);
+  for (const std::string& path : {fifo, std::string("/dev/zero"), large}) {
+    process.variables["NCCL_CONF_FILE"] = path;
+    const NcclEnvironment found(process, "", "/nonexistent/nccl.conf");
+    EXPECT_EQ(found.Get("NCCL_PROTO"), "Simple");
+    EXPECT_THAT(*found.Get("NCCL_TUNER_PLUGIN_X"), testing::StartsWith("unknown: " + path));
+    EXPECT_THAT(WhatBreaks(CheckNcclEnvironment(NcclProfile::kBatchInvariant, k228, found)),
+                testing::HasSubstr("unknown: "));
+  }
 }
 
 struct ApplyCase {
