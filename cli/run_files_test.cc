@@ -227,7 +227,7 @@ TEST(RunFiles, AFolderThatCannotBeWrittenIsNamed) {
   const std::string folder = NewFolder();
   ASSERT_EQ(mkdir(folder.c_str(), 0777), 0);
   ASSERT_EQ(mkdir((folder + NameOf("target", 1)).c_str(), 0777), 0);
-  failed(folder, NameOf("target", 1) + ": cannot be written: Is a directory");
+  failed(folder, NameOf("target", 1) + ": cannot be written: a folder is there");
 }
 
 }  // namespace
