@@ -132,6 +132,7 @@ void NcclGroups::Abort() {
 }
 
 bool NcclGroups::AwaitAbort(std::chrono::nanoseconds patience) {
+  Abort();
   std::shared_ptr<SideThread> aborting;
   {
     const MutexLock lock(mutex_);

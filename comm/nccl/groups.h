@@ -103,8 +103,9 @@ class NcclGroups : public std::enable_shared_from_this<NcclGroups> {
   ncclComm_t Take(NcclGroup& group);
   // Aborts all that are not lent. Any thread, any number of times.
   void Abort();
-  // Waits for the abort, so long at most. True: NCCL is through, so nothing comes to a stream any
-  // more. False as well where there was nothing to abort, or NCCL refused.
+  // Aborts, where nobody has yet, and waits for it, so long at most. True: NCCL is through, so
+  // nothing comes to a stream any more. False as well where there was nothing to abort, or NCCL
+  // refused.
   bool AwaitAbort(std::chrono::nanoseconds patience);
 
  private:
