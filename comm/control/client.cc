@@ -44,7 +44,8 @@ using Kind = Frame::Kind;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kAnswerTime(500);
-constexpr size_t kJoinBytes = 32;  // of a kBye for each set of ranks, beside these
+constexpr size_t kMaxParted = 256;  // roots whose numbers of calls are told at the end
+constexpr size_t kJoinBytes = 32;   // of a kBye for each set of ranks, beside these
 
 // What a peer says that it failed with, and who it is. One that failed because another did passes
 // on what that one had: the first reason alone stays, and who had it.
@@ -146,6 +147,14 @@ Client::~Client() {
       joins.push_back(ranks);
       joins.push_back(std::to_string(times));
     }
+    // The last roots' calls, by their keys, which are no ranks. Those that are left out are missed
+    // by whoever waits for their time-out.
+    for (auto it = parted_.rbegin(); it != parted_.rend(); ++it) {
+      size += it->first.size() + kJoinBytes;
+      if (size > kMaxRanksText) break;
+      joins.push_back(it->first);
+      joins.push_back(std::to_string(it->second));
+    }
   }
   if (!left) Send({.kind = Kind::kBye, .text = EncodeList(joins)});
   socket_.Shutdown();
@@ -246,11 +255,17 @@ void Client::HandleOfAbsent(const Frame& frame) {
     if (frame.kind != Kind::kBye) first_gone_.Update(went);
     changed_.notify_all();
   }
-  // A rank that leaves has failed nobody; who still needs it will miss it.
-  if (frame.kind == Kind::kBye) return;
+  // A rank that leaves has failed nobody, but who makes calls that it has not made.
+  const auto calls =
+      frame.kind == Kind::kBye ? DecodeJoins(frame.text) : std::map<std::string, int64_t>();
   const MutexLock roots_lock(roots_mutex_);
   for (const auto& [key, root] : roots_) {
-    if (root->Has(frame.rank)) root->PeerFailed(went);
+    if (!root->Has(frame.rank)) continue;
+    if (frame.kind != Kind::kBye) {
+      root->PeerFailed(went);
+    } else if (const auto it = calls.find(key); it != calls.end()) {
+      root->PeerLeft(frame.rank, it->second);
+    }
   }
 }
 
@@ -421,6 +436,7 @@ absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
   const MutexLock roots_lock(roots_mutex_);
   std::string key;
   absl::Status hub_left;
+  std::vector<std::pair<int64_t, int64_t>> calls_of_left;  // of this root
   {
     const MutexLock lock(mutex_);
     const int64_t number = joins_[text]++;
@@ -434,11 +450,16 @@ absl::StatusOr<std::unique_ptr<ControlRoot>> Client::Join(
     }
     if (const auto it = early_.find(key); it != early_.end()) return it->second;
     hub_left = lost_;
+    for (const auto& [rank, left_joins] : joins_of_left_) {
+      const auto it = left_joins.find(key);
+      if (it != left_joins.end()) calls_of_left.emplace_back(rank, it->second);
+    }
   }
   auto root = std::make_unique<ClientRoot>(
       this, key, std::vector<int64_t>(ranks.begin(), ranks.end()), std::move(on_failure));
   roots_.emplace(key, root.get());
   if (!hub_left.ok()) root->HubLeft(hub_left);
+  for (const auto& [rank, calls] : calls_of_left) root->PeerLeft(rank, calls);
   Send({.kind = Kind::kJoin, .root = key, .text = text});
   return root;
 }
@@ -450,10 +471,15 @@ bool Client::HadJoined(int64_t rank, const std::string& ranks, int64_t number) c
   return times != left->second.end() && times->second > number;
 }
 
-void Client::LeaveRoot(const std::string& root) {
+void Client::LeaveRoot(const std::string& root, int64_t calls) {
   {
     const MutexLock lock(roots_mutex_);
     roots_.erase(root);
+  }
+  {
+    const MutexLock lock(mutex_);
+    parted_.emplace_back(root, calls);
+    if (parted_.size() > kMaxParted) parted_.pop_front();
   }
   Send({.kind = Kind::kPart, .root = root});
 }

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -91,7 +92,8 @@ class Client final : public ControlChannel {
   };
   Missing AskMissing(int64_t exchange);
   absl::StatusOr<std::string> AwaitExchange(int64_t number, std::chrono::nanoseconds timeout);
-  void LeaveRoot(const std::string& root);
+  // `calls`: that this rank has made of it.
+  void LeaveRoot(const std::string& root, int64_t calls);
 
   const JobRank job_;
   const Socket socket_;
@@ -106,6 +108,8 @@ class Client final : public ControlChannel {
   std::map<int64_t, absl::Status> absent_ MESHIFT_GUARDED_BY(mutex_);  // ranks that went, and how
   // Those that left for an error, in their order.
   std::vector<std::pair<int64_t, absl::Status>> left_ MESHIFT_GUARDED_BY(mutex_);
+  // The last roots that were left, and how many calls they had.
+  std::deque<std::pair<std::string, int64_t>> parted_ MESHIFT_GUARDED_BY(mutex_);
   // Of those that went without leaving the one that was first: others may have ended for it.
   absl::Status first_gone_ MESHIFT_GUARDED_BY(mutex_);
   // How often those that left had joined which ranks.

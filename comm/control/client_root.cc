@@ -46,7 +46,14 @@ ClientRoot::ClientRoot(Client* client, std::string key, std::vector<int64_t> ran
       on_failure_(std::move(on_failure)),
       posts_(kRememberedPosts, CallPost{.call = -1}) {}
 
-ClientRoot::~ClientRoot() { client_->LeaveRoot(key_); }
+ClientRoot::~ClientRoot() {
+  int64_t calls = 0;
+  {
+    const MutexLock lock(mutex_);
+    calls = calls_;
+  }
+  client_->LeaveRoot(key_, calls);
+}
 
 void ClientRoot::Post(const CallPost& post, bool announce) {
   {
@@ -54,6 +61,8 @@ void ClientRoot::Post(const CallPost& post, bool announce) {
     posts_[Slot(post.call)] = post;
     calls_ = std::max(calls_, post.call + 1);
   }
+  if (post.call >= fewest_calls_.load(std::memory_order_acquire)) [[unlikely]]
+    MissPeer();
   if (!announce) return;
   client_->Send({.kind = Kind::kAnnounce,
                  .number = post.call,
@@ -167,6 +176,28 @@ void ClientRoot::PeerFailed(const absl::Status& status) {
     changed_.notify_all();
   }
   if (on_failure_) on_failure_(status);
+}
+
+void ClientRoot::PeerLeft(int64_t rank, int64_t calls) {
+  {
+    const MutexLock lock(mutex_);
+    if (calls >= fewest_calls_.load(std::memory_order_relaxed)) return;
+    const absl::Status went = Went(rank, /*left=*/true);
+    left_ = absl::Status(went.code(), fmt::format("{}, after {} call{}", Message(went), calls,
+                                                  calls == 1 ? "" : "s"));
+    fewest_calls_.store(calls, std::memory_order_release);
+    if (calls_ <= calls) return;
+  }
+  MissPeer();
+}
+
+void ClientRoot::MissPeer() {
+  absl::Status left;
+  {
+    const MutexLock lock(mutex_);
+    left = left_;
+  }
+  PeerFailed(left);
 }
 
 void ClientRoot::HubLeft(const absl::Status& status) {

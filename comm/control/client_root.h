@@ -44,12 +44,17 @@ class ClientRoot final : public ControlRoot {
   bool Has(int64_t rank) const;
   void Settle(int64_t call, const absl::Status& status);
   void PeerFailed(const absl::Status& status);
+  // Peer `rank` has left in order, once it had made so many calls. Who makes more needs it.
+  void PeerLeft(int64_t rank, int64_t calls);
   // The hub has left, in order: nothing has failed, and no call will be settled any more.
   void HubLeft(const absl::Status& status);
   // Fills in what this rank says about the call that `question` names.
   void Answer(Frame* question) const;
 
  private:
+  // A call needs a peer that has left.
+  void MissPeer();
+
   Client* const client_;
   const std::string key_;
   const std::vector<int64_t> ranks_;
@@ -63,7 +68,9 @@ class ClientRoot final : public ControlRoot {
   absl::Status told_ MESHIFT_GUARDED_BY(mutex_);  // the peers, of a failure here
   absl::Status failure_ MESHIFT_GUARDED_BY(mutex_);
   absl::Status hub_left_ MESHIFT_GUARDED_BY(mutex_);
-  std::atomic<bool> failed_ = false;  // !failure_.ok()
+  absl::Status left_ MESHIFT_GUARDED_BY(mutex_);  // of the peer that has left with the fewest calls
+  std::atomic<int64_t> fewest_calls_ = INT64_MAX;  // of those that have left
+  std::atomic<bool> failed_ = false;               // !failure_.ok()
 };
 
 }  // namespace meshift

@@ -65,8 +65,9 @@ class ControlChannel {
   virtual ~ControlChannel() = default;
   // The root over `ranks` (ascending world ranks, this one among them). All of them join, in one
   // order; waits for nobody. UNAVAILABLE: one of them has gone, or has left without joining it.
-  // `on_failure`: called once, from another thread, when a peer has failed or is gone; not after
-  // the root was destroyed. It must not destroy the root.
+  // `on_failure`: called once, from another thread or within Post, when a peer has failed or is
+  // gone, or has left without having made a call that is posted here; not after the root was
+  // destroyed. It must not destroy the root.
   virtual absl::StatusOr<std::unique_ptr<ControlRoot>> Join(
       absl::Span<const int64_t> ranks, std::function<void(const absl::Status&)> on_failure) = 0;
 };
