@@ -4,6 +4,7 @@
 //   ./bazelw run //bench:execute_bench            # mpirun -n 2 and -n 4 of this program
 //   ./bazelw run //bench:execute_bench 1048576 all_gather    # this size and this operation only
 //   ./bazelw run //bench:execute_bench bounded               # with MpiEngineOptions::bounded_waits
+//   ./bazelw run //bench:execute_bench record                # what the record of calls adds, alone
 //
 // Bytes are those of the larger of a rank's two buffers, as nccl-tests counts. Columns, in us: the
 // blocking and the non-blocking MPI call; the engine's call; the redistribution; what that adds to
@@ -46,6 +47,7 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "base/status_macros.h"
+#include "bench/record_cost.h"
 #include "comm/mpi/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/redistributor.h"
@@ -516,6 +518,11 @@ void Bench::PrintRow(const Subject& subject, int64_t bytes, const Measured& time
 // `sizes`, `operations`: only these; none: all.
 absl::Status RunAll(const std::vector<int64_t>& sizes, std::vector<std::string> operations) {
   const bool bounded = std::erase(operations, "bounded") > 0;
+  const bool all = operations.empty();
+  if (std::erase(operations, "record") > 0 || (all && sizes.empty())) {
+    MESHIFT_RETURN_IF_ERROR(PrintRecordCost());
+    if (!all && operations.empty()) return absl::OkStatus();
+  }
   MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                            CreateMpiEngine({.bounded_waits = bounded}));
   const int ranks = static_cast<int>(engine->world_size());

@@ -217,7 +217,7 @@ TEST(BadInput, OtherOptions) {
     ExpectError(args, 2, message);
   }
   ExpectError({}, 2, "A subcommand is required; --help lists the options");
-  ExpectError({"fly"}, 2, "\"fly\" is no verb (plan explain run check shards env calibrate)");
+  ExpectError({"fly"}, 2, "\"fly\" is no verb (plan explain run check shards env calibrate dump)");
   ExpectError({"plan", "--mesh"}, 2, "--mesh: 1 required MESH missing; --help lists the options");
 }
 

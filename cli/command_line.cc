@@ -21,6 +21,7 @@
 #include "base/status.h"
 #include "cli/calibrate_command.h"
 #include "cli/check_command.h"
+#include "cli/dump_command.h"
 #include "cli/engines.h"
 #include "cli/env_command.h"
 #include "cli/explain_command.h"
@@ -269,6 +270,18 @@ CLI::App* AddEnv(CLI::App* app, EnvFlags* flags) {
   return env;
 }
 
+CLI::App* AddDump(CLI::App* app, DumpFlags* flags) {
+  CLI::App* dump =
+      app->add_subcommand("dump", "Who is behind, by the records that ranks have left");
+  AddPath(dump, "folder", &flags->folder, "where the records are: MESHIFT_DUMP of the job")
+      ->type_name("FOLDER")
+      ->required();
+  AddPath(dump, "--flight-recorder", &flags->flight_recorder,
+          "also write them for PyTorch's analyser: torchfrtrace FOLDER")
+      ->type_name("FOLDER");
+  return dump;
+}
+
 CLI::App* AddCalibrate(CLI::App* app, CalibrateFlags* flags) {
   CLI::App* calibrate = app->add_subcommand(
       "calibrate", "The constants of the cost model, from times that an engine takes here");
@@ -317,16 +330,18 @@ int ParseAndRun(std::vector<std::string> args, Io& io) {
   ShardsFlags shards_flags;
   EnvFlags env_flags;
   CalibrateFlags calibrate_flags;
+  DumpFlags dump_flags;
   const CLI::App* plan = AddPlan(&app, &plan_flags);
   const CLI::App* explain = AddExplain(&app, &explain_flags);
   const CLI::App* run = AddRun(&app, &run_flags);
   const CLI::App* check = AddCheck(&app, &check_flags);
   const CLI::App* shards = AddShards(&app, &shards_flags);
   const CLI::App* calibrate = AddCalibrate(&app, &calibrate_flags);
+  const CLI::App* dump = AddDump(&app, &dump_flags);
   AddEnv(&app, &env_flags);
   // CLI11 would not name it.
-  constexpr std::array<std::string_view, 7> kVerbs = {"plan",   "explain", "run",      "check",
-                                                      "shards", "env",     "calibrate"};
+  constexpr std::array<std::string_view, 8> kVerbs = {"plan",   "explain", "run",       "check",
+                                                      "shards", "env",     "calibrate", "dump"};
   const std::string engine = EngineIn(args);
   if (!args.empty() && args[0].substr(0, 1) != "-" &&
       std::find(kVerbs.begin(), kVerbs.end(), args[0]) == kVerbs.end()) {
@@ -357,6 +372,7 @@ int ParseAndRun(std::vector<std::string> args, Io& io) {
   if (run->parsed()) return RunCommand(run_flags, io);
   if (check->parsed()) return CheckCommand(check_flags, io);
   if (shards->parsed()) return ShardsCommand(shards_flags, io);
+  if (dump->parsed()) return DumpCommand(dump_flags, io);
   if (calibrate->parsed()) return CalibrateCommand(calibrate_flags, io);
   return EnvCommand(env_flags, NcclEnvironment(Environment::Process()), io);
 }

@@ -1,10 +1,16 @@
 #include "cli/engines.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -53,6 +59,40 @@ const char* Variable(const char* name) { return std::getenv(name); }
 // mpirun may run inside of a job of torchrun's, but not the other way round.
 bool HasMpirun() { return Variable("OMPI_COMM_WORLD_SIZE") != nullptr && MpiAbsence().empty(); }
 bool HasTorchrun() { return Variable("RANK") != nullptr && Variable("WORLD_SIZE") != nullptr; }
+
+// What SIGUSR1 touches.
+std::array<char, 4096> trigger = {};
+
+void Touch(int) {
+  const int saved = errno;
+  const int fd = open(trigger.data(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+  if (fd >= 0) {
+    futimens(fd, nullptr);
+    close(fd);
+  }
+  errno = saved;
+}
+
+// The record of calls goes to the folder MESHIFT_DUMP on an error; and of all ranks that share it
+// when its file "now" is touched, as SIGUSR1 does.
+absl::Status KeepRecord(Engine* engine) {
+  const char* const folder = Variable("MESHIFT_DUMP");
+  if (folder == nullptr || *folder == '\0') return absl::OkStatus();
+  const std::string now = fmt::format("{}/now", folder);
+  if (now.size() >= trigger.size()) {
+    return InvalidArgument("MESHIFT_DUMP has {} bytes, more than a path may", now.size());
+  }
+  if (mkdir(folder, 0755) != 0 && errno != EEXIST) {
+    return InvalidArgument("MESHIFT_DUMP: cannot make the folder '{}': {}",
+                           Clipped(Printable(folder), 200), strerror(errno));
+  }
+  std::copy(now.begin(), now.end(), trigger.begin());
+  struct sigaction action = {};
+  action.sa_handler = Touch;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, nullptr);
+  return engine->SetRecord({.dump_folder = folder, .trigger_file = now});
+}
 
 }  // namespace
 
@@ -119,7 +159,7 @@ absl::Status StartEngine(const std::string& name, const JobOptions& options, Ran
   for (const Entry& entry : RankEngines()) {
     if (name != entry.name) continue;
     MESHIFT_ASSIGN_OR_RETURN(job->engine, entry.start(options, *job));
-    return absl::OkStatus();
+    return KeepRecord(job->engine.get());
   }
   return InvalidArgument("--engine: \"{}\" has no ranks that are processes", name);
 }

@@ -1,0 +1,131 @@
+#include "cli/dump_command.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+#include <iterator>
+#include <ostream>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "base/ranges_text.h"
+#include "base/status.h"
+#include "cli/text.h"
+#include "comm/record/dump_reader.h"
+#include "comm/record/flight_recorder.h"
+
+namespace meshift::cli {
+namespace {
+
+constexpr size_t kMaxShown = 200;
+constexpr size_t kMaxBehind = 16;  // ranks that are shown in lines of their own
+
+std::string Shown(std::string_view text) { return Clipped(Printable(text), kMaxShown); }
+
+std::string UtcText(int64_t unix_ns) {
+  if (unix_ns < 0) return "an unknown time";
+  const auto seconds = static_cast<time_t>(unix_ns / 1'000'000'000);
+  tm parts = {};
+  if (gmtime_r(&seconds, &parts) == nullptr) return "an unknown time";
+  return fmt::format("{:04}-{:02}-{:02} {:02}:{:02}:{:02}.{:03} UTC", parts.tm_year + 1900,
+                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
+                     unix_ns / 1'000'000 % 1000);
+}
+
+// "rank 3", "ranks 0-2,7", of which much is cut.
+std::string Ranks(absl::Span<const int64_t> ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s",
+                     Clipped(RangesText(ranks), kMaxShown));
+}
+
+void RenderStuck(const StuckCall& stuck, std::string* out) {
+  const auto to = std::back_inserter(*out);
+  const auto waiting = static_cast<int64_t>(stuck.in_it.size());
+  fmt::format_to(to, "call {} of the redistributor of {}: {}\n", stuck.call,
+                 Shown(stuck.redistributor), Shown(stuck.plan));
+  if (!stuck.groups.empty()) {
+    std::string groups;
+    for (const std::string& group : stuck.groups) {
+      groups += (groups.empty() ? "{" : " {") + group + "}";
+    }
+    fmt::format_to(to, "  its groups: {}\n", Shown(groups));
+  }
+  for (size_t i = 0; i < stuck.behind.size() && i < kMaxBehind; ++i) {
+    const StuckCall::Behind& behind = stuck.behind[i];
+    fmt::format_to(to, "  BEHIND: rank {} has not made it, only {} before it", behind.rank,
+                   CountText(behind.num_calls, "call"));
+    if (behind.last_ended_unix_ns >= 0) {
+      fmt::format_to(to, ", the last of which ended at {}", UtcText(behind.last_ended_unix_ns));
+    }
+    *out += "\n";
+  }
+  if (stuck.behind.size() > kMaxBehind) {
+    std::vector<int64_t> ranks;
+    for (size_t i = kMaxBehind; i < stuck.behind.size(); ++i) ranks.push_back(stuck.behind[i].rank);
+    fmt::format_to(to, "  BEHIND: nor has {}\n", Ranks(ranks));
+  }
+  if (!stuck.missing.empty()) {
+    fmt::format_to(to, "  NO RECORD: {}: stopped, gone, or on a host whose records are elsewhere\n",
+                   Ranks(stuck.missing));
+  }
+  if (!stuck.held.empty()) {
+    fmt::format_to(to, "  HELD: {}: made it, and wait{} for earlier work on their own streams\n",
+                   Ranks(stuck.held), stuck.held.size() == 1 ? "s" : "");
+  }
+  if (!stuck.issuing.empty()) {
+    fmt::format_to(to, "  still inside the call that issues it: {}\n", Ranks(stuck.issuing));
+  }
+  if (waiting > 0) {
+    fmt::format_to(to, "  in it: {} of {}, since {}: {}\n", CountText(waiting, "rank"),
+                   stuck.num_ranks, UtcText(stuck.since_unix_ns), Ranks(stuck.in_it));
+  }
+  if (!stuck.past.empty()) fmt::format_to(to, "  past it: {}\n", Ranks(stuck.past));
+}
+
+void RenderDisagreement(const Disagreement& found, std::string* out) {
+  const auto to = std::back_inserter(*out);
+  fmt::format_to(to, "DISAGREE: call {} of the redistributor of {}:\n", found.call,
+                 Shown(found.redistributor));
+  for (size_t i = 0; i < found.sides.size() && i < kMaxBehind; ++i) {
+    fmt::format_to(to, "  {}: {}\n", Ranks(found.sides[i].ranks), Shown(found.sides[i].plan));
+  }
+}
+
+}  // namespace
+
+std::string RenderDump(const DumpReport& report) {
+  std::string out =
+      fmt::format("records of {} of {}", report.num_files, CountText(report.world_size, "rank"));
+  if (!report.missing.empty()) out += fmt::format("; none of {}", Ranks(report.missing));
+  out += "\n";
+  if (report.first) {
+    out += fmt::format("first error: rank {}, {}: {}: {}\n", report.first->rank,
+                       UtcText(report.first->written_unix_ns), Shown(report.first->failure.code),
+                       Shown(report.first->failure.message));
+  } else {
+    out += "no rank had failed\n";
+  }
+  for (const Disagreement& found : report.disagreements) RenderDisagreement(found, &out);
+  for (const StuckCall& stuck : report.stuck) RenderStuck(stuck, &out);
+  if (report.stuck.empty()) out += "no call is in flight\n";
+  return out;
+}
+
+int DumpCommand(const DumpFlags& flags, Io& io) {
+  const std::string path = ResolvePath(flags.folder);
+  const absl::StatusOr<DumpFolder> folder = ReadDumpFolder(path);
+  if (!folder.ok()) return Fail(io, BadFile(path, folder.status()));
+  int code = kExitOk;
+  for (const std::string& problem : folder->problems) {
+    code = Fail(io, BadFile(path, InvalidArgument("{}", Shown(problem))));
+  }
+  if (folder->files.empty()) return code;
+  io.out << RenderDump(ReportOf(folder->files));
+  if (flags.flight_recorder.empty()) return code;
+  const absl::Status status = WriteFlightRecords(folder->files, ResolvePath(flags.flight_recorder));
+  return status.ok() ? code : Fail(io, status);
+}
+
+}  // namespace meshift::cli
