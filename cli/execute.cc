@@ -136,7 +136,7 @@ class Judge {
     MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<SiteRunner> runner,
                              site_.NewRunner(plan_, order));
     for (const Contents* each : contents) {
-      MESHIFT_RETURN_IF_ERROR(site_.Agree(each->Fill(sources_)));
+      MESHIFT_RETURN_IF_ERROR(site_.AgreeAfter([&] { return each->Fill(sources_); }));
       for (int64_t i = 0; i < options.repeat; ++i) {
         targets_.Poison();
         MESHIFT_ASSIGN_OR_RETURN(const SiteRun run, runner->Run(sources_, &targets_));
@@ -168,7 +168,7 @@ class Judge {
 
   absl::Status Check(const Contents& contents, bool judges_values) {
     MESHIFT_ASSIGN_OR_RETURN(CheckResult verdict,
-                             site_.Share(site_.leads() ? contents.Check(tensors_) : CheckResult()));
+                             site_.Share([&] { return contents.Check(tensors_); }));
     if (!judges_values) {
       verdict.wrong = 0;
       verdict.first_wrong.clear();

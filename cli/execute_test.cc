@@ -72,13 +72,16 @@ class SpoiltSite final : public Site {
     return site_->Gather(sharding, tensors);
   }
   absl::Status Agree(const absl::Status& status) override { return site_->Agree(status); }
-  absl::Status AgreeOn(const absl::Status& status, const std::string& has) override {
-    return site_->AgreeOn(status, has);
+  absl::Status AgreeAfter(const std::function<absl::Status()>& work) override {
+    return site_->AgreeAfter(work);
+  }
+  absl::Status AgreeOn(const std::function<absl::StatusOr<std::string>()>& work) override {
+    return site_->AgreeOn(work);
   }
   bool AllFailed() const override { return site_->AllFailed(); }
   absl::StatusOr<testkit::CheckResult> Share(
-      const absl::StatusOr<testkit::CheckResult>& result) override {
-    return site_->Share(result);
+      const std::function<absl::StatusOr<testkit::CheckResult>()>& check) override {
+    return site_->Share(check);
   }
 
  private:

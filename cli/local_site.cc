@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,7 +39,7 @@ namespace {
 
 // A world has all ranks up to the mesh's largest, and each costs memory, used or not.
 constexpr int64_t kMaxWorld = int64_t{1} << 20;
-constexpr int64_t kBytesPerRank = 4096;  // of the engine, roughly
+constexpr int64_t kBytesPerRank = 7168;  // of the engine and a redistributor, roughly
 
 // The bytes that may still be allocated; a number that never stands in the way where the system
 // does not say.
@@ -180,11 +181,14 @@ class LocalSite final : public Site {
 
   absl::Status Gather(const Sharding&, LocalTensors*) override { return absl::OkStatus(); }
   absl::Status Agree(const absl::Status& status) override { return status; }
-  absl::Status AgreeOn(const absl::Status& status, const std::string&) override { return status; }
+  absl::Status AgreeAfter(const std::function<absl::Status()>& work) override { return work(); }
+  absl::Status AgreeOn(const std::function<absl::StatusOr<std::string>()>& work) override {
+    return work().status();
+  }
   bool AllFailed() const override { return true; }
   absl::StatusOr<testkit::CheckResult> Share(
-      const absl::StatusOr<testkit::CheckResult>& result) override {
-    return result;
+      const std::function<absl::StatusOr<testkit::CheckResult>()>& check) override {
+    return check();
   }
 
  private:

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <functional>
+#include <future>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -62,6 +62,19 @@ size_t FirstOther(const std::vector<std::string>& all) {
   return 0;
 }
 
+// What a rank says: a status code and its text, or that it still works.
+constexpr char kWorks = '~';
+
+std::string Told(const absl::StatusOr<std::string>& result) {
+  std::string told(1, static_cast<char>(result.status().code()));
+  return told + (result.ok() ? *result : Message(result.status()));
+}
+
+bool Works(const std::string& told) { return !told.empty() && told[0] == kWorks; }
+bool Fails(const std::string& told) {
+  return !Works(told) && (told.empty() || told[0] != static_cast<char>(absl::StatusCode::kOk));
+}
+
 }  // namespace
 
 bool BeginsWithRank(std::string_view message) {
@@ -74,18 +87,49 @@ bool BeginsWithRank(std::string_view message) {
 
 absl::StatusOr<std::vector<std::string>> RankMeeting::Meet(const absl::Status& status,
                                                            std::string_view mine) {
+  Result result = status.ok() ? Result(std::string(mine)) : Result(status);
+  return Rounds(&result, nullptr);
+}
+
+absl::StatusOr<std::vector<std::string>> RankMeeting::MeetAfter(const Work& work) {
+  Result result = std::string();
+  std::future<Result> made = std::async(std::launch::async, work);
+  return Rounds(&result, &made);
+}
+
+absl::StatusOr<std::vector<std::string>> RankMeeting::Rounds(Result* result,
+                                                             std::future<Result>* work) {
   error_of_ = ErrorOf::kHere;
-  std::string told(1, static_cast<char>(status.code()));
-  told += status.ok() ? std::string(mine) : Message(status);
-  absl::StatusOr<std::vector<std::string>> met = bootstrap_.Exchange(told);
-  if (!met.ok()) return status.ok() ? met.status() : status;
-  std::vector<std::string>& all = *met;
+  while (true) {
+    if (work != nullptr && work->wait_for(period_) == std::future_status::ready) {
+      *result = work->get();
+      work = nullptr;
+    }
+    absl::StatusOr<std::vector<std::string>> met =
+        bootstrap_.Exchange(work != nullptr ? std::string(1, kWorks) : Told(*result));
+    if (met.ok()) {
+      const bool some_work = std::any_of(met->begin(), met->end(), Works);
+      const bool some_fail = std::any_of(met->begin(), met->end(), Fails);
+      if (some_work && !some_fail) continue;
+      met = Judge(*std::move(met));
+    } else if (work == nullptr && !result->ok()) {
+      met = result->status();
+    }
+    if (work != nullptr) {
+      if (leave_ != nullptr) leave_(met.status());
+      work->wait();
+    }
+    return met;
+  }
+}
+
+absl::StatusOr<std::vector<std::string>> RankMeeting::Judge(std::vector<std::string> all) {
   const bool alike = FirstOther(all) == 0;
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].empty()) return Internal("rank {} says nothing", rank);
-    const auto its = static_cast<absl::StatusCode>(all[rank][0]);
-    if (its > absl::StatusCode::kUnauthenticated) {
-      return status.ok() ? Internal("rank {} is at another place", rank) : status;
+    if (Works(all[rank])) continue;
+    const auto its = static_cast<absl::StatusCode>(all[rank].empty() ? -1 : all[rank][0]);
+    if (its < absl::StatusCode::kOk || its > absl::StatusCode::kUnauthenticated) {
+      return Internal("rank {} is at another place", rank);
     }
     all[rank].erase(0, 1);
     if (its == absl::StatusCode::kOk) continue;
@@ -94,11 +138,11 @@ absl::StatusOr<std::vector<std::string>> RankMeeting::Meet(const absl::Status& s
     const bool is_named = alike || BeginsWithRank(all[rank]);
     return is_named ? error : Annotate(error, fmt::format("rank {}", rank));
   }
-  return met;
+  return all;
 }
 
-absl::Status RankMeeting::Agree(const absl::Status& status, std::string_view has) {
-  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, Meet(status, has));
+absl::Status RankMeeting::Agree(const Work& work) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, MeetAfter(work));
   const size_t other = FirstOther(all);
   if (other == 0) return absl::OkStatus();
   error_of_ = ErrorOf::kOne;

@@ -25,14 +25,15 @@ struct Result {
 
 // What `call` returns on each of `ranks` ranks, which are threads.
 std::vector<Result> OnRanks(int64_t ranks,
-                            const std::function<absl::Status(int64_t, RankMeeting&)>& call) {
-  auto bootstraps = Bootstrap::InProcess(ranks, std::chrono::seconds(20)).value();
+                            const std::function<absl::Status(int64_t, RankMeeting&)>& call,
+                            std::chrono::milliseconds timeout = std::chrono::seconds(20)) {
+  auto bootstraps = Bootstrap::InProcess(ranks, timeout).value();
   std::vector<Result> results(ranks);
   {
     std::vector<std::jthread> threads;
     for (int64_t rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
-        RankMeeting meeting(bootstraps[rank].get());
+        RankMeeting meeting(bootstraps[rank].get(), timeout / 10);
         results[rank].status = call(rank, meeting);
         results[rank].error_of = meeting.error_of();
       });
@@ -94,9 +95,50 @@ TEST(Meeting, KeepsTheOwnErrorWhereTheOthersHaveGone) {
   EXPECT_EQ(meeting.Meet(absl::OkStatus(), "").status().code(), absl::StatusCode::kUnavailable);
 }
 
+// It takes three times the time-out, and nobody counts it as missing.
+TEST(Meeting, ARankThatWorksIsNotMissing) {
+  const auto results = OnRanks(
+      3,
+      [](int64_t rank, RankMeeting& meeting) -> absl::Status {
+        const auto all = meeting.MeetAfter([&] {
+          if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(3));
+          return std::to_string(rank);
+        });
+        if (!all.ok()) return all.status();
+        EXPECT_EQ(*all, std::vector<std::string>({"0", "1", "2"}));
+        return absl::OkStatus();
+      },
+      std::chrono::seconds(1));
+  for (const Result& result : results) EXPECT_TRUE(result.status.ok()) << result.status;
+}
+
+TEST(Meeting, NobodyWaitsForWorkWhereOneHasFailed) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<std::chrono::nanoseconds> after(3);
+  const auto results = OnRanks(3, [&](int64_t rank, RankMeeting& meeting) {
+    const absl::Status status = meeting
+                                    .MeetAfter([&]() -> absl::StatusOr<std::string> {
+                                      if (rank == 2) return InvalidArgument("no file");
+                                      if (rank == 1) {
+                                        std::this_thread::sleep_for(std::chrono::seconds(7));
+                                      }
+                                      return "";
+                                    })
+                                    .status();
+    after[rank] = std::chrono::steady_clock::now() - begin;
+    return status;
+  });
+  for (const Result& result : results) {
+    EXPECT_EQ(result.status, InvalidArgument("rank 2: no file"));
+    EXPECT_EQ(result.error_of, ErrorOf::kOne);
+  }
+  EXPECT_LT(after[0], std::chrono::seconds(6));
+  EXPECT_LT(after[2], std::chrono::seconds(6));
+}
+
 TEST(Meeting, TellsPlansThatDiffer) {
   const auto results = OnRanks(3, [](int64_t rank, RankMeeting& meeting) {
-    return meeting.Agree(absl::OkStatus(), rank == 2 ? "plan b" : "plan a");
+    return meeting.Agree([&] { return rank == 2 ? "plan b" : "plan a"; });
   });
   for (const Result& result : results) {
     EXPECT_EQ(result.status, InvalidArgument("rank 0 has plan a, and rank 2 has plan b"));

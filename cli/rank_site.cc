@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -233,20 +234,28 @@ class RankSite final : public Site {
   absl::Status Agree(const absl::Status& status) override {
     return Failed(meeting_.Meet(status, "").status());
   }
-  absl::Status AgreeOn(const absl::Status& status, const std::string& has) override {
-    return Failed(meeting_.Agree(status, has));
+  absl::Status AgreeAfter(const std::function<absl::Status()>& work) override {
+    const auto told = [&]() -> absl::StatusOr<std::string> {
+      MESHIFT_RETURN_IF_ERROR(work());
+      return "";
+    };
+    return Failed(meeting_.MeetAfter(told).status());
+  }
+  absl::Status AgreeOn(const std::function<absl::StatusOr<std::string>()>& work) override {
+    return Failed(meeting_.Agree(work));
   }
   bool AllFailed() const override { return meeting_.error_of() == ErrorOf::kAll; }
 
   absl::StatusOr<testkit::CheckResult> Share(
-      const absl::StatusOr<testkit::CheckResult>& result) override {
-    std::string mine;
-    if (leads() && result.ok()) {
-      mine = Pack({result->wrong, result->replicas_differ,
-                   static_cast<int64_t>(result->first_wrong.size())}) +
-             result->first_wrong + result->first_difference;
-    }
-    absl::StatusOr<std::vector<std::string>> met = meeting_.Meet(result.status(), mine);
+      const std::function<absl::StatusOr<testkit::CheckResult>()>& check) override {
+    const auto told = [&]() -> absl::StatusOr<std::string> {
+      if (!leads()) return "";
+      MESHIFT_ASSIGN_OR_RETURN(const testkit::CheckResult result, check());
+      return Pack({result.wrong, result.replicas_differ,
+                   static_cast<int64_t>(result.first_wrong.size())}) +
+             result.first_wrong + result.first_difference;
+    };
+    absl::StatusOr<std::vector<std::string>> met = meeting_.MeetAfter(told);
     MESHIFT_RETURN_IF_ERROR(Failed(met.status()));
     const std::vector<std::string>& all = *met;
     constexpr size_t kNumbers = 3 * sizeof(int64_t);

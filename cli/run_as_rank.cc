@@ -39,6 +39,9 @@ constexpr std::chrono::milliseconds kFarewell(300);
 // that needs no job.
 constexpr std::chrono::seconds kSearch(30);
 
+// How often a rank that plans, fills or judges says so.
+constexpr std::chrono::nanoseconds kPeriod = std::chrono::seconds(1);
+
 // The job that this process is in, for TellLastWords.
 std::atomic<Bootstrap*> current_job = nullptr;
 
@@ -145,14 +148,23 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
   std::ostream nowhere(nullptr);
   Io quiet{io.in, nowhere, nowhere};
   Io& own = leads ? io : quiet;
-  RankMeeting meeting(job->bootstrap.get());
+  RankMeeting meeting(job->bootstrap.get(), std::min(kPeriod, call.options.timeout / 4),
+                      [&](const absl::Status& error) {
+                        Leave(FailHere(WithTimeout(error, call.options), *job, io), io);
+                      });
   std::unique_ptr<Site> site;
   const absl::StatusOr<int> code = NoThrow([&]() -> absl::StatusOr<int> {
     MESHIFT_RETURN_IF_ERROR(meeting.Compare(call.wrong, call.verb, call.asked));
     const absl::Status started = StartEngine(call.engine, call.options, &*job);
     MESHIFT_RETURN_IF_ERROR(meeting.Meet(started, "").status());
     MESHIFT_ASSIGN_OR_RETURN(site, MakeRankSite(&*job, &meeting));
-    return body(&*job, site.get(), own);
+    MESHIFT_ASSIGN_OR_RETURN(const int result, body(&*job, site.get(), own));
+    io.out.flush();
+    const absl::Status written =
+        io.out ? absl::OkStatus() : absl::InternalError("the output cannot be written");
+    io.out.clear();  // it is said here
+    MESHIFT_RETURN_IF_ERROR(meeting.Meet(written, "").status());
+    return result;
   });
   io.out.flush();
   // From here on the job ends in order.

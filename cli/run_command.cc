@@ -156,28 +156,32 @@ absl::StatusOr<RunReport> LoadRunSave(const Plan& plan, const RunFlags& flags,
   MESHIFT_RETURN_IF_ERROR(site->Agree(made.status()));
   RunTensors& tensors = *made;
   if (flags.load) {
-    MESHIFT_RETURN_IF_ERROR(site->Agree(Load(plan, *flags.load, *site, &tensors)));
+    MESHIFT_RETURN_IF_ERROR(
+        site->AgreeAfter([&] { return Load(plan, *flags.load, *site, &tensors); }));
   }
   absl::StatusOr<RunReport> report = flags.load ? ExecuteGiven(plan, options, site, &tensors)
                                                 : Execute(plan, options, site, &tensors);
   if (report.ok() && flags.save) {
     // The leader has all tensors.
-    MESHIFT_RETURN_IF_ERROR(site->Agree(
-        site->leads() ? Annotate(Save(plan, *flags.save, tensors), "--save") : absl::OkStatus()));
+    MESHIFT_RETURN_IF_ERROR(site->AgreeAfter([&] {
+      return site->leads() ? Annotate(Save(plan, *flags.save, tensors), "--save")
+                           : absl::OkStatus();
+    }));
   }
   return report;
 }
 
 absl::StatusOr<int> RunOne(const RunFlags& flags, const ExecuteOptions& options, Site* site,
                            Io& io) {
-  const absl::StatusOr<Candidate> candidate = MakeCandidate(flags, io);
-  const bool is_wrong = candidate.ok() && candidate->fault;
-  const absl::Status status =
-      is_wrong ? FailedPrecondition("wrong: {}", FaultText(*candidate->fault)) : candidate.status();
-  const absl::Status agreed =
-      site->AgreeOn(status, status.ok() ? PlanText(*candidate->plan) : std::string());
-  if (is_wrong && site->AllFailed()) {
-    io.out << Printable(Message(status)) << "\n";
+  absl::StatusOr<Candidate> candidate = Candidate();
+  const absl::Status agreed = site->AgreeOn([&]() -> absl::StatusOr<std::string> {
+    candidate = MakeCandidate(flags, io);
+    MESHIFT_RETURN_IF_ERROR(candidate.status());
+    if (candidate->fault) return FailedPrecondition("wrong: {}", FaultText(*candidate->fault));
+    return PlanText(*candidate->plan);
+  });
+  if (candidate.ok() && candidate->fault && site->AllFailed()) {
+    io.out << Printable(Message(agreed)) << "\n";
     return kExitCheckFailed;
   }
   MESHIFT_RETURN_IF_ERROR(agreed);
@@ -189,10 +193,13 @@ absl::StatusOr<int> RunOne(const RunFlags& flags, const ExecuteOptions& options,
 
 absl::StatusOr<int> RunModel(const RunFlags& flags, const ExecuteOptions& options, Site* site,
                              Io& io) {
-  const absl::StatusOr<ModelPlan> planned = PlanModel(flags.problem, io);
-  MESHIFT_RETURN_IF_ERROR(
-      site->AgreeOn(planned.status(), planned.ok() ? PlansText(*planned) : std::string()));
-  const ModelPlan& model = *planned;
+  std::optional<absl::StatusOr<ModelPlan>> planned;
+  MESHIFT_RETURN_IF_ERROR(site->AgreeOn([&]() -> absl::StatusOr<std::string> {
+    planned = PlanModel(flags.problem, io);
+    MESHIFT_RETURN_IF_ERROR(planned->status());
+    return PlansText(**planned);
+  }));
+  const ModelPlan& model = **planned;
   std::vector<RunReport> reports;
   bool right = true;
   for (const ModelRow& row : model.rows) {

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -67,13 +68,15 @@ class Site {
   virtual absl::Status Gather(const Sharding& sharding, LocalTensors* tensors) = 0;
   // The first error of any process, on all of them; it names the rank, unless all have it alike.
   virtual absl::Status Agree(const absl::Status& status) = 0;
-  // As Agree; INVALID_ARGUMENT also where `has` differs: "rank 0 has X, and rank 2 has Y".
-  virtual absl::Status AgreeOn(const absl::Status& status, const std::string& has) = 0;
+  // As Agree, of what `work` returns. It may take longer than ranks wait for each other.
+  virtual absl::Status AgreeAfter(const std::function<absl::Status()>& work) = 0;
+  // As AgreeAfter; INVALID_ARGUMENT also where its texts differ: "rank 0 has X, and rank 2 has Y".
+  virtual absl::Status AgreeOn(const std::function<absl::StatusOr<std::string>()>& work) = 0;
   // Whether all processes had the last of these errors alike.
   virtual bool AllFailed() const = 0;
-  // What the leader has found, on all processes.
+  // What `check` finds, which the leader alone calls, on all processes.
   virtual absl::StatusOr<testkit::CheckResult> Share(
-      const absl::StatusOr<testkit::CheckResult>& result) = 0;
+      const std::function<absl::StatusOr<testkit::CheckResult>()>& check) = 0;
 };
 
 // All ranks in this process. `timeout`: of calls that wait for other ranks.
