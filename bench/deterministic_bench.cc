@@ -115,7 +115,8 @@ absl::StatusOr<Traffic> CountBlocked(int64_t ranks, DType dtype, int64_t bytes, 
     MESHIFT_ASSIGN_OR_RETURN(const Program program, Lower(plan, rank));
     for (const Instruction& instruction : program.instructions) {
       if (instruction.group < 0) continue;
-      const std::vector<int64_t>& members = program.groups[instruction.group].ranks;
+      const RankList& ranks = program.groups[instruction.group].ranks;
+      const std::vector<int64_t> members(ranks.begin(), ranks.end());
       const auto member = std::find(members.begin(), members.end(), rank) - members.begin();
       TrafficCommunicator group(members, static_cast<int>(member), gather, &traffic);
       std::vector<PeerMessage> sends;

@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "fmt/format.h"
+#include "mesh/group_lists.h"
 #include "mesh/name.h"
 
 namespace meshift {
@@ -168,6 +169,7 @@ struct DeviceMesh::Rep {
   Runs by_rank;  // the same by ascending rank
   size_t hash = 0;
   std::string dims_text;  // "a=2,b=2": every plan says its meshes
+  mutable GroupLists lists;
 
   // `runs`: none = row-major.
   static absl::StatusOr<DeviceMesh> Make(std::vector<Dim> dims, Runs runs) {
@@ -383,6 +385,16 @@ std::vector<int64_t> DeviceMesh::GroupOf(absl::Span<const int> mesh_dims, int64_
   std::vector<int64_t> group = rep_->Positions(rep_->BaseOf(*position, mesh_dims), mesh_dims);
   for (int64_t& member : group) member = RankAt(member);
   return group;
+}
+
+RankList DeviceMesh::GroupListOf(absl::Span<const int> mesh_dims, int64_t rank) const {
+  const std::optional<int64_t> position = PositionOf(rank);
+  assert(position.has_value());
+  return rep_->lists.Get(mesh_dims, rep_->BaseOf(*position, mesh_dims), [&] {
+    std::vector<int64_t> ranks = GroupOf(mesh_dims, rank);
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
+  });
 }
 
 std::vector<std::vector<int64_t>> DeviceMesh::Groups(absl::Span<const int> mesh_dims) const {

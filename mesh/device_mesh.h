@@ -29,6 +29,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "mesh/rank_list.h"
 
 namespace meshift {
 
@@ -76,6 +77,9 @@ class DeviceMesh {
   // it only in those dims, in coordinate order (row-major over `mesh_dims`).
   // REQUIRES: rank is in the mesh.
   std::vector<int64_t> GroupOf(absl::Span<const int> mesh_dims, int64_t rank) const;
+  // The same in ascending order, as one list that all members share while the mesh lives: O(1) for
+  // all but the first who asks.
+  RankList GroupListOf(absl::Span<const int> mesh_dims, int64_t rank) const;
   // All groups over `mesh_dims`, in order of the coordinates of the other dims.
   std::vector<std::vector<int64_t>> Groups(absl::Span<const int> mesh_dims) const;
 

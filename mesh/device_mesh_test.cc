@@ -264,6 +264,22 @@ RC_GTEST_PROP(DeviceMeshProperty, RanksPositionsAndCoordinatesAgree, ()) {
 }
 
 // By definition: the ranks that differ only in the dims, in coordinate order; groups partition.
+// All members get one list, however the mesh is held; small groups have equal ones.
+TEST(DeviceMeshTest, MembersShareTheListOfTheirGroup) {
+  const DeviceMesh mesh = Mesh("a=50,b=40");
+  const DeviceMesh copy = mesh;
+  for (const std::vector<int>& dims : std::vector<std::vector<int>>{{0}, {1}, {0, 1}}) {
+    const RankList list = mesh.GroupListOf(dims, 41);
+    EXPECT_EQ(std::vector<int64_t>(list.begin(), list.end()), mesh.GroupOf(dims, 41));
+    for (const int64_t member : list) {
+      EXPECT_TRUE(copy.GroupListOf(dims, member).IsSameAs(list)) << member;
+    }
+  }
+  EXPECT_FALSE(mesh.GroupListOf({0}, 0).IsSameAs(mesh.GroupListOf({0}, 1)));
+  EXPECT_EQ(Mesh("a=2,b=2").GroupListOf({0}, 1), RankList({1, 3}));
+  EXPECT_EQ(Mesh("a=3@5,1,7").GroupListOf({0}, 7), RankList({1, 5, 7}));
+}
+
 RC_GTEST_PROP(DeviceMeshProperty, GroupsAreThoseThatDifferOnlyInTheDims, ()) {
   const DeviceMesh mesh = *AnyMesh();
   const std::vector<int> dims = AnyDims(mesh);

@@ -26,6 +26,7 @@
 #include "comm/engine/engine_record.h"
 #include "comm/engine/symmetric_memory.h"
 #include "comm/engine/timeouts.h"
+#include "mesh/rank_list.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
@@ -130,6 +131,14 @@ class Engine {
                                                               absl::Span<const int64_t> ranks,
                                                               int64_t group,
                                                               const GroupOptions& options) = 0;
+  // The same, of a list that members in one process share: an engine that has them all need not
+  // look through it for each of them.
+  virtual absl::StatusOr<std::shared_ptr<Communicator>> SplitList(Communicator& parent,
+                                                                  const RankList& ranks,
+                                                                  int64_t group,
+                                                                  const GroupOptions& options) {
+    return Split(parent, ranks, group, options);
+  }
   // Whether a communicator costs next to nothing, so that each redistributor over the whole world
   // has one of its own, whose calls are matched with its own alone.
   virtual bool SplitsFreely() const { return false; }

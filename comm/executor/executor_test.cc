@@ -36,8 +36,9 @@ class ExecutorTest : public testing::Test {
     std::vector<std::unique_ptr<FakeCommunicator>> owned;
     std::vector<Communicator*> communicators;
     for (const ProgramGroup& group : program.groups) {
-      owned.push_back(
-          std::make_unique<FakeCommunicator>(group.ranks, program.rank, &communicator_log_));
+      owned.push_back(std::make_unique<FakeCommunicator>(
+          std::vector<int64_t>(group.ranks.begin(), group.ranks.end()), program.rank,
+          &communicator_log_));
       communicators.push_back(owned.back().get());
     }
     const std::unique_ptr<Stream> stream = engine_.CreateStream().value();

@@ -1,7 +1,7 @@
 #include "comm/executor/group_cache.h"
 
-#include <algorithm>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,10 +13,10 @@
 namespace meshift {
 namespace {
 
-std::vector<int64_t> SortedRanks(const DeviceMesh& mesh) {
-  std::vector<int64_t> ranks = mesh.Ranks();
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
+RankList AllRanks(const DeviceMesh& mesh) {
+  std::vector<int> dims(mesh.NumDims());
+  std::iota(dims.begin(), dims.end(), 0);
+  return mesh.GroupListOf(dims, mesh.RankAt(0));
 }
 
 // "dp,tp"
@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<GroupCache>> GroupCache::Create(Engine* engine,
     cache->root_ = engine->world();
   } else if (n > 1) {
     MESHIFT_ASSIGN_OR_RETURN(
-        cache->own_root_, engine->Split(*engine->world(), SortedRanks(mesh), 0, {.name = "mesh"}));
+        cache->own_root_, engine->SplitList(*engine->world(), AllRanks(mesh), 0, {.name = "mesh"}));
     cache->root_ = cache->own_root_.get();
   }
   return cache;
@@ -125,7 +125,7 @@ absl::StatusOr<Communicator*> GroupCache::Find(const DeviceMesh& mesh, const Pro
   GroupOptions named = options;
   named.name = NameOf(mesh, group.mesh_dims);
   MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Communicator> made,
-                           engine_->Split(*root_, group.ranks, group.number, named));
+                           engine_->SplitList(*root_, group.ranks, group.number, named));
   const MutexLock lock(mutex_);
   if (aborted_) made->Abort();
   partitions_.insert(std::move(partition));

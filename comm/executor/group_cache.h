@@ -29,6 +29,7 @@
 #include "comm/engine/engine.h"
 #include "comm/program/program.h"
 #include "mesh/device_mesh.h"
+#include "mesh/rank_list.h"
 
 namespace meshift {
 
@@ -65,8 +66,7 @@ class GroupCache {
   const DeviceMesh& mesh() const { return mesh_; }
 
  private:
-  using Ranks = std::vector<int64_t>;
-  using CacheKey = std::pair<Ranks, std::string>;  // the options' text
+  using CacheKey = std::pair<RankList, std::string>;  // the options' text
   struct Asked {
     DeviceMesh mesh;
     DimSet mesh_dims;

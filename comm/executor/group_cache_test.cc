@@ -27,8 +27,8 @@ ProgramGroup NoGroup(const DimSet& mesh_dims) {
 }
 
 ProgramGroup GroupOf(const DeviceMesh& mesh, const DimSet& mesh_dims, int64_t rank) {
-  ProgramGroup group{.mesh_dims = mesh_dims, .number = 0, .ranks = mesh.GroupOf(mesh_dims, rank)};
-  std::sort(group.ranks.begin(), group.ranks.end());
+  ProgramGroup group{
+      .mesh_dims = mesh_dims, .number = 0, .ranks = mesh.GroupListOf(mesh_dims, rank)};
   return group;
 }
 

@@ -166,7 +166,7 @@ void Collective::TimeOut(Scheduler& scheduler) {
   group_->Fail(scheduler, absl::DeadlineExceededError(text));
 }
 
-Group::Group(std::vector<int64_t> ranks, int64_t number, int64_t id)
+Group::Group(RankList ranks, int64_t number, int64_t id)
     : ranks_(std::move(ranks)), number_(number), id_(id), calls_(ranks_.size()) {}
 
 std::string Group::ToString() const { return "group " + RangesText(ranks_); }

@@ -16,6 +16,7 @@
 #include "comm/local/collective.h"
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"
+#include "mesh/rank_list.h"
 
 namespace meshift {
 
@@ -72,9 +73,9 @@ class Collective final : public Rendezvous, public std::enable_shared_from_this<
 class Group : public std::enable_shared_from_this<Group> {
  public:
   // `number`: its place in the partition; `id`: distinct in the world.
-  Group(std::vector<int64_t> ranks, int64_t number, int64_t id);
+  Group(RankList ranks, int64_t number, int64_t id);
 
-  const std::vector<int64_t>& ranks() const { return ranks_; }
+  const RankList& ranks() const { return ranks_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   int64_t number() const { return number_; }
   int64_t id() const { return id_; }
@@ -94,7 +95,7 @@ class Group : public std::enable_shared_from_this<Group> {
   absl::StatusOr<std::shared_ptr<Collective>> Add(const MemberCall& call,
                                                   const ReductionSettings& settings);
 
-  const std::vector<int64_t> ranks_;
+  const RankList ranks_;
   const int64_t number_;
   const int64_t id_;
   absl::Status status_;

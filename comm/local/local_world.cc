@@ -38,6 +38,7 @@
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"
 #include "comm/local/symmetric.h"
+#include "mesh/rank_list.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
 
@@ -68,7 +69,20 @@ class Splits {
  public:
   explicit Splits(int64_t first_id) : next_id_(first_id) {}
 
-  std::shared_ptr<Group> Get(int64_t parent, std::vector<int64_t> ranks, int64_t number,
+  // Whether `ranks` were found to be a group of `parent`, of late. Members share one list mostly.
+  bool IsChecked(int64_t parent, const RankList& ranks) const {
+    const MutexLock lock(mutex_);
+    return std::any_of(checked_.begin(), checked_.end(), [&](const auto& checked) {
+      return checked.first == parent && checked.second.IsSameAs(ranks);
+    });
+  }
+  void SetChecked(int64_t parent, const RankList& ranks) {
+    const MutexLock lock(mutex_);
+    checked_.emplace_back(parent, ranks);
+    if (checked_.size() > kChecked) checked_.pop_front();
+  }
+
+  std::shared_ptr<Group> Get(int64_t parent, const RankList& ranks, int64_t number,
                              const GroupOptions& options, int member) {
     const MutexLock lock(mutex_);
     const auto [it, is_new] = made_.try_emplace(Key(parent, ranks, number, options.ToString()));
@@ -76,7 +90,7 @@ class Splits {
     if (is_new) made.asked.resize(ranks.size());
     const auto index = static_cast<size_t>(made.asked[member]++ - made.first);
     if (index == made.groups.size()) {
-      made.groups.push_back({std::make_shared<Group>(std::move(ranks), number, next_id_++), 0});
+      made.groups.push_back({std::make_shared<Group>(ranks, number, next_id_++), 0});
     }
     std::shared_ptr<Group> group = made.groups[index].group;
     if (++made.groups[index].members == group->size()) {
@@ -90,7 +104,8 @@ class Splits {
 
  private:
   // The parent's id, ranks, group number, options.
-  using Key = std::tuple<int64_t, std::vector<int64_t>, int64_t, std::string>;
+  using Key = std::tuple<int64_t, RankList, int64_t, std::string>;
+  static constexpr size_t kChecked = 64;
   struct Entry {
     std::shared_ptr<Group> group;
     int members = 0;
@@ -101,8 +116,9 @@ class Splits {
     std::deque<Entry> groups;
   };
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   int64_t next_id_ MESHIFT_GUARDED_BY(mutex_);
+  std::deque<std::pair<int64_t, RankList>> checked_ MESHIFT_GUARDED_BY(mutex_);
   absl::flat_hash_map<Key, Made> made_ MESHIFT_GUARDED_BY(mutex_);
 };
 
@@ -133,6 +149,22 @@ struct World {
   Splits splits{1};
   LocalSymmetricSets symmetric;
 };
+
+// Whether `ranks` can be a group that is split from `parent`.
+absl::Status CheckSplit(const Group& parent, const RankList& ranks) {
+  const RankList& all = parent.ranks();
+  if (ranks.size() < 2) {
+    return InvalidArgument("group {{{}}} has fewer than two ranks", RangesText(ranks));
+  }
+  // Strictly ascending, so that includes() sees what is not in the parent, and duplicates.
+  if (std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
+    return InvalidArgument("the ranks of group {{{}}} do not ascend", RangesText(ranks));
+  }
+  if (!std::includes(all.begin(), all.end(), ranks.begin(), ranks.end())) {
+    return InvalidArgument("group {{{}}} is not part of {}", RangesText(ranks), parent.ToString());
+  }
+  return absl::OkStatus();
+}
 
 class LocalEngine final : public Engine {
  public:
@@ -167,6 +199,9 @@ class LocalEngine final : public Engine {
                                                       absl::Span<const int64_t> ranks,
                                                       int64_t group,
                                                       const GroupOptions& options) override;
+  absl::StatusOr<std::shared_ptr<Communicator>> SplitList(Communicator& parent,
+                                                          const RankList& ranks, int64_t group,
+                                                          const GroupOptions& options) override;
   bool SplitsFreely() const override { return true; }
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override;
   absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> AllocateSymmetric(
@@ -214,32 +249,32 @@ absl::StatusOr<std::shared_ptr<Communicator>> LocalEngine::Split(Communicator& p
                                                                  absl::Span<const int64_t> ranks,
                                                                  int64_t group,
                                                                  const GroupOptions& options) {
+  return SplitList(parent, RankList({ranks.begin(), ranks.end()}), group, options);
+}
+
+absl::StatusOr<std::shared_ptr<Communicator>> LocalEngine::SplitList(Communicator& parent,
+                                                                     const RankList& ranks,
+                                                                     int64_t group,
+                                                                     const GroupOptions& options) {
   auto* local = dynamic_cast<LocalCommunicator*>(&parent);
   if (local == nullptr || local->scheduler() != world_->scheduler.get() ||
       local->group().ranks()[local->rank()] != rank_) {
     return InvalidArgument("rank {} splits a communicator that is not its own: {}", rank_,
                            parent.ToString());
   }
-  const std::vector<int64_t>& all = local->group().ranks();
-  const std::string text = RangesText(ranks);
-  if (ranks.size() < 2) return InvalidArgument("group {{{}}} has fewer than two ranks", text);
+  const int64_t id = local->group().id();
+  if (!world_->splits.IsChecked(id, ranks)) {
+    MESHIFT_RETURN_IF_ERROR(CheckSplit(local->group(), ranks));
+    world_->splits.SetChecked(id, ranks);
+  }
   if (group < 0) return InvalidArgument("group number {} is negative", group);
-  // Strictly ascending, so that includes() sees what is not in the parent, and duplicates.
-  if (std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
-    return InvalidArgument("the ranks of group {{{}}} do not ascend", text);
-  }
-  if (!std::includes(all.begin(), all.end(), ranks.begin(), ranks.end())) {
-    return InvalidArgument("group {{{}}} is not part of {}", text, local->group().ToString());
-  }
-  const auto self = std::lower_bound(ranks.begin(), ranks.end(), rank_);
+  const auto* const self = std::lower_bound(ranks.begin(), ranks.end(), rank_);
   if (self == ranks.end() || *self != rank_) {
-    return InvalidArgument("rank {} is not in its group {{{}}}", rank_, text);
+    return InvalidArgument("rank {} is not in its group {{{}}}", rank_, RangesText(ranks));
   }
   MESHIFT_RETURN_IF_ERROR(local->Health());
   const auto member = static_cast<int>(self - ranks.begin());
-  std::shared_ptr<Group> made =
-      world_->splits.Get(local->group().id(), std::vector<int64_t>(ranks.begin(), ranks.end()),
-                         group, options, member);
+  std::shared_ptr<Group> made = world_->splits.Get(id, ranks, group, options, member);
   return std::make_shared<LocalCommunicator>(world_->scheduler, &world_->settings, std::move(made),
                                              member);
 }
@@ -370,7 +405,7 @@ class LocalWorldImpl final : public LocalWorld {
   explicit LocalWorldImpl(const LocalWorldOptions& options) : world_(options) {
     std::vector<int64_t> ranks(options.num_ranks);
     std::iota(ranks.begin(), ranks.end(), 0);
-    const auto everyone = std::make_shared<Group>(std::move(ranks), 0, 0);
+    const auto everyone = std::make_shared<Group>(RankList(std::move(ranks)), 0, 0);
     engines_.reserve(options.num_ranks);
     for (int64_t r = 0; r < options.num_ranks; ++r) {
       ControlChannel* const control = options.control.empty() ? nullptr : options.control[r];

@@ -366,11 +366,11 @@ TEST(LoweringTest, SeveralPartitionsInPlanOrder) {
                   32};
   const Program program = Lower(MakeCase(c), 5).value();
   ASSERT_EQ(program.groups.size(), 3);
-  EXPECT_EQ(program.groups[0].ranks, (std::vector<int64_t>{1, 5}));
+  EXPECT_EQ(program.groups[0].ranks, RankList({1, 5}));
   EXPECT_EQ(program.groups[0].number, 1);
-  EXPECT_EQ(program.groups[1].ranks, (std::vector<int64_t>{5, 7}));
+  EXPECT_EQ(program.groups[1].ranks, RankList({5, 7}));
   EXPECT_EQ(program.groups[1].number, 3);
-  EXPECT_EQ(program.groups[2].ranks, (std::vector<int64_t>{4, 5}));
+  EXPECT_EQ(program.groups[2].ranks, RankList({4, 5}));
   EXPECT_EQ(program.groups[2].number, 2);
   EXPECT_EQ(program.instructions.back().group, 2);
 }

@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "comm/engine/communicator.h"
 #include "mesh/device_mesh.h"
+#include "mesh/rank_list.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
 #include "placement/placement.h"
@@ -63,7 +64,7 @@ struct ProgramGroup {
   int mesh = 0;  // index into Program::meshes
   DimSet mesh_dims;
   int64_t number = 0;          // among the partition's groups, by the coordinates of the other dims
-  std::vector<int64_t> ranks;  // ascending; empty: this rank is not in the mesh
+  RankList ranks;              // ascending; empty: this rank is not in the mesh
   bool one_channel = false;    // GroupOptions
   friend bool operator==(const ProgramGroup&, const ProgramGroup&) = default;
 };

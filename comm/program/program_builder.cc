@@ -222,8 +222,7 @@ int ProgramBuilder::GroupOver(const DimSet& mesh_dims) {
       .mesh = mesh_, .mesh_dims = mesh_dims, .number = 0, .ranks = {}, .one_channel = one_channel_};
   if (const std::optional<Coordinate> me = mesh.CoordinateOf(program_.rank)) {
     group.number = GroupNumber(mesh, mesh_dims, *me);
-    group.ranks = mesh.GroupOf(mesh_dims, program_.rank);
-    if (!mesh.IsRowMajor()) std::sort(group.ranks.begin(), group.ranks.end());
+    group.ranks = mesh.GroupListOf(mesh_dims, program_.rank);
   }
   program_.groups.push_back(std::move(group));
   return static_cast<int>(program_.groups.size()) - 1;

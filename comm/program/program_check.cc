@@ -166,7 +166,7 @@ class Checker {
 
   void CheckCounts(const Instruction& i) {
     if (i.counts.size == 0) return;
-    const std::vector<int64_t>& ranks = program_.groups[i.group].ranks;
+    const RankList& ranks = program_.groups[i.group].ranks;
     const absl::Span<const int64_t> counts = program_.CountsOf(i);
     const auto self = std::find(ranks.begin(), ranks.end(), program_.rank) - ranks.begin();
     if (counts.size() != ranks.size() || counts[self] != i.count) {

@@ -70,7 +70,10 @@ int64_t BytesOf(const PreparedPlan& prepared) {
       kReadyBytes * static_cast<int64_t>(program.instructions.size()) +
       // And made ready.
       2 * (bytes_of(program.copies) + bytes_of(program.messages) + bytes_of(program.counts));
-  for (const ProgramGroup& group : program.groups) bytes += bytes_of(group.ranks);
+  // Members in one process share it.
+  for (const ProgramGroup& group : program.groups) {
+    bytes += static_cast<int64_t>(group.ranks.size() * sizeof(int64_t));
+  }
   return bytes;
 }
 

@@ -10,8 +10,12 @@
 namespace meshift::run_internal {
 
 void RunCore::JoinRecord() {
-  std::vector<int64_t> ranks = mesh_.Ranks();
-  std::sort(ranks.begin(), ranks.end());
+  std::vector<int64_t> ranks;
+  // Of as many redistributors as there are ranks, in one process, the lists would be a square.
+  if (record_->remembers() || record_->logs()) {
+    ranks = mesh_.Ranks();
+    std::sort(ranks.begin(), ranks.end());
+  }
   source_ = record_->Join(
       {.ranks = std::move(ranks),
        .on_failure = [this](int64_t call,

@@ -196,10 +196,12 @@ absl::StatusOr<std::unique_ptr<SymmetricPool>> RunCore::MakeSymmetricPool(
   Coordinate at = *mesh_.CoordinateOf(engine_->rank());
   group.number = lowering_internal::GroupNumber(mesh_, group.mesh_dims, at);
   const lowering_internal::Members members(mesh_, group.mesh_dims, at);
+  std::vector<int64_t> ranks;
   for (int64_t number = 0; number < members.size(); ++number) {
     members.SetCoordinate(members.IndexOfNumber(number), &at);
-    group.ranks.push_back(mesh_.RankAt(at));
+    ranks.push_back(mesh_.RankAt(at));
   }
+  group.ranks = RankList(ranks);
   MESHIFT_RETURN_IF_ERROR(CheckOptions(options));
   const MutexLock lock(issuing_);
   const int64_t id = ++num_pools_;
@@ -218,7 +220,7 @@ absl::StatusOr<std::unique_ptr<SymmetricPool>> RunCore::MakeSymmetricPool(
                          code == absl::StatusCode::kResourceExhausted;
     return refused ? pool.status() : FailCall(call, pool.status());
   }
-  (*pool)->SetOwner(shared_from_this(), id, group.ranks);
+  (*pool)->SetOwner(shared_from_this(), id, std::move(ranks));
   return pool;
 }
 

@@ -59,9 +59,17 @@ std::optional<std::string> KeyOfOffsets(std::vector<int64_t> offsets) {
   return text;
 }
 
+// "4-7" where the ranks are these, in order; none where they are not consecutive.
+std::optional<std::string> RangeOf(const DeviceMesh& mesh) {
+  std::string text = mesh.ToString();
+  const size_t at = text.find('@');
+  if (at == std::string::npos || text.find(',', at) != std::string::npos) return std::nullopt;
+  return text.substr(at + 1);
+}
+
 // How the ranks, which `mesh` says, make groups.
 std::string PatternOf(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
-  if (mesh.IsRowMajor()) return KeyOfRowMajor(mesh, mesh_dims);
+  if (mesh.IsRowMajor() || RangeOf(mesh)) return KeyOfRowMajor(mesh, mesh_dims);
   std::vector<std::vector<int64_t>> groups = mesh.Groups(mesh_dims);
   for (std::vector<int64_t>& group : groups) std::sort(group.begin(), group.end());
   std::sort(groups.begin(), groups.end());
@@ -89,6 +97,9 @@ std::string PatternOf(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
 // "8", "4@4-7": the ranks of the mesh, whatever their order.
 std::string RanksKey(const DeviceMesh& mesh) {
   if (mesh.IsRowMajor()) return fmt::format("{}", mesh.NumRanks());
+  if (const std::optional<std::string> range = RangeOf(mesh)) {
+    return fmt::format("{}@{}", mesh.NumRanks(), *range);
+  }
   std::vector<int64_t> ranks = mesh.Ranks();
   std::sort(ranks.begin(), ranks.end());
   std::string text = DeviceMesh::Create({{"r", mesh.NumRanks()}}, std::move(ranks))->ToString();

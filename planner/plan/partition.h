@@ -15,8 +15,8 @@
 
 namespace meshift {
 
-// The key of the partition over `mesh_dims` (ascending). O(dims) on a row-major mesh, else
-// O(ranks).
+// The key of the partition over `mesh_dims` (ascending). O(dims) where the ranks are consecutive,
+// else O(ranks).
 std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims);
 
 }  // namespace meshift

@@ -1,0 +1,53 @@
+// The groups of a mesh that were asked for, so that all members share one list.
+//
+//   RankList ranks = lists.Get(dims, base, [&] { return ...; });
+#ifndef MESHIFT_MESH_GROUP_LISTS_H_
+#define MESHIFT_MESH_GROUP_LISTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
+#include "base/mutex.h"
+#include "mesh/rank_list.h"
+
+namespace meshift {
+
+// Safe for concurrent use.
+class GroupLists {
+ public:
+  // The list of the group over `mesh_dims` whose first member is at position `base`; `make` lists
+  // it where it is not known.
+  RankList Get(absl::Span<const int> mesh_dims, int64_t base,
+               absl::FunctionRef<std::vector<int64_t>()> make) {
+    Key key(std::vector<int>(mesh_dims.begin(), mesh_dims.end()), base);
+    const MutexLock lock(mutex_);
+    if (const auto it = lists_.find(key); it != lists_.end()) return it->second;
+    RankList list(make());
+    if (list.size() < kFew) return list;
+    if (kept_ > kMostRanks) {
+      lists_.clear();
+      kept_ = 0;
+    }
+    kept_ += list.size();
+    lists_.emplace(std::move(key), list);
+    return list;
+  }
+
+ private:
+  using Key = std::pair<std::vector<int>, int64_t>;
+  static constexpr size_t kFew = 32;  // to list them again costs less than to keep them
+  static constexpr size_t kMostRanks = size_t{1} << 22;
+
+  Mutex mutex_;
+  size_t kept_ MESHIFT_GUARDED_BY(mutex_) = 0;  // ranks in all lists
+  absl::flat_hash_map<Key, RankList> lists_ MESHIFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_MESH_GROUP_LISTS_H_
