@@ -19,10 +19,7 @@
 namespace meshift::cli {
 namespace {
 
-constexpr size_t kMaxShown = 200;
 constexpr size_t kMaxBehind = 16;  // ranks that are shown in lines of their own
-
-std::string Shown(std::string_view text) { return Clipped(Printable(text), kMaxShown); }
 
 std::string UtcText(int64_t unix_ns) {
   if (unix_ns < 0) return "an unknown time";
