@@ -18,9 +18,9 @@
 // Reductions have the arithmetic of comm/kernels/reduce.h. In place also works where `recv` is the
 // member's own block of `send` (reduce-scatter) or `send` its own block of `recv` (all-gather).
 //
-// What redistributors remember of their calls (comm/engine/engine_record.h) is less here, where many
-// ranks share a process, and nobody watches them, since with no workers only those who wait do the
-// work: Engine::SetRecord changes that.
+// What redistributors remember of their calls (comm/engine/engine_record.h) is less here, where
+// many ranks share a process, and nobody watches them, since with no workers only those who wait do
+// the work: Engine::SetRecord changes that.
 //
 // Engines belong to the world and must not outlive it; what they made may be destroyed after it,
 // but not used. Safe for concurrent use.

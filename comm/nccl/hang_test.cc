@@ -228,8 +228,8 @@ TEST_F(NcclHangTest, TimeOutsAreSetWhileCallsRun) {
   });
 }
 
-// A child that NCCL is making when all is ended is ended too: no communicator is left. Of the world,
-// whose splits go on aside, and of a child, whose splits block.
+// A child that NCCL is making when all is ended is ended too: no communicator is left. Of the
+// world, whose splits go on aside, and of a child, whose splits block.
 TEST_F(NcclHangTest, ASplitThatOthersDoNotJoin) {
   for (const bool of_a_child : {false, true}) {
     StartWith(4, seconds(20), milliseconds(1000));

@@ -180,9 +180,9 @@ TEST(NcclTreeTest, IsTakenWhereAllEnvironmentsAreFit) {
             "says, on one channel), in one step by groups that lie alike");
 
   const std::set<std::string> narrow = SplitWith("1 to 1 collnet 0");
-  EXPECT_EQ(narrow.size(), 2 * kRanks);  // one over a, one over all
+  EXPECT_EQ(narrow.size(), 2 * kRanks);         // one over a, one over all
   EXPECT_EQ(SplitWith("").size(), 4 * kRanks);  // and one over a, and the world
-  std::map<bool, int> calls;  // on communicators of one channel
+  std::map<bool, int> calls;                    // on communicators of one channel
   for (const Call& call : CallsOf("ncclAllReduce")) ++calls[narrow.contains(call.After("comm"))];
   EXPECT_EQ(calls, (std::map<bool, int>{{false, kRanks}, {true, 2 * kRanks}}));
   // No call of the tree is in a group, where NCCL would choose for all calls together.

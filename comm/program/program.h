@@ -63,9 +63,9 @@ struct ProgramMessage {
 struct ProgramGroup {
   int mesh = 0;  // index into Program::meshes
   DimSet mesh_dims;
-  int64_t number = 0;          // among the partition's groups, by the coordinates of the other dims
-  RankList ranks;              // ascending; empty: this rank is not in the mesh
-  bool one_channel = false;    // GroupOptions
+  int64_t number = 0;        // among the partition's groups, by the coordinates of the other dims
+  RankList ranks;            // ascending; empty: this rank is not in the mesh
+  bool one_channel = false;  // GroupOptions
   friend bool operator==(const ProgramGroup&, const ProgramGroup&) = default;
 };
 
