@@ -41,7 +41,8 @@ struct FakeReport {
   // "cuMemAlloc_v2"); of all functions together where the name is null.
   int64_t (*call_count)(const char* function);
   // The last calls (65,536 at most), oldest first, each as "<number> <thread> <function>
-  // <details>".
+  // <details>". Without those about contexts, events, states of captures and of communicators, of
+  // which there are too many.
   int64_t (*log_size)();
   int64_t (*log_line)(int64_t index, char* text, size_t size);
 
