@@ -275,13 +275,15 @@ ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message me
   return opened == ncclInProgress ? ResultOfMaking() : opened;
 }
 
-// For tests that ask which communicator is how.
+// For tests that ask which communicator is how, and how many there are of a name.
 void RecordConfig(const Comm* comm, const char* how, const void* from) {
   TheCore().Enter(
       "communicator", kPlainCall,
-      fmt::format("{} {} {} ctas {} to {} collnet {} name {}", static_cast<const void*>(comm), how,
-                  from, comm->config.minCTAs, comm->config.maxCTAs, comm->config.collnetEnable,
-                  comm->config.commName == nullptr ? "" : comm->config.commName));
+      fmt::format("{} {} {} ctas {} to {} collnet {}", static_cast<const void*>(comm), how, from,
+                  comm->config.minCTAs, comm->config.maxCTAs, comm->config.collnetEnable));
+  if (comm->config.commName == nullptr) return;
+  const std::string name = fmt::format("communicator {}", comm->config.commName);
+  TheCore().Enter(name.c_str(), kPlainCall, "");
 }
 
 }  // namespace
