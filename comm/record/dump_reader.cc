@@ -239,22 +239,19 @@ absl::StatusOr<std::vector<int64_t>> ParseRanksText(std::string_view text) {
   while (true) {
     int64_t first = 0;
     int64_t last = 0;
-    auto [stop, error] = std::from_chars(at, end, first);
+    std::from_chars_result read = std::from_chars(at, end, first);
     last = first;
-    if (error == std::errc() && stop != end && *stop == '-') {
-      std::tie(stop, error) = [&] {
-        const auto result = std::from_chars(stop + 1, end, last);
-        return std::pair(result.ptr, result.ec);
-      }();
+    if (read.ec == std::errc() && read.ptr != end && *read.ptr == '-') {
+      read = std::from_chars(read.ptr + 1, end, last);
     }
-    if (error != std::errc() || first < 0 || last < first || last >= DumpFile::kMaxRanks ||
+    if (read.ec != std::errc() || first < 0 || last < first || last >= DumpFile::kMaxRanks ||
         (!ranks.empty() && first <= ranks.back())) {
       return wrong();
     }
     for (int64_t rank = first; rank <= last; ++rank) ranks.push_back(rank);
-    if (stop == end) return ranks;
-    if (*stop != ',') return wrong();
-    at = stop + 1;
+    if (read.ptr == end) return ranks;
+    if (*read.ptr != ',') return wrong();
+    at = read.ptr + 1;
   }
 }
 

@@ -243,7 +243,8 @@ absl::StatusOr<std::string> FlightRecord(const DumpFile& file,
   return Record(
       Pickle(),
       [&](Pickle& out) {
-        for (const auto& [key, group] : groups) {
+        for (const auto& entry : groups) {
+          const GroupOfFile& group = entry.second;
           out.Text(group.name).Dict([&] {
             out.Text("name").Text(group.name);
             out.Text("desc").Text("meshift");
