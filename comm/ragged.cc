@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<SizeExchange>> SizeExchange::Create(const DeviceM
   exchange->ranks_ = mesh.Ranks();
   std::sort(exchange->ranks_.begin(), exchange->ranks_.end());
   if (mesh.NumRanks() == 1) return exchange;
-  ProgramGroup all{.mesh_dims = {}, .ranks = exchange->ranks_};
+  ProgramGroup all{.mesh_dims = {}, .ranks = RankList(exchange->ranks_)};
   for (int d = 0; d < mesh.NumDims(); ++d) {
     if (mesh.dim(d).size > 1) all.mesh_dims.push_back(d);
   }

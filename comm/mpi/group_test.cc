@@ -65,7 +65,7 @@ absl::Status Run() {
       MESHIFT_ASSIGN_OR_RETURN(const Plan plan, redistribute.Prepare(from, to));
       MESHIFT_ASSIGN_OR_RETURN(const Program program, Lower(plan, engine->rank()));
       for (const ProgramGroup& group : program.groups) {
-        if (group.ranks.size() < 8) groups.insert(group.ranks);
+        if (group.ranks.size() < 8) groups.insert({group.ranks.begin(), group.ranks.end()});
       }
     }
     const GroupCacheStats stats = redistribute.stats().groups;
