@@ -23,7 +23,9 @@ int64_t Ms(int64_t ns) { return ns / 1'000'000; }
 
 }  // namespace
 
-CallSource::~CallSource() { record_->Leave(number_); }
+void CallSource::Leave() {
+  if (!std::exchange(left_, true)) record_->Leave(number_);
+}
 
 std::shared_ptr<CallRecord> CallRecord::Of(Engine* engine) {
   return std::static_pointer_cast<CallRecord>(
@@ -78,7 +80,7 @@ void CallRecord::Leave(uint32_t number) {
 void CallRecord::StartWatching() {
   const MutexLock lock(mutex_);
   watching_.store(true, std::memory_order_relaxed);
-  if (!options_.watchdog || thread_.joinable() || stop_) return;
+  if (!options_.watchdog || num_here_ == 0 || thread_.joinable() || stop_) return;
   thread_ = std::thread([this] { Watch(); });
 }
 
@@ -177,6 +179,7 @@ void CallRecord::EndFailure(bool may_block) {
   {
     const MutexLock lock(mutex_);
     if (writing_ != Writing::kExpected) return;
+    if (num_here_ == 0) may_block = true;  // no watchdog will come
     writing_ = Writing::kAsked;
     changed_.notify_all();
   }

@@ -49,7 +49,7 @@ struct CallSourceOptions {
 // `on_failure`. Safe for concurrent use.
 class CallSource {
  public:
-  ~CallSource();
+  ~CallSource() { Leave(); }
   CallSource(const CallSource&) = delete;
   CallSource& operator=(const CallSource&) = delete;
 
@@ -63,6 +63,9 @@ class CallSource {
   // Where that was the first failure of the engine's the record is written. `may_block`: by this
   // thread, before this returns; else by the watchdog's.
   void EndFailure(bool may_block);
+  // Its calls are watched no more; waits for `on_failure` where that is under way. Failures may be
+  // told all the same. May be called twice, by one thread.
+  void Leave();
   // "ranks 0-3 #0": the ranks, and which of those with these ranks.
   const std::string& name() const { return name_; }
 
@@ -74,6 +77,7 @@ class CallSource {
   const std::shared_ptr<CallRecord> record_;
   const uint32_t number_;
   const std::string name_;
+  bool left_ = false;
 };
 
 // Safe for concurrent use.

@@ -311,10 +311,17 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   SymmetricCounts symmetric_ MESHIFT_GUARDED_BY(issuing_);
   int64_t num_pools_ MESHIFT_GUARDED_BY(issuing_) = 0;
 
+  // Calls FailCall() until it leaves, which uses root_; outlives that, whose failures it is told.
+  std::unique_ptr<CallSource> source_;  // null where this rank is not in the mesh
   // Calls Fail() as long as it lives.
   std::unique_ptr<ControlRoot> root_;
-  // Calls FailCall() likewise, also while the work is waited for.
-  std::unique_ptr<CallSource> source_;  // null where this rank is not in the mesh
+  // Has source_ leave once the work is done.
+  struct SourceLeaves {
+    const std::unique_ptr<CallSource>& source;
+    ~SourceLeaves() {
+      if (source != nullptr) source->Leave();
+    }
+  } source_leaves_{source_};
   // Destroyed first: waits for all work.
   Lanes lanes_ MESHIFT_GUARDED_BY(issuing_);
 };
