@@ -6,6 +6,7 @@
 #include <link.h>
 #include <pwd.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,6 +39,11 @@ constexpr NcclVersion kNamedCollectivesOnly{2, 31, 0};
 // Since 2.31 a list that names only all-reduce leaves the other collectives without an algorithm.
 std::string TreeForAllReduce(const NcclVersion& version) {
   return version < kNamedCollectivesOnly ? "allreduce:tree" : "ring,tree;allreduce:tree";
+}
+
+// /dev/null, by which users say that there is no file.
+bool IsNull(const struct stat& info) {
+  return S_ISCHR(info.st_mode) && info.st_rdev == makedev(1, 3);
 }
 
 NcclSetting Effective(std::string name, std::string value, std::string effect) {
@@ -226,7 +232,7 @@ void NcclEnvironment::Read(const std::string& path) {
            (got = read(fd, some.data(), some.size())) > 0) {
       text.append(some.data(), static_cast<size_t>(got));
     }
-  } else if (!is_known || !S_ISDIR(info.st_mode)) {
+  } else if (!is_known || !(S_ISDIR(info.st_mode) || IsNull(info))) {
     unread_ =
         fmt::format("unknown: {} is {}", path.substr(0, kMost),
                     is_known && S_ISREG(info.st_mode) ? "larger than a MiB" : "no regular file");

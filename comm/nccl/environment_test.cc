@@ -88,6 +88,14 @@ TEST(NcclEnvironmentTest, OnlyRegularFilesAreRead) {
   }
 }
 
+TEST(NcclEnvironmentTest, TheNullDeviceIsAnEmptyFile) {
+  FakeEnvironment process(kBatchInvariant);
+  process.variables["NCCL_CONF_FILE"] = "/dev/null";
+  const NcclEnvironment found(process, "", "/dev/null");
+  EXPECT_EQ(found.Get("NCCL_TUNER_PLUGIN_X"), std::nullopt);
+  EXPECT_EQ(WhatBreaks(CheckNcclEnvironment(NcclProfile::kBatchInvariant, k228, found)), "");
+}
+
 struct ApplyCase {
   const char* name;
   Variables before;

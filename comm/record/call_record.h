@@ -53,7 +53,7 @@ class CallSource {
   CallSource(const CallSource&) = delete;
   CallSource& operator=(const CallSource&) = delete;
 
-  // Makes what the first call would, one that comes after one stream.
+  // Makes what the first call would.
   void Reserve();
   CallSlot* Begin(CallHead head, EventList* done);
   // `slot` may be null.
@@ -149,7 +149,7 @@ inline CallSlot* CallSource::Begin(CallHead head, EventList* done) {
   return record_->ring_.Begin(head, done);
 }
 
-inline void CallSource::Reserve() { record_->ring_.Reserve(/*num_done=*/1, /*num_after=*/1); }
+inline void CallSource::Reserve() { record_->ring_.Reserve(); }
 
 inline void CallSource::End(CallSlot* slot, const CallTail& tail) {
   if (slot != nullptr) record_->ring_.End(slot, tail);

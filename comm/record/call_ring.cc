@@ -37,8 +37,10 @@ int64_t LastReached(const EventList& events, size_t size, int64_t least_ns, int6
 CallRing::CallRing(Engine* engine, int64_t size, Reporter report)
     : engine_(engine),
       report_(std::move(report)),
+      max_spare_(2 * std::min<size_t>(static_cast<size_t>(size), 2048)),
       slots_(static_cast<size_t>(size)),
       states_(new State[static_cast<size_t>(size)]) {
+  spare_.reserve(max_spare_);
   for (size_t i = 0; i < slots_.size(); ++i) {
     slots_[i].index = static_cast<uint32_t>(i);
     states_[i].store(CallState::kNone, std::memory_order_relaxed);
@@ -89,77 +91,100 @@ void CallRing::RemoveSource(uint32_t source) {
     slot.num_done = slot.num_after = 0;
   }
   spare_.clear();
-  num_done_ = num_after_ = 0;
+  has_made_spare_ = false;
 }
 
-void CallRing::TakeEvents(CallSlot* slot, size_t num_done, EventList* done) {
-  if (done->size() < num_done) done->resize(num_done);
-  for (size_t i = 0; i < std::min<size_t>(num_done, slot->done.size()); ++i) {
-    std::shared_ptr<Event>& old = slot->done[i];
-    // Of a call whose handle nobody has used since: it stays that one's.
-    if (old.use_count() != 1) {
-      old.reset();
-      if (!spare_.empty()) {
-        old = std::move(spare_.back());
-        spare_.pop_back();
-      }
-    }
-    if ((*done)[i].use_count() == 1 && spare_.size() < spare_.capacity()) {
-      spare_.push_back(std::move((*done)[i]));
-    }
-    (*done)[i] = std::move(old);
-  }
-}
-
-void CallRing::Reserve(size_t num_done, size_t num_after) {
+void CallRing::Reserve() {
   const MutexLock lock(mutex_);
-  if (num_done > num_done_ || num_after > num_after_) Widen(num_done, num_after);
+  MakeSpare();
 }
 
-void CallRing::Widen(size_t num_done, size_t num_after) {
-  num_done_ = std::max(num_done_, num_done);
-  // One at least, since a later call may be captured, where none can be made.
-  num_after_ = std::max({num_after_, num_after, size_t{1}});
-  constexpr size_t kMaxSpare = 64;
-  spare_.reserve(kMaxSpare);
+// Later calls may be captured, where none can be made.
+void CallRing::MakeSpare() {
+  constexpr size_t kFirstSpare = 16;
+  if (std::exchange(has_made_spare_, true)) return;
   const auto stream = engine_->CreateStream();
   if (!stream.ok()) return;  // then each call makes its own
-  const auto fill = [&](EventList* events, size_t size) {
-    if (events->size() < size) events->resize(size);
-    for (std::shared_ptr<Event>& event : *events) {
-      if (event == nullptr && !engine_->RecordInto(**stream, &event).ok()) return;
-    }
-  };
+  while (spare_.size() < kFirstSpare) {
+    std::shared_ptr<Event> event;
+    if (!engine_->RecordInto(**stream, &event).ok()) return;
+    spare_.push_back(std::move(event));
+  }
+}
+
+void CallRing::MakeRoom(size_t num_events) {
   for (CallSlot& slot : slots_) {
     if (StateOf(slot).load(std::memory_order_acquire) == CallState::kIssuing) continue;
-    fill(&slot.done, num_done_);
-    fill(&slot.after, num_after_);
+    slot.done.reserve(num_events);
+    slot.after.reserve(num_events);
   }
-  // Engines that keep events for later have some left.
-  constexpr size_t kGivenBack = 16;
-  EventList given_back;
-  fill(&given_back, kGivenBack);
+  room_ = num_events;
+}
+
+void CallRing::Recycle(CallSlot* slot) {
+  // Work of a source that has failed may never end.
+  const bool may_reuse = slot->number >= 0 && !sources_[slot->source].closed;
+  for (EventList* events : {&slot->done, &slot->after}) {
+    for (std::shared_ptr<Event>& event : *events) {
+      if (may_reuse && event.use_count() == 1 && spare_.size() < max_spare_) {
+        spare_.push_back(std::move(event));
+      }
+      event.reset();
+    }
+  }
+  slot->num_done = slot->num_after = 0;
+}
+
+void CallRing::Harvest() {
+  constexpr size_t kAtOnce = 8;
+  const TickClock::Reading now = clock_.Read();
+  for (size_t i = 0; i < kAtOnce && harvested_ + 1 < begun_; ++i, ++harvested_) {
+    CallSlot& slot = slots_[harvested_ % slots_.size()];
+    const CallState state = StateOf(slot).load(std::memory_order_acquire);
+    if (state == CallState::kIssuing) return;
+    if (state == CallState::kInFlight && !sources_[slot.source].closed) {
+      if (!LookAt(&slot, now)) return;
+      StateOf(slot).store(CallState::kEnded, std::memory_order_release);
+      Report(slot);
+    }
+    Recycle(&slot);
+  }
+}
+
+void CallRing::TakeEvents(size_t size, EventList* events) {
+  if (events->size() < size) events->resize(size);
+  for (size_t i = 0; i < size; ++i) {
+    std::shared_ptr<Event>& event = (*events)[i];
+    if (event.use_count() == 1) continue;
+    if (spare_.empty()) Harvest();
+    if (event.use_count() == 1 || spare_.empty()) continue;
+    event = std::move(spare_.back());
+    spare_.pop_back();
+  }
 }
 
 CallSlot* CallRing::Begin(const CallHead& head, EventList* done) {
   const int64_t now = clock_.Now();
   const int32_t thread = ThreadNumber();
   const MutexLock lock(mutex_);
-  if (wanted_done_.load(std::memory_order_relaxed) > num_done_ || head.num_after > num_after_)
-      [[unlikely]] {
-    Widen(wanted_done_.load(std::memory_order_relaxed), head.num_after);
-  }
+  if (!has_made_spare_) [[unlikely]]
+    MakeSpare();
+  const size_t most_done = most_done_.load(std::memory_order_relaxed);
+  if (std::max<size_t>(most_done, head.num_after) > room_) [[unlikely]]
+    MakeRoom(std::max<size_t>(most_done, head.num_after));
   CallSlot* slot = nullptr;
   for (size_t tries = 0; slot == nullptr; ++tries) {
     if (tries == slots_.size()) return nullptr;
-    slot = &slots_[at_];
-    if (++at_ == slots_.size()) at_ = 0;
+    slot = &slots_[begun_++ % slots_.size()];
     const CallState state = StateOf(*slot).load(std::memory_order_acquire);
     if (state == CallState::kIssuing) [[unlikely]]
       slot = nullptr;
     if (state == CallState::kInFlight) Evict(slot);
   }
-  if (done != nullptr) TakeEvents(slot, head.num_done, done);
+  if (begun_ - harvested_ > slots_.size()) harvested_ = begun_ - slots_.size();
+  Recycle(slot);
+  if (done != nullptr) TakeEvents(head.num_done, done);
+  TakeEvents(head.num_after, &slot->after);
   slot->source = head.source;
   slot->number = next_number_++;
   slot->call = head.call;
@@ -174,7 +199,7 @@ CallSlot* CallRing::Begin(const CallHead& head, EventList* done) {
 void CallRing::End(CallSlot* slot, const CallTail& tail) {
   if (slot->done.size() < tail.num_done) [[unlikely]] {
     slot->done.resize(tail.num_done);
-    if (wanted_done_.load() < tail.num_done) wanted_done_.store(tail.num_done);
+    if (most_done_.load() < tail.num_done) most_done_.store(tail.num_done);
   }
   bool captured = false;
   for (size_t i = 0; i < tail.num_done; ++i) {
@@ -289,7 +314,7 @@ void CallRing::Look(std::vector<OldestCall>* oldest) {
   {
     const MutexLock lock(mutex_);
     oldest->assign(sources_.size(), {});
-    first = at_;
+    first = begun_;
     const TickClock::Reading now = clock_.Read();
     for (Source& source : sources_) {
       if (source.pinned == nullptr || source.closed) continue;
@@ -313,6 +338,7 @@ void CallRing::Look(std::vector<OldestCall>* oldest) {
       if (state == CallState::kInFlight && LookAt(&slot, now)) {
         StateOf(slot).store(CallState::kEnded, std::memory_order_release);
         Report(slot);
+        Recycle(&slot);
         continue;
       }
       Consider(slot, state, now, oldest);

@@ -6,9 +6,8 @@
 //   ... another thread ...
 //   ring.Look(&sources);
 //
-// Begin takes a lock for a few instructions, and neither allocates once as many calls were made as
-// have their work end on several streams: the events of a call that is forgotten are marked anew by
-// the call that takes its place.
+// Begin takes a lock for a few instructions. Neither allocates once as many calls have been in
+// flight as ever are: a call that needs an event takes one of the oldest calls that have ended.
 #ifndef MESHIFT_COMM_RECORD_CALL_RING_H_
 #define MESHIFT_COMM_RECORD_CALL_RING_H_
 
@@ -120,8 +119,8 @@ class CallRing {
   // Its calls have ended, or nobody asks for them any more: their events are let go.
   void RemoveSource(uint32_t source);
 
-  // Makes what the first call would: events for calls that end with, and come after, so many.
-  void Reserve(size_t num_done, size_t num_after);
+  // Makes the events that the first call would.
+  void Reserve();
   // A call begins. Its first events in `done` become such as may be marked anew. Null: there is no
   // room, since all calls of the ring are being issued.
   ABSL_ATTRIBUTE_HOT CallSlot* Begin(const CallHead& head, EventList* done);
@@ -149,8 +148,15 @@ class CallRing {
   State& StateOf(const CallSlot& slot) { return states_[slot.index]; }
   bool IsReached(const CallSlot& slot) const;
   void Evict(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
-  void TakeEvents(CallSlot* slot, size_t num_done, EventList* done) MESHIFT_REQUIRES(mutex_);
-  void Widen(size_t num_done, size_t num_after) MESHIFT_REQUIRES(mutex_);
+  void MakeSpare() MESHIFT_REQUIRES(mutex_);
+  // For so many events, in all places.
+  void MakeRoom(size_t num_events) MESHIFT_REQUIRES(mutex_);
+  // Lets go of its events.
+  void Recycle(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
+  // Looks at the oldest calls that have events, until one that has not ended.
+  void Harvest() MESHIFT_REQUIRES(mutex_);
+  // Replaces those of the first `size` that others hold too, as far as there are others.
+  void TakeEvents(size_t size, EventList* events) MESHIFT_REQUIRES(mutex_);
   // Whether it has ended; then its times are there.
   bool LookAt(CallSlot* slot, const TickClock::Reading& now) MESHIFT_REQUIRES(mutex_);
   void Report(const CallSlot& slot) const MESHIFT_REQUIRES(mutex_);
@@ -163,17 +169,20 @@ class CallRing {
   Engine* const engine_;
   const Reporter report_;
   const TickClock clock_;
-  std::atomic<size_t> wanted_done_{1};  // events that calls end with, at most
+  const size_t max_spare_;
+  std::atomic<size_t> most_done_{1};  // events that a call has ended with
   Mutex mutex_;
-  size_t at_ MESHIFT_GUARDED_BY(mutex_) = 0;  // the next place
+  size_t room_ MESHIFT_GUARDED_BY(mutex_) = 1;  // for events, that each place has
+  // Places taken so far, round and round; and how many of them have no events any more.
+  size_t begun_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  size_t harvested_ MESHIFT_GUARDED_BY(mutex_) = 0;
   int64_t next_number_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  size_t num_done_ MESHIFT_GUARDED_BY(mutex_) = 0;   // events that each place has
-  size_t num_after_ MESHIFT_GUARDED_BY(mutex_) = 0;  // likewise, that they come after
   // Written by whoever issues the call, and by others under the lock while nobody does.
   std::vector<CallSlot> slots_;
   std::unique_ptr<State[]> states_;
   std::vector<Source> sources_ MESHIFT_GUARDED_BY(mutex_);
-  // Events that nobody else holds.
+  // Events that nobody else holds, to be marked anew.
+  bool has_made_spare_ MESHIFT_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<Event>> spare_ MESHIFT_GUARDED_BY(mutex_);
 };
 

@@ -210,10 +210,33 @@ TEST_F(CallRingTest, EventsAreMarkedAnew) {
   calls(10);
   ended_.reserve(2000);
   const int made = engine_.made;
+  EXPECT_LE(made, 24);
   const int64_t before = NumAllocations();
   calls(1000);
   EXPECT_EQ(engine_.made, made);
   EXPECT_EQ(NumAllocations(), before);
+}
+
+// Not as many as calls are remembered.
+TEST_F(CallRingTest, EventsAreAsManyAsAreInFlight) {
+  CallRing large(&engine_, 2000, nullptr);
+  const uint32_t source = large.AddSource();
+  const auto calls = [&](int n) {
+    std::vector<EventList> runs(static_cast<size_t>(n));
+    for (int i = 0; i < n; ++i) {
+      EventList& run = runs[static_cast<size_t>(i)];
+      CallSlot* const slot = large.Begin({.source = source, .call = i, .text = &text_}, &run);
+      ASSERT_TRUE(engine_.RecordInto(*stream_, run.data()).ok());
+      large.End(slot, {.done = &run, .num_done = 1});
+    }
+    for (const EventList& run : runs) Reach(run[0]);
+  };
+  calls(100);
+  const int made = engine_.made;
+  for (int i = 0; i < 10; ++i) calls(100);
+  EXPECT_LE(engine_.made, made + 32);
+  EXPECT_EQ(large.Snapshot().size(), 1100);
+  for (const RecordedCall& call : large.Snapshot()) EXPECT_GE(call.ended_ns, call.issued_ns);
 }
 
 TEST_F(CallRingTest, ThreadsCallAndLookAtOnce) {
