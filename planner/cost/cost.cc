@@ -14,7 +14,7 @@ using cost_internal::IsRaggedBehind;
 namespace {
 
 // Work of a step that is priced, besides lists of ranks and pieces.
-constexpr int64_t kPriceWork = 2048;
+constexpr int64_t kPriceWork = 256;
 // Of a rank whose place in its group or its box is looked up.
 constexpr int64_t kRankWork = 8;
 

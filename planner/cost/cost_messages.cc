@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kFewRanks = 256;
 // Work of a rank that is looked at, and of a piece that is listed.
 constexpr int64_t kRankWork = 2;
-constexpr int64_t kPieceWork = 8;
+constexpr int64_t kPieceWork = 4;
 
 // The most that a rank has, each over all ranks that were looked at.
 template <typename Items>

@@ -15,7 +15,7 @@ using transitions_internal::kAllCutSizes;
 namespace {
 
 // Of a transition that is listed: what is asked of each before anything else.
-constexpr int64_t kListWork = 16;
+constexpr int64_t kListWork = 8;
 
 // The kinds of transition, one function each.
 class Enumerator {
