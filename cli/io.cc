@@ -43,7 +43,7 @@ int ExitCodeOf(const absl::Status& status) {
 
 int Fail(Io& io, const absl::Status& status) {
   // In one piece: where processes share stderr, their messages do not get into each other.
-  io.err << fmt::format("meshift: {}\n", ShownMessage(Message(status)));
+  io.err << ShownMessage(fmt::format("meshift: {}", Message(status))) + "\n";
   return ExitCodeOf(status);
 }
 

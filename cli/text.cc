@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "absl/strings/ascii.h"
+
 namespace meshift::cli {
 namespace {
 
@@ -129,7 +131,24 @@ std::string ShownUpTo(std::string_view text, size_t size) {
 
 std::string Shown(std::string_view text) { return ShownUpTo(text, kMaxShown); }
 
-std::string ShownMessage(std::string_view text) { return ShownUpTo(text, kMaxMessage); }
+std::string ShownMessage(std::string_view text) {
+  std::string shown;
+  bool is_quoted = false;
+  while (!text.empty()) {
+    // An apostrophe within a word quotes nothing.
+    size_t end = text.find('\'');
+    while (!is_quoted && end != text.npos && end > 0 && absl::ascii_isalnum(text[end - 1])) {
+      end = text.find('\'', end + 1);
+    }
+    const std::string_view piece = text.substr(0, end);
+    shown += is_quoted ? Shown(piece) : std::string(piece);
+    if (end == text.npos) break;
+    shown += '\'';
+    is_quoted = !is_quoted;
+    text.remove_prefix(end + 1);
+  }
+  return ShownUpTo(shown, kMaxMessage);
+}
 
 std::string Clipped(std::string_view text, size_t size) {
   if (text.size() <= size) return std::string(text);

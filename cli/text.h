@@ -32,7 +32,7 @@ inline constexpr size_t kMaxShown = 200;
 inline constexpr size_t kMaxMessage = 400;
 // Printable, and at most kMaxShown bytes: longer text has "..." in the middle.
 std::string Shown(std::string_view text);
-// The same with kMaxMessage.
+// A message, with kMaxMessage; of each of its values in quotes, Shown().
 std::string ShownMessage(std::string_view text);
 
 }  // namespace meshift::cli

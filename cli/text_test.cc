@@ -66,6 +66,11 @@ TEST(Text, WhatIsShownHasABound) {
   EXPECT_EQ(shown.substr(97, 6), "aaa...");
   EXPECT_EQ(shown.substr(shown.size() - 3), "end");
   EXPECT_EQ(ShownMessage(longer).size(), kMaxMessage);
+  // Of values in quotes, not of the words around them.
+  const std::string value(300, 'a');
+  EXPECT_EQ(ShownMessage("NCCL's value '" + value + "' is none"),
+            "NCCL's value '" + Shown(value) + "' is none");
+  EXPECT_EQ(ShownMessage("NCCL's " + value + "'s"), "NCCL's " + value + "'s");
   // As it is shown: each of these bytes takes four.
   EXPECT_LE(Shown(std::string(60, '\x01')).size(), kMaxShown);
   EXPECT_EQ(Shown(std::string(50, '\x01')).size(), kMaxShown);

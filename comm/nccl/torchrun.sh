@@ -21,7 +21,8 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 pids=()
 for ((rank = 0; rank < n; ++rank)); do
-  RANK=$rank LOCAL_RANK=$rank timeout 120 "$@" > "$logs/$rank" 2>&1 &
+  # In the foreground: whoever ends this process group ends the ranks.
+  RANK=$rank LOCAL_RANK=$rank timeout --foreground 120 "$@" > "$logs/$rank" 2>&1 &
   pids+=($!)
 done
 code=0
