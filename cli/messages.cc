@@ -163,25 +163,25 @@ std::vector<RankMessage> MessagesOf(const Plan& plan, int number) {
 }
 
 absl::Status CheckMessages(const Plan& plan) {
-  constexpr int64_t kMaxPairs = int64_t{1} << 24;
+  int64_t pairs = 0;
   for (int i = 0; i < static_cast<int>(plan.steps().size()); ++i) {
     const Step& step = plan.steps()[i];
-    // A crossing has been looked through already, to plan it.
-    if (!IsCollective(step.op) || IsReduction(step.op) || IsCrossing(step)) continue;
-    const DeviceMesh& mesh = step.after.mesh();
-    int64_t pairs = mesh.NumRanks();
-    if (step.op != StepOp::kPermute) {
-      for (const int d : SourceDims(step, Before(plan, i))) {
-        pairs = SaturatingMul(pairs, mesh.dim(d).size);
+    if (!IsCollective(step.op) || IsReduction(step.op)) continue;
+    const Sharding& before = Before(plan, i);
+    int64_t of_step = step.after.mesh().NumRanks();
+    if (IsCrossing(step)) {
+      of_step = Crossing::CountMessages(before, step.after);
+    } else if (step.op != StepOp::kPermute) {
+      for (const int d : SourceDims(step, before)) {
+        of_step = SaturatingMul(of_step, step.after.mesh().dim(d).size);
       }
     }
-    if (pairs <= kMaxPairs) continue;
-    return InvalidArgument(
-        "step {}, {}, has {} pairs of a sender and a receiver; messages are "
-        "listed of at most {}",
-        i, step.Label(), pairs, kMaxPairs);
+    pairs = SaturatingAdd(pairs, of_step);
   }
-  return absl::OkStatus();
+  if (pairs <= kMaxListedPairs) return absl::OkStatus();
+  return InvalidArgument(
+      "the plan has {} pairs of a sender and a receiver; messages are listed of at most {}", pairs,
+      kMaxListedPairs);
 }
 
 }  // namespace meshift::cli

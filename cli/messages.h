@@ -34,8 +34,9 @@ struct RankMessage {
 // engine's own. O(ranks * group size * dims).
 std::vector<RankMessage> MessagesOf(const Plan& plan, int step);
 
-// INVALID_ARGUMENT where a step has more pairs of a sender and a receiver than can be looked
-// through in seconds: 2^24.
+// What is listed within some seconds and a GiB.
+inline constexpr int64_t kMaxListedPairs = int64_t{1} << 20;
+// INVALID_ARGUMENT where the steps together have more pairs of a sender and a receiver.
 absl::Status CheckMessages(const Plan& plan);
 
 }  // namespace meshift::cli

@@ -1,6 +1,7 @@
 #include "cli/messages.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -8,11 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/status.h"
 #include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/sharding.h"
 #include "planner/plan/plan.h"
+#include "planner/planner.h"
 
 namespace meshift::cli {
 namespace {
@@ -47,12 +50,18 @@ TEST(Messages, AllGatherTakesEachShardFromItsHolder) {
 
 TEST(Messages, TooManyToLookThroughAreRefused) {
   EXPECT_TRUE(
-      CheckMessages(OneStep(StepOp::kAllGather, "a=4096", "f32[4]", "S(0)", "R", {0})).ok());
+      CheckMessages(OneStep(StepOp::kAllGather, "a=1024", "f32[4]", "S(0)", "R", {0})).ok());
   EXPECT_EQ(
       Message(
           CheckMessages(OneStep(StepOp::kAllGather, "a=100000000", "f32[4]", "S(0)", "R", {0}))),
-      "step 0, all_gather{a}, has 10000000000000000 pairs of a sender and a receiver; messages "
-      "are listed of at most 16777216");
+      "the plan has 10000000000000000 pairs of a sender and a receiver; messages are listed of at "
+      "most 1048576");
+  const absl::StatusOr<Plan> crossing =
+      MakePlan(Sharding::Parse("f32[2048,2048] on a=2048 as S(0)").value(),
+               Sharding::Parse("f32[2048,2048] on b=2048@2048-4095 as S(1)").value(), {});
+  ASSERT_TRUE(crossing.ok()) << crossing.status();
+  EXPECT_THAT(Message(CheckMessages(*crossing)),
+              testing::StartsWith("the plan has 4194304 pairs of a sender and a receiver"));
   EXPECT_TRUE(
       CheckMessages(OneStep(StepOp::kSlice, "a=100000000", "f32[4]", "R", "S(0)", {0})).ok());
 }
