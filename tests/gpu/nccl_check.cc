@@ -144,17 +144,12 @@ int Probe(const std::string& program, const std::string& folder) {
 int Check(const Options& options) {
   std::error_code error;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error);
-  std::string folder = options.out;
-  if (folder.empty()) {
-    folder = std::filesystem::temp_directory_path(error) / "meshift_nccl_check_XXXXXX";
-    if (error || mkdtemp(folder.data()) == nullptr) {
-      fmt::print(stderr, "cannot make a folder for logs: {}\n", folder);
-      return 1;
-    }
-  } else if (std::filesystem::create_directories(folder, error); error) {
-    fmt::print(stderr, "cannot make the folder {}: {}\n", folder, error.message());
+  const absl::StatusOr<std::string> made = MakeLogFolder(options.out, "meshift_nccl_check_");
+  if (!made.ok()) {
+    fmt::print(stderr, "{}\n", Message(made.status()));
     return 1;
   }
+  const std::string& folder = *made;
   if (const int code = Probe(program, folder); code != 0) return code;
   fmt::print("ranks of one device, logs in {}\n", folder);
   fmt::print("{:>6}{:>8}{:>8}{:>8}{:>17}{:>12}{:>9}{:>10}{:>11}{:>10}  NCCL\n", "ranks", "cases",

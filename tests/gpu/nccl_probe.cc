@@ -154,17 +154,12 @@ int ProbeDevice(const std::string& program, const std::string& folder) {
 int Probe(const Options& options) {
   std::error_code error;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error);
-  std::string folder = options.out;
-  if (folder.empty()) {
-    folder = std::filesystem::temp_directory_path(error) / "meshift_nccl_probe_XXXXXX";
-    if (error || mkdtemp(folder.data()) == nullptr) {
-      fmt::print(stderr, "cannot make a folder for logs: {}\n", folder);
-      return 1;
-    }
-  } else if (std::filesystem::create_directories(folder, error); error) {
-    fmt::print(stderr, "cannot make the folder {}: {}\n", folder, error.message());
+  const absl::StatusOr<std::string> made = MakeLogFolder(options.out, "meshift_nccl_probe_");
+  if (!made.ok()) {
+    fmt::print(stderr, "{}\n", Message(made.status()));
     return 1;
   }
+  const std::string& folder = *made;
   const auto begin = Clock::now();
   if (const int code = ProbeDevice(program, folder); code != 0) return code;
   bool asked = false;

@@ -9,8 +9,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -119,6 +122,20 @@ std::vector<ProcessEnd> Processes::Wait(std::chrono::milliseconds limit,
     if (running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return ends;
+}
+
+absl::StatusOr<std::string> MakeLogFolder(const std::string& named, const std::string& prefix) {
+  std::error_code error;
+  std::string folder = named;
+  if (!folder.empty()) {
+    std::filesystem::create_directories(folder, error);
+    if (!error) return folder;
+    return absl::UnavailableError(
+        fmt::format("cannot make the folder {}: {}", folder, error.message()));
+  }
+  folder = std::filesystem::temp_directory_path(error) / (prefix + "XXXXXX");
+  if (!error && mkdtemp(folder.data()) != nullptr) return folder;
+  return absl::UnavailableError(fmt::format("cannot make a folder for logs: {}", folder));
 }
 
 }  // namespace meshift

@@ -50,6 +50,10 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
+// The folder `named`, made where it is missing; a new one in the system's for temporary files,
+// whose name begins with `prefix`, where it is empty. UNAVAILABLE: it cannot be made.
+absl::StatusOr<std::string> MakeLogFolder(const std::string& named, const std::string& prefix);
+
 }  // namespace meshift
 
 #endif  // MESHIFT_TESTS_GPU_PROCESSES_H_
