@@ -101,7 +101,7 @@ void CallRing::Reserve() {
 
 // Later calls may be captured, where none can be made.
 void CallRing::MakeSpare() {
-  constexpr size_t kFirstSpare = 16;
+  constexpr size_t kFirstSpare = 32;
   if (std::exchange(has_made_spare_, true)) return;
   const auto stream = engine_->CreateStream();
   if (!stream.ok()) return;  // then each call makes its own
@@ -136,10 +136,11 @@ void CallRing::Recycle(CallSlot* slot) {
 }
 
 void CallRing::Harvest() {
-  constexpr size_t kAtOnce = 8;
+  constexpr size_t kAtOnce = 16;
   const TickClock::Reading now = clock_.Read();
-  for (size_t i = 0; i < kAtOnce && harvested_ + 1 < begun_; ++i, ++harvested_) {
-    CallSlot& slot = slots_[harvested_ % slots_.size()];
+  // The last place taken is that of the call that begins.
+  for (size_t i = 0; i < kAtOnce && unharvested_ > 1; ++i) {
+    CallSlot& slot = slots_[harvest_at_];
     const CallState state = StateOf(slot).load(std::memory_order_acquire);
     if (state == CallState::kIssuing) return;
     if (state == CallState::kInFlight && !sources_[slot.source].closed) {
@@ -148,6 +149,8 @@ void CallRing::Harvest() {
       Report(slot);
     }
     Recycle(&slot);
+    harvest_at_ = Next(harvest_at_);
+    --unharvested_;
   }
 }
 
@@ -175,14 +178,19 @@ CallSlot* CallRing::Begin(const CallHead& head, EventList* done) {
   CallSlot* slot = nullptr;
   for (size_t tries = 0; slot == nullptr; ++tries) {
     if (tries == slots_.size()) return nullptr;
-    slot = &slots_[begun_++ % slots_.size()];
+    slot = &slots_[at_];
+    at_ = Next(at_);
+    if (unharvested_ == slots_.size()) {
+      harvest_at_ = at_;
+    } else {
+      ++unharvested_;
+    }
     const CallState state = StateOf(*slot).load(std::memory_order_acquire);
     if (state == CallState::kIssuing) [[unlikely]]
       slot = nullptr;
     if (state == CallState::kInFlight) Evict(slot);
   }
-  if (begun_ - harvested_ > slots_.size()) harvested_ = begun_ - slots_.size();
-  Recycle(slot);
+  if (slot->num_done + slot->num_after > 0) Recycle(slot);
   if (done != nullptr) TakeEvents(head.num_done, done);
   TakeEvents(head.num_after, &slot->after);
   slot->source = head.source;
@@ -314,7 +322,7 @@ void CallRing::Look(std::vector<OldestCall>* oldest) {
   {
     const MutexLock lock(mutex_);
     oldest->assign(sources_.size(), {});
-    first = begun_;
+    first = at_;
     const TickClock::Reading now = clock_.Read();
     for (Source& source : sources_) {
       if (source.pinned == nullptr || source.closed) continue;

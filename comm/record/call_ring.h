@@ -146,6 +146,7 @@ class CallRing {
   using State = std::atomic<CallState>;
 
   State& StateOf(const CallSlot& slot) { return states_[slot.index]; }
+  size_t Next(size_t place) const { return place + 1 == slots_.size() ? 0 : place + 1; }
   bool IsReached(const CallSlot& slot) const;
   void Evict(CallSlot* slot) MESHIFT_REQUIRES(mutex_);
   void MakeSpare() MESHIFT_REQUIRES(mutex_);
@@ -173,9 +174,10 @@ class CallRing {
   std::atomic<size_t> most_done_{1};  // events that a call has ended with
   Mutex mutex_;
   size_t room_ MESHIFT_GUARDED_BY(mutex_) = 1;  // for events, that each place has
-  // Places taken so far, round and round; and how many of them have no events any more.
-  size_t begun_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  size_t harvested_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  size_t at_ MESHIFT_GUARDED_BY(mutex_) = 0;    // the next place
+  // The first of so many places before it that may have events.
+  size_t harvest_at_ MESHIFT_GUARDED_BY(mutex_) = 0;
+  size_t unharvested_ MESHIFT_GUARDED_BY(mutex_) = 0;
   int64_t next_number_ MESHIFT_GUARDED_BY(mutex_) = 0;
   // Written by whoever issues the call, and by others under the lock while nobody does.
   std::vector<CallSlot> slots_;
