@@ -18,6 +18,7 @@
 #include "comm/nccl/launches.h"
 #include "comm/nccl/nccl_library.h"
 #include "comm/nccl/pause.h"
+#include "comm/nccl/trace_range.h"
 #include "placement/dtype.h"
 
 namespace meshift {
@@ -50,6 +51,7 @@ absl::Status NcclJob::LaunchNext(const std::shared_ptr<NcclGroup>& group, const 
                                  Purpose purpose, const std::shared_ptr<DeviceStream>& stream,
                                  absl::FunctionRef<NcclResult()> issue) {
   MESHIFT_RETURN_IF_ERROR(Health());
+  const TraceRange range(group->name.empty() ? "meshift" : group->name.c_str());
   MESHIFT_ASSIGN_OR_RETURN(const uint64_t capture, device_->CaptureOf(stream->handle));
   if (capture != 0) MESHIFT_RETURN_IF_ERROR(ChainInCapture(stream, capture));
   const uint32_t kind = KindBit(text);

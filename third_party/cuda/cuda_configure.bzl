@@ -28,6 +28,7 @@ cc_library(
         "include/*.hpp",
         "include/crt/*",
         "include/nv/**",
+        "include/nvtx3/**",
         "nccl/*.h",
     ]),
     includes = ["include"{nccl_include}],
