@@ -15,12 +15,10 @@
 // Ends with 0: all is right; 1: something is wrong; 2: bad usage; 3: there is no GPU or no NCCL to
 // check.
 #include <fmt/format.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -166,8 +164,7 @@ int Check(const Options& options) {
 }
 
 int Worker(char** argv) {
-  // A rank does not outlive the check.
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  EndWithStarter();
   const absl::Status status = RunWorker({.cases = std::atoll(argv[2]),
                                          .budget = std::chrono::seconds(std::atoll(argv[3])),
                                          .max_ctas = std::atoi(argv[4]),

@@ -9,7 +9,6 @@
 // begun that does not fit into N seconds. Logs are kept in FOLDER. This process never uses CUDA.
 // Ends with 0: no step was wrong; 1: one was; 2: bad usage; 3: there is no GPU or no NCCL.
 #include <fmt/format.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -209,7 +208,7 @@ int Probe(const Options& options) {
 
 // One rank of a step.
 int Worker(std::string_view name, const std::string& result, const std::string& skipped) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  EndWithStarter();
   for (const ProbeStep& step : ProbeSteps()) {
     if (step.name != name) continue;
     const absl::StatusOr<std::string> said = step.run();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,9 @@ namespace meshift {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// Which process has started this one.
+constexpr const char* kStarter = "MESHIFT_STARTER";
 
 // What somebody has set for other runs.
 bool IsLeftOut(const std::string& variable, const std::vector<std::string>& prefixes) {
@@ -59,7 +63,9 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
 
 absl::StatusOr<pid_t> Spawn(const ProcessSpec& spec) {
   std::vector<std::string> arguments = spec.argv;
-  std::vector<std::string> variables = EnvironmentWith(spec.environment, spec.left_out);
+  std::vector<std::string> given = spec.environment;
+  given.push_back(fmt::format("{}={}", kStarter, getpid()));
+  std::vector<std::string> variables = EnvironmentWith(given, spec.left_out);
   const std::vector<char*> argv = Pointers(arguments);
   const std::vector<char*> environment = Pointers(variables);
   posix_spawn_file_actions_t actions;
@@ -122,6 +128,13 @@ std::vector<ProcessEnd> Processes::Wait(std::chrono::milliseconds limit,
     if (running > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return ends;
+}
+
+void EndWithStarter() {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The starter may have ended before that.
+  const char* const starter = std::getenv(kStarter);
+  if (starter != nullptr && std::atoll(starter) != getppid()) _exit(1);
 }
 
 absl::StatusOr<std::string> MakeLogFolder(const std::string& named, const std::string& prefix) {

@@ -50,6 +50,10 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
+// Called by such a process: it is killed when the one that started it ends, and ends by itself
+// where that has ended already. Does nothing in other processes but to ask for the first.
+void EndWithStarter();
+
 // The folder `named`, made where it is missing; a new one in the system's for temporary files,
 // whose name begins with `prefix`, where it is empty. UNAVAILABLE: it cannot be made.
 absl::StatusOr<std::string> MakeLogFolder(const std::string& named, const std::string& prefix);

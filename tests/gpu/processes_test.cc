@@ -1,8 +1,10 @@
 #include "tests/gpu/processes.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -39,6 +41,21 @@ TEST(Processes, HaveLogsAndEnvironmentsOfTheirOwn) {
   EXPECT_EQ(ends[1].ToString(), "exit code 7");
   EXPECT_EQ(Read("a"), "out new\nerr\n");
   EXPECT_EQ(Read("b"), "old\n");
+}
+
+// Whether it ends before they have asked for a signal or after.
+TEST(Processes, EndWithTheOneThatStartedThem) {
+  setenv("MESHIFT_STARTER", std::to_string(getppid()).c_str(), 1);
+  EndWithStarter();
+  const int before = getppid();
+  EXPECT_EXIT(
+      {
+        setenv("MESHIFT_STARTER", std::to_string(before).c_str(), 1);  // not this child's parent
+        EndWithStarter();
+        _exit(0);
+      },
+      testing::ExitedWithCode(1), "");
+  unsetenv("MESHIFT_STARTER");
 }
 
 TEST(Processes, AreKilledAfterTheLimit) {
