@@ -142,13 +142,15 @@ void CallRing::Harvest() {
   for (size_t i = 0; i < kAtOnce && unharvested_ > 1; ++i) {
     CallSlot& slot = slots_[harvest_at_];
     const CallState state = StateOf(slot).load(std::memory_order_acquire);
-    if (state == CallState::kIssuing) return;
-    if (state == CallState::kInFlight && !sources_[slot.source].closed) {
+    const bool closed = sources_[slot.source].closed;
+    if (state == CallState::kIssuing && !closed) return;
+    if (state == CallState::kInFlight && !closed) {
       if (!LookAt(&slot, now)) return;
       StateOf(slot).store(CallState::kEnded, std::memory_order_release);
       Report(slot);
     }
-    Recycle(&slot);
+    // One that failed while it was issued stays its thread's.
+    if (state != CallState::kIssuing) Recycle(&slot);
     harvest_at_ = Next(harvest_at_);
     --unharvested_;
   }

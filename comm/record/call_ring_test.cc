@@ -239,6 +239,22 @@ TEST_F(CallRingTest, EventsAreAsManyAsAreInFlight) {
   for (const RecordedCall& call : large.Snapshot()) EXPECT_GE(call.ended_ns, call.issued_ns);
 }
 
+TEST_F(CallRingTest, ACallThatFailedWhileItWasIssuedKeepsNoEventsFromOthers) {
+  CallRing large(&engine_, 2000, nullptr);
+  const uint32_t failed = large.AddSource();
+  const uint32_t source = large.AddSource();
+  EventList run;
+  large.Begin({.source = failed, .call = 0, .text = &text_}, &run);
+  large.CloseSource(failed);
+  for (int i = 0; i < 1000; ++i) {
+    CallSlot* const slot = large.Begin({.source = source, .call = i, .text = &text_}, &run);
+    ASSERT_TRUE(engine_.RecordInto(*stream_, run.data()).ok());
+    Reach(run[0]);
+    large.End(slot, {.done = &run, .num_done = 1});
+  }
+  EXPECT_LE(engine_.made, 100);
+}
+
 TEST_F(CallRingTest, ThreadsCallAndLookAtOnce) {
   constexpr int kThreads = 3;
   std::atomic<bool> stop = false;
