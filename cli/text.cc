@@ -119,7 +119,7 @@ std::string_view Ending(std::string_view text, size_t size) {
 // as one byte at least, so what lies further from both ends than that is not looked at.
 std::string ShownUpTo(std::string_view text, size_t size) {
   constexpr std::string_view kGap = "...";
-  const std::string shown = Printable(text.substr(0, size + 1));
+  std::string shown = Printable(text.substr(0, size + 1));
   if (text.size() <= size && shown.size() <= size) return shown;
   const size_t front = size / 2;
   std::string both(Beginning(shown, front));

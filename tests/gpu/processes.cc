@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -10,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -22,8 +22,6 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-
-extern char** environ;
 
 namespace meshift {
 namespace {
