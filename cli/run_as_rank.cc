@@ -29,6 +29,8 @@
 #include "cli/rank_site.h"
 #include "cli/site.h"
 #include "comm/control/bootstrap.h"
+#include "comm/engine/engine.h"
+#include "comm/engine/engine_record.h"
 
 namespace meshift::cli {
 namespace {
@@ -121,8 +123,16 @@ absl::StatusOr<int> NoThrow(const std::function<absl::StatusOr<int>()>& body) {
   }
 }
 
+// With MESHIFT_DUMP the record says why the job failed, also where no call of its engine did.
+void DumpError(const RankJob& job, const absl::Status& error) {
+  if (job.engine == nullptr) return;
+  const std::shared_ptr<EngineRecord> record = job.engine->record().Get();
+  if (record != nullptr) record->DumpError(error).IgnoreError();
+}
+
 // Tells the other ranks, and prints; the exit code.
 int FailHere(const absl::Status& error, RankJob& job, Io& io) {
+  DumpError(job, error);
   const std::string message = Message(error);
   // One that has left has told all others.
   const bool is_told =
@@ -173,6 +183,7 @@ int RunAsRank(const JobCall& call, const RankBody& body, Io& io) {
   if (meeting.error_of() == ErrorOf::kHere) {
     Leave(FailHere(WithTimeout(code.status(), call.options), *job, io), io);
   }
+  DumpError(*job, code.status());
   const int exit_code = Fail(meeting.error_of() == ErrorOf::kAll ? own : io,
                              WithTimeout(code.status(), call.options));
   io.out.flush();

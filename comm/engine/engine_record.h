@@ -62,6 +62,9 @@ class EngineRecord {
   virtual ~EngineRecord() = default;
   // Writes what is remembered to a file in `folder`, whose path it returns.
   virtual absl::StatusOr<std::string> Dump(const std::string& folder) = 0;
+  // Writes it to the folder of the options, with an error that is not the engine's, unless there is
+  // no such folder or an error of the engine has had it written.
+  virtual absl::Status DumpError(const absl::Status& error) = 0;
 };
 
 // An engine's record, which its first redistributor makes. Safe for concurrent use.

@@ -258,4 +258,13 @@ absl::StatusOr<std::string> CallRecord::Dump(const std::string& folder) {
   return WriteDump(dump, where);
 }
 
+absl::Status CallRecord::DumpError(const absl::Status& error) {
+  {
+    const MutexLock lock(mutex_);
+    if (options_.dump_folder.empty() || !failure_.ok()) return absl::OkStatus();
+    failure_ = error;
+  }
+  return Dump("").status();
+}
+
 }  // namespace meshift

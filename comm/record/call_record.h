@@ -94,6 +94,7 @@ class CallRecord final : public EngineRecord, public std::enable_shared_from_thi
   void Log(LogEvent::Kind kind, std::string_view text, int64_t ns) const;
   bool logs() const { return options_.on_log != nullptr; }
   absl::StatusOr<std::string> Dump(const std::string& folder) override;
+  absl::Status DumpError(const absl::Status& error) override;
   // Waits, for two seconds at most, while the record of a failure is being written by another
   // thread.
   void AwaitDump();
