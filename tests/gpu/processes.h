@@ -50,8 +50,9 @@ class Processes {
   std::vector<pid_t> pids_;
 };
 
-// Called by such a process: it is killed when the one that started it ends, and ends by itself
-// where that has ended already. Does nothing in other processes but to ask for the first.
+// A process that Processes::Start has started calls this first: it is killed when its starter ends,
+// and exits at once where the starter has ended already. Any other process is only killed when its
+// parent ends.
 void EndWithStarter();
 
 // The folder `named`, made where it is missing; a new one in the system's for temporary files,
