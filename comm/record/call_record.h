@@ -55,7 +55,7 @@ class CallSource {
 
   // Makes what the first call would.
   void Reserve();
-  CallSlot* Begin(CallHead head, EventList* done);
+  CallSlot* Begin(const CallHead& head, EventList* done);
   // `slot` may be null.
   void End(CallSlot* slot, const CallTail& tail);
   // The source has failed: its calls are no longer watched, and are remembered as they are now.
@@ -143,11 +143,10 @@ class CallRecord final : public EngineRecord, public std::enable_shared_from_thi
   std::vector<bool> unhealthy_;  // sources whose groups had failed at the last look
 };
 
-inline CallSlot* CallSource::Begin(CallHead head, EventList* done) {
+inline CallSlot* CallSource::Begin(const CallHead& head, EventList* done) {
   if (!record_->watching_.load(std::memory_order_relaxed)) [[unlikely]]
     record_->StartWatching();
-  head.source = number_;
-  return record_->ring_.Begin(head, done);
+  return record_->ring_.Begin(number_, head, done);
 }
 
 inline void CallSource::Reserve() { record_->ring_.Reserve(); }

@@ -42,7 +42,6 @@ CallRing::CallRing(Engine* engine, int64_t size, Reporter report)
       states_(new State[static_cast<size_t>(size)]) {
   spare_.reserve(max_spare_);
   for (size_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].index = static_cast<uint32_t>(i);
     states_[i].store(CallState::kNone, std::memory_order_relaxed);
   }
 }
@@ -168,7 +167,7 @@ void CallRing::TakeEvents(size_t size, EventList* events) {
   }
 }
 
-CallSlot* CallRing::Begin(const CallHead& head, EventList* done) {
+CallSlot* CallRing::Begin(uint32_t source, const CallHead& head, EventList* done) {
   const int64_t now = clock_.Now();
   const int32_t thread = ThreadNumber();
   const MutexLock lock(mutex_);
@@ -195,13 +194,14 @@ CallSlot* CallRing::Begin(const CallHead& head, EventList* done) {
   if (slot->num_done + slot->num_after > 0) Recycle(slot);
   if (done != nullptr) TakeEvents(head.num_done, done);
   TakeEvents(head.num_after, &slot->after);
-  slot->source = head.source;
+  slot->source = source;
   slot->number = next_number_++;
   slot->call = head.call;
   slot->issued = now;
   if (slot->text != *head.text) slot->text = *head.text;
   slot->thread = thread;
   slot->is_first = head.is_first;
+  slot->started_ns = slot->ended_ns = -1;
   StateOf(*slot).store(CallState::kIssuing, std::memory_order_release);
   return slot;
 }
@@ -240,24 +240,18 @@ void CallRing::Evict(CallSlot* slot) {
   }
   if (source.pinned != nullptr) return Report(*slot);
   source.pinned = std::make_unique<CallSlot>(std::move(*slot));
-  CallSlot empty;
-  empty.index = slot->index;
-  *slot = std::move(empty);
+  *slot = {};
 }
 
 bool CallRing::LookAt(CallSlot* slot, const TickClock::Reading& now) {
-  if (slot->looked_number != slot->number) {
-    slot->looked_number = slot->number;
-    slot->ready_ns = slot->started_ns = slot->ended_ns = -1;
-  }
   const int64_t issued_ns = now.ToNs(slot->issued);
-  if (slot->ready_ns < 0 && AllReached(slot->after, slot->num_after)) {
-    slot->ready_ns = LastReached(slot->after, slot->num_after, issued_ns, now.ns);
+  if (slot->started_ns < 0 && AllReached(slot->after, slot->num_after)) {
+    slot->started_ns = LastReached(slot->after, slot->num_after, issued_ns, now.ns);
   }
   if (!IsReached(*slot)) return false;
   Source& source = sources_[slot->source];
   slot->ended_ns = LastReached(slot->done, slot->num_done, issued_ns, now.ns);
-  slot->started_ns = std::max(issued_ns, slot->ready_ns);
+  slot->started_ns = std::max(issued_ns, slot->started_ns);
   if (source.last_ended_ns <= slot->ended_ns) {
     slot->started_ns = std::max(slot->started_ns, source.last_ended_ns);
   }
@@ -269,28 +263,25 @@ bool CallRing::LookAt(CallSlot* slot, const TickClock::Reading& now) {
 void CallRing::Report(const CallSlot& slot) const {
   if (report_ == nullptr) return;
   const CallText& text = *slot.text;
-  const bool known = slot.looked_number == slot.number && slot.ended_ns >= 0;
   report_({.call = slot.call,
            .groups = text.all_groups,
            .plan = text.plan,
            .bytes = text.bytes,
-           .ns = known ? slot.ended_ns - slot.started_ns : -1});
+           .ns = slot.ended_ns >= 0 ? slot.ended_ns - slot.started_ns : -1});
 }
 
 RecordedCall CallRing::Copy(const CallSlot& slot, CallState state,
                             const TickClock::Reading& now) const {
-  const bool looked = slot.looked_number == slot.number && state != CallState::kIssuing;
-  return {
-      .number = slot.number,
-      .source = slot.source,
-      .call = slot.call,
-      .state = state,
-      .issued_ns = now.ToNs(slot.issued),
-      .started_ns = looked ? (state == CallState::kEnded ? slot.started_ns : slot.ready_ns) : -1,
-      .ended_ns = looked && state == CallState::kEnded ? slot.ended_ns : -1,
-      .thread = slot.thread,
-      .is_first = slot.is_first,
-      .text = slot.text};
+  return {.number = slot.number,
+          .source = slot.source,
+          .call = slot.call,
+          .state = state,
+          .issued_ns = now.ToNs(slot.issued),
+          .started_ns = slot.started_ns,
+          .ended_ns = state == CallState::kEnded ? slot.ended_ns : -1,
+          .thread = slot.thread,
+          .is_first = slot.is_first,
+          .text = slot.text};
 }
 
 void CallRing::Consider(const CallSlot& slot, CallState state, const TickClock::Reading& now,
@@ -301,7 +292,7 @@ void CallRing::Consider(const CallSlot& slot, CallState state, const TickClock::
   of_source.call = Copy(slot, state, now);
   of_source.since_ns = std::nullopt;
   if (state == CallState::kIssuing) of_source.since_ns = of_source.call.issued_ns;
-  if (state == CallState::kInFlight && slot.ready_ns >= 0) of_source.since_ns = slot.ready_ns;
+  if (state == CallState::kInFlight && slot.started_ns >= 0) of_source.since_ns = slot.started_ns;
   of_source.after_number = state == CallState::kInFlight ? slot.after_number : -1;
 }
 

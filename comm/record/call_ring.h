@@ -1,7 +1,7 @@
 // The last calls of an engine's redistributors: when each was issued and what it waits for, so that
 // somebody else can say when it ended. Internal to comm/record.
 //
-//   CallSlot* slot = ring.Begin({.source = 0, .call = 7, .text = &text}, &events);   // marks them
+//   CallSlot* slot = ring.Begin(source, {.call = 7, .text = &text}, &events);   // marks them
 //   ring.End(slot, {...});
 //   ... another thread ...
 //   ring.Look(&sources);
@@ -42,7 +42,6 @@ enum class CallState : uint8_t {
 };
 
 struct CallHead {
-  uint32_t source = 0;
   bool is_first = false;   // of its program
   uint32_t num_done = 1;   // events that it will end with, as far as is known
   uint32_t num_after = 0;  // that it comes after
@@ -59,28 +58,28 @@ struct CallTail {
   int64_t after_number = -1;  // it comes after calls up to this number
 };
 
-struct alignas(64) CallSlot {
+// Two cache lines: each call reads and writes a slot that the caches have lost since
+// (bench/record_cost.h).
+struct alignas(128) CallSlot {
   // By Begin.
-  uint32_t index = 0;
-  uint32_t source = 0;
   int64_t number = -1;  // of the engine
   int64_t call = 0;     // of the source
   int64_t issued = 0;   // ticks
   std::shared_ptr<const CallText> text;
+  uint32_t source : 31 = 0;
+  bool is_first : 1 = false;
   int32_t thread = 0;
-  bool is_first = false;
   // By End, while its state is kIssuing.
-  EventList done;
   uint32_t num_done = 0;
   uint32_t num_after = 0;
+  EventList done;
   EventList after;
   int64_t after_number = -1;
-  // By Look; of the call `looked_number`.
-  int64_t looked_number = -1;
-  int64_t ready_ns = -1;  // when what it comes after was reached
-  int64_t started_ns = -1;
+  // By Begin, -1; then by Look.
+  int64_t started_ns = -1;  // until it has ended: when what it comes after was reached
   int64_t ended_ns = -1;
 };
+static_assert(sizeof(CallSlot) == 128);
 
 // A call as it was at one time; times on the steady clock, -1 where not known.
 struct RecordedCall {
@@ -123,7 +122,7 @@ class CallRing {
   void Reserve();
   // A call begins. Its first events in `done` become such as may be marked anew. Null: there is no
   // room, since all calls of the ring are being issued.
-  ABSL_ATTRIBUTE_HOT CallSlot* Begin(const CallHead& head, EventList* done);
+  ABSL_ATTRIBUTE_HOT CallSlot* Begin(uint32_t source, const CallHead& head, EventList* done);
   // It is issued. Of the thread that began it.
   ABSL_ATTRIBUTE_HOT void End(CallSlot* slot, const CallTail& tail);
 
@@ -145,7 +144,7 @@ class CallRing {
   };
   using State = std::atomic<CallState>;
 
-  State& StateOf(const CallSlot& slot) { return states_[slot.index]; }
+  State& StateOf(const CallSlot& slot) { return states_[&slot - slots_.data()]; }
   size_t Next(size_t place) const { return place + 1 == slots_.size() ? 0 : place + 1; }
   bool IsReached(const CallSlot& slot) const;
   void Evict(CallSlot* slot) MESHIFT_REQUIRES(mutex_);

@@ -47,9 +47,9 @@ class CallRingTest : public testing::Test {
   // As a redistributor does it; `run` is used again by the caller.
   CallSlot* Call(uint32_t source, int64_t call, EventList* run, EventList* after = nullptr,
                  int64_t after_number = -1) {
-    CallHead head{.source = source, .call = call, .text = &text_};
+    CallHead head{.call = call, .text = &text_};
     head.num_after = after == nullptr ? 0 : 1;
-    CallSlot* const slot = ring_.Begin(head, run);
+    CallSlot* const slot = ring_.Begin(source, head, run);
     if (slot == nullptr) return nullptr;
     EXPECT_TRUE(engine_.RecordInto(*stream_, run->data()).ok());
     ring_.End(slot, {.done = run,
@@ -140,8 +140,8 @@ TEST_F(CallRingTest, NorCallsOfOtherSources) {
 TEST_F(CallRingTest, ACallThatIsBeingIssuedIsSeen) {
   const uint32_t source = ring_.AddSource();
   EventList run;
-  CallHead head{.source = source, .is_first = true, .call = 3, .text = &text_};
-  CallSlot* const slot = ring_.Begin(head, &run);
+  CallHead head{.is_first = true, .call = 3, .text = &text_};
+  CallSlot* const slot = ring_.Begin(source, head, &run);
   const OldestCall oldest = Look()[source];
   EXPECT_EQ(oldest.call.state, CallState::kIssuing);
   EXPECT_TRUE(oldest.call.is_first);
@@ -225,7 +225,7 @@ TEST_F(CallRingTest, EventsAreAsManyAsAreInFlight) {
     std::vector<EventList> runs(static_cast<size_t>(n));
     for (int i = 0; i < n; ++i) {
       EventList& run = runs[static_cast<size_t>(i)];
-      CallSlot* const slot = large.Begin({.source = source, .call = i, .text = &text_}, &run);
+      CallSlot* const slot = large.Begin(source, {.call = i, .text = &text_}, &run);
       ASSERT_TRUE(engine_.RecordInto(*stream_, run.data()).ok());
       large.End(slot, {.done = &run, .num_done = 1});
     }
@@ -244,10 +244,10 @@ TEST_F(CallRingTest, ACallThatFailedWhileItWasIssuedKeepsNoEventsFromOthers) {
   const uint32_t failed = large.AddSource();
   const uint32_t source = large.AddSource();
   EventList run;
-  large.Begin({.source = failed, .call = 0, .text = &text_}, &run);
+  large.Begin(failed, {.call = 0, .text = &text_}, &run);
   large.CloseSource(failed);
   for (int i = 0; i < 1000; ++i) {
-    CallSlot* const slot = large.Begin({.source = source, .call = i, .text = &text_}, &run);
+    CallSlot* const slot = large.Begin(source, {.call = i, .text = &text_}, &run);
     ASSERT_TRUE(engine_.RecordInto(*stream_, run.data()).ok());
     Reach(run[0]);
     large.End(slot, {.done = &run, .num_done = 1});
@@ -271,8 +271,8 @@ TEST_F(CallRingTest, ThreadsCallAndLookAtOnce) {
         const uint32_t source = ring_.AddSource();
         EventList run;
         for (int i = 0; i < 1000; ++i) {
-          CallHead head{.source = source, .call = i, .text = &text_};
-          CallSlot* const slot = ring_.Begin(head, &run);
+          CallHead head{.call = i, .text = &text_};
+          CallSlot* const slot = ring_.Begin(source, head, &run);
           if (slot == nullptr) continue;
           auto event = std::make_shared<ManualEvent>();
           event->reached_ns = i % 3 == 0 ? -1 : SteadyNowNs();
