@@ -129,10 +129,11 @@ void OverPairs(benchmark::State& state, size_t pairs, const Fn& fn) {
   state.counters["worst_us"] = Percentile(fastest, 100);
 }
 
-void Cold(benchmark::State& state, const Mix& mix) {
+void Cold(benchmark::State& state, const Mix& mix, const char* topology) {
   const std::vector<Pair>& pairs = PairsOf(mix);
+  const PlannerOptions options{.topology = Topology::Parse(topology).value()};
   OverPairs(state, pairs.size(), [&](size_t i) {
-    benchmark::DoNotOptimize(MakePlan(pairs[i].from, pairs[i].to).value());
+    benchmark::DoNotOptimize(MakePlan(pairs[i].from, pairs[i].to, options).value());
   });
 }
 
@@ -275,9 +276,12 @@ void CrossMesh(benchmark::State& state) {
 
 void Register() {
   for (const Mix& mix : kMixes) {
-    benchmark::RegisterBenchmark(("cold/" + std::string(mix.name)).c_str(),
-                                 [&mix](benchmark::State& state) { Cold(state, mix); })
-        ->Unit(benchmark::kMillisecond);
+    for (const char* topology : {"flat", "h100"}) {
+      benchmark::RegisterBenchmark(
+          fmt::format("cold/{}/{}", mix.name, topology).c_str(),
+          [&mix, topology](benchmark::State& state) { Cold(state, mix, topology); })
+          ->Unit(benchmark::kMillisecond);
+    }
     benchmark::RegisterBenchmark(("verify/" + std::string(mix.name)).c_str(),
                                  [&mix](benchmark::State& state) { Verifying(state, mix); })
         ->Unit(benchmark::kMillisecond);

@@ -23,22 +23,21 @@
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/one_mesh/assemble.h"
+#include "planner/one_mesh/per_dim.h"
 #include "planner/one_mesh/reduction_choice.h"
 #include "planner/plan/plan_text.h"
-#include "planner/search/edges.h"
-#include "planner/search/per_dim.h"
 #include "planner/search/search.h"
+#include "planner/search/successors.h"
+#include "planner/search/value_rule.h"
 
 namespace meshift {
 namespace {
 
 using Verdict = Alternative::Verdict;
 
-// States that are gone on from, at most; and what is done, in the measure of FindCheapest, of which
-// a step that is priced counts for so much.
+// States that are expanded at most, and work that is done: about a second of it.
 constexpr int kMaxExpanded = 3000;
-constexpr int64_t kMaxWork = int64_t{1} << 26;
-constexpr int64_t kPriceWork = 2048;
+constexpr int64_t kMaxWork = 100'000'000;
 
 // Moves of cuts differ in price and in calls, not in what they mean.
 std::string_view KindOf(StepOp op) {
@@ -58,7 +57,11 @@ class PathLister {
  public:
   PathLister(const Problem& problem, const PlannerOptions& options, const ReductionChoice& choice,
              const CostModel& model)
-      : problem_(problem), options_(options), model_(model), edges_(problem, model, choice.rules) {}
+      : problem_(problem),
+        options_(options),
+        model_(model),
+        successors_(problem, model, choice.rules),
+        most_work_(problem.budget()->done() + kMaxWork) {}
 
   // Calls `take` with paths, the cheapest first, no two that do the same, until it returns false.
   void Run(const std::function<bool(const Path& path)>& take) {
@@ -66,8 +69,7 @@ class PathLister {
     Push(0);
     int expanded = 0;
     absl::flat_hash_set<std::string> taken;
-    while (!open_.empty() && expanded < kMaxExpanded && work_ < kMaxWork &&
-           problem_.HasWorkLeft()) {
+    while (!open_.empty() && expanded < kMaxExpanded && HasTime()) {
       const int at = std::get<1>(open_.top());
       open_.pop();
       if (nodes_[at].state == problem_.target()) {
@@ -92,15 +94,16 @@ class PathLister {
 
   void Expand(int at) {
     const State state = nodes_[at].state;
-    edges_.ForEach(state, [&](StepOp op, DimMask dims, const State& next) {
-      if (work_ >= kMaxWork || !edges_.MayHold(next) || WasAt(at, next)) return;
-      work_ += kPriceWork;
-      Node node{next, nodes_[at].cost + CostOf(model_.Measure(op, state, next)), at, op,
-                fmt::format("{}{}:{:x};", nodes_[at].label, KindOf(op), dims)};
+    successors_.ForEach(state, [&](const Successor& next) {
+      if (!HasTime() || WasAt(at, next.state)) return;
+      Node node{next.state, nodes_[at].cost + CostOf(model_.Measure(next.op, state, next.state)),
+                at, next.op,
+                fmt::format("{}{}:{:x};", nodes_[at].label, KindOf(next.op), next.dims)};
       nodes_.push_back(std::move(node));
       Push(static_cast<int>(nodes_.size()) - 1);
     });
   }
+  bool HasTime() const { return problem_.HasWorkLeft() && problem_.budget()->done() < most_work_; }
   void Push(int at) {
     const std::optional<PathCost>& rest = Rest(nodes_[at].state);
     if (rest) open_.push({nodes_[at].cost + *rest, at});
@@ -134,8 +137,7 @@ class PathLister {
     const absl::StatusOr<ReductionChoice> choice = ChooseReductions(*problem, options_);
     if (!choice.ok()) return std::nullopt;
     const CostModel model(*problem, options_.topology, CostOptionsOf(options_, *choice));
-    const std::optional<Path> path =
-        FindCheapest(*problem, model, choice->rules, INT64_MAX, &work_);
+    const std::optional<Path> path = FindCheapest(*problem, model, choice->rules);
     if (!path) return std::nullopt;
     return CostOf(*problem, model, *path);
   }
@@ -143,8 +145,8 @@ class PathLister {
   const Problem& problem_;
   const PlannerOptions& options_;
   const CostModel& model_;
-  const Edges edges_;
-  int64_t work_ = 0;
+  Successors successors_;
+  const int64_t most_work_;  // of the budget
   std::vector<Node> nodes_;
   // By estimate of the whole path, then age.
   using Entry = std::tuple<PathCost, int>;
@@ -323,10 +325,10 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
 }
 
 // The first value on the way that a plan may not hold, and the rule that forbids it; else empty.
-std::string WhyNotOnTheWay(const Problem& problem, const Path& path, const Edges& edges) {
+std::string WhyNotOnTheWay(const Problem& problem, const Path& path, const ValueRule& rule) {
   for (const auto& move : path.moves) {
     if (move.after == problem.target()) break;
-    std::string why = edges.WhyNotHeld(move.after);
+    std::string why = rule.WhyNot(move.after);
     if (!why.empty()) return why;
   }
   return "";
@@ -371,6 +373,7 @@ class Lister {
         groups_(groups),
         best_(best, options.topology),
         model_(problem, options.topology, CostOptionsOf(options, choice)),
+        most_work_(problem.budget()->done() + 2 * kMaxWork),
         all_{{Verdict::kBest, best, ""}},
         labels_{LabelOf(best)} {}
 
@@ -389,9 +392,8 @@ class Lister {
   }
   // The cheapest over these groups.
   void AddOver(const DimSets& sets) {
-    if (IsFull() || work_ >= kMaxWork || !problem_.HasWorkLeft()) return;
-    const std::optional<Path> path =
-        FindCheapest(problem_, model_.WithGroups(sets), choice_.rules, INT64_MAX, &work_);
+    if (IsFull() || !problem_.HasWorkLeft() || problem_.budget()->done() >= most_work_) return;
+    const std::optional<Path> path = FindCheapest(problem_, model_.WithGroups(sets), choice_.rules);
     if (path && problem_.HasWorkLeft()) Add(*path);
   }
   void AddOverSingleDims() {
@@ -434,8 +436,7 @@ class Lister {
     }
     const std::string broken = groups_.BrokenBy(groups_.UsedBy(plan->steps()));
     if (!broken.empty()) reason += "; " + broken;
-    const std::string unheld =
-        WhyNotOnTheWay(problem_, PlanPerDim(problem_), Edges(problem_, model_, choice_.rules));
+    const std::string unheld = WhyNotOnTheWay(problem_, PlanPerDim(problem_), ValueRule(problem_));
     if (!unheld.empty()) reason += "; but " + unheld;
     if (plan->kept() < plan->asked()) {
       reason += fmt::format("; and keeps only {}: {}", Name(plan->kept()), plan->why());
@@ -451,7 +452,7 @@ class Lister {
   const PlanGroups& groups_;
   const Best best_;
   const CostModel model_;
-  int64_t work_ = 0;
+  const int64_t most_work_;  // of the budget, with that of listing paths
   std::vector<Alternative> all_;
   absl::flat_hash_set<std::string> labels_;  // of all_
 };

@@ -43,7 +43,7 @@ absl::StatusOr<Plan> MakePlan(const Sharding& from, const Sharding& to,
 
 // The least max_memory that does: with it MakePlan makes a plan, with one byte less it does not.
 // Where refusals say that less might do, so it is here: of problems with more steps than are looked
-// at (planner/search/memory_search.h), as meshes of five dims and more may have.
+// at (planner/limits/memory_search.h), as meshes of five dims and more may have.
 // `options.max_memory` is not looked at. Fails as MakePlan does.
 absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
                                     const PlannerOptions& options = {});

@@ -426,7 +426,7 @@ TEST(PlannerTest, ALongSearchSettlesForAPathNearTheBest) {
       TryPlan("a=5,b=5,c=5,d=2,e=3", "f32[128,32,32,16,256]", "S(2),R,R,S(1),S(4)", "R,S(4),R,R,R");
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(Verify(*plan).ok());
-  EXPECT_LE(plan->total().est_ns, 1'367'123 + 1'367'123 / 31);
+  EXPECT_LE(plan->total().est_ns, 1'367'123 + 1'367'123 / 15);
 }
 
 }  // namespace

@@ -16,7 +16,9 @@
 #include "base/status_macros.h"
 #include "planner/cost/cost.h"
 #include "planner/one_mesh/reduction_choice.h"
-#include "planner/search/edges.h"
+#include "planner/search/heuristic.h"
+#include "planner/search/layouts.h"
+#include "planner/search/successors.h"
 
 namespace meshift {
 namespace {
@@ -60,7 +62,7 @@ struct BruteForce::Graph {
       : buffers(options.buffers),
         problem(std::move(p)),
         model(ModelOf(choice, options)),
-        edges(problem, model, choice.rules) {
+        successors(problem, model, choice.rules) {
     ways.push_back(model);
     if (options.ragged_sizes == RaggedSizes::kCost && problem.HasRagged()) {
       for (const RaggedSizes sizes : {RaggedSizes::kMax, RaggedSizes::kSum}) {
@@ -100,7 +102,8 @@ struct BruteForce::Graph {
   // What a value in between takes of the workspace, a multiple of 16; none where there may be none.
   std::optional<int64_t> BytesBetween(const State& state) {
     const auto [known, is_new] = bytes_between.try_emplace(state);
-    if (is_new && edges.MayHold(state)) known->second = RoundUp(problem.MaxBytes(state), 16);
+    if (is_new && successors.value_rule().MayHold(state))
+      known->second = RoundUp(problem.MaxBytes(state), 16);
     return known->second;
   }
   // What a step takes of the workspace. REQUIRES: `before` and `after` may be held.
@@ -141,7 +144,7 @@ struct BruteForce::Graph {
   mutable int64_t scratch_bytes = -1;  // not known yet
   const Problem problem;
   const CostModel model;
-  const Edges edges;
+  Successors successors;
   std::vector<CostModel> ways;
   absl::flat_hash_map<State, std::optional<int64_t>> bytes_between;
   absl::node_hash_map<State, std::vector<Edge>> edges_of;  // of the states that were asked about
@@ -169,7 +172,8 @@ const std::vector<BruteForce::Edge>& BruteForce::EdgesOf(Graph& graph, const Sta
   const auto [known, is_new] = graph.edges_of.try_emplace(state);
   std::vector<Edge>& edges = known->second;
   if (!is_new) return edges;
-  graph.edges.ForEach(state, [&](StepOp op, DimMask dims, const State& next) {
+  graph.successors.ForEach(state, [&](const Successor& successor) {
+    const auto& [op, next, dims, reducible, product] = successor;
     if (!graph.BytesBetween(next)) return;
     const auto [measured, is_first] = measured_.try_emplace(EdgeKey{op, state, next});
     if (is_first) {
@@ -281,6 +285,67 @@ absl::StatusOr<int64_t> BruteForce::FindLeastMemory(const Sharding& from, const 
   const auto least = std::partition_point(limits.begin(), limits.end(),
                                           [&](int64_t limit) { return !reaches(limit); });
   return graph->TensorBytes() + *least;
+}
+
+absl::StatusOr<BruteForce::HeuristicCheck> BruteForce::CheckHeuristic(
+    const Sharding& from, const Sharding& to, const PlannerOptions& options) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, Graph::Create(from, to, options));
+  const Problem& problem = graph->problem;
+  Forget(*graph, options);
+  struct Vertex {
+    State state;
+    int64_t bound_ns = 0;
+    int64_t rest_ns = INT64_MAX;
+    std::vector<std::pair<int, int64_t>> from;  // steps that lead here: where from, and ns
+  };
+  std::vector<Vertex> vertices;
+  absl::flat_hash_map<State, int> numbers;
+  Heuristic heuristic(problem, graph->model, graph->successors);
+  const auto number_of = [&](const State& state) {
+    const auto [at, is_new] = numbers.try_emplace(state, static_cast<int>(vertices.size()));
+    if (is_new) {
+      const View view = graph->successors.layouts().Look(state);
+      vertices.push_back({state, heuristic.LeastNs(view), INT64_MAX, {}});
+    }
+    return at->second;
+  };
+  HeuristicCheck check;
+  const auto text_of = [&](const Vertex& vertex) {
+    return fmt::format("{} ({} ns)", problem.ToSharding(vertex.state).PlacementsText(),
+                       vertex.bound_ns);
+  };
+  number_of(problem.source());
+  const int target = number_of(problem.target());
+  for (int i = 0; i < static_cast<int>(vertices.size()); ++i) {
+    for (const Edge& edge : EdgesOf(*graph, vertices[i].state)) {
+      const int next = number_of(edge.next);
+      vertices[next].from.emplace_back(i, edge.cost.est_ns);
+      ++check.steps;
+      if (vertices[i].bound_ns <= edge.cost.est_ns + vertices[next].bound_ns) continue;
+      if (++check.not_consistent > 1) continue;
+      check.text = fmt::format("{} {} in {} ns to {}", text_of(vertices[i]), Name(edge.op),
+                               edge.cost.est_ns, text_of(vertices[next]));
+    }
+  }
+  check.states = static_cast<int64_t>(vertices.size());
+  using Entry = std::pair<int64_t, int>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
+  vertices[target].rest_ns = 0;
+  open.emplace(0, target);
+  while (!open.empty()) {
+    const auto [ns, i] = open.top();
+    open.pop();
+    if (ns > vertices[i].rest_ns) continue;
+    if (vertices[i].bound_ns > ns && ++check.not_admissible == 1) {
+      check.text = fmt::format("{}, {} ns from the target", text_of(vertices[i]), ns);
+    }
+    for (const auto& [before, step_ns] : vertices[i].from) {
+      if (ns + step_ns >= vertices[before].rest_ns) continue;
+      vertices[before].rest_ns = ns + step_ns;
+      open.emplace(ns + step_ns, before);
+    }
+  }
+  return check;
 }
 
 absl::StatusOr<BruteForce::ByGroups> BruteForce::FindByGroups(const Sharding& from,

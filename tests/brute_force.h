@@ -55,6 +55,19 @@ class BruteForce {
   absl::StatusOr<int64_t> FindLeastMemory(const Sharding& from, const Sharding& to,
                                           const PlannerOptions& options);
 
+  // Of the heuristic of the search (planner/search/heuristic.h) over all states that steps lead to:
+  // those for which it says more than the least rest of a path, and the steps along which it falls
+  // by more than their price.
+  struct HeuristicCheck {
+    int64_t states = 0;
+    int64_t steps = 0;
+    int64_t not_admissible = 0;
+    int64_t not_consistent = 0;
+    std::string text;  // of the first that is wrong
+  };
+  absl::StatusOr<HeuristicCheck> CheckHeuristic(const Sharding& from, const Sharding& to,
+                                                const PlannerOptions& options);
+
   // Groups over mesh dims 0 and 2, of those of more than one rank, are number 5; a set of groups
   // has a bit for each. Of the paths over exactly the groups of a set, the cheapest, and what takes
   // least memory, by sets; none where there is no such path. options.groups and max_memory are not

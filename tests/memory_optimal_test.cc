@@ -16,7 +16,7 @@
 #include "planner/one_mesh/reduction_choice.h"
 #include "planner/plan/memory_limit.h"
 #include "planner/planner.h"
-#include "planner/search/memory_search.h"
+#include "planner/limits/memory_search.h"
 #include "testing/conformance_cases.h"
 #include "testing/ragged_cases.h"
 #include "testing/random.h"

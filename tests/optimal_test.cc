@@ -23,7 +23,11 @@ constexpr int kNumShards = 16;  // as shard_count in BUILD; a test case per shar
 struct Tally {
   int64_t cases = 0;
   int64_t not_optimal = 0;
-  int64_t below = 0;  // plans that cost less than the least: of edges that only the planner has
+  int64_t below = 0;   // plans that cost less than the least: of edges that only the planner has
+  int64_t states = 0;  // of which the search's heuristic was looked at, and steps between them
+  int64_t steps = 0;
+  int64_t not_admissible = 0;
+  int64_t not_consistent = 0;
 
   void Judge(BruteForce& brute_force, const Sharding& from, const Sharding& to,
              const PlannerOptions& options) {
@@ -39,6 +43,7 @@ struct Tally {
     EXPECT_LE(bound.est_ns, best->cost.est_ns) << from.ToString() << " -> " << to.PlacementsText();
     EXPECT_LE(bound.bytes_sent, best->cost.bytes_sent)
         << from.ToString() << " -> " << to.PlacementsText();
+    JudgeHeuristic(brute_force, from, to, options);
     if (cost == best->cost) return;
     int64_t& count = cost < best->cost ? below : not_optimal;
     if (++count > 3) return;
@@ -49,11 +54,30 @@ struct Tally {
                   << steps << cost.ToString() << "; but " << best->text << ": "
                   << best->cost.ToString();
   }
+  void JudgeHeuristic(BruteForce& brute_force, const Sharding& from, const Sharding& to,
+                      const PlannerOptions& options) {
+    const auto check = brute_force.CheckHeuristic(from, to, options);
+    ASSERT_TRUE(check.ok()) << check.status();
+    states += check->states;
+    steps += check->steps;
+    not_admissible += check->not_admissible;
+    not_consistent += check->not_consistent;
+    if (check->text.empty() || not_admissible + not_consistent > 8) return;
+    ADD_FAILURE() << from.ToString() << " -> " << to.PlacementsText() << " on "
+                  << options.topology.ToString() << ": " << check->text;
+  }
   void Report(std::string_view name, int shard) const {
+    EXPECT_GT(cases, 0);
+    EXPECT_GT(steps, states);
     EXPECT_EQ(not_optimal, 0);
     EXPECT_EQ(below, 0);
-    fmt::print("optimal, {}, shard {} of {}: {} cases: {} not optimal, {} below the least\n", name,
-               shard, kNumShards, cases, not_optimal, below);
+    EXPECT_EQ(not_admissible, 0);
+    EXPECT_EQ(not_consistent, 0);
+    fmt::print(
+        "optimal, {}, shard {} of {}: {} cases: {} not optimal, {} below the least; heuristic: {} "
+        "states, {} not admissible, {} steps, {} not consistent\n",
+        name, shard, kNumShards, cases, not_optimal, below, states, not_admissible, steps,
+        not_consistent);
   }
 };
 

@@ -25,7 +25,7 @@
 #include "planner/plan/crossing.h"
 #include "planner/plan/memory_limit.h"
 #include "planner/plan/workspace.h"
-#include "planner/search/memory_search.h"
+#include "planner/limits/memory_search.h"
 #include "planner/search/search.h"
 
 namespace meshift {
@@ -129,12 +129,7 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
   }
   if (!half->path && limits.allowed != nullptr) return half;
   if (!half->path) return Internal("no plan from {} to {}", from.ToString(), to.ToString());
-  State before = half->problem.source();
-  for (const auto& [op, after, measured] : half->path->moves) {
-    const Traffic traffic = measured ? *measured : half->model.Measure(op, before, after);
-    half->cost = half->cost + CostOf(traffic);
-    before = after;
-  }
+  half->cost = CostOf(half->problem, half->model, *half->path);
   half->workspace = WorkspaceOf(half->problem, half->model, *half->path);
   return half;
 }

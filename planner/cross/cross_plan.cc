@@ -10,7 +10,7 @@
 #include "planner/cross/cross_mesh.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/one_mesh/assemble.h"
-#include "planner/one_mesh/limited_planner.h"
+#include "planner/limits/limited_planner.h"
 #include "planner/plan/memory_limit.h"
 
 namespace meshift {

@@ -33,6 +33,14 @@ inline constexpr int kMaxStateDims = 8;  // mesh dims of size > 1
 // A set of mesh dims of a problem, bit d for dim d.
 using DimMask = uint32_t;
 inline bool HasDim(DimMask mask, int d) { return (mask >> d & 1) != 0; }
+// Calls fn(subset) for every subset of `mask` that is not empty, ascending.
+template <typename Fn>
+void ForEachSubset(DimMask mask, const Fn& fn) {
+  for (DimMask subset = mask & (~mask + 1); subset != 0; subset = (subset - mask) & mask) {
+    fn(subset);
+    if (subset == mask) return;
+  }
+}
 // Some of all such sets, by mask.
 using DimSets = std::bitset<1 << kMaxStateDims>;
 

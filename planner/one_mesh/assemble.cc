@@ -129,8 +129,8 @@ void PlanAssembly::AddPath(const Problem& problem, const CostModel& model, const
   const bool blocks = choice.ordered && options_.reduce_block > 0;
   fields_.steps.reserve(fields_.steps.size() + path.moves.size());
   State before = problem.source();
-  for (const auto& [op, after, measured] : path.moves) {
-    const Traffic traffic = measured ? *measured : model.Measure(op, before, after);
+  for (const auto& [op, after] : path.moves) {
+    const Traffic traffic = model.Measure(op, before, after);
     Step step = MakeStep(problem, model, mesh, op, before, after, traffic);
     if (blocks && IsReduction(op)) step.reduce_block = options_.reduce_block;
     if (IsReduction(op)) {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "planner/search/memory_search.h"
+#include "planner/limits/memory_search.h"
 
 namespace meshift {
 

@@ -13,8 +13,8 @@
 #include "planner/one_mesh/mesh_paths.h"
 #include "planner/one_mesh/reduction_choice.h"
 #include "planner/plan/memory_limit.h"
-#include "planner/search/memory_search.h"
-#include "planner/search/per_dim.h"
+#include "planner/limits/memory_search.h"
+#include "planner/one_mesh/per_dim.h"
 #include "planner/search/search.h"
 
 namespace meshift {

@@ -1,397 +1,228 @@
 #include "planner/search/search.h"
 
 #include <algorithm>
-#include <memory>
-#include <utility>
+#include <optional>
 
 #include "base/checked_math.h"
-#include "planner/search/search_run.h"
+#include "planner/search/best_first.h"
+#include "planner/search/heuristic.h"
+#include "planner/search/layouts.h"
+#include "planner/search/successors.h"
 
 namespace meshift {
 namespace {
 
-// States that are gone on from before it is looked at what domains lack: most searches end before.
-constexpr int kFew = 2;
-// So many steps wait for their turn before a path is put together that bounds them, and before one
-// is looked for; the part of the bound that is too little to matter.
-constexpr size_t kSome = 64;
-constexpr size_t kMany = 256;
-constexpr int64_t kClose = 64;
-// What a step that waits, and one that is priced, count for beside a list that is looked at, by
-// the time that they take; and as much of it as is done before all states are listed
-// (last_steps.h).
-constexpr int64_t kOfferWork = 32;
-constexpr int64_t kPriceWork = 2048;
-// What a step that is put among those that wait counts for besides: its memory.
-constexpr int64_t kWaitWork = 64;
-constexpr int64_t kLong = int64_t{1} << 22;
-// By what part of its time a path must be shorter than those that are known, where the search takes
-// long (Settle); at first.
-constexpr int64_t kNearly = 64;
+// Work of a step that waits: mostly its memory.
+constexpr int64_t kWaitWork = 32;
+// So much work is done before the search settles: about two seconds of it.
+constexpr int64_t kPatience = 120'000'000;
+// By what part of its time a path must be shorter than the best known one from then on.
+constexpr int64_t kFirstPart = 64;
+// Of fewer mesh dims a search ends sooner than the incumbent is found.
+constexpr int kIncumbentDims = 4;
+
+class CheapestSearch {
+ public:
+  CheapestSearch(const Problem& problem, const CostModel& model, const TransitionRules& rules,
+                 int64_t bound_ns)
+      : problem_(problem),
+        model_(model),
+        rules_(rules),
+        successors_(problem, model, rules),
+        layouts_(successors_.layouts()),
+        heuristic_(problem, model, successors_),
+        open_(problem.source(), PathCost{}),
+        bound_ns_(bound_ns),
+        patience_(Work() + kPatience) {}
+
+  std::optional<Path> Run() {
+    if (problem_.num_dims() >= kIncumbentDims) FindIncumbent();
+    open_.Run(
+        problem_.target(), [&](const PathCost& estimate) { return IsDone(estimate); },
+        [&](int node) { Expand(node); },
+        [&](const Step& step) {
+          // A cheaper way to its state may have been found since.
+          const int known = open_.Find(step.to);
+          const int64_t reached_ns = step.estimate.ns - step.rest_ns;
+          if (known < 0 || reached_ns <= open_.node(known).cost.ns) Price(step);
+        });
+    // It had its turn; or the search has settled for it.
+    const int target = open_.Find(problem_.target());
+    if (target < 0) return std::nullopt;
+    Path path;
+    for (const Node& node : open_.PathTo(target)) {
+      path.moves.push_back({node.op, node.state});
+    }
+    return path;
+  }
+
+ private:
+  using Node = BestFirst<PathCost>::Node;
+  using Step = BestFirst<PathCost>::Step;
+
+  int64_t Work() const { return problem_.budget() == nullptr ? 0 : problem_.budget()->done(); }
+
+  bool IsDone(const PathCost& estimate) {
+    if (!problem_.Charge(1)) return true;
+    if (Work() > patience_) Settle();
+    return estimate.ns > bound_ns_;
+  }
+
+  // Where the best path takes long to find: the greedy walk is taken from each node that was
+  // reached since; and only paths count from now on that are shorter than the best known one by
+  // some part, and by four times that where as much work is done again.
+  void Settle() {
+    patience_ += kPatience;
+    for (const int end = open_.num_nodes(); MayWalk() && walked_ < end; ++walked_) {
+      if (layouts_.Look(open_.node(walked_).state).reducible == 0) Finish(walked_);
+    }
+    part_ = part_ == 0 ? kFirstPart : std::max<int64_t>(part_ / 4, 1);
+    const int target = open_.Find(problem_.target());
+    if (target >= 0) Bound(open_.node(target).cost.ns);
+  }
+  void Bound(int64_t known_ns) {
+    bound_ns_ = std::min(bound_ns_, part_ == 0 ? known_ns : known_ns - known_ns / part_);
+  }
+
+  void Expand(int index) {
+    const Node node = open_.node(index);
+    const View view = layouts_.Look(node.state);
+    const bool was_sliced = node.before >= 0 && node.op == StepOp::kSlice;
+    // A rank gets no more by the step, and the rest of the target by another, than there is time
+    // for.
+    const int64_t left_ns = bound_ns_ - node.cost.ns - heuristic_.LeastStartNs();
+    const int64_t most_items =
+        bound_ns_ == INT64_MAX
+            ? INT64_MAX
+            : std::max<int64_t>(model_.MaxTransferBytes(left_ns), 0) / problem_.least_item_bytes();
+    successors_.ForEach(view, most_items, [&](const Successor& next) {
+      if (next.op == StepOp::kSlice && was_sliced) return;  // two slices are one
+      const int64_t step_ns =
+          layouts_.bounds().LeastNs(next.op, view.state.stage(), next.dims, next.product);
+      const int64_t reached_ns = SaturatingAdd(node.cost.ns, step_ns);
+      if (reached_ns > bound_ns_) return;
+      const int64_t rest_ns = heuristic_.LeastNs(next, bound_ns_ - reached_ns);
+      const int64_t ns = SaturatingAdd(reached_ns, rest_ns);
+      if (ns > bound_ns_ || !model_.HasRoom(next.op, view.state, next.state)) return;
+      const int known = open_.Find(next.state);
+      if (known >= 0 && open_.node(known).cost.ns < reached_ns) return;
+      if (!problem_.Charge(kWaitWork)) return;
+      open_.Push({index, next.op, next.state, {ns, node.cost.bytes, node.cost.steps + 1}, rest_ns});
+    });
+  }
+
+  // The node that the step leads to; -1 where no path with it is the best.
+  int Price(const Step& step) {
+    const Node& from = open_.node(step.from);
+    const Traffic traffic = model_.Measure(step.op, from.state, step.to);
+    if (!model_.Fits(step.op, from.state, step.to, traffic)) return -1;
+    const PathCost cost = from.cost + CostOf(traffic);
+    const int64_t ns = SaturatingAdd(cost.ns, step.rest_ns);
+    if (ns > bound_ns_) return -1;
+    if (step.to == problem_.target()) Bound(cost.ns);
+    return open_.Reach(step, cost, {ns, cost.bytes, cost.steps});
+  }
+
+  // A greedy walk, whose last path that is found to the target bounds the rest: what is replicated
+  // is sliced, and all that is partial is reduced, towards the target as far as that goes; then it
+  // is moved there. Where nothing is partial, without that slice too.
+  void FindIncumbent();
+  bool MayWalk() const { return !successors_.masks_target() && layouts_.num_lists() > 0; }
+  // All nodes are -1 where a step may not be taken, or leads to what takes too long.
+  int Walk(int from, StepOp op, uint64_t partial_code, const Lists& lists);
+  int WalkTo(int from, const Lists& lists);
+  int Slice(int from);
+  int CastTo(int from, int stage);
+  void Finish(int from);
+
+  const Problem& problem_;
+  const CostModel& model_;
+  const TransitionRules& rules_;
+  Successors successors_;
+  Layouts& layouts_;
+  Heuristic heuristic_;
+  BestFirst<PathCost> open_;
+  int64_t bound_ns_;
+  int64_t patience_ = 0;  // work that is done before it settles
+  int64_t part_ = 0;      // Settle(); 0: not yet
+  int walked_ = 0;        // nodes from which a greedy walk was taken, where it settles
+};
+
+int CheapestSearch::Walk(int from, StepOp op, uint64_t partial_code, const Lists& lists) {
+  if (from < 0) return -1;
+  const State before = open_.node(from).state;
+  const int stage = before.stage() + (op == StepOp::kCast ? 1 : 0);
+  const State next = layouts_.StateOf(partial_code, lists, stage);
+  if (next == before) return from;
+  if (!successors_.value_rule().MayHold(next) || !model_.Allows(op, before, next)) return -1;
+  return Price({from, op, next, {}, heuristic_.LeastNs(layouts_.Look(next))});
+}
+
+int CheapestSearch::CastTo(int from, int stage) {
+  while (from >= 0 && open_.node(from).state.stage() < stage) {
+    const View view = layouts_.Look(open_.node(from).state);
+    from = Walk(from, StepOp::kCast, view.partial_code, view.lists);
+  }
+  return from;
+}
+
+int CheapestSearch::Slice(int from) {
+  if (from < 0) return -1;
+  const View view = layouts_.Look(open_.node(from).state);
+  return Walk(from, StepOp::kSlice, view.partial_code,
+              layouts_.CutTowardsTarget(view.lists, view.replicated, layouts_.outermost()));
+}
+
+// By the one step that leads there; by an exchange, where that is cheaper than a gather.
+int CheapestSearch::WalkTo(int from, const Lists& lists) {
+  if (from < 0) return -1;
+  const View view = layouts_.Look(open_.node(from).state);
+  const Layouts::Changes changes = layouts_.Between(view.lists, lists);
+  const auto walk = [&](StepOp op) { return Walk(from, op, view.partial_code, lists); };
+  if (changes.from == 0) return walk(StepOp::kSlice);
+  if (changes.to == 0) return std::max(walk(StepOp::kAllGather), walk(StepOp::kExchange));
+  if (layouts_.IsPermutation(view.lists, lists)) return walk(StepOp::kPermute);
+  return walk(changes.from == changes.to ? StepOp::kAllToAll : StepOp::kExchange);
+}
+
+// At once; and by way of the target, cut further by all that is replicated there, from where one or
+// two gathers lead to it.
+void CheapestSearch::Finish(int from) {
+  const View& target = layouts_.target();
+  const int last = target.state.stage();
+  const bool narrows =
+      from >= 0 && problem_.item_bytes(last) < problem_.item_bytes(open_.node(from).state.stage());
+  if (narrows) from = CastTo(from, last);
+  CastTo(WalkTo(from, target.lists), last);
+  const int spare = layouts_.outermost();
+  Lists cut = layouts_.CutTowardsTarget(target.lists, target.replicated, spare);
+  const int spread = WalkTo(from, cut);
+  while (cut[spare] != target.lists[spare]) {
+    CastTo(WalkTo(WalkTo(spread, cut), target.lists), last);
+    cut[spare] = layouts_.table().Parent(cut[spare]);
+  }
+}
+
+void CheapestSearch::FindIncumbent() {
+  if (!MayWalk()) return;
+  constexpr int kSource = 0;
+  const View source = layouts_.Look(problem_.source());
+  if (source.reducible == 0) {
+    Finish(kSource);
+    if (source.replicated != 0) Finish(Slice(kSource));
+    return;
+  }
+  const int sliced = Slice(CastTo(kSource, problem_.reduce_stage()));
+  if (sliced < 0) return;
+  const View view = layouts_.Look(open_.node(sliced).state);
+  const Lists scattered =
+      layouts_.CutTowardsTarget(view.lists, view.reducible, layouts_.outermost());
+  const uint64_t reduced = layouts_.target().partial_code;
+  Finish(rules_.scatters ? Walk(sliced, StepOp::kReduceScatter, reduced, scattered)
+                         : Walk(sliced, StepOp::kAllReduce, reduced, view.lists));
+}
 
 }  // namespace
-
-bool SearchRun::MayPay(int from, StepOp op, const State& to, int64_t items, int64_t least_ns,
-                       int64_t rest_ns) {
-  const int64_t reached = SaturatingAdd(nodes_[from].cost.ns, least_ns);
-  if (SaturatingAdd(reached, rest_ns) > bound_ns_) return false;
-  if (!space_.Admits(to, items)) return false;
-  if (op == StepOp::kExchange && model_.IsChosenGather(nodes_[from].state, to)) return false;
-  const int known = nodes_.Find(to);
-  if (known >= 0 && nodes_[known].cost.ns < reached) return false;
-  return model_.Allows(op, nodes_[from].state, to) && model_.HasRoom(op, nodes_[from].state, to);
-}
-
-void SearchRun::Offer(int from, StepOp op, const State& to, int64_t items, int64_t least_ns,
-                      const Rest& rest, OpenEntry::Kind kind) {
-  work_ += kOfferWork;
-  if (!problem_.Charge(kOfferWork)) return;
-  if (!MayPay(from, op, to, items, least_ns, rest.close_ns)) return;
-  const PathCost cost = nodes_[from].cost;
-  const int64_t reached = SaturatingAdd(cost.ns, least_ns);
-  if (SaturatingAdd(reached, LeastAhead(to, reached)) > bound_ns_) return;
-  const int64_t ns = SaturatingAdd(reached, rest.ns);
-  if (!problem_.Charge(kWaitWork)) return;
-  open_.push({.estimate = {ns, cost.bytes, cost.steps + 1},
-              .state = to,
-              .node = from,
-              .kind = kind,
-              .op = op,
-              .least_ns = least_ns,
-              .rest_ns = rest.ns,
-              .cost_ns = cost.ns});
-}
-
-void SearchRun::OfferTo(int from, StepOp op, const State& to, const Lists& lists,
-                        int64_t least_ns) {
-  Offer(from, op, to, space_.MaxItems(lists), least_ns,
-        space_.LeastRest(to, lists, ReducibleOf(to)));
-}
-
-int SearchRun::Take(int from, StepOp op, const State& to, int64_t rest_ns) {
-  const PathCost cost = nodes_[from].cost;
-  if (const int known = nodes_.Find(to); known >= 0) {
-    const SearchNode& node = nodes_[known];
-    const bool is_same = node.before == from && node.op == op;
-    if (is_same && node.cost == cost + CostOf(node.traffic)) return -1;
-  }
-  work_ += kPriceWork;
-  const Traffic traffic = model_.Measure(op, nodes_[from].state, to);
-  if (!model_.Fits(op, nodes_[from].state, to, traffic)) return -1;
-  const PathCost next = cost + CostOf(traffic);
-  const PathCost estimate{SaturatingAdd(next.ns, rest_ns), next.bytes, next.steps};
-  if (estimate.ns > bound_ns_ || (best_ && *best_ < estimate)) return -1;
-  bool is_new = false;
-  const int index = nodes_.FindOrAdd(to, &is_new);
-  SearchNode& node = nodes_[index];
-  if (!is_new) {
-    if (node.cost < next) return -1;
-    // Of equal paths, one whose last step is of the kind that comes first.
-    if (node.cost == next && (node.done || node.op <= op)) return -1;
-  }
-  node = {.state = to,
-          .cost = next,
-          .before = from,
-          .op = op,
-          .done = false,
-          .finishes_known = false,
-          .traffic = traffic};
-  if (to == problem_.target()) {
-    best_ = next;
-    bound_ns_ = std::min(bound_ns_, next.ns - next.ns / part_);
-  }
-  BoundBySlice(to, next.ns);
-  open_.push({.estimate = estimate,
-              .state = to,
-              .node = index,
-              .kind = OpenEntry::Kind::kReached,
-              .op = op,
-              .cost_ns = next.ns});
-  return index;
-}
-
-void SearchRun::BoundBySlice(const State& state, int64_t ns) {
-  if (!space_.IsBeforeSlice(state)) return;
-  const Traffic slice = model_.Measure(StepOp::kSlice, state, problem_.target());
-  if (!model_.Fits(StepOp::kSlice, state, problem_.target(), slice)) return;
-  bound_ns_ = std::min(bound_ns_, SaturatingAdd(ns, slice.est_ns));
-}
-
-int SearchRun::TakeTo(int from, StepOp op, const State& to, const Lists& lists) {
-  const Rest rest = space_.LeastRest(to, lists, ReducibleOf(to));
-  const bool may_pay = MayPay(from, op, to, space_.MaxItems(lists), 0, rest.close_ns);
-  return may_pay ? Take(from, op, to, rest.ns) : -1;
-}
-
-int64_t SearchRun::LeastAcrossDomains(const State& state) {
-  const int64_t ns = domains_->TransferNs(state);
-  if (ns == 0) return 0;
-  return SaturatingAdd(space_.Starts(1, space_.Across(space_.Look(state))).close_ns, ns);
-}
-
-Rest SearchRun::RestBeyondFinish(bool sliced, const View& view) {
-  const int64_t least_finish = space_.least_finish_ns();
-  if (space_.IsFinished(view.state)) return {least_finish, least_finish};
-  // A local step, or two collectives.
-  const int64_t local = space_.LeastLocalNs(view);
-  const bool may_be_local =
-      space_.has_casts() || space_.changes_partials() || (view.replicated != 0 && !sliced);
-  if (view.reducible != 0) {
-    const int64_t other = std::max(local, model_.CopyNs(0));
-    Rest rest = space_.LeastReductionRest(space_.Wanted(view.lists), space_.Across(view.lists),
-                                          view.reducible, local, other);
-    if (domains_) {
-      rest.close_ns = std::max(rest.close_ns, SaturatingAdd(LeastAcrossDomains(view.state), other));
-    }
-    return rest;
-  }
-  Rest one = space_.LeastRest(view.state, view.lists, view.reducible);
-  if (domains_) one.close_ns = std::max(one.close_ns, LeastAcrossDomains(view.state));
-  const DimMask across = space_.Across(view);
-  const Rest first = space_.Starts(1, across);
-  const Rest both = space_.Starts(2, across);
-  const int64_t second = SaturatingAdd(both.close_ns - first.close_ns, space_.LeastCopiedNs());
-  if (may_be_local) {
-    const int64_t least = std::max(local, model_.CopyNs(0));
-    // Nothing is masked any more where the target is not.
-    const bool may_slice = view.replicated != 0 && !sliced;
-    const bool is_local = space_.has_casts() || space_.masks_target() || may_slice;
-    return one + Rest{least, is_local ? least : std::max(least, second)};
-  }
-  return one + Rest{std::max(local, both.ns - first.ns), std::max(local, second)};
-}
-
-Rest SearchRun::RestBehind(StepOp op, const View& view, int64_t reached_ns) {
-  if (view.state == problem_.target()) return {};
-  Rest least = RestBeyondFinish(op == StepOp::kSlice, view);
-  for (const FinishStep& finish : LookForFinishes(view, reached_ns)) {
-    least = {std::min(least.ns, finish.Ns()), std::min(least.close_ns, finish.Ns())};
-  }
-  return least;
-}
-
-// Collectives that lead to states that local steps finish.
-const SearchRun::FinishSteps& SearchRun::LookForFinishes(const View& view, int64_t reached_ns) {
-  const int64_t left_ns = bound_ns_ - reached_ns;
-  for (const Finishes& known : finishes_) {
-    if (known.of == view.state && left_ns <= known.left_ns) return known.steps;
-  }
-  Finishes& found = finishes_[next_finishes_];
-  next_finishes_ = (next_finishes_ + 1) % kRemembered;
-  found.of = view.state;
-  found.left_ns = left_ns;
-  FinishSteps& finishes = found.steps;
-  finishes.clear();
-  // A move to any state but the target brings no fewer items, and a local step comes behind it.
-  const bool only_target = view.reducible == 0 && !space_.masks_target() &&
-                           SaturatingAdd(space_.LeastRest(view.state, view.lists, 0).ns,
-                                         space_.least_finish_ns()) > left_ns;
-  StepBounds& bounds = space_.bounds();
-  bounds.Start(view.lists);
-  for (const View& last : space_.finished()) {
-    if (last.state.stage() != view.state.stage() || last.state == view.state) continue;
-    if (only_target && last.state != problem_.target()) continue;
-    const StepBounds::Product& product = bounds.Compare(last.lists);
-    const std::optional<StepOp> op = space_.Classify(view, last, product.from, product.to);
-    if (!op) continue;
-    const int64_t rest = last.state == problem_.target() ? 0 : space_.least_finish_ns();
-    if (IsReduction(*op)) {
-      finishes.push_back({*op, &last, product.longest, space_.least_collective_ns(), rest});
-      continue;
-    }
-    const auto add = [&](StepOp step) {
-      finishes.push_back({step, &last, product.longest,
-                          bounds.LeastMoveNs(step, view.state.stage(), product), rest});
-    };
-    add(*op);
-    // Where nothing is packed, or nothing padded, an exchange may be cheaper.
-    if (*op == StepOp::kAllGather || *op == StepOp::kPermute) add(StepOp::kExchange);
-  }
-  return finishes;
-}
-
-// Prices the one that may be the cheapest, which bounds all others.
-void SearchRun::Finish(int from, const View& view) {
-  if (nodes_[from].finishes_known) return;
-  nodes_[from].finishes_known = true;
-  const FinishSteps& finishes = LookForFinishes(view, nodes_[from].cost.ns);
-  const auto end = finishes.end();
-  auto best = end;
-  for (auto it = finishes.begin(); it != end; ++it) {
-    if (best != end && best->Ns() <= it->Ns()) continue;
-    if (MayPay(from, it->op, it->last->state, it->items, 0, it->Ns())) best = it;
-  }
-  if (best == end) return;
-  Take(from, best->op, best->last->state, best->rest_ns);
-  for (auto it = finishes.begin(); it != end; ++it) {
-    if (it == best) continue;
-    Offer(from, it->op, it->last->state, it->items, it->step_ns, {it->rest_ns, it->rest_ns},
-          OpenEntry::Kind::kBoundedStep);
-  }
-}
-
-// A path to the target, which bounds the rest: what is replicated is sliced and all is reduced at
-// once, towards the target as far as that goes.
-void SearchRun::Dive(int from) {
-  View view = space_.Look(nodes_[from].state);
-  while (view.state.stage() < problem_.reduce_stage()) {
-    from = TakeTo(from, StepOp::kCast, view.state.AtStage(view.state.stage() + 1), view.lists);
-    if (from < 0) return;
-    view = space_.Look(nodes_[from].state);
-  }
-  if (view.replicated != 0 && rules_.single_sourced && !rules_.exact && space_.num_lists() > 0) {
-    Finish(from, view);
-    const Lists lists = space_.CutTowardsTarget(view.lists, view.replicated);
-    const State next = space_.WithLists(view.partial_code, lists, view.state.stage());
-    from = TakeTo(from, StepOp::kSlice, next, lists);
-    if (from < 0) return;
-    view = space_.Look(next);
-  }
-  Finish(from, view);
-  if (view.reducible == 0 || space_.num_lists() == 0 || !rules_.scatters) return;
-  const Lists lists = space_.CutTowardsTarget(view.lists, view.reducible);
-  const State next =
-      space_.WithLists(space_.target().partial_code & view.partial_code, lists, view.state.stage());
-  from = TakeTo(from, StepOp::kReduceScatter, next, lists);
-  if (from >= 0) Finish(from, space_.Look(next));
-}
-
-// False at the target.
-bool SearchRun::Advance(OpenEntry entry) {
-  using Kind = OpenEntry::Kind;
-  SearchNode& node = nodes_[entry.node];
-  if (entry.kind == Kind::kStep || entry.kind == Kind::kBoundedStep) {
-    const int known = nodes_.Find(entry.state);
-    const int64_t reached = SaturatingAdd(entry.cost_ns, entry.least_ns);
-    if (known >= 0 && nodes_[known].cost.ns < reached) return true;
-    if (last_steps_ && SaturatingAdd(reached, last_steps_->LeastNs(entry.state)) > bound_ns_) {
-      return true;
-    }
-    if (domains_ && SaturatingAdd(reached, LeastAcrossDomains(entry.state)) > bound_ns_) {
-      return true;
-    }
-    if (entry.kind == Kind::kStep) {
-      const Rest rest = RestBehind(entry.op, space_.Look(entry.state), reached);
-      if (SaturatingAdd(reached, rest.close_ns) > bound_ns_) return true;
-      if (rest.ns > entry.rest_ns) {
-        entry.estimate.ns = SaturatingAdd(entry.estimate.ns, rest.ns - entry.rest_ns);
-        entry.rest_ns = rest.ns;
-        entry.kind = Kind::kBoundedStep;
-        if (entry.estimate.ns <= bound_ns_) open_.push(entry);
-        return true;
-      }
-    }
-    Take(entry.node, entry.op, entry.state, entry.rest_ns);
-    return true;
-  }
-  if (node.done || entry.state == problem_.target()) return !(entry.state == problem_.target());
-  const View view = space_.Look(entry.state);
-  if (entry.kind == Kind::kReached) {
-    const bool sliced = node.before >= 0 && node.op == StepOp::kSlice;
-    const PathCost cost = node.cost;
-    Finish(entry.node, view);
-    entry.kind = Kind::kFinished;
-    if (ahead_ && ahead_->all_even()) BoundAhead(entry.state, cost.ns);
-    if (SaturatingAdd(cost.ns, LeastAhead(entry.state, cost.ns)) > bound_ns_) return true;
-    const Rest rest = RestBeyondFinish(sliced, view);
-    if (SaturatingAdd(cost.ns, rest.close_ns) > bound_ns_) return true;
-    entry.estimate.ns = std::max(entry.estimate.ns, SaturatingAdd(cost.ns, rest.ns));
-    if (entry.estimate.ns <= bound_ns_) open_.push(entry);
-    return true;
-  }
-  if (!looked_ahead_) LookAhead();
-  if (++gone_on_ == kFew && DomainBounds::Pays(problem_, model_, space_)) {
-    domains_ = std::make_unique<DomainBounds>(problem_, model_, space_);
-    if (!domains_->MaySayMore()) domains_ = nullptr;
-  }
-  const int64_t left_ns = bound_ns_ - entry.cost_ns;
-  if (ahead_ && !ahead_->MayGoOn(view, left_ns)) return true;
-  if (last_steps_ && last_steps_->LeastNs(entry.state) > left_ns) return true;
-  node.done = true;
-  if (Work() > kLong && !looked_at_last_steps_) ListLastSteps();
-  Expand(entry.node, view);
-  return true;
-}
-
-void SearchRun::ListLastSteps() {
-  looked_at_last_steps_ = true;
-  if (!LastSteps::Knows(problem_, space_)) return;
-  const bool towards_target = space_.towards_target();
-  space_.SetTowardsTarget(false);
-  last_steps_ = std::make_unique<LastSteps>(problem_, model_, space_);
-  space_.SetTowardsTarget(towards_target);
-}
-
-void SearchRun::Start() {
-  bool is_new = false;
-  const int source = nodes_.FindOrAdd(problem_.source(), &is_new);
-  open_.push({.estimate = {},
-              .state = problem_.source(),
-              .node = source,
-              .kind = OpenEntry::Kind::kReached});
-  BoundBySlice(problem_.source(), 0);
-  if (space_.Look(problem_.source()).reducible != 0 && !space_.masks_target()) Dive(source);
-}
-
-void SearchRun::Settle() {
-  patience_ += kPatience / 2;
-  part_ = part_ == INT64_MAX ? kNearly : std::max<int64_t>(part_ / 2, 1);
-  int64_t known_ns = best_ ? best_->ns : INT64_MAX;
-  if (towards_target_) known_ns = std::min(known_ns, towards_target_->cost.ns);
-  if (known_ns < INT64_MAX) bound_ns_ = std::min(bound_ns_, known_ns - known_ns / part_);
-}
-
-bool SearchRun::Continue(size_t many) {
-  while (!open_.empty() && problem_.Charge(1)) {
-    if (Work() > patience_) Settle();
-    const OpenEntry entry = open_.top();
-    if ((best_ && *best_ < entry.estimate) || entry.estimate.ns > bound_ns_) break;
-    if (open_.size() > many && bound_ns_ - entry.estimate.ns > bound_ns_ / kClose) return false;
-    open_.pop();
-    if (nodes_[entry.node].cost.ns != entry.cost_ns) continue;  // a cheaper way was found
-    if (!Advance(entry)) break;
-  }
-  return true;
-}
-
-std::optional<Path> SearchRun::Run() {
-  Start();
-  if (!Continue(kSome)) BoundByDive();
-  if (!Continue(kMany)) {
-    // Most of these steps may pay only because the best path so far is far from the best of all.
-    // One over cuts that the target has is as a rule near it: it is looked for apart, and bounds
-    // what waits here.
-    SearchNodes nodes = std::move(nodes_);
-    OpenQueue open = std::move(open_);
-    nodes_ = SearchNodes();
-    open_ = OpenQueue();
-    std::optional<PathCost> best = std::exchange(best_, std::nullopt);
-    space_.SetTowardsTarget(true);
-    Start();
-    Continue(SIZE_MAX);
-    if (best_) towards_target_ = {*best_, BestPath()};
-    space_.SetTowardsTarget(false);
-    nodes_ = std::move(nodes);
-    open_ = std::move(open);
-    best_ = best;
-    Continue(SIZE_MAX);
-  }
-  if (towards_target_ && (!best_ || towards_target_->cost < *best_)) {
-    return std::move(towards_target_->path);  // the search has settled for it
-  }
-  if (!best_) return std::nullopt;
-  return BestPath();
-}
-
-Path SearchRun::BestPath() {
-  Path path;
-  const int source = nodes_.Find(problem_.source());
-  for (int i = nodes_.Find(problem_.target()); i != source; i = nodes_[i].before) {
-    path.moves.push_back({nodes_[i].op, nodes_[i].state, nodes_[i].traffic});
-  }
-  std::reverse(path.moves.begin(), path.moves.end());
-  return path;
-}
 
 PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path) {
   PathCost cost;
@@ -404,17 +235,14 @@ PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path
 }
 
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
-                                 const TransitionRules& rules, int64_t bound_ns, int64_t* work) {
+                                 const TransitionRules& rules, int64_t bound_ns) {
   if (problem.source() == problem.target()) return Path{};
-  SearchRun run(problem, model, rules, bound_ns);
-  std::optional<Path> path = run.Run();
-  if (work != nullptr) *work += run.Work();
-  return path;
+  return CheapestSearch(problem, model, rules, bound_ns).Run();
 }
 
 DimMask LeastAcross(const Problem& problem, const CostModel& model, const TransitionRules& rules) {
-  SearchSpace space(problem, model, rules);
-  return space.Across(space.Look(problem.source()));
+  Successors successors(problem, model, rules);
+  return Heuristic(problem, model, successors).Across(successors.layouts().Look(problem.source()));
 }
 
 }  // namespace meshift

@@ -1,24 +1,22 @@
-// Best-first search for the cheapest path of transitions.
+// The cheapest path of steps from a problem's source to its target.
 //
 //   std::optional<Path> path = FindCheapest(problem, model, rules);
 //   path->moves[0].op;       // kAllReduce
 //
-// Exact under the cost model over its edges: the transitions of ForEachTransition, and exchanges:
-// to any state or, where there are too many (ExchangesLeadAnywhere), to those near the target. No
-// value on the way is larger than source and target (or, where it is reduced in another dtype, than
-// the source in that), and ties are broken by bytes sent, then number of steps, then the order in
-// which paths are found, which is a function of the problem, so that the result is the same
-// everywhere.
+// A* (best_first.h) over the steps of successors.h, with the heuristic of heuristic.h: exact under
+// the cost model. Ties are broken by bytes sent, then the number of steps, then by ops and states,
+// so that the result is the same everywhere.
 //
-// Where that takes long (about a second; as a rule on five mesh dims or more, of unlike sizes, and
-// large tensors), the path takes at most a 63rd longer than the best; after half as long again, a
-// 31st, and so on, so that searches end within seconds; of eight uneven mesh dims within tens of
-// them, since steps are counted as if all took equally long to price. What is done is counted, not
-// timed.
+// Besides the heuristic, two bounds make it quick:
+// - the least time of a step (StepBounds::LeastNs), by which steps wait until they are priced:
+//   without it, every step that is listed is priced. [bench/planner_bench cold/4d]
+// - the incumbent: a path that a greedy walk finds (Incumbent of search.cc), once many steps wait.
+//   What cannot beat it does not wait. [bench/planner_bench cold/5d]
 //
-// A* on packed states: what is left of a path is bounded by the bytes that some rank lacks, the
-// contributions that are yet to be added, and the start of the collectives that are needed at
-// least. Steps that cannot be part of the best path are not even made.
+// Where that takes long (about a second; on five mesh dims or more), the search settles for less:
+// from then on only paths count that are shorter than the best known one by a 64th; after half as
+// long again, by a 32nd, and so on. So up to four mesh dims epsilon is 0, and beyond it is at most
+// 1/63 after a second, 1/31 after one and a half; what is done is counted, not timed.
 #ifndef MESHIFT_PLANNER_SEARCH_SEARCH_H_
 #define MESHIFT_PLANNER_SEARCH_SEARCH_H_
 
@@ -38,8 +36,6 @@ namespace meshift {
 struct Move {
   StepOp op;
   State after;
-  // Of the step, under the model of the search that found it; null where none did.
-  std::optional<Traffic> traffic = std::nullopt;
 };
 
 struct Path {
@@ -51,11 +47,10 @@ struct Path {
 PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path);
 
 // nullopt: no path keeps the rules (which no problem is known to cause), takes at most `bound_ns`,
-// needs no more workspace and is over no other groups than the model allows. `work`: where given,
-// what was done is added to it, in the measure by which long searches settle: some 2^26 a second.
+// needs no more workspace and is over no other groups than the model allows. Where the problem has
+// a budget, what is done is charged to it; a search without one never settles.
 std::optional<Path> FindCheapest(const Problem& problem, const CostModel& model,
-                                 const TransitionRules& rules, int64_t bound_ns = INT64_MAX,
-                                 int64_t* work = nullptr);
+                                 const TransitionRules& rules, int64_t bound_ns = INT64_MAX);
 
 // Mesh dims that the collectives of every path are over: each of at least one.
 DimMask LeastAcross(const Problem& problem, const CostModel& model, const TransitionRules& rules);

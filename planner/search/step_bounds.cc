@@ -39,7 +39,9 @@ StepBounds::StepBounds(const Problem& problem, const CostModel& model, CutTable&
   empty.longest = uncut;
   empty.message = uncut;
   target_from_[num_lists_].fill(1);
+  extent_from_[num_lists_] = 1;
   for (int i = num_lists_; i-- > 0;) {
+    extent_from_[i] = extent_from_[i + 1] * problem.extent(tensor_dims_[i]);
     for (int s = 0; s < num_samples_; ++s) {
       target_from_[i][s] = target_from_[i + 1][s] * table_.Target(tensor_dims_[i])[s];
     }
@@ -53,17 +55,14 @@ void StepBounds::Start(const Lists& before) {
   before_ = before;
   num_compared_ = 0;
   block_before_ = empty().longest;
-  before_from_[num_lists_].fill(1);
+  before_items_.fill(empty().longest);
+  before_from_[num_lists_] = 1;
   for (int i = num_lists_; i-- > 0;) {
     const CutTable::Pieces& pieces = table_.Along(before[i], tensor_dims_[i]);
     before_pieces_[i] = &pieces;
+    before_from_[i] = before_from_[i + 1] * pieces.length[0];
     block_before_ *= pieces.longest;
-    for (int s = 0; s < num_samples_; ++s) {
-      before_from_[i][s] = before_from_[i + 1][s] * pieces.length[s];
-    }
-  }
-  for (int s = 0; s < num_samples_; ++s) {
-    before_items_[s] = empty().longest * before_from_[0][s];
+    for (int s = 0; s < num_samples_; ++s) before_items_[s] *= pieces.length[s];
   }
 }
 
@@ -119,6 +118,27 @@ void StepBounds::Fill(int i, List after, Factor* factor) {
   // A gather adds no cuts, a scatter takes none off.
   if (factor->to == 0 && b.longest % GroupSize(factor->from) != 0) factor->facts |= kGatherPads;
   if (factor->from == 0 && a.longest % GroupSize(factor->to) != 0) factor->facts |= kScatterPads;
+}
+
+int64_t StepBounds::LeastNs(StepOp op, int stage, DimMask dims, const Product& product) const {
+  const int64_t bytes = SaturatingMul(product.longest, problem_.item_bytes(stage));
+  switch (op) {
+    case StepOp::kCast:
+    case StepOp::kMask:
+    case StepOp::kRelabel:
+      return model_.CopyNs(0);
+    case StepOp::kSlice:
+      return model_.CopyNs(bytes);
+    case StepOp::kAllReduce: {
+      const int64_t n = GroupSize(dims);
+      return SaturatingAdd(model_.StartNs(dims),
+                           model_.TransferNs(MulDivCeil(bytes, 2 * (n - 1), n)));
+    }
+    case StepOp::kReduceScatter:
+      return LeastScatterNs(stage, product);
+    default:
+      return LeastMoveNs(op, stage, product);
+  }
 }
 
 int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) const {

@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/checked_math.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/plan/plan.h"
@@ -129,21 +130,12 @@ class StepBounds {
     return products_[num_lists_];
   }
 
-  // The samples' items in the target, and those that some rank lacks of them if it keeps no more
-  // than `most` of those that it has.
+  // The samples' items in the target, and those that some rank lacks of them.
   const Samples& target() const { return target_; }
-  int64_t MissingOfTarget(const Samples& wanted, int64_t most) const {
+  int64_t MissingOfTarget(const Samples& wanted) const {
     int64_t missing = 0;
-    for (int s = 0; s < num_samples_; ++s) {
-      missing = std::max(missing, target_[s] - std::min(wanted[s], most));
-    }
+    for (int s = 0; s < num_samples_; ++s) missing = std::max(missing, target_[s] - wanted[s]);
     return missing;
-  }
-  bool HasTarget(const Samples& wanted) const {
-    for (int s = 0; s < num_samples_; ++s) {
-      if (wanted[s] < target_[s]) return false;
-    }
-    return true;
   }
   // Items that some rank gets by the step.
   int64_t Moved(const Product& product) const {
@@ -153,16 +145,22 @@ class StepBounds {
     }
     return moved;
   }
-  // Of the samples' items in the target, the factor along the tensor dims from list i on; and of
-  // those in the state of Start().
+  // Those that some rank gets, and some lacks of the target behind the step.
+  int64_t MovedAndMissing(const Product& product) const {
+    return SaturatingAdd(Moved(product), MissingOfTarget(product.wanted));
+  }
+  // Of the samples' items in the target, the factor along the tensor dims from list i on.
   const Samples& TargetFrom(int i) const { return target_from_[i]; }
-  const Samples& BeforeFrom(int i) const { return before_from_[i]; }
-  // Of a step without reductions.
-  int64_t LeastMoveNs(StepOp op, int stage, const Product& product) const;
-  // Of a reduce_scatter, which adds cuts.
-  int64_t LeastScatterNs(int stage, const Product& product) const;
+  // Likewise, of the first sample's items in the state of Start(), and of the whole tensor.
+  int64_t BeforeFrom(int i) const { return before_from_[i]; }
+  int64_t ExtentFrom(int i) const { return extent_from_[i]; }
+  // Of a step out of the state of Start() over these mesh dims, at `stage`: no such step is faster.
+  int64_t LeastNs(StepOp op, int stage, DimMask dims, const Product& product) const;
 
  private:
+  // Of messages, gathers and permutations; and of a reduce_scatter, which adds cuts.
+  int64_t LeastMoveNs(StepOp op, int stage, const Product& product) const;
+  int64_t LeastScatterNs(int stage, const Product& product) const;
   void Fill(int i, List after, Factor* factor);
   void Grow(size_t at);
 
@@ -174,6 +172,8 @@ class StepBounds {
   std::array<int, kMaxTensorRank> tensor_dims_ = {};       // by list
   std::array<uint32_t, kMaxTensorRank> uncut_facts_ = {};  // by list, of dims before, never cut
   std::array<Samples, kMaxTensorRank + 1> target_from_;
+  std::array<int64_t, kMaxTensorRank + 1> before_from_;
+  std::array<int64_t, kMaxTensorRank + 1> extent_from_;
   Samples target_;
   bool ragged_ = false;
   std::array<int64_t, 1 << kMaxStateDims> group_sizes_;
@@ -185,7 +185,6 @@ class StepBounds {
   std::array<Product, kMaxTensorRank + 1> products_;
   std::array<const CutTable::Pieces*, kMaxTensorRank> before_pieces_;  // by list
   int64_t block_before_ = 0;                                           // items of the largest box
-  std::array<Samples, kMaxTensorRank + 1> before_from_;
   Samples before_items_;
   bool started_ = false;
   // By list, then number of the tensor dim: factors, and the list before that each is of (-1:

@@ -8,8 +8,8 @@
 // flattened, and the promise about bits is not looked at. Cut orders other than mesh order, which
 // DTensor's greedy planner does not take, are handled by gathering the cuts behind a dim before the
 // dim itself.
-#ifndef MESHIFT_PLANNER_SEARCH_PER_DIM_H_
-#define MESHIFT_PLANNER_SEARCH_PER_DIM_H_
+#ifndef MESHIFT_PLANNER_ONE_MESH_PER_DIM_H_
+#define MESHIFT_PLANNER_ONE_MESH_PER_DIM_H_
 
 #include "planner/graph/state.h"
 #include "planner/search/search.h"
@@ -21,4 +21,4 @@ Path PlanPerDim(const Problem& problem);
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_SEARCH_PER_DIM_H_
+#endif  // MESHIFT_PLANNER_ONE_MESH_PER_DIM_H_

@@ -1,4 +1,4 @@
-#include "planner/search/per_dim.h"
+#include "planner/one_mesh/per_dim.h"
 
 namespace meshift {
 namespace {

@@ -1,16 +1,16 @@
 // What must cross the edges of domains, on a topology of several levels. Internal to the search.
 //
-//   DomainBounds domains(problem, model, space);
-//   domains.TransferNs(state);      // the bytes of no path from there to the target take less
+//   LinkBound links(problem, model, layouts);
+//   links.LeastNs(state);      // the bytes of no path from there to the target take less
 //
 // What a rank lacks may come over the fastest links, but what all ranks of a domain lack together
 // comes over those between domains. So sets of ranks are looked at that are whole domains: those
 // that differ in the innermost mesh dims. What they have together, and want, is a product over
 // tensor dims, as boxes are. Of such sets the first stands for all.
 //
-// The problem, the model and the space must outlive it. Not safe for concurrent use.
-#ifndef MESHIFT_PLANNER_SEARCH_DOMAIN_BOUNDS_H_
-#define MESHIFT_PLANNER_SEARCH_DOMAIN_BOUNDS_H_
+// The problem, the model and the layouts must outlive it. Not safe for concurrent use.
+#ifndef MESHIFT_PLANNER_SEARCH_LINK_BOUND_H_
+#define MESHIFT_PLANNER_SEARCH_LINK_BOUND_H_
 
 #include <array>
 #include <cstdint>
@@ -21,26 +21,27 @@
 #include "planner/cost/cost.h"
 #include "planner/graph/geometry.h"
 #include "planner/graph/state.h"
-#include "planner/search/search_space.h"
+#include "planner/search/layouts.h"
 
 namespace meshift {
 
-class DomainBounds {
+class LinkBound {
  public:
   // Whether there is something to know: ranks are in row-major order, and there are domains that
-  // such sets of ranks are made of; nothing is ragged, nor masked for the target.
-  static bool Pays(const Problem& problem, const CostModel& model, const SearchSpace& space);
+  // such sets of ranks are made of; nothing is ragged. No bound where a mesh dim is partial in the
+  // target alone.
+  static bool Knows(const Problem& problem, const CostModel& model, const Layouts& layouts);
 
-  // REQUIRES: Pays().
-  DomainBounds(const Problem& problem, const CostModel& model, SearchSpace& space);
+  // REQUIRES: Knows().
+  LinkBound(const Problem& problem, const CostModel& model, Layouts& layouts);
 
   // Whether a domain's edge may count for more than what any rank lacks.
   bool MaySayMore() const;
 
   // Of all collectives from the state on, of what they send.
-  int64_t TransferNs(const State& state) {
+  int64_t LeastNs(const State& state) {
     const auto [it, is_new] = known_.try_emplace(state.code(), 0);
-    if (is_new) it->second = TransferNsAnew(state);
+    if (is_new) it->second = LeastNsAnew(state);
     return it->second;
   }
 
@@ -73,12 +74,12 @@ class DomainBounds {
   int64_t ItemsOf(const Cuts& cuts, size_t i, int64_t length, const Ranks& ranks) const;
   // By set: items of tensor dim i that its ranks have under the list, and in the target.
   const int64_t* Kept(int i, List list);
-  int64_t TransferNsAnew(const State& state);
+  int64_t LeastNsAnew(const State& state);
   int64_t LinksNs(const Ranks& set, int64_t items) const;
 
   const Problem& problem_;
   const CostModel& model_;
-  SearchSpace& space_;
+  Layouts& layouts_;
   int64_t uncut_ = 1;  // items along the tensor dims that nothing ever cuts
   std::vector<Ranks> sets_;
   std::vector<int> at_;  // where in kept_, by list of cuts and i; -1: not known
@@ -88,4 +89,4 @@ class DomainBounds {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_SEARCH_DOMAIN_BOUNDS_H_
+#endif  // MESHIFT_PLANNER_SEARCH_LINK_BOUND_H_

@@ -1,4 +1,4 @@
-#include "planner/groups/budget_search.h"
+#include "planner/limits/budget_search.h"
 
 #include <algorithm>
 #include <cstddef>

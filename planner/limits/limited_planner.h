@@ -6,9 +6,9 @@
 //   MESHIFT_ASSIGN_OR_RETURN(const Least<Path> least, paths.LeastWorkspace());
 //
 // Who derives from it knows what there is over a given set of groups; which set that should be, and
-// why there is none, is found here (planner/groups/budget_search.h).
-#ifndef MESHIFT_PLANNER_ONE_MESH_LIMITED_PLANNER_H_
-#define MESHIFT_PLANNER_ONE_MESH_LIMITED_PLANNER_H_
+// why there is none, is found here (planner/limits/budget_search.h).
+#ifndef MESHIFT_PLANNER_LIMITS_LIMITED_PLANNER_H_
+#define MESHIFT_PLANNER_LIMITS_LIMITED_PLANNER_H_
 
 #include <cstdint>
 #include <optional>
@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
 #include "planner/cost/path_cost.h"
-#include "planner/groups/budget_search.h"
 #include "planner/groups/plan_groups.h"
+#include "planner/limits/budget_search.h"
 #include "planner/options/planner_options.h"
 #include "planner/plan/memory_limit.h"
 
@@ -141,4 +141,4 @@ absl::StatusOr<Solution> LimitedPlanner<Solution>::Cheapest() const {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_ONE_MESH_LIMITED_PLANNER_H_
+#endif  // MESHIFT_PLANNER_LIMITS_LIMITED_PLANNER_H_

@@ -13,8 +13,8 @@
 // paid for, or forbidden. What is forbidden never makes a path cheaper, so that the path over all
 // groups that are left bounds the rest; and what is known to be no better than the best so far need
 // not be found.
-#ifndef MESHIFT_PLANNER_GROUPS_BUDGET_SEARCH_H_
-#define MESHIFT_PLANNER_GROUPS_BUDGET_SEARCH_H_
+#ifndef MESHIFT_PLANNER_LIMITS_BUDGET_SEARCH_H_
+#define MESHIFT_PLANNER_LIMITS_BUDGET_SEARCH_H_
 
 #include <cstdint>
 #include <optional>
@@ -67,4 +67,4 @@ std::optional<FewestGroups> LeastCommunicators(const PlanGroups& groups, const G
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_GROUPS_BUDGET_SEARCH_H_
+#endif  // MESHIFT_PLANNER_LIMITS_BUDGET_SEARCH_H_

@@ -1,4 +1,4 @@
-#include "planner/search/domain_bounds.h"
+#include "planner/search/link_bound.h"
 
 #include <algorithm>
 #include <numeric>
@@ -12,30 +12,33 @@ constexpr int64_t kParts = int64_t{1} << 16;
 
 }  // namespace
 
-bool DomainBounds::Pays(const Problem& problem, const CostModel& model, const SearchSpace& space) {
+bool LinkBound::Knows(const Problem& problem, const CostModel& model, const Layouts& layouts) {
   const Topology& topology = model.topology();
   return topology.NumLevels() > 1 && problem.mesh().IsRowMajor() && problem.num_dims() > 1 &&
          topology.level(0).domain_size < problem.mesh().NumRanks() && !problem.HasRagged() &&
-         !space.masks_target() && space.num_lists() > 0;
+         layouts.num_lists() > 0;
 }
 
-DomainBounds::DomainBounds(const Problem& problem, const CostModel& model, SearchSpace& space)
-    : problem_(problem), model_(model), space_(space), uncut_(space.bounds().empty().longest) {
+LinkBound::LinkBound(const Problem& problem, const CostModel& model, Layouts& layouts)
+    : problem_(problem),
+      model_(model),
+      layouts_(layouts),
+      uncut_(layouts.bounds().empty().longest) {
   const Topology& topology = model.topology();
   for (int level = 1; level < topology.NumLevels(); ++level) {
     if (topology.level(level - 1).domain_size < problem.mesh().NumRanks()) AddSets(level);
   }
   for (Ranks& set : sets_) {
     set.wanted = uncut_;
-    for (int i = 0; i < space.num_lists(); ++i) {
-      set.target[i] = SpanOf(i, CutsOf(space.target().lists[i]), set);
+    for (int i = 0; i < layouts.num_lists(); ++i) {
+      set.target[i] = SpanOf(i, CutsOf(layouts.target().lists[i]), set);
       set.wanted *= set.target[i].items;
     }
   }
 }
 
 // The smallest set of whole domains, and those of all coordinates of the innermost mesh dims.
-void DomainBounds::AddSets(int level) {
+void LinkBound::AddSets(int level) {
   const int64_t domain = model_.topology().level(level - 1).domain_size;
   int64_t inside = 1;  // ranks that differ in the mesh dims behind d
   for (int d = problem_.num_dims() - 1; d >= 0; --d) {
@@ -50,7 +53,7 @@ void DomainBounds::AddSets(int level) {
 // time of the step over its own link (CostModel::RingNs, DirectNs). A gather or reduction sends
 // what its group has once to each domain, whose members bring a link each; of n - 1 messages, those
 // to members of the own domain may be left out of the price whoever gets them.
-void DomainBounds::AddSet(int level, int dim, int64_t run) {
+void LinkBound::AddSet(int level, int dim, int64_t run) {
   int64_t ranks = run;
   for (int d = dim + 1; d < problem_.num_dims(); ++d) ranks *= problem_.size(d);
   const DimMask outside = (DimMask{2} << dim) - 1;
@@ -79,8 +82,8 @@ void DomainBounds::AddSet(int level, int dim, int64_t run) {
   }
 }
 
-DomainBounds::Cuts DomainBounds::CutsOf(List list) const {
-  const CutTable& table = space_.table();
+LinkBound::Cuts LinkBound::CutsOf(List list) const {
+  const CutTable& table = layouts_.table();
   Cuts cuts(table.size(list));
   for (; list != CutTable::kNoCuts; list = table.Parent(list)) {
     cuts[table.size(list) - 1] = table.last(list);
@@ -89,8 +92,7 @@ DomainBounds::Cuts DomainBounds::CutsOf(List list) const {
 }
 
 // Items of an interval of this length that the ranks have together under cuts from `i` on.
-int64_t DomainBounds::ItemsOf(const Cuts& cuts, size_t i, int64_t length,
-                              const Ranks& ranks) const {
+int64_t LinkBound::ItemsOf(const Cuts& cuts, size_t i, int64_t length, const Ranks& ranks) const {
   bool all = true;
   for (size_t j = i; j < cuts.size(); ++j) all &= ranks.some[cuts[j]] == problem_.size(cuts[j]);
   if (all || length == 0) return length;
@@ -102,15 +104,15 @@ int64_t DomainBounds::ItemsOf(const Cuts& cuts, size_t i, int64_t length,
   return items + ItemsOf(cuts, i + 1, length - wholes * chunk, ranks);
 }
 
-DomainBounds::Span DomainBounds::SpanOf(int i, const Cuts& cuts, const Ranks& ranks) const {
-  const int64_t extent = problem_.extent(space_.bounds().tensor_dim(i));
+LinkBound::Span LinkBound::SpanOf(int i, const Cuts& cuts, const Ranks& ranks) const {
+  const int64_t extent = problem_.extent(layouts_.bounds().tensor_dim(i));
   Interval last{0, extent};
   for (const int d : cuts) last = Cut(last, problem_.size(d), ranks.some[d] - 1);
   return {last.end, ItemsOf(cuts, 0, extent, ranks)};
 }
 
-const int64_t* DomainBounds::Kept(int i, List list) {
-  const size_t at = static_cast<size_t>(list) * space_.num_lists() + i;
+const int64_t* LinkBound::Kept(int i, List list) {
+  const size_t at = static_cast<size_t>(list) * layouts_.num_lists() + i;
   if (at >= at_.size()) at_.resize(2 * (at + 1), -1);
   if (at_[at] < 0) {
     at_[at] = static_cast<int>(kept_.size());
@@ -124,29 +126,27 @@ const int64_t* DomainBounds::Kept(int i, List list) {
   return kept_.data() + at_[at];
 }
 
-int64_t DomainBounds::LinksNs(const Ranks& set, int64_t items) const {
+int64_t LinkBound::LinksNs(const Ranks& set, int64_t items) const {
   const __int128 ns = static_cast<__int128>(items) * set.parts * set.links.num / set.links.den;
   return static_cast<int64_t>(std::min<__int128>(ns, INT64_MAX / 8));
 }
 
-bool DomainBounds::MaySayMore() const {
+bool LinkBound::MaySayMore() const {
   const int64_t items = problem_.MaxItems(problem_.target());
   const int64_t ns = model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes()));
   return std::any_of(sets_.begin(), sets_.end(),
                      [&](const Ranks& set) { return LinksNs(set, set.wanted) > ns; });
 }
 
-int64_t DomainBounds::TransferNsAnew(const State& state) {
-  const View view = space_.Look(state);
-  // What is in order may be reduced in blocks, which spares links.
-  if (view.reducible != 0 && model_.ordered()) return 0;
-  for (int i = 0; i < space_.num_lists(); ++i) Kept(i, view.lists[i]);  // may move those before
+int64_t LinkBound::LeastNsAnew(const State& state) {
+  const View view = layouts_.Look(state);
+  for (int i = 0; i < layouts_.num_lists(); ++i) Kept(i, view.lists[i]);  // may move those before
   std::array<const int64_t*, kMaxTensorRank> kept;
-  for (int i = 0; i < space_.num_lists(); ++i) kept[i] = Kept(i, view.lists[i]);
+  for (int i = 0; i < layouts_.num_lists(); ++i) kept[i] = Kept(i, view.lists[i]);
   int64_t least = 0;
   for (size_t s = 0; s < sets_.size(); ++s) {
     int64_t has = uncut_;
-    for (int i = 0; i < space_.num_lists(); ++i) has *= kept[i][s];
+    for (int i = 0; i < layouts_.num_lists(); ++i) has *= kept[i][s];
     if (has < sets_[s].wanted) least = std::max(least, LinksNs(sets_[s], sets_[s].wanted - has));
   }
   return least;

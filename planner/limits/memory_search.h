@@ -12,8 +12,8 @@
 // Both go over the edges of planner/search/edges.h, with steps done in the way that needs least
 // where that is what it takes. Deterministic, as the search is; safe for concurrent use, of a
 // CostModel each.
-#ifndef MESHIFT_PLANNER_SEARCH_MEMORY_SEARCH_H_
-#define MESHIFT_PLANNER_SEARCH_MEMORY_SEARCH_H_
+#ifndef MESHIFT_PLANNER_LIMITS_MEMORY_SEARCH_H_
+#define MESHIFT_PLANNER_LIMITS_MEMORY_SEARCH_H_
 
 #include <cstdint>
 #include <optional>
@@ -58,4 +58,4 @@ std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& m
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_SEARCH_MEMORY_SEARCH_H_
+#endif  // MESHIFT_PLANNER_LIMITS_MEMORY_SEARCH_H_

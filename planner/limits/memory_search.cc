@@ -1,0 +1,162 @@
+#include "planner/limits/memory_search.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/checked_math.h"
+#include "planner/search/best_first.h"
+#include "planner/search/successors.h"
+
+namespace meshift {
+namespace {
+
+// Of a path to a state. Of paths that need the same the first one counts; the time says which state
+// is gone on from first, so that it is as a rule no bad one.
+struct Label {
+  int64_t workspace = INT64_MAX;
+  int64_t ns = INT64_MAX;
+  friend auto operator<=>(const Label&, const Label&) = default;  // NOLINT(modernize-use-nullptr)
+};
+
+// An edge that is measured takes as long as so many that are not.
+constexpr int64_t kMeasured = 16;
+// Work of a state that is kept: mostly its memory.
+constexpr int64_t kKeepWork = 64;
+
+// The least label of a path: the largest workspace of its steps, which grows along a path as a sum
+// does.
+class WidestPath {
+ public:
+  WidestPath(const Problem& problem, const CostModel& model, const TransitionRules& rules,
+             int64_t max_edges)
+      : problem_(problem),
+        model_(model),
+        max_edges_(max_edges),
+        successors_(problem, model, rules),
+        open_(problem.source(), {0, 0}) {}
+
+  // A path that needs less than `known`, if one is found.
+  std::optional<LeastPath> Below(int64_t known) {
+    limit_ = known;
+    open_.Run(
+        problem_.target(), [&](const Label& estimate) { return IsDone(estimate); },
+        [&](int node) { Expand(node); }, [&](const Step& step) { Price(step); });
+    const int target = open_.Find(problem_.target());
+    if (target < 0) return std::nullopt;
+    LeastPath found{{}, open_.node(target).cost.workspace};
+    for (const auto& node : open_.PathTo(target)) found.path.moves.push_back({node.op, node.state});
+    return found;
+  }
+  // Whether Below() has looked at all that might need less than what it found.
+  bool is_done() const { return is_done_; }
+
+ private:
+  using Step = BestFirst<Label>::Step;
+
+  bool IsDone(const Label& estimate) {
+    if (estimate.workspace >= limit_) return true;
+    is_done_ = is_done_ && seen_ < max_edges_ && problem_.Charge(kKeepWork);
+    return !is_done_;
+  }
+  // Less than this leads nowhere new.
+  int64_t MostAt(const State& state) const {
+    const int known = open_.Find(state);
+    return known < 0 ? limit_ : std::min(limit_, open_.node(known).cost.workspace);
+  }
+  void Expand(int index) {
+    const auto from = open_.node(index);
+    successors_.ForEach(from.state, [&](const Successor& next) {
+      // Of one state of a mesh of six dims there may be more than all that are looked at.
+      is_done_ = is_done_ && ++seen_ <= max_edges_;
+      if (!is_done_) return;
+      const int64_t least = std::max(from.cost.workspace,
+                                     model_.LeastWorkspaceBytes(next.op, from.state, next.state));
+      if (least < MostAt(next.state)) {
+        open_.Push({index, next.op, next.state, {least, from.cost.ns}});
+      }
+    });
+  }
+  void Price(const Step& step) {
+    const auto& from = open_.node(step.from);
+    if (from.cost.workspace >= MostAt(step.to)) return;
+    seen_ += kMeasured;
+    const Traffic traffic = model_.Measure(step.op, from.state, step.to);
+    const Label label{
+        std::max(from.cost.workspace, model_.WorkspaceBytes(step.op, from.state, step.to, traffic)),
+        SaturatingAdd(from.cost.ns, traffic.est_ns)};
+    if (label.workspace >= MostAt(step.to)) return;
+    open_.Reach(step, label, label);
+    if (step.to == problem_.target()) limit_ = label.workspace;
+  }
+
+  const Problem& problem_;
+  const CostModel& model_;
+  const int64_t max_edges_;
+  Successors successors_;
+  BestFirst<Label> open_;
+  int64_t limit_ = 0;  // that labels are below
+  int64_t seen_ = 0;   // edges
+  bool is_done_ = true;
+};
+
+// `cheapest`: a path, which bounds the rest.
+LeastPath LeastBelow(const Problem& problem, const CostModel& model, const TransitionRules& rules,
+                     Path cheapest, int64_t max_edges) {
+  const CostModel least = model.WithMaxWorkspace(0);
+  const int64_t known = WorkspaceOf(problem, least, cheapest);
+  // The value before the last step, and that behind the first one, are never left out.
+  if (known > std::max(least.HeldBytes(problem.source()), least.HeldBytes(problem.target()))) {
+    WidestPath widest(problem, least, rules, max_edges);
+    std::optional<LeastPath> found = widest.Below(known);
+    if (!found) return {std::move(cheapest), known, widest.is_done()};
+    found->is_least = widest.is_done();
+    return *std::move(found);
+  }
+  return {std::move(cheapest), known};
+}
+
+}  // namespace
+
+int64_t WorkspaceOf(const Problem& problem, const CostModel& model, const Path& path) {
+  int64_t most = 0;
+  State before = problem.source();
+  for (const Move& move : path.moves) {
+    const Traffic traffic = model.Measure(move.op, before, move.after);
+    most = std::max(most, model.WorkspaceBytes(move.op, before, move.after, traffic));
+    before = move.after;
+  }
+  return most;
+}
+
+std::optional<LeastPath> FindLeastWorkspace(const Problem& problem, const CostModel& model,
+                                            const TransitionRules& rules, int64_t max_edges) {
+  std::optional<Path> cheapest = FindCheapest(problem, model.WithMaxWorkspace(std::nullopt), rules);
+  if (!cheapest) return std::nullopt;
+  return LeastBelow(problem, model, rules, *std::move(cheapest), max_edges);
+}
+
+std::optional<LimitedPath> FindWithin(const Problem& problem, const CostModel& model,
+                                      const TransitionRules& rules, int64_t bound_ns) {
+  if (!model.max_workspace()) {
+    std::optional<Path> cheapest = FindCheapest(problem, model, rules, bound_ns);
+    if (!cheapest) return std::nullopt;
+    return LimitedPath{std::move(cheapest)};
+  }
+  const CostModel free = model.WithMaxWorkspace(std::nullopt);
+  std::optional<Path> cheapest = FindCheapest(problem, free, rules, bound_ns);
+  if (!cheapest) return std::nullopt;
+  if (WorkspaceOf(problem, free, *cheapest) <= *model.max_workspace()) {
+    return LimitedPath{std::move(cheapest)};
+  }
+  LeastPath least = LeastBelow(problem, model, rules, *std::move(cheapest), kMaxMemoryEdges);
+  if (least.workspace > *model.max_workspace()) {
+    return LimitedPath{{}, least.workspace, least.is_least};
+  }
+  // A path that keeps to the limit bounds the others.
+  const int64_t least_ns = CostOf(problem, model, least.path).ns;
+  std::optional<Path> found = FindCheapest(problem, model, rules, std::min(least_ns, bound_ns));
+  if (found) return LimitedPath{std::move(found)};
+  return least_ns <= bound_ns ? std::optional(LimitedPath{std::move(least.path)}) : std::nullopt;
+}
+
+}  // namespace meshift

@@ -1,0 +1,188 @@
+#include "planner/search/layouts.h"
+
+#include <array>
+
+#include "base/checked_math.h"
+
+namespace meshift {
+namespace {
+
+// Work of a list of cuts that is looked at, one unit more for every so many that there are, since
+// caches then have none of them.
+constexpr int64_t kListWork = 3;
+constexpr int64_t kListsPerWork = 8192;
+
+}  // namespace
+
+Layouts::Layouts(const Problem& problem, const CostModel& model)
+    : problem_(problem), table_(problem), bounds_(problem, model, table_) {
+  for (int i = 0; i < num_lists(); ++i) {
+    const int k = bounds_.tensor_dim(i);
+    if (k == problem.largest_dim()) largest_ = i;
+    list_of_[k] = static_cast<int8_t>(i);
+  }
+  while (outermost_ + 1 < num_lists() && problem.extent(bounds_.tensor_dim(outermost_)) == 1) {
+    ++outermost_;
+  }
+  target_ = LookAnew(problem.target());
+  looked_ = target_;
+}
+
+View Layouts::Look(const State& state) {
+  if (!(state == looked_.state)) looked_ = LookAnew(state);
+  return looked_;
+}
+
+View Layouts::LookAnew(const State& state) {
+  View view;
+  view.state = state;
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    const DimMask bit = DimMask{1} << d;
+    if (state.IsReplicate(d)) {
+      view.replicated |= bit;
+    } else if (state.IsShard(d)) {
+      view.cut |= bit;
+    } else {
+      view.partial |= bit;
+      if (problem_.IsReducible(state, d)) view.reducible |= bit;
+      if (problem_.MayReduceAlong(state, d)) view.along |= bit;
+      view.partial_code |= state.code() & uint64_t{255} << (8 * d);
+    }
+  }
+  DimMask left = view.cut;
+  for (int place = 0; left != 0; ++place) {
+    for (DimMask dims = left; dims != 0; dims &= dims - 1) {
+      const int d = __builtin_ctz(dims);
+      if (state.place(d) != place) continue;
+      List& list = view.lists[list_of_[state.tensor_dim(d)]];
+      list = table_.Append(list, d, state.cut_sizes(d));
+      left &= ~(DimMask{1} << d);
+    }
+  }
+  return view;
+}
+
+int64_t Layouts::MaxItems(const Lists& lists) {
+  int64_t items = bounds_.empty().longest;
+  for (int i = 0; i < num_lists(); ++i) {
+    items *= table_.Along(lists[i], bounds_.tensor_dim(i)).longest;
+  }
+  return items;
+}
+
+CutTable::Samples Layouts::Wanted(const Lists& lists) {
+  CutTable::Samples all = bounds_.empty().wanted;
+  for (int i = 0; i < num_lists(); ++i) {
+    const CutTable::Samples& wanted = table_.Along(lists[i], bounds_.tensor_dim(i)).wanted;
+    for (int s = 0; s < table_.num_samples(); ++s) all[s] *= wanted[s];
+  }
+  return all;
+}
+
+bool Layouts::IsPermutation(const Lists& before, const Lists& after) const {
+  for (int i = 0; i < num_lists(); ++i) {
+    List a = before[i];
+    List b = after[i];
+    if (table_.size(a) != table_.size(b)) return false;
+    for (; a != b; a = table_.Parent(a), b = table_.Parent(b)) {
+      if (!problem_.CutAlike(table_.last(a), table_.sizes(a), table_.last(b), table_.sizes(b))) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+Layouts::Changes Layouts::Between(const Lists& before, const Lists& after) const {
+  Changes changes;
+  for (int i = 0; i < num_lists(); ++i) {
+    if (before[i] == after[i]) continue;
+    const DimMask common = table_.dims(table_.Common(before[i], after[i]));
+    changes.from |= table_.dims(before[i]) & ~common;
+    changes.to |= table_.dims(after[i]) & ~common;
+  }
+  return changes;
+}
+
+Lists Layouts::CutTowardsTarget(Lists lists, DimMask dims, int spare) {
+  for (int i = 0; i < num_lists(); ++i) {
+    const List wanted = target_.lists[i];
+    while (true) {
+      List next = wanted;
+      while (table_.size(next) > table_.size(lists[i]) + 1) next = table_.Parent(next);
+      if (table_.size(next) != table_.size(lists[i]) + 1 || table_.Parent(next) != lists[i] ||
+          !HasDim(dims, table_.last(next))) {
+        break;
+      }
+      lists[i] = next;
+      dims &= ~(DimMask{1} << table_.last(next));
+    }
+  }
+  for (; dims != 0; dims &= dims - 1) {
+    lists[spare] = table_.Append(lists[spare], __builtin_ctz(dims));
+  }
+  return lists;
+}
+
+struct Layouts::Extension {
+  Layouts& layouts;
+  const Problem& problem;
+  CutTable& table;
+  StepBounds& bounds;
+  const Lists& base;
+  const int64_t most_items;
+  ExtensionFn fn;
+  Lists lists;
+  std::array<Product, kMaxTensorRank + 1> products;  // of the tensor dims before each
+
+  // List i is `list`, or goes on with mesh dims of `pool`.
+  void Go(int i, List list, DimMask pool) {
+    if (i == layouts.num_lists()) return fn(lists, pool, products[i]);
+    if (!problem.Charge(kListWork + table.num_lists() / kListsPerWork)) return;
+    lists[i] = list;
+    bounds.Multiply(products[i], i, bounds.Of(i, list), &products[i + 1]);
+    if (LacksTooMuch(i + 1)) return;  // as do all that cut this further
+    if (!GetsTooMuch(i + 1, pool)) {
+      Go(i + 1, i + 1 < layouts.num_lists() ? base[i + 1] : CutTable::kNoCuts, pool);
+    }
+    for (DimMask left = pool; left != 0; left &= left - 1) {
+      const int d = __builtin_ctz(left);
+      const DimMask others = pool & ~(DimMask{1} << d);
+      Go(i, table.Append(list, d), others);
+      if (list != CutTable::kNoCuts || !problem.HasRagged()) continue;
+      for (const CutSizes sizes : {CutSizes::kSource, CutSizes::kTarget}) {
+        if (!problem.HasCut(d, bounds.tensor_dim(i), sizes)) continue;
+        Go(i, table.Append(list, d, sizes), others);
+      }
+    }
+  }
+  // What sample s lacks where the tensor dims from list i on are as in the target.
+  int64_t Lacks(int i, int s) const {
+    return bounds.target()[s] - products[i].wanted[s] * bounds.TargetFrom(i)[s];
+  }
+  bool LacksTooMuch(int i) const {
+    if (most_items == INT64_MAX) return false;
+    // The first sample lacks least, as a rule.
+    for (int s = table.num_samples(); s-- > 0;) {
+      if (Lacks(i, s) > most_items) return true;
+    }
+    return false;
+  }
+  // The tensor dims from list i on are cut by `pool` at most, of whose pieces the first sample has
+  // the largest; it keeps no more of them than it has.
+  bool GetsTooMuch(int i, DimMask pool) const {
+    if (most_items == INT64_MAX || problem.HasRagged()) return false;
+    const int64_t rest = CeilDiv(bounds.ExtentFrom(i), bounds.GroupSize(pool));
+    const int64_t kept = products[i].kept[0] * bounds.BeforeFrom(i);
+    return products[i].after[0] * rest - kept > most_items - Lacks(i, 0);
+  }
+};
+
+void Layouts::ForEachExtension(const Lists& base, DimMask pool, int64_t most_items,
+                               ExtensionFn fn) {
+  Extension extension{*this, problem_, table_, bounds_, base, most_items, fn, base, {}};
+  extension.products[0] = bounds_.empty();
+  extension.Go(0, base[0], pool);
+}
+
+}  // namespace meshift

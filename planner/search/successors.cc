@@ -1,0 +1,315 @@
+#include "planner/search/successors.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace meshift {
+namespace {
+
+// Work of a step that is listed, and of a state that is kept: mostly its memory.
+constexpr int64_t kStepWork = 4;
+constexpr int64_t kKeepWork = 64;
+
+// Of n mesh dims along so many tensor dims; stops counting beyond `most`.
+int64_t NumLayouts(int n, int64_t num_lists, int64_t most) {
+  // Of k of them, every order, cut off by where the next tensor dim begins.
+  int64_t layouts = 0;
+  int64_t orders = 1;
+  for (int k = 0; k <= n && layouts <= most; ++k) {
+    layouts += orders;
+    orders = orders * (n - k) * (k + num_lists) / (k + 1);
+  }
+  return layouts;
+}
+
+uint64_t Without(uint64_t code, DimMask dims) {
+  for (; dims != 0; dims &= dims - 1) code &= ~(uint64_t{255} << (8 * __builtin_ctz(dims)));
+  return code;
+}
+
+// Whether partial ops other than sum with avg meet.
+bool MixesOps(const Problem& problem, const State& state) {
+  std::optional<ReduceOp> seen;
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (!state.IsPartial(d)) continue;
+    const ReduceOp op = state.op(d) == ReduceOp::kAvg ? ReduceOp::kSum : state.op(d);
+    if (seen && *seen != op) return true;
+    seen = op;
+  }
+  return false;
+}
+
+}  // namespace
+
+Successors::Successors(const Problem& problem, const CostModel& model, const TransitionRules& rules)
+    : problem_(problem),
+      model_(model),
+      rules_(rules),
+      value_rule_(problem),
+      layouts_(problem, model),
+      exchanges_anywhere_(NumLayouts(problem.num_dims(), layouts_.num_lists(), kMostLayouts) <=
+                          kMostLayouts) {
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    masks_target_ |= problem.target().IsPartial(d) && !problem.source().IsPartial(d);
+  }
+  FindFinished();
+}
+
+void Successors::Emit(StepOp op, const State& next, DimMask dims, DimMask reducible,
+                      const Product& product, EmitFn emit) const {
+  if (model_.groups() && IsCollective(op) && !model_.groups()->test(dims)) return;
+  if (!value_rule_.MayHold(next, product.longest) || !problem_.Charge(kStepWork)) return;
+  emit({op, next, dims, reducible, product});
+}
+
+void Successors::ForEach(const View& view, int64_t most_items, EmitFn emit) {
+  layouts_.bounds().Start(view.lists);
+  CastAndMask(view, emit);
+  if (view.state.stage() == problem_.reduce_stage()) Reduce(view, emit);
+  Move(view, view.reducible == 0 && !masks_target_ ? most_items : INT64_MAX, emit);
+}
+
+// What is not partial is cut otherwise.
+void Successors::Move(const View& view, int64_t most_items, EmitFn emit) {
+  layouts_.ForEachExtension(
+      {}, view.cut | view.replicated, most_items,
+      [&](const Lists& lists, DimMask, const Product& product) {
+        const DimMask dims = product.from | product.to;
+        if (dims == 0 || layouts_.bounds().MovedAndMissing(product) > most_items) return;
+        const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
+        const auto offer = [&](StepOp op) { Emit(op, next, dims, view.reducible, product, emit); };
+        if (product.from == 0) return offer(StepOp::kSlice);
+        const bool permutes = layouts_.IsPermutation(view.lists, lists);
+        // It costs what an exchange does.
+        const bool regroups = product.from == product.to && !permutes;
+        if (product.to == 0) offer(StepOp::kAllGather);
+        if (permutes) offer(StepOp::kPermute);
+        if (regroups) return offer(StepOp::kAllToAll);
+        if (model_.IsChosenGather(view.state, next)) return;
+        if (exchanges_anywhere_ || MayExchangeTo(view, lists, next) ||
+            (product.to == 0 &&
+             !IsEven(problem_, problem_.Cuts(view.state), problem_.Cuts(next)))) {
+          offer(StepOp::kExchange);
+        }
+      });
+}
+
+// Whether `next` is the target, or one step leads from there to it. The value stays partial as it
+// is, so that the step may be one that changes that.
+bool Successors::MayExchangeTo(const View& view, const Lists& lists, const State& next) const {
+  const View& target = layouts_.target();
+  const State last = next.AtStage(target.state.stage());
+  if (IsFinished(last)) return true;
+  const Layouts::Changes changes = layouts_.Between(lists, target.lists);
+  const DimMask reduced = view.partial & ~target.partial;
+  const DimMask masked = target.partial & ~view.partial;
+  if (reduced != 0) {
+    return masked == 0 && changes.from == 0 && (changes.to == 0 || changes.to == reduced);
+  }
+  if (masked != 0) return changes.to == 0 && (changes.from & ~masked) == 0;
+  return view.partial_code == target.partial_code &&
+         (changes.from == 0 || changes.to == 0 || changes.from == changes.to);
+}
+
+void Successors::Reduce(const View& view, EmitFn emit) {
+  if (view.reducible == 0) return;
+  // Else several groups compute the same value.
+  if (rules_.single_sourced && !rules_.exact && view.replicated != 0) return;
+  DimMask averaged = 0;
+  for (int d = 0; d < problem_.num_dims(); ++d) {
+    if (HasDim(view.reducible, d) && view.state.op(d) == ReduceOp::kAvg) {
+      averaged |= DimMask{1} << d;
+    }
+  }
+  const auto allows = [&](DimMask dims) {
+    const DimMask must = dims & view.reducible;
+    if (must == 0 || (rules_.at_once && dims != view.reducible)) return false;
+    // An average is divided once, in the last reduction.
+    return (dims & averaged) == 0 || must == view.reducible;
+  };
+  const DimMask all = view.reducible | view.along;
+  const Product& same = layouts_.bounds().Compare(view.lists);
+  ForEachSubset(all, [&](DimMask dims) {
+    if (!allows(dims)) return;
+    const State next =
+        State::FromCode(Without(view.partial_code, dims) | same.code, view.state.stage());
+    Emit(StepOp::kAllReduce, next, dims, view.reducible & ~dims, same, emit);
+  });
+  if (!rules_.scatters) return;
+  layouts_.ForEachExtension(
+      view.lists, all, INT64_MAX, [&](const Lists&, DimMask left, const Product& product) {
+        const DimMask dims = all & ~left;
+        if (!allows(dims)) return;
+        const State next =
+            State::FromCode(Without(view.partial_code, dims) | product.code, view.state.stage());
+        Emit(StepOp::kReduceScatter, next, dims, view.reducible & ~dims, product, emit);
+      });
+}
+
+// Masks out of one state. What is masked is replicated, or an innermost cut, of which the rest of
+// the box becomes the identity of the op.
+class Successors::Masks {
+ public:
+  Masks(Successors& successors, const View& view, EmitFn emit)
+      : successors_(successors),
+        problem_(successors.problem_),
+        target_(problem_.target()),
+        view_(view),
+        emit_(emit) {
+    if (view.state.stage() != target_.stage()) return;
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (target_.IsPartial(d) && !view.state.IsPartial(d)) wanted_ |= DimMask{1} << d;
+    }
+  }
+
+  // To be partial as the target is; in its dtype, which has the identity that it wants.
+  void TowardsTarget() {
+    ForEachSubset(wanted_ & view_.replicated,
+                  [&](DimMask dims) { Mask(view_.lists, dims, dims, ReduceOp::kSum); });
+    if ((wanted_ & ~view_.replicated) == 0) return;
+    ForEachCut([&](const Lists& kept, DimMask cut) {
+      if ((cut & ~wanted_) != 0 || AveragesAny(cut)) return;
+      Mask(kept, cut, cut, ReduceOp::kSum);
+      ForEachSubset(wanted_ & view_.replicated,
+                    [&](DimMask more) { Mask(kept, cut | more, cut | more, ReduceOp::kSum); });
+    });
+  }
+
+  // To join a reduction: from R, where several groups must not compute it; from R or from innermost
+  // cuts, where one collective is cheaper than a reduction and a gather. What a mask can make for
+  // the target at once is made along with it, and may be reduced along; but for an average, which
+  // may join as a sum instead.
+  void ToJoinReduction(const TransitionRules& rules) {
+    if (rules.at_once || view_.state.stage() != problem_.reduce_stage()) return;
+    const bool reduces = view_.reducible != 0;
+    if (!reduces && !rules.masks_cuts) return;
+    DimMask stays = 0;
+    DimMask averages = 0;
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      const DimMask bit = DimMask{1} << d;
+      State alone = view_.state;
+      if (!HasDim(wanted_, d)) continue;
+      alone.SetPartial(d, target_.op(d));
+      if (MixesOps(problem_, alone)) continue;
+      stays |= bit;
+      if (AveragesAny(bit)) averages |= bit;
+    }
+    const ReduceOp op = reduces ? problem_.mask_op() : problem_.cut_mask_op();
+    const auto join = [&](const Lists& kept, DimMask dims, DimMask cut) {
+      const auto with_sums = [&](DimMask sums) {
+        const DimMask staying = dims & stays & ~sums;
+        if ((dims & ~staying) == 0) return;  // a mask towards the target
+        if (!reduces && (cut & ~staying) == 0) return;
+        Mask(kept, dims, staying, op);
+      };
+      const DimMask always = averages & cut;
+      with_sums(always);
+      if (!reduces) return;
+      ForEachSubset(averages & dims & ~cut, [&](DimMask sums) { with_sums(always | sums); });
+    };
+    // Where nothing else is reduced, what is replicated has no reason to be but that of groups.
+    const DimMask joining = reduces || !rules.exact ? view_.replicated : view_.replicated & stays;
+    if (reduces) ForEachSubset(joining, [&](DimMask dims) { join(view_.lists, dims, 0); });
+    ForEachCut([&](const Lists& kept, DimMask cut) {
+      join(kept, cut, cut);
+      ForEachSubset(joining, [&](DimMask more) { join(kept, cut | more, cut); });
+    });
+  }
+
+ private:
+  // Calls fn(kept, cut) for every choice of innermost cuts `cut`, and what is left of the lists.
+  template <typename Fn>
+  void ForEachCut(const Fn& fn) {
+    const Layouts& layouts = successors_.layouts_;
+    layouts.ForEachPrefix(view_.lists, [&](const Lists& kept) {
+      const DimMask cut = view_.cut & ~layouts.DimsOf(kept);
+      if (cut != 0 && problem_.HasWorkLeft()) fn(kept, cut);
+    });
+  }
+  // `dims` become partial, as the target is on `staying`, by `op` on the others.
+  void Mask(const Lists& kept, DimMask dims, DimMask staying, ReduceOp op) {
+    Layouts& layouts = successors_.layouts_;
+    const Product& product = layouts.bounds().Compare(kept);
+    State next = State::FromCode(view_.partial_code | product.code, view_.state.stage());
+    DimMask reducible = view_.reducible;
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (!HasDim(dims, d)) continue;
+      next.SetPartial(d, HasDim(staying, d) ? target_.op(d) : op);
+      if (problem_.IsReducible(next, d)) reducible |= DimMask{1} << d;
+    }
+    if (MixesOps(problem_, next)) return;
+    successors_.Emit(StepOp::kMask, next, dims, reducible, product, emit_);
+  }
+  // A cut cannot become a partial average: the rest of the box has no value that leaves it as it
+  // is.
+  bool AveragesAny(DimMask dims) const {
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (HasDim(dims, d) && target_.op(d) == ReduceOp::kAvg) return true;
+    }
+    return false;
+  }
+
+  Successors& successors_;
+  const Problem& problem_;
+  const State& target_;
+  const View& view_;
+  EmitFn emit_;
+  DimMask wanted_ = 0;  // to be masked as the target is
+};
+
+void Successors::CastAndMask(const View& view, EmitFn emit) {
+  if (problem_.MayCast(view.state)) {
+    const State next = view.state.AtStage(view.state.stage() + 1);
+    Emit(StepOp::kCast, next, 0, layouts_.Look(next).reducible,
+         layouts_.bounds().Compare(view.lists), emit);
+  }
+  if (!masks_target_ && view.reducible == 0) return;
+  Masks masks(*this, view, emit);
+  masks.TowardsTarget();
+  masks.ToJoinReduction(rules_);
+}
+
+void Successors::FindFinished() {
+  std::vector<State>& found = finished_;
+  absl::flat_hash_set<State> seen;
+  std::vector<bool> sliced;  // whether what is before a slice to it was found
+  const auto add = [&](const State& state, bool is_sliced) {
+    if (!problem_.Charge(kKeepWork) || !seen.insert(state).second) return;
+    found.push_back(state);
+    sliced.push_back(is_sliced);
+  };
+  add(problem_.target(), false);
+  for (size_t i = 0; i < found.size(); ++i) {
+    const State state = found[i];
+    const View view = layouts_.Look(state);
+    // Two slices are one.
+    if (!sliced[i]) {
+      layouts_.ForEachPrefix(view.lists, [&](const Lists& kept) {
+        add(layouts_.StateOf(view.partial_code, kept, state.stage()), true);
+      });
+    }
+    if (state.stage() > 0) {
+      const State before = state.AtStage(state.stage() - 1);
+      if (problem_.MayCast(before)) add(before, false);
+    }
+    if (state.stage() != problem_.target().stage()) continue;
+    // Before a mask of one mesh dim, from R or from an innermost cut.
+    for (int d = 0; d < problem_.num_dims(); ++d) {
+      if (!state.IsPartial(d) || problem_.source().IsPartial(d)) continue;
+      const uint64_t code = Without(view.partial_code, DimMask{1} << d);
+      add(layouts_.StateOf(code, view.lists, state.stage()), false);
+      if (state.op(d) == ReduceOp::kAvg) continue;
+      layouts_.bounds().Start(view.lists);
+      layouts_.ForEachExtension(view.lists, DimMask{1} << d, INT64_MAX,
+                                [&](const Lists&, DimMask, const Product& product) {
+                                  add(State::FromCode(code | product.code, state.stage()), false);
+                                });
+    }
+  }
+  std::sort(found.begin(), found.end());
+}
+
+}  // namespace meshift
