@@ -151,12 +151,15 @@ absl::StatusOr<ProblemFlags> ReadFlags(Line& line, bool allow_files) {
   MESHIFT_RETURN_IF_ERROR(line.ReadString("reduce_dtype", &flags.reduce_dtype));
   MESHIFT_RETURN_IF_ERROR(line.ReadString("ragged_sizes", &flags.ragged_sizes));
   MESHIFT_RETURN_IF_ERROR(line.ReadInt("reduce_block", &flags.reduce_block));
-  if (const Json* const memory = line.Find("max_memory"); memory != nullptr) {
-    if (memory->is_string()) {
-      flags.max_memory = memory->get<std::string>();
+  for (const auto& [key, value] :
+       {std::pair("max_memory", &flags.max_memory), std::pair("max_value", &flags.max_value)}) {
+    const Json* const given = line.Find(key);
+    if (given == nullptr) continue;
+    if (given->is_string()) {
+      *value = given->get<std::string>();
     } else {
-      MESHIFT_ASSIGN_OR_RETURN(const int64_t bytes, JsonInt(*memory, "max_memory"));
-      flags.max_memory = fmt::format("{}", bytes);
+      MESHIFT_ASSIGN_OR_RETURN(const int64_t bytes, JsonInt(*given, key));
+      *value = fmt::format("{}", bytes);
     }
   }
   MESHIFT_RETURN_IF_ERROR(line.ReadString("buffers", &flags.buffers));

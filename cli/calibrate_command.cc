@@ -62,8 +62,9 @@ absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags) {
 
 // The fastest run, of each the slowest rank.
 absl::StatusOr<int64_t> Time(const Probe& probe, const Options& options, Site* site) {
-  MESHIFT_ASSIGN_OR_RETURN(const Plan plan,
-                           MakePlan(probe.from, probe.to, {.topology = options.structure}));
+  MESHIFT_ASSIGN_OR_RETURN(
+      const Plan plan,
+      MakePlan(probe.from, probe.to, {.topology = options.structure, .max_value = 0}));
   if (plan.steps().size() != 1 || plan.steps()[0].op != probe.op) {
     return Internal("{} -> {} is not one {}", probe.from.ToString(), probe.to.ToString(),
                     Name(probe.op));

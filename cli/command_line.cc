@@ -128,6 +128,10 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--max-memory", flags->max_memory,
                   "source, target and workspace of a rank together take at most: 1.5GiB")
       ->type_name("BYTES");
+  app->add_option("--max-value", flags->max_value,
+                  "a value between two steps takes at most, on a rank: 64MiB (default: a quarter "
+                  "more than source and target, and 4 MiB in any case)")
+      ->type_name("BYTES");
   app->add_option("--buffers", flags->buffers,
                   "whose memory that is of: source and target in two (default), the source "
                   "consumed, both in one")

@@ -82,16 +82,16 @@ TEST(Explain, JsonHasOnePlanPerLineThatCheckReads) {
 
 // The per-dim plan is the cheaper one here; both forms say why it is none of the planner's.
 TEST(Explain, NamesTheValueThatIsTooLargeOnTheWay) {
-  std::vector<std::string> args = {"explain",     "--mesh",     "a=2,b=2,c=4",     "--tensor",
-                                   "f32[9,24]",   "--from",     "R,R,S(0)",        "--to",
-                                   "R,S(0),S(0)", "--topology", "nvlink=2,rail=6", "--to-dtype",
-                                   "bf16"};
+  std::vector<std::string> args = {
+      "explain",         "--mesh",     "a=2,b=2,c=4", "--tensor",    "f32[9,24]",
+      "--from",          "R,R,S(0)",   "--to",        "R,S(0),S(0)", "--topology",
+      "nvlink=2,rail=6", "--to-dtype", "bf16",        "--max-value", "288"};
   const std::string rule =
-      "; but R,R,R on the way, in bf16, takes 432 B, more than the larger of source and target "
-      "(288 B)";
-  EXPECT_EQ(Count(Meshift(args).out, rule + "\n"), 1) << Meshift(args);
+      "; but R,R,R on the way, in bf16, takes 432 B, more than max_value (288 B)";
+  EXPECT_EQ(Count(Meshift(args).out, rule + "\n"), 2) << Meshift(args);  // kept out, and per-dim
+  EXPECT_EQ(Count(Meshift(args).out, "] holds too much: "), 1) << Meshift(args);
   args.insert(args.end(), {"--format", "json"});
-  EXPECT_EQ(Count(Meshift(args).out, rule + "\""), 1) << Meshift(args);
+  EXPECT_EQ(Count(Meshift(args).out, rule + "\""), 2) << Meshift(args);
 }
 
 TEST(Explain, RefusesWhatItDoesNotTake) {

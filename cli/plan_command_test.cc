@@ -50,9 +50,9 @@ TEST(Plan, ThePerDimPlannerSaysThatItDoesNotKeepThePromise) {
 
 std::vector<std::string> GroupArgs(const std::vector<std::string>& more,
                                    const std::string& verb = "plan") {
-  std::vector<std::string> args = {verb,       "--mesh",     "ddp=4,fsdp=2,tp=2",
-                                   "--tensor", "f32[64,64]", "--from",
-                                   "P,P,S(0)", "--to",       "R,R,S(0)"};
+  std::vector<std::string> args = {verb,       "--mesh",         "ddp=4,fsdp=2,tp=2",
+                                   "--tensor", "f32[1024,2048]", "--from",
+                                   "P,P,S(0)", "--to",           "R,R,S(0)"};
   args.insert(args.end(), more.begin(), more.end());
   return args;
 }
@@ -93,11 +93,28 @@ TEST(Plan, WithoutNewGroupsThePromiseIsKeptByThoseThatExist) {
             Texts{"all_reduce ddp,fsdp"});
 }
 
+// What is masked is larger than the rule on values allows: it is made all the same, and says so.
+TEST(Plan, WithoutAnyGroupThatDoesItALargerValueIsHeld) {
+  const Outcome larger = Meshift(GroupArgs({"--no-new-groups", "--existing-groups", "-"}));
+  ASSERT_EQ(larger.code, 0) << larger;
+  EXPECT_NE(Line(larger.out, "# topology").find(", exceeded_max_value 8388608"), std::string::npos)
+      << larger;
+  EXPECT_EQ(Meshift({"check", "-"}, larger.out).code, 0);
+  const Outcome refusal =
+      Meshift(GroupArgs({"--no-new-groups", "--existing-groups", "-", "--max-value", "5MiB"}));
+  EXPECT_EQ(refusal.code, 1) << refusal;
+  EXPECT_EQ(
+      refusal.err,
+      "meshift: no plan keeps to max_value = 5242880: in the cheapest one P,P,P on the way, in "
+      "f32, takes 8 MiB, more than max_value (5 MiB)\n");
+}
+
 TEST(Plan, WithoutAnyGroupThatDoesItSaysWhichIsMissing) {
-  const Outcome refusal = Meshift(GroupArgs({"--no-new-groups", "--existing-groups", "-"}));
+  const Outcome refusal =
+      Meshift(GroupArgs({"--no-new-groups", "--existing-groups", "-", "--promise", "ordered"}));
   EXPECT_EQ(refusal.code, 1) << refusal;
   EXPECT_EQ(refusal.err,
-            "meshift: no plan over the existing groups (ddp,fsdp,tp) keeps 'replicas'; the "
+            "meshift: no plan over the existing groups (ddp,fsdp,tp) keeps 'ordered'; the "
             "cheapest one needs the new group ddp,fsdp, and allow_new_groups is off\n");
 }
 
@@ -237,7 +254,7 @@ TEST(Plan, RelativePathsAreThoseOfTheCaller) {
 
 TEST(Plan, MessagesFollowThePlan) {
   const std::string out = Meshift({"plan", "--mesh", "a=2,b=2", "--tensor", "f32[4,6]", "--from",
-                                   "S(0),P", "--to", "S(1),P", "--messages"})
+                                   "S(0),P", "--to", "S(1),P", "--max-value", "0", "--messages"})
                               .out;
   EXPECT_EQ(out.substr(out.find("# step  source")), &R"(
 # step  source  target  box         contribution  bytes
@@ -250,8 +267,9 @@ TEST(Plan, MessagesFollowThePlan) {
 
 TEST(Plan, MessagesAreAKeyOfTheJsonForm) {
   const auto messages = [](const std::string& from) {
-    const Outcome outcome = Meshift({"plan", "--mesh", "a=2,b=2", "--tensor", "f32[4,6]", "--from",
-                                     from, "--to", "S(1),P", "--messages", "--format", "json"});
+    const Outcome outcome =
+        Meshift({"plan", "--mesh", "a=2,b=2", "--tensor", "f32[4,6]", "--from", from, "--to",
+                 "S(1),P", "--max-value", "0", "--messages", "--format", "json"});
     EXPECT_EQ(Meshift({"check", "-"}, outcome.out).code, 0) << outcome;
     return outcome.out.substr(outcome.out.find("  \"messages\""));
   };
@@ -425,7 +443,7 @@ TEST(PlanModel, ParametersOfOneShapeAndPlanShareARow) {
 // The budget holds for the plan of each parameter; what is summed has the set-up of its groups.
 TEST(PlanModel, KeepsToABudgetOfGroups) {
   const std::string model = WriteFile("summed.json", R"({"model": "tiny", "dtype": "bf16",
-    "parameters": [{"name": "a.w", "shape": [64, 32], "tp_dim": 0},
+    "parameters": [{"name": "a.w", "shape": [2048, 2048], "tp_dim": 0},
                    {"name": "a.b", "shape": [64], "tp_dim": null}]})");
   const auto with = [&](const std::vector<std::string>& more) {
     std::vector<std::string> args = {"plan",   "--model", model,  "--mesh", "ddp=4,fsdp=2,tp=2",
@@ -433,10 +451,11 @@ TEST(PlanModel, KeepsToABudgetOfGroups) {
     args.insert(args.end(), more.begin(), more.end());
     return Meshift(args);
   };
-  const std::string together = "1        bf16[64,32]  P,P,S(0)  R,R,S(0)  all_reduce{ddp,fsdp} ";
+  const std::string together =
+      "1        bf16[2048,2048]  P,P,S(0)  R,R,S(0)  all_reduce{ddp,fsdp} ";
   const std::string apart =
-      "1        bf16[64,32]  P,P,S(0)  R,R,S(0)  reduce_scatter{fsdp}; all_reduce{ddp}; "
-      "all_gather{fsdp} ";
+      "1        bf16[2048,2048]  P,P,S(0)  R,R,S(0)  reduce_scatter{ddp}; all_reduce{fsdp}; "
+      "all_gather{ddp} ";
   const auto has = [](const Outcome& outcome, const std::string& text) {
     return outcome.out.find(text) != std::string::npos;
   };
@@ -448,9 +467,9 @@ TEST(PlanModel, KeepsToABudgetOfGroups) {
   EXPECT_TRUE(has(existing, ", new_groups off, existing_groups ddp;fsdp;tp;ddp,fsdp,tp\n"))
       << existing;
   EXPECT_TRUE(has(with({"--no-new-groups", "--existing-groups", "ddp,fsdp"}), together));
-  EXPECT_EQ(with({"--no-new-groups", "--existing-groups", "-"}).err,
+  EXPECT_EQ(with({"--no-new-groups", "--existing-groups", "-", "--promise", "ordered"}).err,
             "meshift: parameter 'a.w': no plan over the existing groups (ddp,fsdp,tp) keeps "
-            "'replicas'; the cheapest one needs the new group ddp,fsdp, and allow_new_groups is "
+            "'ordered'; the cheapest one needs the new group ddp,fsdp, and allow_new_groups is "
             "off\n");
 
   EXPECT_TRUE(has(with({"--max-communicators", "1"}), together));

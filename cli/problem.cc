@@ -86,6 +86,8 @@ absl::Status SetPlannerOptions(const ProblemFlags& flags, PlannerOptions* option
   if (flags.max_work) options->max_work = *flags.max_work;
   MESHIFT_RETURN_IF_ERROR(
       Read(flags, flags.max_memory, "--max-memory", ParseBytes, &options->max_memory));
+  MESHIFT_RETURN_IF_ERROR(
+      Read(flags, flags.max_value, "--max-value", ParseBytes, &options->max_value));
   MESHIFT_RETURN_IF_ERROR(Read(flags, flags.buffers, "--buffers", ParseBuffers, &options->buffers));
   GroupBudget& groups = options->groups;
   if (flags.new_groups) groups.allow_new_groups = *flags.new_groups;
@@ -179,6 +181,7 @@ absl::Status ExcludeOptions(const ProblemFlags& flags, const char* other) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.topology, "--topology", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.reproducibility, flags.promise_option, other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.max_memory, "--max-memory", other));
+  MESHIFT_RETURN_IF_ERROR(Exclude(flags.max_value, "--max-value", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.buffers, "--buffers", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.planner, "--planner", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.ragged_sizes, "--ragged-sizes", other));

@@ -38,6 +38,7 @@ struct ProblemFlags {
   std::optional<std::string> reproducibility;
   const char* promise_option = "--promise";  // or "--reproducibility": by which it was given
   std::optional<int64_t> reduce_block;       // PlannerOptions::reduce_block
+  std::optional<std::string> max_value;      // PlannerOptions::max_value, likewise
   std::optional<std::string> max_memory;     // PlannerOptions::max_memory, as "1.5 GiB"
   std::optional<std::string> buffers;
   std::optional<bool> new_groups;              // PlannerOptions::groups

@@ -253,6 +253,7 @@ AskedFor Asked(const RunFlags& flags) {
   text("--promise", problem.reproducibility);
   number("--reduce-block", problem.reduce_block);
   text("--max-memory", problem.max_memory);
+  text("--max-value", problem.max_value);
   text("--buffers", problem.buffers);
   flag("--no-new-groups", problem.new_groups == false);
   text("--existing-groups", problem.existing_groups);

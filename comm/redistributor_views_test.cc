@@ -208,7 +208,7 @@ TEST(RedistributorViewsTest, OneBufferMayBeSourceAndTarget) {
                                          {"S(0)", "S(1)", 16}}) {
     const Sharding from = world.Parse("f32[4,2]", row.from);
     const Sharding to = from.WithPlacements(row.to).value();
-    const Plan plan = MakePlan(from, to).value();
+    const Plan plan = MakePlan(from, to, {.max_value = 0}).value();
     std::vector<float> data[2];
     std::vector<TensorView> sources;
     std::vector<TensorView> targets;

@@ -356,6 +356,7 @@ class Lister {
     lister.AddAroundGroups();
     // What is left of a path is bounded, as a rule exactly: nearly in order.
     SortByTime(&lister.all_);
+    lister.AddBeyondRule();
     AddWithoutPromise(lister.PlanWithoutPromise(), lister.best_, &lister.all_);
     lister.AddPerDim();
     for (Alternative& one : lister.all_) one.parts = PartsOf(one.plan, options.topology);
@@ -424,6 +425,20 @@ class Lister {
     if (!path || !problem_.HasWorkLeft()) return absl::NotFoundError("no path");
     return Assemble(problem_, model, *path, unlimited_, choice, PlanGroups());
   }
+  // What the rule on values keeps out.
+  void AddBeyondRule() {
+    TransitionRules rules = choice_.rules;
+    if (rules.max_value == INT64_MAX) return;
+    rules.max_value = INT64_MAX;
+    const std::optional<Path> path = FindCheapest(problem_, model_, rules);
+    if (!path || !problem_.HasWorkLeft()) return;
+    const std::string unheld =
+        WhyNotOnTheWay(problem_, *path, ValueRule(problem_, choice_.rules.max_value));
+    Plan plan = Assemble(problem_, model_, *path, unlimited_, choice_, PlanGroups());
+    if (unheld.empty() || NsOf(plan) >= NsOf(best_.plan)) return;
+    std::string reason = fmt::format("{}; but {}", Difference(plan, best_), unheld);
+    all_.push_back({Verdict::kHoldsTooMuch, std::move(plan), std::move(reason)});
+  }
   void AddPerDim() {
     PlannerOptions per_dim = unlimited_;
     per_dim.planner = PlannerKind::kPerDim;
@@ -436,7 +451,8 @@ class Lister {
     }
     const std::string broken = groups_.BrokenBy(groups_.UsedBy(plan->steps()));
     if (!broken.empty()) reason += "; " + broken;
-    const std::string unheld = WhyNotOnTheWay(problem_, PlanPerDim(problem_), ValueRule(problem_));
+    const std::string unheld = WhyNotOnTheWay(problem_, PlanPerDim(problem_),
+                                              ValueRule(problem_, choice_.rules.max_value));
     if (!unheld.empty()) reason += "; but " + unheld;
     if (plan->kept() < plan->asked()) {
       reason += fmt::format("; and keeps only {}: {}", Name(plan->kept()), plan->why());
@@ -460,8 +476,8 @@ class Lister {
 }  // namespace
 
 std::string_view Name(Verdict verdict) {
-  constexpr std::array<std::string_view, 6> kNames = {
-      "best",         "costs more", "breaks the promise", "takes too much memory",
+  constexpr std::array<std::string_view, 7> kNames = {
+      "best",         "costs more", "breaks the promise", "takes too much memory", "holds too much",
       "needs groups", "per-dim"};
   return kNames[static_cast<size_t>(verdict)];
 }

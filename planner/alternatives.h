@@ -31,6 +31,7 @@ struct Alternative {
     kCostsMore,      // keeps the promise too
     kBreaksPromise,  // `reason` has the rule
     kTakesTooMuch,   // memory: more than options.max_memory, which its inputs do not name
+    kHoldsTooMuch,   // a value beyond the rule on values (planner/search/value_rule.h)
     kNeedsGroups,    // that options.groups, which its inputs do not name, does not allow
     // What DTensor's greedy planner does. It may break the promise, and hold values on the way that
     // no plan of ours may; `reason` has these rules too.
@@ -46,7 +47,8 @@ std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", .
 
 // The best plan; then up to `most` others that keep the promise, the cheapest first, the best one
 // that needs no flattened group and those that take more memory, or need other groups, than allowed
-// among them; then the best without a promise, where that is cheaper, and the plan of
+// among them; the best that holds a larger value than the rule on values allows, where that is
+// cheaper; then the best without a promise, where that is cheaper, and the plan of
 // PlannerKind::kPerDim. From one mesh to another they are told apart by the steps around the
 // crossing, and there is no kPerDim, which plans on one mesh. Others are looked for among all
 // paths of steps that visit no state twice, in order of their cost, up to a fixed amount of work,

@@ -70,34 +70,38 @@ TEST(AlternativesTest, SaysWhichRuleThePerDimPlanBreaks) {
   EXPECT_NE(per_dim.reason.find("keeps only none"), std::string::npos) << per_dim.reason;
 }
 
-// The planner's plans hold no larger value on the way than source and target; this one does.
+// The planner's plans hold no larger value on the way than is asked for; this one does.
 TEST(AlternativesTest, SaysWhichValueOnTheWayThePerDimPlanMayNotHold) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2,c=4").value();
   const Sharding from = Sharding::Parse("f32[9,24]", mesh, "R,R,S(0)").value();
   const Sharding to = Sharding::Parse("bf16[9,24]", mesh, "R,S(0),S(0)").value();
-  const PlannerOptions options{.topology = *Topology::Parse("nvlink=2,rail=6")};
+  const PlannerOptions options{.topology = *Topology::Parse("nvlink=2,rail=6"), .max_value = 288};
   const std::vector<Alternative> all = ListAlternatives(from, to, options).value();
   const Alternative& per_dim = all.back();
   ASSERT_EQ(per_dim.verdict, Kind::kPerDim);
   ASSERT_LT(per_dim.plan.total().est_ns, all[0].plan.total().est_ns);
-  EXPECT_NE(
-      per_dim.reason.find("; but R,R,R on the way, in bf16, takes 432 B, more than the larger "
-                          "of source and target (288 B)"),
-      std::string::npos)
+  EXPECT_NE(per_dim.reason.find("; but R,R,R on the way, in bf16, takes 432 B, more than max_value "
+                                "(288 B)"),
+            std::string::npos)
       << per_dim.reason;
 }
 
-// A value of two-byte elements that has no more bytes than the source of four-byte ones, but more
-// elements.
-TEST(AlternativesTest, SaysThatAValueOnTheWayHasTooManyElements) {
-  const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
-  const Sharding from = Sharding::Parse("f32[8,8]", mesh, "R,S(0)").value();
-  const Sharding to = Sharding::Parse("bf16[8,8]", mesh, "S(0),S(0)").value();
-  const std::vector<Alternative> all = ListAlternatives(from, to, {}).value();
-  EXPECT_NE(all.back().reason.find("; but R,R on the way, in bf16, has 64 elements (128 B), more "
-                                   "than the larger of source and target (32)"),
-            std::string::npos)
-      << all.back().reason;
+TEST(AlternativesTest, SaysWhatTheRuleOnValuesKeepsOut) {
+  const std::vector<Alternative> all = List("a=4", "f32[8,8]", "S(0)", "S(1)", {.max_value = 0});
+  EXPECT_EQ(Labels(all[0].plan), "all_to_all{a}");
+  const auto beyond = std::find_if(all.begin(), all.end(), [](const Alternative& one) {
+    return one.verdict == Kind::kHoldsTooMuch;
+  });
+  ASSERT_NE(beyond, all.end());
+  EXPECT_EQ(Labels(beyond->plan), "all_gather{a}; slice{a}");
+  EXPECT_NE(
+      beyond->reason.find("; but R on the way, in f32, takes 256 B, more than max_value (0 B)"),
+      std::string::npos)
+      << beyond->reason;
+  // What is no limit keeps nothing out.
+  for (const Alternative& one : List("a=4", "f32[8,8]", "S(0)", "S(1)", {})) {
+    EXPECT_NE(one.verdict, Kind::kHoldsTooMuch);
+  }
 }
 
 // Wherever the per-dim plan is the cheaper one, a rule that it breaks is named: one pair in 17
@@ -111,7 +115,7 @@ TEST(AlternativesTest, ACheaperPerDimPlanIsNeverWithoutARule) {
     }
   }
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2,c=4").value();
-  const PlannerOptions options{.topology = *Topology::Parse("nvlink=2,rail=6")};
+  const PlannerOptions options{.topology = *Topology::Parse("nvlink=2,rail=6"), .max_value = 288};
   int pair = 0;
   int cheaper = 0;
   for (const char* dtype : {"f32", "bf16", "f64"}) {

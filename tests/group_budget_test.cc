@@ -144,6 +144,14 @@ std::string TextOf(const GroupBudget& budget, const std::vector<DeviceMesh>& mes
   return text;
 }
 
+// Whether all ranks hold all of the value between two steps.
+bool GoesThroughReplicas(const Plan& plan) {
+  return std::any_of(plan.steps().begin(), plan.steps().end(), [](const Step& step) {
+    return step.after.MaxLocalElements() == NumElements(step.after.shape()) &&
+           !step.after.HasPartial();
+  });
+}
+
 class GroupBudgetTest : public testing::TestWithParam<int> {
  protected:
   // All ways to plan a case on one mesh.
@@ -222,6 +230,8 @@ void GroupBudgetTest::Judge(const Sharding& from, const Sharding& to, PlannerOpt
                                         options.topology.ToString(), TextOf(budget, meshes));
   const absl::StatusOr<Plan> plan = MakePlan(from, to, options);
   if (!has_groups) {
+    // No steps that leave alone what stays partial: it may be reduced, and masked again.
+    if (plan.ok() && GoesThroughReplicas(*plan)) return;
     ++refused_;
     ASSERT_TRUE(absl::IsFailedPrecondition(plan.status())) << where << ": " << plan.status();
     return;

@@ -297,11 +297,11 @@ TEST(LoweringTest, MasksFillAndKeep) {
 
 std::string PlannedText(const std::string& mesh, const std::string& from, const std::string& to,
                         const std::string& placements, DType dtype, int64_t rank,
-                        const LoweringOptions& options = {}) {
+                        const LoweringOptions& options = {}, const PlannerOptions& planning = {}) {
   const Sharding source =
       Sharding::Parse(from, DeviceMesh::Parse(mesh).value(), placements).value();
   const Sharding target = source.WithPlacements(to).value().WithDType(dtype).value();
-  const absl::StatusOr<Plan> plan = MakePlan(source, target);
+  const absl::StatusOr<Plan> plan = MakePlan(source, target, planning);
   if (!plan.ok()) return plan.status().ToString();
   const absl::StatusOr<Program> program = Lower(*plan, rank, options);
   return program.ok() ? program->ToString() : program.status().ToString();
@@ -331,7 +331,7 @@ TEST(LoweringTest, CastAlone) {
 
 TEST(LoweringTest, F4e2m1IsMovedAsBytes) {
   EXPECT_EQ(
-      PlannedText("a=2", "f4e2m1[4,8]", "S(1)", "S(0)", DType::kF4E2M1, 1),
+      PlannedText("a=2", "f4e2m1[4,8]", "S(1)", "S(0)", DType::kF4E2M1, 1, {}, {.max_value = 0}),
       "rank 1: source u8[2,4], target u8[4,2], workspace 16\n"
       "group 0 over 0: number 0 of {0,1}\n"
       "0 copy u8 source+0 (2,2):(4,1) -> workspace+0 :(2,1); source+2 (2,2):(4,1) -> target+4 "

@@ -27,7 +27,7 @@ Plan PlanOf(const std::string& mesh, const std::string& tensor, const std::strin
             const std::string& to) {
   const DeviceMesh m = DeviceMesh::Parse(mesh).value();
   const Sharding source = Sharding::Parse(tensor, m, from).value();
-  return MakePlan(source, source.WithPlacements(to).value()).value();
+  return MakePlan(source, source.WithPlacements(to).value(), {.max_value = 0}).value();
 }
 
 std::string Merged(const std::vector<Plan>& plans, int64_t rank) {

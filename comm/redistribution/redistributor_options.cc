@@ -11,6 +11,7 @@ PlannerOptions PlanningOptions(const DeviceMesh& mesh, const Engine& engine,
                              .ragged_sizes = options.ragged_sizes,
                              .reduce_block = options.reduce_block,
                              .max_memory = options.max_memory,
+                             .max_value = options.max_value,
                              .buffers = options.buffers,
                              .groups = options.groups};
   // All groups are split from the redistributor's root.

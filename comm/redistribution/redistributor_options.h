@@ -41,6 +41,7 @@ struct RedistributorOptions {
   RaggedSizes ragged_sizes = RaggedSizes::kCost;
   int64_t reduce_block = 0;
   std::optional<int64_t> max_memory = std::nullopt;  // of each plan that is made, in bytes
+  std::optional<int64_t> max_value = std::nullopt;   // of a value between two steps, likewise
   Buffers buffers = Buffers::kTwo;  // how calls hand them over, for the limit and the plans
   // Of each plan that is made. The root is the redistributor's mesh, whatever it says.
   GroupBudget groups = {};

@@ -133,7 +133,7 @@ TEST(Calibration, ProbesArePlannedAsOneStep) {
       const auto probes = CalibrationProbes(topology, ranks, kMaxBytes);
       ASSERT_TRUE(probes.ok()) << probes.status();
       for (const Probe& probe : *probes) {
-        const auto plan = MakePlan(probe.from, probe.to, {.topology = topology});
+        const auto plan = MakePlan(probe.from, probe.to, {.topology = topology, .max_value = 0});
         ASSERT_TRUE(plan.ok()) << plan.status();
         ASSERT_EQ(plan->steps().size(), 1) << text << probe.from.ToString();
         EXPECT_EQ(plan->steps()[0].op, probe.op) << probe.from.ToString();

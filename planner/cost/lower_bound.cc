@@ -46,10 +46,12 @@ class MoveBound {
     // from several ranks' (unless each of its replicas sends a row).
     int64_t least = SaturatingAdd(
         one, std::max(MovesNs(1), SaturatingAdd(TransferNs(lacking_), model_.CopyNs(0))));
-    if (!task_.MayGather()) {
-      least = SaturatingAdd(least, SaturatingMul(model_.MessageNs(), task_.messages()));
-      if (task_.replicas() == 1 && task_.kept() > 0) least = SaturatingAdd(least, model_.CopyNs(0));
-    }
+    const int64_t gather = std::max(
+        least,
+        SaturatingAdd(one, SaturatingAdd(TransferNs(task_.LeastGathered()), model_.CopyNs(0))));
+    least = SaturatingAdd(least, SaturatingMul(model_.MessageNs(), task_.messages()));
+    if (task_.replicas() == 1 && task_.kept() > 0) least = SaturatingAdd(least, model_.CopyNs(0));
+    least = std::min(least, gather);
     if (copies_.joined_rows > task_.replicas()) {
       least = SaturatingAdd(least, model_.CopyNs(0));
     }

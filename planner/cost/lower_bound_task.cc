@@ -268,7 +268,8 @@ void Task::LookAtCorners() {
   }
 }
 
-bool Task::MayGather() const {
+int64_t Task::LeastGathered() const {
+  if (!even_) return 0;
   const int64_t target = problem_.MaxItems(problem_.target());
   int64_t together = target;
   for (int d = 0; d < problem_.num_dims(); ++d) {
@@ -276,7 +277,7 @@ bool Task::MayGather() const {
       together = SaturatingMul(together, problem_.size(d));
     }
   }
-  return !even_ || together <= std::max(target, problem_.MaxItems(problem_.source()));
+  return std::max<int64_t>(together - problem_.MaxItems(problem_.source()), 0);
 }
 
 Task::Copies Task::CopiesNeeded() const {

@@ -37,9 +37,9 @@ class Task {
   int64_t replicas() const { return replicas_; }
   // Mesh dims across which data must go.
   DimMask dims() const { return dims_; }
-  // Whether a group over these may hold all of its members' targets in one value that is no larger
-  // than source or target.
-  bool MayGather() const;
+  // Items that a rank gets, at least, where all of a group over these get one value that has all of
+  // its members' targets.
+  int64_t LeastGathered() const;
 
   // Items that kernels must copy, since rows of the target are no runs of the source: of all ranks
   // together, in steps whose messages bring no rows next to each other.

@@ -75,8 +75,11 @@ TEST(LowerBoundTest, TimeOfOneCollective) {
   // What is local takes one copy.
   EXPECT_EQ(Ns("a=4", "u8[8,8]", "R", "S(0)"), 2000 + 1);
   EXPECT_EQ(Ns("a=4", "u8[8,8]", "S(0)", "S(0)"), 0);
-  // Three messages, and copies of what stays and of what comes.
-  EXPECT_EQ(Ns("a=4", "u8[64,64]", "S(1)", "S(0)"), 12000 + 3 * 500 + 3 + 2 * 2000 + 2);
+  // A gather of 3/4 of the tensor, whose rows are joined, and a slice; for a large tensor three
+  // messages, and copies of what stays and of what comes.
+  EXPECT_EQ(Ns("a=4", "u8[64,64]", "S(1)", "S(0)"), 12000 + 9 + 2 * 2000);
+  EXPECT_EQ(Ns("a=4", "u8[4096,4096]", "S(1)", "S(0)"),
+            12000 + 3 * 500 + 8739 + 2 * 2000 + 2 * 1399);
 }
 
 TEST(LowerBoundTest, LargeTensorsAreCopiedOnce) {

@@ -47,7 +47,7 @@ TEST(TimePartsTest, AreTheTermsOfTheFormulas) {
 TEST(TimePartsTest, OfMessages) {
   const DeviceMesh mesh = *DeviceMesh::Parse("a=4");
   const Sharding from = *Sharding::Parse("f32[64,64]", mesh, "S(0)");
-  const Plan plan = *MakePlan(from, *from.WithPlacements("S(1)"));
+  const Plan plan = *MakePlan(from, *from.WithPlacements("S(1)"), {.max_value = 0});
   ASSERT_EQ(plan.steps()[0].op, StepOp::kAllToAll);
   const TimeParts parts = PartsOfFirst(plan, Topology::Flat());
   EXPECT_EQ(parts.starts_ns, 10'000);

@@ -15,6 +15,7 @@
 #include "planner/plan/plan_text.h"
 #include "planner/plan/rank_bytes.h"
 #include "planner/planner.h"
+#include "planner/search/value_rule.h"
 #include "planner/verifier/verifier.h"
 
 namespace meshift {
@@ -349,6 +350,7 @@ void Check(const Plan& plan, const Sharding& from, const Sharding& to) {
     const DType reduce = plan.reduce_dtype().value_or(DefaultReduceDType(from.dtype(), to.dtype()));
     limit = std::max(limit, Bytes(reduce, from.MaxLocalElements()));
   }
+  limit = std::max(limit + limit / 4, kSmallValue);
   PlanTotals sum;
   std::vector<int64_t> ranks = from.mesh().Ranks();
   const std::vector<int64_t> others = to.mesh().Ranks();

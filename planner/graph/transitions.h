@@ -6,6 +6,7 @@
 #ifndef MESHIFT_PLANNER_GRAPH_TRANSITIONS_H_
 #define MESHIFT_PLANNER_GRAPH_TRANSITIONS_H_
 
+#include <cstdint>
 #include <optional>
 
 #include "planner/graph/state.h"
@@ -25,6 +26,8 @@ struct TransitionRules {
   // Where a mesh dim is partial in the target alone: a mask towards it may also make cuts
   // partial, which a reduction then makes whole: of what is not reduced, or is already.
   bool masks_cuts = false;
+  // The most bytes of a value between two steps. None: ValueRule's default.
+  std::optional<int64_t> max_value = std::nullopt;
 };
 
 // Whether a reduction over `dims` in `state` is single-sourced: every other mesh dim is a shard or

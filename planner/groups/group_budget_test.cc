@@ -121,7 +121,7 @@ TEST(GroupBudgetTest, BadBudgetsAreRefused) {
 // all_gather without it, or whatever is cheaper.
 TEST(GroupBudgetTest, WithoutTheFlattenedGroupThePromiseIsKept) {
   const DeviceMesh mesh = Mesh("ddp=8,fsdp=5,tp=2");
-  const Sharding from = Sharding::Parse("f32[80,64]", mesh, "P,P,S(1)").value();
+  const Sharding from = Sharding::Parse("f32[1280,4096]", mesh, "P,P,S(1)").value();
   const Sharding to = from.WithPlacements("R,R,S(1)").value();
   const Plan free = MakePlan(from, to).value();
   EXPECT_EQ(free.steps()[0].ToString(), "all_reduce{ddp,fsdp} -> R,R,S(1)");

@@ -12,6 +12,7 @@
 #include "planner/graph/transitions.h"
 #include "planner/plan/memory_limit.h"
 #include "planner/plan/workspace.h"
+#include "planner/search/value_rule.h"
 
 namespace meshift {
 namespace {
@@ -82,6 +83,9 @@ PlanInputs InputsOf(const PlannerOptions& options, const PlanGroups& groups) {
   }
   if (options.max_memory) {
     inputs.options.emplace_back("max_memory", fmt::format("{}", *options.max_memory));
+  }
+  if (options.max_value) {
+    inputs.options.emplace_back("max_value", fmt::format("{}", *options.max_value));
   }
   if (options.buffers != Buffers::kTwo) {
     inputs.options.emplace_back("buffers", std::string(Name(options.buffers)));
@@ -154,6 +158,17 @@ void PlanAssembly::AddPath(const Problem& problem, const CostModel& model, const
   }
 }
 
+void PlanAssembly::NoteValuesBeyond(const Problem& problem, const Path& path,
+                                    const ReductionChoice& choice) {
+  if (options_.planner != PlannerKind::kBest) return;
+  const ValueRule rule(problem, choice.rules.max_value);
+  int64_t most = 0;
+  for (const Move& move : path.moves) {
+    if (!rule.MayHold(move.after)) most = std::max(most, problem.MaxBytes(move.after));
+  }
+  if (most > 0) fields_.inputs.options.emplace_back("exceeded_max_value", fmt::format("{}", most));
+}
+
 Plan PlanAssembly::Seal(const LowerBound& bound, const std::string& why) && {
   PlanTotals& total = fields_.total;
   const TensorMemory memory(fields_.from, fields_.to, options_.buffers);
@@ -189,6 +204,7 @@ Plan Assemble(const Problem& problem, const CostModel& model, const Path& path,
               const PlanGroups& groups) {
   PlanAssembly plan({problem.mesh()}, problem.from(), problem.to(), options, groups);
   plan.AddPath(problem, model, path, choice, /*mesh=*/0);
+  plan.NoteValuesBeyond(problem, path, choice);
   const bool adds = std::any_of(path.moves.begin(), path.moves.end(),
                                 [](const Move& move) { return IsReduction(move.op); });
   const bool adds_identities = adds && !choice.reduces;

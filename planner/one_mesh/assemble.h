@@ -39,6 +39,8 @@ class PlanAssembly {
   // The steps of a path on the mesh of index `mesh`, and what they do to the promise.
   void AddPath(const Problem& problem, const CostModel& model, const Path& path,
                const ReductionChoice& choice, int mesh);
+  // Has the inputs name the largest value of the path that is beyond the rule on values, if any is.
+  void NoteValuesBeyond(const Problem& problem, const Path& path, const ReductionChoice& choice);
   // One step, with the workspace that it needs besides the values before and after it.
   void AddStep(Step step, int64_t send_piece_bytes, int64_t receive_piece_bytes);
 

@@ -138,6 +138,9 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
     return InvalidArgument("a reduce_block of {} needs reproducibility 'ordered'; it is '{}'",
                            options.reduce_block, Name(options.reproducibility));
   }
+  if (options.max_value.value_or(0) < 0) {
+    return InvalidArgument("a max_value of {} is below 0", *options.max_value);
+  }
   ReductionChoice choice;
   choice.exact = true;
   const DType dtype = problem.dtype(problem.reduce_stage());
@@ -164,6 +167,11 @@ absl::StatusOr<ReductionChoice> ChooseReductions(const Problem& problem,
   }
   choice.rules = {.single_sourced = options.reproducibility >= Reproducibility::kReplicas,
                   .exact = choice.exact};
+  if (options.max_value) {
+    choice.rules.max_value = options.max_value;
+  } else if (options.max_memory) {
+    choice.rules.max_value = INT64_MAX;
+  }
   const bool one_dtype = problem.num_stages() == 1 && options.reduce_dtype.value_or(dtype) == dtype;
   if (!choice.reduces) {
     choice.why = "nothing is reduced";

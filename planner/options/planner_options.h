@@ -61,6 +61,11 @@ struct PlannerOptions {
   // The most bytes that a rank may take, of source, target and workspace together
   // (PlanTotals::peak_bytes). The plan is the cheapest that keeps to it. None: no limit.
   std::optional<int64_t> max_memory = std::nullopt;
+  // The most bytes that a value between two steps may take on a rank. None: a quarter more than the
+  // larger of source and target, and 4 MiB in any case (planner/search/value_rule.h); or, with
+  // max_memory, any. Where limits on groups leave no plan within that, one beyond it is made, whose
+  // inputs say so; beyond a number that is given, none is (FAILED_PRECONDITION).
+  std::optional<int64_t> max_value = std::nullopt;
   // How runs are handed source and target: what the plan says of memory, and the limit, is of that.
   // A run may do otherwise, and then takes more or less.
   Buffers buffers = Buffers::kTwo;

@@ -130,6 +130,7 @@ struct Layouts::Extension {
   CutTable& table;
   StepBounds& bounds;
   const Lists& base;
+  const DimMask base_dims;
   const int64_t most_items;
   ExtensionFn fn;
   Lists lists;
@@ -168,11 +169,11 @@ struct Layouts::Extension {
     }
     return false;
   }
-  // The tensor dims from list i on are cut by `pool` at most, of whose pieces the first sample has
-  // the largest; it keeps no more of them than it has.
+  // The tensor dims from list i on are cut by `pool` and the base at most, of whose pieces the
+  // first sample has the largest; it keeps no more of them than it has.
   bool GetsTooMuch(int i, DimMask pool) const {
     if (most_items == INT64_MAX || problem.HasRagged()) return false;
-    const int64_t rest = CeilDiv(bounds.ExtentFrom(i), bounds.GroupSize(pool));
+    const int64_t rest = CeilDiv(bounds.ExtentFrom(i), bounds.GroupSize(pool | base_dims));
     const int64_t kept = products[i].kept[0] * bounds.BeforeFrom(i);
     return products[i].after[0] * rest - kept > most_items - Lacks(i, 0);
   }
@@ -180,7 +181,8 @@ struct Layouts::Extension {
 
 void Layouts::ForEachExtension(const Lists& base, DimMask pool, int64_t most_items,
                                ExtensionFn fn) {
-  Extension extension{*this, problem_, table_, bounds_, base, most_items, fn, base, {}};
+  Extension extension{*this,        problem_,   table_, bounds_, base,
+                      DimsOf(base), most_items, fn,     base,    {}};
   extension.products[0] = bounds_.empty();
   extension.Go(0, base[0], pool);
 }

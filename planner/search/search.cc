@@ -95,7 +95,9 @@ class CheapestSearch {
         bound_ns_ == INT64_MAX
             ? INT64_MAX
             : std::max<int64_t>(model_.MaxTransferBytes(left_ns), 0) / problem_.least_item_bytes();
-    successors_.ForEach(view, most_items, [&](const Successor& next) {
+    // Any other collective is followed by one.
+    const bool only_last = SaturatingMul(2, heuristic_.LeastStartNs()) > bound_ns_ - node.cost.ns;
+    successors_.ForEach(view, {most_items, only_last}, [&](const Successor& next) {
       if (next.op == StepOp::kSlice && was_sliced) return;  // two slices are one
       const int64_t step_ns =
           layouts_.bounds().LeastNs(next.op, view.state.stage(), next.dims, next.product);

@@ -48,7 +48,7 @@ Successors::Successors(const Problem& problem, const CostModel& model, const Tra
     : problem_(problem),
       model_(model),
       rules_(rules),
-      value_rule_(problem),
+      value_rule_(problem, rules.max_value),
       layouts_(problem, model),
       exchanges_anywhere_(NumLayouts(problem.num_dims(), layouts_.num_lists(), kMostLayouts) <=
                           kMostLayouts) {
@@ -65,36 +65,52 @@ void Successors::Emit(StepOp op, const State& next, DimMask dims, DimMask reduci
   emit({op, next, dims, reducible, product});
 }
 
-void Successors::ForEach(const View& view, int64_t most_items, EmitFn emit) {
+void Successors::ForEach(const View& view, const Limits& limits, EmitFn emit) {
   layouts_.bounds().Start(view.lists);
   CastAndMask(view, emit);
   if (view.state.stage() == problem_.reduce_stage()) Reduce(view, emit);
-  Move(view, view.reducible == 0 && !masks_target_ ? most_items : INT64_MAX, emit);
+  Move(view, view.reducible == 0 && !masks_target_ ? limits : Limits{}, emit);
 }
 
 // What is not partial is cut otherwise.
-void Successors::Move(const View& view, int64_t most_items, EmitFn emit) {
-  layouts_.ForEachExtension(
-      {}, view.cut | view.replicated, most_items,
-      [&](const Lists& lists, DimMask, const Product& product) {
-        const DimMask dims = product.from | product.to;
-        if (dims == 0 || layouts_.bounds().MovedAndMissing(product) > most_items) return;
-        const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
-        const auto offer = [&](StepOp op) { Emit(op, next, dims, view.reducible, product, emit); };
-        if (product.from == 0) return offer(StepOp::kSlice);
-        const bool permutes = layouts_.IsPermutation(view.lists, lists);
-        // It costs what an exchange does.
-        const bool regroups = product.from == product.to && !permutes;
-        if (product.to == 0) offer(StepOp::kAllGather);
-        if (permutes) offer(StepOp::kPermute);
-        if (regroups) return offer(StepOp::kAllToAll);
-        if (model_.IsChosenGather(view.state, next)) return;
-        if (exchanges_anywhere_ || MayExchangeTo(view, lists, next) ||
-            (product.to == 0 &&
-             !IsEven(problem_, problem_.Cuts(view.state), problem_.Cuts(next)))) {
-          offer(StepOp::kExchange);
-        }
-      });
+void Successors::Move(const View& view, const Limits& limits, EmitFn emit) {
+  if (limits.only_last_collective) {
+    for (const View& last : finished_views_) {
+      if (last.partial_code != view.partial_code || last.state.stage() != view.state.stage()) {
+        continue;
+      }
+      const Product& product = layouts_.bounds().Compare(last.lists);
+      if (product.from != 0) MoveTo(view, last.lists, product, emit);
+    }
+  }
+  const auto move = [&](const Lists& lists, DimMask, const Product& product) {
+    if (layouts_.bounds().MovedAndMissing(product) <= limits.most_items) {
+      MoveTo(view, lists, product, emit);
+    }
+  };
+  if (limits.only_last_collective) {  // slices
+    layouts_.ForEachExtension(view.lists, view.replicated, limits.most_items, move);
+  } else {
+    layouts_.ForEachExtension({}, view.cut | view.replicated, limits.most_items, move);
+  }
+}
+
+void Successors::MoveTo(const View& view, const Lists& lists, const Product& product, EmitFn emit) {
+  const DimMask dims = product.from | product.to;
+  if (dims == 0) return;
+  const State next = State::FromCode(view.partial_code | product.code, view.state.stage());
+  const auto offer = [&](StepOp op) { Emit(op, next, dims, view.reducible, product, emit); };
+  if (product.from == 0) return offer(StepOp::kSlice);
+  const bool permutes = layouts_.IsPermutation(view.lists, lists);
+  if (product.to == 0) offer(StepOp::kAllGather);
+  if (permutes) offer(StepOp::kPermute);
+  // It costs what an exchange does.
+  if (product.from == product.to && !permutes) return offer(StepOp::kAllToAll);
+  if (model_.IsChosenGather(view.state, next)) return;
+  if (exchanges_anywhere_ || MayExchangeTo(view, lists, next) ||
+      (product.to == 0 && !IsEven(problem_, problem_.Cuts(view.state), problem_.Cuts(next)))) {
+    offer(StepOp::kExchange);
+  }
 }
 
 // Whether `next` is the target, or one step leads from there to it. The value stays partial as it
@@ -310,6 +326,7 @@ void Successors::FindFinished() {
     }
   }
   std::sort(found.begin(), found.end());
+  for (const State& state : found) finished_views_.push_back(layouts_.Look(state));
 }
 
 }  // namespace meshift

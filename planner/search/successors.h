@@ -59,12 +59,18 @@ class Successors {
 
   Successors(const Problem& problem, const CostModel& model, const TransitionRules& rules);
 
+  // What need not be listed, where nothing is partial.
+  struct Limits {
+    // Steps of which a rank gets, and then lacks, more items together (Layouts::ForEachExtension).
+    int64_t most_items = INT64_MAX;
+    // Collectives to states that are not finished.
+    bool only_last_collective = false;
+  };
   using EmitFn = absl::FunctionRef<void(const Successor&)>;
   // In a fixed order. Only steps to values that may be held (value_rule.h), by groups that the
-  // model allows; none to `view.state` itself. Where nothing is partial, steps may be left out of
-  // which a rank gets, and then lacks, more than `most_items` together (Layouts::ForEachExtension).
-  void ForEach(const View& view, int64_t most_items, EmitFn emit);
-  void ForEach(const State& state, EmitFn emit) { ForEach(layouts_.Look(state), INT64_MAX, emit); }
+  // model allows; none to `view.state` itself.
+  void ForEach(const View& view, const Limits& limits, EmitFn emit);
+  void ForEach(const State& state, EmitFn emit) { ForEach(layouts_.Look(state), {}, emit); }
 
   Layouts& layouts() { return layouts_; }
   const ValueRule& value_rule() const { return value_rule_; }
@@ -81,7 +87,8 @@ class Successors {
             EmitFn emit) const;
   void CastAndMask(const View& view, EmitFn emit);
   void Reduce(const View& view, EmitFn emit);
-  void Move(const View& view, int64_t most_items, EmitFn emit);
+  void Move(const View& view, const Limits& limits, EmitFn emit);
+  void MoveTo(const View& view, const Lists& lists, const Product& product, EmitFn emit);
   bool MayExchangeTo(const View& view, const Lists& lists, const State& next) const;
   void FindFinished();
 
@@ -93,6 +100,7 @@ class Successors {
   bool exchanges_anywhere_ = true;
   bool masks_target_ = false;
   std::vector<State> finished_;  // sorted
+  std::vector<View> finished_views_;
 };
 
 }  // namespace meshift

@@ -13,14 +13,16 @@
 
 namespace meshift {
 
-ValueRule::ValueRule(const Problem& problem)
+ValueRule::ValueRule(const Problem& problem, std::optional<int64_t> max_value)
     : problem_(problem),
-      max_items_(std::max(problem.MaxItems(problem.source()), problem.MaxItems(problem.target()))),
-      max_bytes_(problem.MaxValueBytes()),
-      may_have_many_pieces_(problem.mesh().NumRanks() > kMaxUnlikePieces) {}
+      max_value_(max_value),
+      may_have_many_pieces_(problem.mesh().NumRanks() > kMaxUnlikePieces) {
+  const int64_t larger = problem.MaxValueBytes();
+  max_bytes_ = max_value.value_or(std::max(SaturatingAdd(larger, larger / 4), kSmallValue));
+}
 
 bool ValueRule::MayHold(const State& state, int64_t items) const {
-  if (items > max_items_) return false;
+  if (state == problem_.target() || state == problem_.source()) return true;
   if (SaturatingMul(items, problem_.item_bytes(state.stage())) > max_bytes_) return false;
   if (may_have_many_pieces_ && TooManyPieces(state).tensor_dim >= 0) return false;
   return problem_.IsAligned(state);
@@ -42,29 +44,32 @@ ValueRule::Pieces ValueRule::TooManyPieces(const State& state) const {
 std::string ValueRule::WhyNot(const State& state) const {
   const int64_t items = problem_.MaxItems(state);
   if (MayHold(state, items)) return "";
+  if (!problem_.IsAligned(state)) return "a value on the way is cut inside a byte";
   const std::string value =
       fmt::format("{} on the way, in {},", problem_.ToSharding(state).PlacementsText(),
                   Name(problem_.dtype(state.stage())));
   const std::string bytes = ExactBytesText(problem_.MaxBytes(state));
   if (problem_.MaxBytes(state) > max_bytes_) {
+    const int64_t larger = problem_.MaxValueBytes();
     const int64_t of_ends =
         std::max(problem_.MaxBytes(problem_.source()), problem_.MaxBytes(problem_.target()));
+    if (max_value_) {
+      return fmt::format("{} takes {}, more than max_value ({})", value, bytes,
+                         ExactBytesText(max_bytes_));
+    }
+    if (max_bytes_ == kSmallValue) {
+      return fmt::format("{} takes {}, more than {} and than source and target", value, bytes,
+                         ExactBytesText(max_bytes_));
+    }
     return fmt::format(
-        "{} takes {}, more than the {} ({})", value, bytes,
-        max_bytes_ > of_ends ? "source in the dtype of reductions" : "larger of source and target",
-        ExactBytesText(max_bytes_));
+        "{} takes {}, more than a quarter beyond the {} ({})", value, bytes,
+        larger > of_ends ? "source in the dtype of reductions" : "larger of source and target",
+        ExactBytesText(larger));
   }
-  if (items > max_items_) {
-    // Too many items in bytes that are not: they were cast, and so are single elements.
-    return fmt::format("{} has {} elements ({}), more than the larger of source and target ({})",
-                       value, items, bytes, max_items_);
-  }
-  if (const Pieces pieces = TooManyPieces(state); may_have_many_pieces_ && pieces.tensor_dim >= 0) {
-    return fmt::format(
-        "{} ({}) cuts tensor dim {} into {} pieces, which are not alike and more than {}", value,
-        bytes, pieces.tensor_dim, pieces.count, kMaxUnlikePieces);
-  }
-  return fmt::format("{} ({}) is cut inside a byte", value, bytes);
+  const Pieces pieces = TooManyPieces(state);
+  return fmt::format(
+      "{} ({}) cuts tensor dim {} into {} pieces, which are not alike and more than {}", value,
+      bytes, pieces.tensor_dim, pieces.count, kMaxUnlikePieces);
 }
 
 }  // namespace meshift

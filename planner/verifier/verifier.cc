@@ -391,9 +391,21 @@ Result Verifier::CheckTotals() const {
   return std::nullopt;
 }
 
-// That the plan keeps to the limit which was asked for.
+// That the plan keeps to the limits which were asked for.
 Result Verifier::CheckLimit(int64_t peak_bytes) const {
   for (const auto& [name, value] : plan_.inputs.options) {
+    if (name == "max_value") {
+      int64_t limit = 0;
+      if (!absl::SimpleAtoi(value, &limit) || limit < 0) {
+        return Fault({}, "max_value", "option max_value is '{}', no number of bytes", value);
+      }
+      for (size_t i = 0; i + 1 < plan_.steps.size(); ++i) {
+        if (plan_.steps[i].bytes_out <= limit) continue;
+        return Fault(static_cast<int>(i), "max_value",
+                     "the value behind step {} has {} bytes; asked for was at most {}", i,
+                     plan_.steps[i].bytes_out, limit);
+      }
+    }
     if (name != "max_memory") continue;
     int64_t limit = 0;
     if (!absl::SimpleAtoi(value, &limit) || limit < 0) {

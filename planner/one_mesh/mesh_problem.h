@@ -1,0 +1,38 @@
+// What a plan on one mesh begins with: the problem, how it reduces, and its limits. Internal.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(const MeshProblem on_mesh,
+//                            MeshProblem::Create(from, to, options, budget));
+#ifndef MESHIFT_PLANNER_ONE_MESH_MESH_PROBLEM_H_
+#define MESHIFT_PLANNER_ONE_MESH_MESH_PROBLEM_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "base/work_budget.h"
+#include "placement/sharding.h"
+#include "planner/cost/cost.h"
+#include "planner/graph/state.h"
+#include "planner/groups/plan_groups.h"
+#include "planner/one_mesh/reduction_choice.h"
+#include "planner/options/planner_options.h"
+#include "planner/plan/memory_limit.h"
+
+namespace meshift {
+
+struct MeshProblem {
+  // `budget` must outlive it. Fails as MakePlan does, for what is no matter of the path.
+  static absl::StatusOr<MeshProblem> Create(const Sharding& from, const Sharding& to,
+                                            const PlannerOptions& options, WorkBudget& budget);
+
+  Problem problem;
+  ReductionChoice choice;
+  PlanGroups groups;
+  TensorMemory memory;
+  CostOptions cost;                        // without a limit on workspace
+  std::optional<int64_t> workspace_limit;  // that options.max_memory leaves
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_ONE_MESH_MESH_PROBLEM_H_

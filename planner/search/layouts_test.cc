@@ -1,0 +1,147 @@
+#include "planner/search/layouts.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "placement/sharding.h"
+#include "planner/cost/cost.h"
+#include "planner/graph/state.h"
+
+namespace meshift {
+namespace {
+
+struct World {
+  World(const char* mesh, const char* tensor, const char* from, const char* to)
+      : problem(Make(mesh, tensor, from, to)),
+        model(problem, Topology::Flat()),
+        layouts(problem, model) {}
+  static Problem Make(const char* mesh, const char* tensor, const char* from, const char* to) {
+    const Sharding source = *Sharding::Parse(tensor, *DeviceMesh::Parse(mesh), from);
+    return *Problem::Create(source, *source.WithPlacements(to));
+  }
+  // States of all layouts, from the source on.
+  std::vector<State> All(int64_t most_items = INT64_MAX) {
+    const View view = layouts.Look(problem.source());
+    layouts.bounds().Start(view.lists);
+    std::vector<State> states;
+    layouts.ForEachExtension({}, view.cut | view.replicated, most_items,
+                             [&](const Lists&, DimMask, const Layouts::Product& product) {
+                               states.push_back(State::FromCode(product.code, 0));
+                             });
+    return states;
+  }
+
+  const Problem problem;
+  const CostModel model;
+  Layouts layouts;
+};
+
+TEST(LayoutsTest, LookTakesAStateApartAndStateOfPutsItTogether) {
+  World world("a=2,b=2,c=2,d=2", "f32[8,8]", "S(1)[1],P,R,S(1)[0]", "R,R,R,R");
+  const State& source = world.problem.source();
+  const View view = world.layouts.Look(source);
+  EXPECT_EQ(view.cut, 0b1001u);
+  EXPECT_EQ(view.partial, 0b0010u);
+  EXPECT_EQ(view.reducible, 0b0010u);
+  EXPECT_EQ(view.replicated, 0b0100u);
+  EXPECT_EQ(world.layouts.StateOf(view.partial_code, view.lists, 0), source);
+  EXPECT_EQ(world.layouts.MaxItems(view.lists), 16);
+}
+
+// Of k mesh dims out of n, along l tensor dims: n!/(n-k)! orders, cut off in C(k+l-1, l-1) ways.
+TEST(LayoutsTest, ExtensionsAreAllLayoutsOnce) {
+  World world("a=2,b=2,c=2", "f32[8,8]", "S(0),S(1),R", "R,R,R");
+  const std::vector<State> states = world.All();
+  EXPECT_EQ(states.size(), 1u + 3 * 2 + 6 * 3 + 6 * 4);
+  EXPECT_EQ(std::set<State>(states.begin(), states.end()).size(), states.size());
+}
+
+TEST(LayoutsTest, AScalarHasOneLayout) {
+  World world("a=2,b=2", "f32[]", "P,R", "R,R");
+  const View view = world.layouts.Look(world.problem.source());
+  world.layouts.bounds().Start(view.lists);
+  int layouts = 0;
+  world.layouts.ForEachExtension(
+      {}, 0b11, INT64_MAX, [&](const Lists&, DimMask, const Layouts::Product&) { ++layouts; });
+  EXPECT_EQ(layouts, 1);
+}
+
+// No layout is left out by which all ranks get, and lack, less.
+TEST(LayoutsTest, OnlyWhatMovesTooMuchIsLeftOut) {
+  for (const char* tensor : {"f32[8,12]", "f32[7,5]", "f32[3,64]"}) {
+    World world("a=2,b=3,c=2", tensor, "S(0),S(1),R", "S(1),R,S(0)");
+    for (const int64_t most : {0, 1, 3, 10, 40, 1000}) {
+      const std::vector<State> kept = world.All(most);
+      const std::set<State> states(kept.begin(), kept.end());
+      for (const State& state : world.All()) {
+        const StepBounds::Product& product =
+            world.layouts.bounds().Compare(world.layouts.Look(state).lists);
+        if (world.layouts.bounds().MovedAndMissing(product) <= most) {
+          EXPECT_TRUE(states.contains(state)) << tensor << " " << most;
+        }
+      }
+    }
+  }
+}
+
+TEST(LayoutsTest, WhatTheBaseCutsIsNotCountedAsWhole) {
+  World world("a=2,b=2,c=2", "f32[64,64]", "S(1),S(1),R", "S(1),S(1),S(0)");
+  Layouts& layouts = world.layouts;
+  const View view = layouts.Look(world.problem.source());
+  layouts.bounds().Start(view.lists);
+  bool found = false;
+  layouts.ForEachExtension(view.lists, view.replicated, /*most_items=*/0,
+                           [&](const Lists& lists, DimMask, const Layouts::Product&) {
+                             found |= lists == layouts.target().lists;
+                           });
+  EXPECT_TRUE(found);  // a slice: nothing is moved, nor lacking
+}
+
+TEST(LayoutsTest, ChangesAreBehindWhatListsBeginWithTogether) {
+  World world("a=2,b=2,c=2", "f32[8,8]", "S(0),S(0),S(1)", "S(0),S(1),R");
+  const View source = world.layouts.Look(world.problem.source());
+  const Layouts::Changes changes =
+      world.layouts.Between(source.lists, world.layouts.target().lists);
+  EXPECT_EQ(changes.from, 0b110u);
+  EXPECT_EQ(changes.to, 0b010u);
+}
+
+TEST(LayoutsTest, PermutationsTradePlacesOfEqualSizes) {
+  World world("a=2,b=2,c=3", "f32[12,12]", "S(0),S(1),R", "S(1),S(0),R");
+  Layouts& layouts = world.layouts;
+  const View source = layouts.Look(world.problem.source());
+  EXPECT_TRUE(layouts.IsPermutation(source.lists, layouts.target().lists));
+  State other = world.problem.source();
+  other.SetReplicate(1);
+  other.SetShard(2, 1, 0);
+  EXPECT_FALSE(layouts.IsPermutation(source.lists, layouts.Look(other).lists));
+}
+
+TEST(LayoutsTest, CutsGoWhereTheTargetHasThemAsFarAsThatGoes) {
+  World world("a=2,b=2,c=2", "f32[8,8]", "R,R,R", "S(1),R,S(1)");
+  Layouts& layouts = world.layouts;
+  const Lists lists = layouts.CutTowardsTarget({}, 0b111, layouts.outermost());
+  State expected;
+  expected.SetShard(0, 1, 0);
+  expected.SetShard(2, 1, 1);
+  expected.SetShard(1, 0, 0);
+  EXPECT_EQ(layouts.StateOf(0, lists, 0), expected);
+}
+
+TEST(LayoutsTest, PrefixesAreWhatGathersLeave) {
+  World world("a=2,b=2,c=2", "f32[8,8]", "S(0),S(0),S(1)", "R,R,R");
+  const View source = world.layouts.Look(world.problem.source());
+  std::vector<DimMask> dims;
+  world.layouts.ForEachPrefix(
+      source.lists, [&](const Lists& kept) { dims.push_back(world.layouts.DimsOf(kept)); });
+  std::sort(dims.begin(), dims.end());
+  EXPECT_EQ(dims, (std::vector<DimMask>{0b000, 0b001, 0b011, 0b100, 0b101, 0b111}));
+}
+
+}  // namespace
+}  // namespace meshift

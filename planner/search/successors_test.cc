@@ -1,0 +1,130 @@
+#include "planner/search/successors.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "mesh/device_mesh.h"
+#include "mesh/topology.h"
+#include "placement/sharding.h"
+#include "planner/cost/cost.h"
+#include "planner/graph/state.h"
+#include "planner/graph/transitions.h"
+
+namespace meshift {
+namespace {
+
+// "all_gather R,S(0)", sorted.
+std::vector<std::string> Steps(const char* mesh, const char* tensor, const char* from,
+                               const char* to, const TransitionRules& rules = {},
+                               const CostOptions& options = {}) {
+  const Sharding source = *Sharding::Parse(tensor, *DeviceMesh::Parse(mesh), from);
+  const Problem problem = *Problem::Create(source, *source.WithPlacements(to));
+  const CostModel model(problem, Topology::Flat(), options);
+  Successors successors(problem, model, rules);
+  std::vector<std::string> steps;
+  successors.ForEach(problem.source(), [&](const Successor& next) {
+    steps.push_back(std::string(Name(next.op)) + " " +
+                    problem.ToSharding(next.state).PlacementsText());
+    EXPECT_EQ(next.dims, StepDims(problem, next.op, problem.source(), next.state)) << steps.back();
+    EXPECT_EQ(next.product.longest, problem.MaxItems(next.state)) << steps.back();
+    EXPECT_EQ(next.reducible, successors.layouts().Look(next.state).reducible) << steps.back();
+  });
+  std::sort(steps.begin(), steps.end());
+  EXPECT_EQ(std::set<std::string>(steps.begin(), steps.end()).size(), steps.size());
+  return steps;
+}
+
+using List = std::vector<std::string>;
+
+TEST(SuccessorsTest, WhatIsCutIsGatheredOrRegrouped) {
+  EXPECT_EQ(Steps("a=2", "f32[8,8]", "S(0)", "R"),
+            (List{"all_gather R", "all_to_all S(1)", "exchange R"}));
+}
+
+TEST(SuccessorsTest, WhatIsReplicatedIsSliced) {
+  EXPECT_EQ(Steps("a=2", "f32[8,8]", "R", "S(0)"), (List{"slice S(0)", "slice S(1)"}));
+}
+
+TEST(SuccessorsTest, WhatIsPartialIsReduced) {
+  EXPECT_EQ(Steps("a=2", "f32[8,8]", "P", "R"), (List{"all_reduce R", "reduce_scatter S(0)"}));
+  EXPECT_EQ(Steps("a=2", "f32[8,8]", "P", "R", {.scatters = false}), (List{"all_reduce R"}));
+}
+
+TEST(SuccessorsTest, NoTwoGroupsReduceTheSame) {
+  for (const std::string& step : Steps("a=2,b=2", "f32[8]", "P,R", "R,R")) {
+    EXPECT_TRUE(step.starts_with("slice") || step.starts_with("mask")) << step;
+  }
+  const List exact = Steps("a=2,b=2", "f32[8]", "P,R", "R,R", {.exact = true});
+  EXPECT_NE(std::find(exact.begin(), exact.end(), "all_reduce R,R"), exact.end());
+}
+
+TEST(SuccessorsTest, CutsOfEqualSizesArePermuted) {
+  const List steps = Steps("a=2,b=2", "f32[8,8]", "S(0),R", "R,S(0)");
+  EXPECT_NE(std::find(steps.begin(), steps.end(), "permute R,S(0)"), steps.end());
+  EXPECT_NE(std::find(steps.begin(), steps.end(), "exchange R,S(0)"), steps.end());
+  const List unlike = Steps("a=2,b=3", "f32[12,12]", "S(0),R", "R,S(0)");
+  EXPECT_EQ(std::find(unlike.begin(), unlike.end(), "permute R,S(0)"), unlike.end());
+}
+
+TEST(SuccessorsTest, MasksLeadTowardsAPartialTarget) {
+  const List steps = Steps("a=2", "f32[8,8]", "R", "P");
+  EXPECT_NE(std::find(steps.begin(), steps.end(), "mask P"), steps.end());
+  const List cut = Steps("a=2", "f32[8,8]", "S(0)", "P");
+  EXPECT_NE(std::find(cut.begin(), cut.end(), "mask P"), cut.end());
+}
+
+TEST(SuccessorsTest, OnlyGroupsThatAreAllowed) {
+  DimSets single;
+  single.set(0b01);
+  single.set(0b10);
+  for (const std::string& step :
+       Steps("a=2,b=2", "f32[8,8]", "S(0),S(0)", "R,R", {}, {.groups = single})) {
+    EXPECT_NE(step, "all_gather R,R");
+  }
+}
+
+TEST(SuccessorsTest, NoValueThatMayNotBeHeld) {
+  for (const std::string& step : Steps("a=2,b=2", "f32[4096,4096]", "S(0),S(1)", "S(1),S(0)")) {
+    EXPECT_EQ(step.find("R"), std::string::npos) << step;
+  }
+}
+
+// A step that moves less than the limit is never left out.
+TEST(SuccessorsTest, ALimitLeavesOutOnlyWhatMovesMore) {
+  const Sharding source =
+      *Sharding::Parse("f32[7,12]", *DeviceMesh::Parse("a=2,b=3,c=2"), "S(0),S(1),R");
+  const Problem problem = *Problem::Create(source, *source.WithPlacements("S(1),R,S(0)"));
+  const CostModel model(problem, Topology::Flat());
+  Successors successors(problem, model, {});
+  const View view = successors.layouts().Look(problem.source());
+  for (const int64_t most : {0, 5, 20}) {
+    std::set<std::pair<StepOp, State>> kept;
+    successors.ForEach(view, {.most_items = most}, [&](const Successor& next) {
+      kept.insert({next.op, next.state});
+    });
+    successors.ForEach(view, {}, [&](const Successor& next) {
+      if (successors.layouts().bounds().MovedAndMissing(next.product) > most) return;
+      EXPECT_TRUE(kept.contains({next.op, next.state}));
+    });
+  }
+}
+
+TEST(SuccessorsTest, FinishedStatesNeedNoCollective) {
+  const Sharding source = *Sharding::Parse("bf16[8,8]", *DeviceMesh::Parse("a=2,b=2"), "R,R");
+  const Sharding target = *(*source.WithPlacements("S(0),R")).WithDType(DType::kF32);
+  const Problem problem = *Problem::Create(source, target);
+  const CostModel model(problem, Topology::Flat());
+  Successors successors(problem, model, {});
+  EXPECT_TRUE(successors.IsFinished(problem.target()));
+  EXPECT_TRUE(successors.IsFinished(problem.source()));
+  State cut = problem.source();
+  cut.SetShard(1, 0, 0);
+  EXPECT_FALSE(successors.IsFinished(cut));
+}
+
+}  // namespace
+}  // namespace meshift
