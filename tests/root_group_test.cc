@@ -54,6 +54,7 @@ TEST_P(RootGroupTest, NothingIsRefusedThatGoesThroughReplicas) {
       }
       continue;
     }
+    if (absl::IsInvalidArgument(plan.status())) continue;  // no plan is one, whatever the groups
     std::string all_replicated;
     for (int d = 0; d < triple.a.mesh().NumDims(); ++d) all_replicated += d == 0 ? "R" : ",R";
     const Sharding between = triple.a.WithPlacements(all_replicated).value();

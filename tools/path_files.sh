@@ -17,7 +17,7 @@ trap 'rm -rf "$scratch"' EXIT
 valgrind --tool=callgrind --callgrind-out-file="$scratch/calls" --demangle=no bazel-bin/cli/meshift plan "$@" > "$scratch/plan" 2> "$scratch/log" ||
   { cat "$scratch/log" >&2; exit 1; }
 # Names of functions that ran: "fn=(12) _ZN...", where a number that comes again stands alone.
-sed -nE 's/^c?fn=\([0-9]+\) ([^ ]+).*/\1/p' "$scratch/calls" | sed "s/'.*//" | sort -u > "$scratch/ran"
+sed -nE 's/^c?fn=\([0-9]+\) ([^ ]+).*/\1/p' "$scratch/calls" | sed "s/'.*//" | grep -v '^_GLOBAL__' | sort -u > "$scratch/ran"
 find -L bazel-bin -path '*/_objs/*' -name '*.o' -not -path '*.runfiles*' -not -path '*test*' -print0 |
   xargs -0 nm -A --defined-only 2> /dev/null | sed -nE 's|^bazel-bin/([^:]*)/_objs/[^/]*/([^:]*)\.o:[0-9a-f]+ [Tt] (.*)|\3 \1/\2|p' |
   sed -E 's/\.pic$//' | sort -u > "$scratch/defined"
