@@ -8,7 +8,7 @@
 //
 // A box is a product over tensor dims, and so is what it has in common with another, and with the
 // target's. Factors belong to a list of cuts before and one after, and are kept: lists that are put
-// together one cut at a time (search_space.h) cost a few multiplications each. Everything is of the
+// together one cut at a time (layouts.h) cost a few multiplications each. Everything is of the
 // samples of the table, whose worst is no worse than the worst rank.
 //
 // The problem, the model and the table must outlive the bounds. Not safe for concurrent use.

@@ -14,9 +14,12 @@
 namespace meshift {
 
 ValueRule::ValueRule(const Problem& problem, std::optional<int64_t> max_value)
-    : problem_(problem),
-      max_value_(max_value),
-      may_have_many_pieces_(problem.mesh().NumRanks() > kMaxUnlikePieces) {
+    : problem_(problem), max_value_(max_value) {
+  // Pieces of what all ranks divide are alike.
+  const int64_t ranks = problem.mesh().NumRanks();
+  for (const int k : problem.candidate_dims()) {
+    may_have_many_pieces_ |= ranks > kMaxUnlikePieces && problem.extent(k) % ranks != 0;
+  }
   const int64_t larger = problem.MaxValueBytes();
   max_bytes_ = max_value.value_or(std::max(SaturatingAdd(larger, larger / 4), kSmallValue));
 }
