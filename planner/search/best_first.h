@@ -86,12 +86,12 @@ class BestFirst {
   }
 
   // Takes what waits in order, until `target` has its turn: then its node's index. nullopt: nothing
-  // is left, or `done(estimate)` says that what is left is not wanted.
+  // is left, or `done(estimate)` says that no path of such an estimate is looked for.
   template <typename Done, typename Expand, typename Price>
   std::optional<int> Run(const State& target, const Done& done, const Expand& expand,
                          const Price& price) {
     while (!heap_.empty()) {
-      const Cost estimate = heap_.front().estimate;  // done() may have more wait
+      const Cost estimate = heap_.front().estimate;  // done() may push more
       if (done(estimate)) return std::nullopt;
       const Waiting next = heap_.front();
       std::pop_heap(heap_.begin(), heap_.end(), Later());

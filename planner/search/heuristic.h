@@ -4,42 +4,50 @@
 //   heuristic.LeastNs(view);
 //
 // Notation: c(s, t) is the price of a step from s to t; alpha the start of a collective, lambda the
-// least latency of a hop, T(b) the time of b bytes of a worst rank over its own link (CostModel).
+// least latency of a hop, T(i) the time of i items of the least size that the value has (casts),
+// over a worst rank's own link (CostModel). A state is finished where local steps alone may lead to
+// the target (Successors::IsFinished).
 //
 //   h(s) = 0                                    s is the target
-//          min(f, alpha + lambda)               local steps alone may lead to the target (f: the
-//                                               least that the last of them copies)
+//          min(f, alpha + lambda)               finished; f: what the last local step copies at
+//                                               least, half of the target where there are casts
 //          k alpha + max(k, ceil(log2 |A|)) lambda + max(T(lack), T(average), links)    else
 //
 // A(s): mesh dims that the target's values must come across: those that are yet to be reduced, and
 //   those that cut a tensor dim which they do not cut in the target. |A| is the product of their
-//   sizes; k = 1, or the number of groups that cover A, where only some groups are allowed.
+//   sizes; k = 1, or, where only some groups are allowed, the least number of them, or of parts of
+//   them, that cover A.
 // lack(s): items of the target that some sample rank does not hold (cut_table.h); 0 where something
 //   is yet to be reduced, of which nobody holds a value.
-// average(s) = floor(E C max(g - 1 + n - r, 0) / R): E elements, of which C classes stay apart
-//   (dims that stay partial), on R ranks. g contributions to each are yet to be added; n ranks of a
-//   class want an element, and r hold it: 1 where g > 1, for the one that will have the sum, else
-//   the product of the sizes of the replicated mesh dims.
-// links(s): what must come into sets of whole domains (link_bound.h), where g = 1.
-// Where a mesh dim is partial in the target alone, only what is yet to be reduced counts: a mask
-//   makes a value of nothing.
+// average(s) = floor(E C max(p - 1 + n - r, 0) / R): E elements on R ranks; C is the product of the
+//   sizes of the mesh dims that are partial throughout, n of those that are replicated in the
+//   target, p of those that are yet to be reduced. r is 1 where p > 1, for the one that will have
+//   the sum, else the product of the sizes of the mesh dims replicated in s.
+// links(s): what must come into sets of whole domains (link_bound.h); 0 where p > 1.
+// Where a mesh dim is partial in the target alone, lack, average and links count as 0, and A has
+// only what is yet to be reduced: a mask makes a value of nothing.
 //
 // Lemma. h(s) <= c(s, t) + h(t) for every step, so that h is consistent and, with h(target) = 0,
 // no more than the least rest of a path.
 //   Let s be not finished, and the step a collective over the mesh dims G. Its price is at least
-//   alpha + max(1, ceil(log2 |G|)) lambda + T(m), where m is what its worst rank gets. Values come
-//   across a mesh dim only by a group over it, so A(s) is within the union of G and A(t), and
-//   ceil(log2) of a product is at most the sum of those of its factors. So it is enough that m is
-//   at least what each of lack and average falls by: T(a + b) <= T(a) + T(b), and m is a whole
-//   number. lack: no sample lacks less by more than it gets. average: the worst rank gets no less
-//   than the average, which is in messages per element over R.
-//     A reduction of g1 of g1 g2 contributions takes g2 (g1 - 1). The last one, whose result is
-//     scattered among r groups that do the same, takes (g - 1) r, no less than g - 1 + r - 1; an
-//     all_reduce takes 2 (g - 1) r, no less than g - 1 + g r - 1. Any other step takes as many as
+//   alpha + max(1, ceil(log2 |G|)) lambda + T(m), where m is what its worst rank gets;
+//   step_bounds.h has that for each kind, and step_bounds_test.cc shows it. Values come across a
+//   mesh dim only by a group over it, so A(s) is within the union of G and A(t), k(s) <= 1 + k(t),
+//   and ceil(log2) of a product is at most the sum of those of its factors. So it is enough that m
+//   is at least what each of lack and average falls by: T grows, T(a + b) <= T(a) + T(b), and m is
+//   a whole number. lack: no sample lacks less by more than it gets. average: the worst rank gets
+//   no less than the average, which is in messages per element over R.
+//     A reduction of p1 of p1 p2 contributions takes p2 (p1 - 1). The last one, whose result is
+//     scattered among r groups that do the same, takes (p - 1) r, no less than p - 1 + r - 1; an
+//     all_reduce takes 2 (p - 1) r, no less than p - 1 + p r - 1. Any other step takes as many as
 //     holders become more.
-//   A slice or a cast lets no rank hold more, adds no value, and takes no dim out of A. A mask
-//   makes g larger, and may take a dim out of the cuts, but then it is yet to be reduced. Let s be
-//   finished. A path of local steps copies f at last; any other has a collective.
+//   links: as average, of what comes into a set of domains.
+//   If t is finished, every rank has what it wants of the target: A, lack, average and links are 0.
+//   A slice or a cast lets no rank hold more, adds no value, and takes no dim out of A. A mask is
+//   made only where something is yet to be reduced, or for the target: it makes p larger, and may
+//   take a dim out of the cuts, but then it is yet to be reduced.
+//   Let s be finished. A step to the target copies f at least; one to a finished state changes
+//   nothing; to any other, h(t) >= alpha + lambda.
 #ifndef MESHIFT_PLANNER_SEARCH_HEURISTIC_H_
 #define MESHIFT_PLANNER_SEARCH_HEURISTIC_H_
 

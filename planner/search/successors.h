@@ -16,7 +16,7 @@
 //   the same mesh dims cut, elsewhere   all_to_all
 //   anything else                   exchange
 //
-// where only cuts behind those that the lists begin with together count as changed. Besides, what
+// What two lists begin with alike does not count as changed. Besides, what
 // is partial is reduced (all_reduce, reduce_scatter), values are masked to be partial, and cast.
 // Each step acts on a set of mesh dims at once; the group of two or more is flattened, whether they
 // are adjacent or not.
