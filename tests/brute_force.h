@@ -6,8 +6,8 @@
 //   EXPECT_EQ(best.cost, CostOf(*MakePlan(from, to)));
 //
 // What the planner is judged by. It shares with it what makes a plan good: the graph
-// (planner/search/successors.h) and what each step costs. How to search is its own: no bound on what is
-// left to do, and no edge left out.
+// (planner/search/successors.h) and what each step costs. How to search is its own: no bound on
+// what is left to do, and no edge left out.
 #ifndef MESHIFT_TESTS_BRUTE_FORCE_H_
 #define MESHIFT_TESTS_BRUTE_FORCE_H_
 

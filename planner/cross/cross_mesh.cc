@@ -20,12 +20,12 @@
 #include "planner/cross/cross_ends.h"
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
+#include "planner/limits/memory_search.h"
 #include "planner/one_mesh/assemble.h"
 #include "planner/one_mesh/reduction_choice.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/memory_limit.h"
 #include "planner/plan/workspace.h"
-#include "planner/limits/memory_search.h"
 #include "planner/search/search.h"
 
 namespace meshift {

@@ -9,8 +9,8 @@
 #include "planner/cost/path_cost.h"
 #include "planner/cross/cross_mesh.h"
 #include "planner/groups/plan_groups.h"
-#include "planner/one_mesh/assemble.h"
 #include "planner/limits/limited_planner.h"
+#include "planner/one_mesh/assemble.h"
 #include "planner/plan/memory_limit.h"
 
 namespace meshift {

@@ -9,8 +9,8 @@
 // search of planner/search/search.h, with fewer edges. The least workspace is that of a widest
 // path, found as a shortest one is, with a maximum where that has a sum.
 //
-// Both go over the steps of planner/search/successors.h, with steps done in the way that needs least
-// where that is what it takes. Deterministic, as the search is; safe for concurrent use, of a
+// Both go over the steps of planner/search/successors.h, with steps done in the way that needs
+// least where that is what it takes. Deterministic, as the search is; safe for concurrent use, of a
 // CostModel each.
 #ifndef MESHIFT_PLANNER_LIMITS_MEMORY_SEARCH_H_
 #define MESHIFT_PLANNER_LIMITS_MEMORY_SEARCH_H_
