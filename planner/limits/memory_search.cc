@@ -20,8 +20,8 @@ struct Label {
 
 // An edge that is measured takes as long as so many that are not.
 constexpr int64_t kMeasured = 16;
-// Work of a state that is kept: mostly its memory.
-constexpr int64_t kKeepWork = 64;
+// Work of what has its turn.
+constexpr int64_t kTurnWork = 4;
 
 // The least label of a path: the largest workspace of its steps, which grows along a path as a sum
 // does.
@@ -55,7 +55,7 @@ class WidestPath {
 
   bool IsDone(const Label& estimate) {
     if (estimate.workspace >= limit_) return true;
-    is_done_ = is_done_ && seen_ < max_edges_ && problem_.Charge(kKeepWork);
+    is_done_ = is_done_ && seen_ < max_edges_ && problem_.Charge(kTurnWork);
     return !is_done_;
   }
   // Less than this leads nowhere new.
@@ -65,7 +65,11 @@ class WidestPath {
   }
   void Expand(int index) {
     const auto from = open_.node(index);
-    successors_.ForEach(from.state, [&](const Successor& next) {
+    // Where no other value has room beside this one, only the target is left.
+    const bool has_room =
+        index == 0 || SaturatingAdd(model_.HeldBytes(from.state), model_.LeastHeldBytes()) < limit_;
+    const View view = successors_.layouts().Look(from.state);
+    successors_.ForEach(view, {.only_last_collective = !has_room}, [&](const Successor& next) {
       // Of one state of a mesh of six dims there may be more than all that are looked at.
       is_done_ = is_done_ && ++seen_ <= max_edges_;
       if (!is_done_) return;

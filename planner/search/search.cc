@@ -95,8 +95,11 @@ class CheapestSearch {
         bound_ns_ == INT64_MAX
             ? INT64_MAX
             : std::max<int64_t>(model_.MaxTransferBytes(left_ns), 0) / problem_.least_item_bytes();
-    // Any other collective is followed by one.
-    const bool only_last = SaturatingMul(2, heuristic_.LeastStartNs()) > bound_ns_ - node.cost.ns;
+    // Any other collective is followed by one; or there is no room for a value beside this one.
+    const bool is_whole = view.reducible == 0 && !successors_.masks_target();
+    const bool only_last =
+        (is_whole && SaturatingMul(2, heuristic_.LeastStartNs()) > bound_ns_ - node.cost.ns) ||
+        !model_.HasRoomBeside(view.state);
     successors_.ForEach(view, {most_items, only_last}, [&](const Successor& next) {
       if (next.op == StepOp::kSlice && was_sliced) return;  // two slices are one
       const int64_t step_ns =

@@ -69,7 +69,9 @@ void Successors::ForEach(const View& view, const Limits& limits, EmitFn emit) {
   layouts_.bounds().Start(view.lists);
   CastAndMask(view, emit);
   if (view.state.stage() == problem_.reduce_stage()) Reduce(view, emit);
-  Move(view, view.reducible == 0 && !masks_target_ ? limits : Limits{}, emit);
+  Limits for_moves = limits;
+  if (view.reducible != 0 || masks_target_) for_moves.most_items = INT64_MAX;
+  Move(view, for_moves, emit);
 }
 
 // What is not partial is cut otherwise.

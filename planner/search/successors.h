@@ -59,9 +59,9 @@ class Successors {
 
   Successors(const Problem& problem, const CostModel& model, const TransitionRules& rules);
 
-  // What need not be listed, where nothing is partial.
+  // What need not be listed.
   struct Limits {
-    // Steps of which a rank gets, and then lacks, more items together (Layouts::ForEachExtension).
+    // Where nothing is partial: steps of which a rank gets, and then lacks, more items together (Layouts::ForEachExtension).
     int64_t most_items = INT64_MAX;
     // Collectives to states that are not finished.
     bool only_last_collective = false;
