@@ -105,6 +105,9 @@ absl::StatusOr<std::unique_ptr<Half>> PlanHalf(Side side, const Sharding& from, 
   problem.SetBudget(&budget);
   MESHIFT_ASSIGN_OR_RETURN(ReductionChoice choice, ChooseReductions(problem, options));
   choice.rules.masks_cuts = false;  // behind the crossing nothing is added
+  // Larger values take more memory; to look for them with each pair of ends takes too long.
+  const bool is_limited = limits.goal == CrossGoal::kMemory || limits.workspace.has_value();
+  if (is_limited && !options.max_value) choice.rules.max_value = problem.MaxValueBytes();
   CostOptions cost = CostOptionsOf(options, choice);
   cost.from_source = side == Side::kSource;
   cost.to_target = side == Side::kTarget;

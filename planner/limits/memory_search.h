@@ -29,8 +29,8 @@ namespace meshift {
 int64_t WorkspaceOf(const Problem& problem, const CostModel& model, const Path& path);
 
 // Edges that are looked at for the least workspace, at most, of which one that is measured counts
-// for 16: a second or two. Meshes of up to four dims hardly have so many.
-inline constexpr int64_t kMaxMemoryEdges = 1'000'000;
+// for 16: a second or less.
+inline constexpr int64_t kMaxMemoryEdges = 300'000;
 
 struct LeastPath {
   Path path;

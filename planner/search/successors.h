@@ -61,7 +61,8 @@ class Successors {
 
   // What need not be listed.
   struct Limits {
-    // Where nothing is partial: steps of which a rank gets, and then lacks, more items together (Layouts::ForEachExtension).
+    // Where nothing is partial: steps of which a rank gets, and then lacks, more items together
+    // (Layouts::ForEachExtension).
     int64_t most_items = INT64_MAX;
     // Collectives to states that are not finished.
     bool only_last_collective = false;
