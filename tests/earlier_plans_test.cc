@@ -20,7 +20,6 @@
 #include "planner/one_mesh/reduction_choice.h"
 #include "planner/planner.h"
 #include "planner/search/search.h"
-#include "planner/search/value_rule.h"
 #include "testing/small_world.h"
 
 namespace meshift {

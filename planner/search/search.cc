@@ -14,7 +14,7 @@ namespace {
 
 // Work of a step that waits: mostly its memory.
 constexpr int64_t kWaitWork = 32;
-// So much work is done before the search settles: about two seconds of it.
+// So much work is done before the search settles: about a second of it.
 constexpr int64_t kPatience = 120'000'000;
 // By what part of its time a path must be shorter than the best known one from then on.
 constexpr int64_t kFirstPart = 64;

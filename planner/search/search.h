@@ -10,13 +10,13 @@
 // Besides the heuristic, two bounds make it quick:
 // - the least time of a step (StepBounds::LeastNs), by which steps wait until they are priced:
 //   without it, every step that is listed is priced. [bench/planner_bench cold/4d]
-// - the incumbent: a path that a greedy walk finds (Incumbent of search.cc), once many steps wait.
-//   What cannot beat it does not wait. [bench/planner_bench cold/5d]
+// - the incumbent: a path that a greedy walk finds (FindIncumbent of search.cc), from four mesh
+// dims
+//   on. What cannot beat it does not wait. [bench/planner_bench cold/5d]
 //
-// Where that takes long (about a second; on five mesh dims or more), the search settles for less:
-// from then on only paths count that are shorter than the best known one by a 64th; after half as
-// long again, by a 32nd, and so on. So up to four mesh dims epsilon is 0, and beyond it is at most
-// 1/63 after a second, 1/31 after one and a half; what is done is counted, not timed.
+// Where that takes about a second, which no search on up to four mesh dims is known to, the search
+// settles for less: from then on only paths count that are shorter than the best known one by a
+// 64th; after as much work again by a 16th, then by a quarter. What is done is counted, not timed.
 #ifndef MESHIFT_PLANNER_SEARCH_SEARCH_H_
 #define MESHIFT_PLANNER_SEARCH_SEARCH_H_
 
