@@ -96,7 +96,7 @@ class PathLister {
     const State state = nodes_[at].state;
     successors_.ForEach(state, [&](const Successor& next) {
       if (!HasTime() || WasAt(at, next.state)) return;
-      Node node{next.state, nodes_[at].cost + CostOf(model_.Measure(next.op, state, next.state)),
+      Node node{next.state, nodes_[at].cost + CostOf(model_.Measure(next.op, state, next.state), 0),
                 at, next.op,
                 fmt::format("{}{}:{:x};", nodes_[at].label, KindOf(next.op), next.dims)};
       nodes_.push_back(std::move(node));
@@ -139,7 +139,9 @@ class PathLister {
     const CostModel model(*problem, options_.topology, CostOptionsOf(options_, *choice));
     const std::optional<Path> path = FindCheapest(*problem, model, choice->rules);
     if (!path) return std::nullopt;
-    return CostOf(*problem, model, *path);
+    PathCost cost = CostOf(*problem, model, *path);
+    cost.total_bytes = 0;  // too long to count for every step that is met
+    return cost;
   }
 
   const Problem& problem_;

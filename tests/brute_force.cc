@@ -1,6 +1,7 @@
 #include "tests/brute_force.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "base/status_macros.h"
 #include "planner/cost/cost.h"
 #include "planner/one_mesh/reduction_choice.h"
+#include "planner/plan/rank_bytes.h"
 #include "planner/search/heuristic.h"
 #include "planner/search/layouts.h"
 #include "planner/search/successors.h"
@@ -26,18 +28,47 @@ namespace {
 struct Reached {
   PlanCost cost;
   State before;
-  StepOp op = StepOp::kSlice;
+  std::string text;  // of the step from there
   bool settled = false;
 };
 
 }  // namespace
 
 std::string PlanCost::ToString() const {
-  return fmt::format("{} ns, {} B, {} steps", est_ns, bytes_sent, steps);
+  return fmt::format("{} ns, {} B, {} B in all, {} steps", est_ns, bytes_sent, total_bytes, steps);
 }
 
 PlanCost CostOf(const Plan& plan) {
-  return {plan.total().est_ns, plan.total().bytes_sent, static_cast<int64_t>(plan.steps().size())};
+  PlanCost cost{plan.total().est_ns, plan.total().bytes_sent, 0,
+                static_cast<int64_t>(plan.steps().size())};
+  for (int i = 0; i < cost.steps; ++i) cost.total_bytes += TotalBytes(plan, i);
+  return cost;
+}
+
+int64_t TotalBytes(const Plan& plan, int step_index) {
+  const Step& step = plan.steps()[step_index];
+  if (!IsCollective(step.op)) return 0;
+  const Sharding& before = step_index == 0 ? plan.from() : plan.steps()[step_index - 1].after;
+  const DeviceMesh& mesh = before.mesh();
+  if (IsReduction(step.op) || step.op == StepOp::kAllGather) {
+    return step.bytes_sent * mesh.NumRanks();
+  }
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < mesh.NumRanks(); ++i) {
+    bytes += BytesSent(plan, step_index, mesh.RankAt(i));
+  }
+  return bytes;
+}
+
+std::vector<std::string> StepTexts(const Plan& plan) {
+  std::vector<std::string> texts;
+  for (const Step& step : plan.steps()) {
+    std::vector<std::string> names;
+    for (const int d : step.mesh_dims) names.push_back(plan.from().mesh().dim(d).name);
+    texts.push_back(
+        fmt::format("{} {} {}", Name(step.op), fmt::join(names, ","), step.after.PlacementsText()));
+  }
+  return texts;
 }
 
 // A step out of a state, in one of the ways to do it.
@@ -146,13 +177,40 @@ struct BruteForce::Graph {
   const CostModel model;
   Successors successors;
   std::vector<CostModel> ways;
+  // Of messages, rank by rank, what it wants and lacks; in a permute all that it wants.
+  int64_t TotalBytes(StepOp op, const State& state, const State& next, int64_t worst) const {
+    const DeviceMesh& mesh = problem.mesh();
+    if (!IsCollective(op)) return 0;
+    if (IsReduction(op) || op == StepOp::kAllGather) return worst * mesh.NumRanks();
+    const Sharding before = problem.ToSharding(state);
+    const Sharding after = problem.ToSharding(next);
+    int64_t elements = 0;
+    for (int64_t i = 0; i < mesh.NumRanks(); ++i) {
+      const Coordinate at = *mesh.CoordinateOf(mesh.RankAt(i));
+      const Box has = before.BoxAt(at);
+      const Box wants = after.BoxAt(at);
+      const int64_t kept = Intersect(has, wants).NumElements();
+      const bool stays = has == wants || op != StepOp::kPermute;
+      elements += wants.NumElements() - (stays ? kept : 0);
+    }
+    return Bytes(before.dtype(), elements);
+  }
+  std::string TextOf(StepOp op, DimMask dims, const State& next) const {
+    std::vector<std::string> names;
+    for (int d = 0; d < problem.num_dims(); ++d) {
+      if ((dims >> d & 1) != 0) names.push_back(problem.mesh().dim(problem.mesh_dim(d)).name);
+    }
+    return fmt::format("{} {} {}", Name(op), fmt::join(names, ","),
+                       problem.ToSharding(next).PlacementsText());
+  }
   absl::flat_hash_map<State, std::optional<int64_t>> bytes_between;
   absl::node_hash_map<State, std::vector<Edge>> edges_of;  // of the states that were asked about
 };
 
 PlanCost BruteForce::After(const PlanCost& cost, const Edge& edge) {
   return {SaturatingAdd(cost.est_ns, edge.cost.est_ns),
-          SaturatingAdd(cost.bytes_sent, edge.cost.bytes_sent), cost.steps + 1};
+          SaturatingAdd(cost.bytes_sent, edge.cost.bytes_sent),
+          SaturatingAdd(cost.total_bytes, edge.cost.total_bytes), cost.steps + 1};
 }
 
 // Forgets what steps of another problem cost.
@@ -180,6 +238,7 @@ const std::vector<BruteForce::Edge>& BruteForce::EdgesOf(Graph& graph, const Sta
       for (const CostModel& way : graph.ways) {
         const Traffic traffic = way.Measure(op, state, next);
         measured->second.push_back({traffic.est_ns, traffic.bytes_sent,
+                                    graph.TotalBytes(op, state, next, traffic.bytes_sent),
                                     RoundUp(traffic.send_pack_bytes, 16),
                                     RoundUp(traffic.receive_pack_bytes, 16)});
       }
@@ -200,7 +259,15 @@ absl::StatusOr<BestPath> BruteForce::Find(const Sharding& from, const Sharding& 
   const int64_t limit = options.max_memory ? *options.max_memory - graph->TensorBytes() : INT64_MAX;
   if (limit < 0) return absl::ResourceExhaustedError("source and target are over max_memory");
 
-  absl::flat_hash_map<State, Reached> reached;
+  absl::node_hash_map<State, Reached> reached;
+  const auto texts_to = [&](State state) {
+    std::vector<std::string> texts;
+    for (; !(state == problem.source()); state = reached[state].before) {
+      texts.push_back(reached[state].text);
+    }
+    std::reverse(texts.begin(), texts.end());
+    return texts;
+  };
   using Entry = std::pair<PlanCost, State>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> open;
   reached[problem.source()] = {};
@@ -216,8 +283,14 @@ absl::StatusOr<BestPath> BruteForce::Find(const Sharding& from, const Sharding& 
       if (edge.workspace > limit) continue;
       const PlanCost then = After(cost, edge);
       const auto [there, first] = reached.try_emplace(edge.next);
-      if (!first && there->second.cost <= then) continue;
-      there->second = {then, state, edge.op, false};
+      if (!first && there->second.cost < then) continue;
+      const std::string text = graph->TextOf(edge.op, edge.dims, edge.next);
+      if (!first && there->second.cost == then) {
+        std::vector<std::string> texts = texts_to(state);
+        texts.push_back(text);
+        if (texts >= texts_to(edge.next)) continue;
+      }
+      there->second = {then, state, text, false};
       open.push({then, edge.next});
     }
   }
@@ -226,14 +299,8 @@ absl::StatusOr<BestPath> BruteForce::Find(const Sharding& from, const Sharding& 
     if (options.max_memory) return absl::ResourceExhaustedError("no path is within max_memory");
     return Internal("no path from {} to {}", from.ToString(), to.ToString());
   }
-  BestPath best{found->second.cost, "", static_cast<int64_t>(reached.size())};
-  for (State state = problem.target(); !(state == problem.source());
-       state = reached[state].before) {
-    best.text = fmt::format("{} -> {}{}{}", Name(reached[state].op),
-                            problem.ToSharding(state).PlacementsText(),
-                            best.text.empty() ? "" : "; ", best.text);
-  }
-  return best;
+  return BestPath{found->second.cost, texts_to(problem.target()),
+                  static_cast<int64_t>(reached.size())};
 }
 
 absl::StatusOr<int64_t> BruteForce::FindLeastMemory(const Sharding& from, const Sharding& to,

@@ -16,6 +16,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
@@ -30,17 +31,24 @@ namespace meshift {
 // What plans are compared by, in this order.
 struct PlanCost {
   int64_t est_ns = 0;
-  int64_t bytes_sent = 0;  // the sum of the steps', each of its worst rank
+  int64_t bytes_sent = 0;   // the sum of the steps', each of its worst rank
+  int64_t total_bytes = 0;  // of all ranks: see TotalBytes()
   int64_t steps = 0;
   friend auto operator<=>(const PlanCost&, const PlanCost&) = default;  // NOLINT
-  std::string ToString() const;                                         // "12345 ns, 96 B, 2 steps"
+  std::string ToString() const;  // "12345 ns, 96 B, 384 B in all, 2 steps"
 };
 PlanCost CostOf(const Plan& plan);
+// Bytes that all ranks send in a step of a plan on one mesh. In a gather, a scatter or a reduction
+// each rank counts as the worst one.
+int64_t TotalBytes(const Plan& plan, int step);
+// What tells plans apart that cost the same: the first in alphabetical order, step by step, is
+// planned.
+std::vector<std::string> StepTexts(const Plan& plan);
 
 struct BestPath {
   PlanCost cost;
-  std::string text;    // "slice -> S(0); all_gather -> R"
-  int64_t states = 0;  // that were looked at
+  std::vector<std::string> steps;  // as StepTexts() has them: "all_gather a,b R"
+  int64_t states = 0;              // that were looked at
 };
 
 // Keeps what steps cost from one call to the next, as long as mesh, tensor and options are the
@@ -87,6 +95,7 @@ class BruteForce {
   struct StepCost {
     int64_t est_ns = 0;
     int64_t bytes_sent = 0;
+    int64_t total_bytes = 0;
     int64_t send_bytes = 0;  // the pieces that it packs, each rounded up to 16
     int64_t receive_bytes = 0;
   };

@@ -371,6 +371,10 @@ std::vector<Option> GroupBudgetTest::CrossOptionsOf(const Sharding& from, const 
     for (const auto& [second, after] : seconds) {
       const Crossing crossing = Crossing::Of(first, second, options.topology);
       const Traffic traffic = MeasureCrossing(crossing, first, second, options.topology);
+      int64_t crossed = 0;
+      for (const CrossingMessage& message : crossing.messages()) {
+        crossed += Bytes(first.dtype(), message.elements);
+      }
       for (const Option& a : before) {
         for (const Option& b : after) {
           std::set<Groups> used = a.groups;
@@ -378,6 +382,7 @@ std::vector<Option> GroupBudgetTest::CrossOptionsOf(const Sharding& from, const 
           if (!crossing.messages().empty()) used.insert(WholeOf(meshes));
           const PlanCost cost{a.cost.est_ns + traffic.est_ns + b.cost.est_ns,
                               a.cost.bytes_sent + traffic.bytes_sent + b.cost.bytes_sent,
+                              a.cost.total_bytes + crossed + b.cost.total_bytes,
                               a.cost.steps + 1 + b.cost.steps};
           const auto [at, is_new] = least.try_emplace(std::move(used), cost);
           if (!is_new && cost < at->second) at->second = cost;

@@ -1,6 +1,7 @@
 // Under a limit on memory no sequence of transitions is cheaper than the plan, and none needs less
 // than the least that a refusal names: against all paths over all states (tests/brute_force.h).
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -69,7 +70,8 @@ class MemoryOptimalTest : public testing::TestWithParam<int> {
       for (const Step& step : plan->steps()) steps += step.ToString() + "; ";
       if (not_optimal_ + below_ > 3) continue;
       ADD_FAILURE() << where << " within " << limit << ": " << steps << cost.ToString() << "; but "
-                    << best->text << ": " << best->cost.ToString();
+                    << fmt::format("{}", fmt::join(best->steps, "; ")) << ": "
+                    << best->cost.ToString();
     }
   }
 

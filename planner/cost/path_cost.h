@@ -1,6 +1,6 @@
 // What a path of steps costs, and which of two is cheaper.
 //
-//   const PathCost cost = before + CostOf(model.Measure(op, state, next));
+//   const PathCost cost = before + CostOf(model.Measure(op, state, next), total_bytes);
 //   if (cost < best) ...
 #ifndef MESHIFT_PLANNER_COST_PATH_COST_H_
 #define MESHIFT_PLANNER_COST_PATH_COST_H_
@@ -13,22 +13,28 @@
 
 namespace meshift {
 
-// Time first, then the bytes that worst ranks send, then steps. Sums stop at 2^63 - 1.
+// Time first, then the bytes that worst ranks send, then those that all ranks send, then steps.
+// Sums stop at 2^63 - 1.
 struct PathCost {
   int64_t ns = 0;
   int64_t bytes = 0;
+  int64_t total_bytes = 0;
   int64_t steps = 0;
   friend bool operator==(const PathCost&, const PathCost&) = default;
   friend bool operator<(const PathCost& a, const PathCost& b) {
-    return std::tie(a.ns, a.bytes, a.steps) < std::tie(b.ns, b.bytes, b.steps);
+    return std::tie(a.ns, a.bytes, a.total_bytes, a.steps) <
+           std::tie(b.ns, b.bytes, b.total_bytes, b.steps);
   }
   PathCost operator+(const PathCost& other) const {
-    return {SaturatingAdd(ns, other.ns), SaturatingAdd(bytes, other.bytes), steps + other.steps};
+    return {SaturatingAdd(ns, other.ns), SaturatingAdd(bytes, other.bytes),
+            SaturatingAdd(total_bytes, other.total_bytes), steps + other.steps};
   }
 };
 
-// Of one step.
-inline PathCost CostOf(const Traffic& traffic) { return {traffic.est_ns, traffic.bytes_sent, 1}; }
+// Of one step in which all ranks together send so many bytes.
+inline PathCost CostOf(const Traffic& traffic, int64_t total_bytes) {
+  return {traffic.est_ns, traffic.bytes_sent, total_bytes, 1};
+}
 
 }  // namespace meshift
 

@@ -285,7 +285,7 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
       const int64_t crossing_ns =
           meshes_.LeastNs(first->problem.to(), pieces, second->problem.from());
       Pair pair{first, second, 0};
-      const PathCost cost = first->cost + second->cost + PathCost{crossing_ns, 0, 1};
+      const PathCost cost = first->cost + second->cost + PathCost{.ns = crossing_ns};
       pair.least = Amount(cost, std::max({first->workspace, second->workspace,
                                           CrossingWorkspace(pair, /*traffic=*/{})}));
       pairs_.push_back(pair);
@@ -360,7 +360,11 @@ std::optional<CrossPlanner::Priced> CrossPlanner::Price(const Pair& pair) {
   }
   work_ += meshes_.union_size() + static_cast<int64_t>(crossing.messages().size());
   const Traffic traffic = MeasureCrossing(crossing, before, after, options_.topology);
-  const PathCost cost = pair.first->cost + CostOf(traffic) + pair.second->cost;
+  int64_t total = 0;
+  for (const CrossingMessage& message : crossing.messages()) {
+    total = SaturatingAdd(total, SaturatingBytes(before.dtype(), message.elements));
+  }
+  const PathCost cost = pair.first->cost + CostOf(traffic, total) + pair.second->cost;
   const int64_t crossing_bytes =
       SaturatingAdd(CrossingWorkspace(pair, traffic), CopiedBytes(pair, crossing));
   const int64_t workspace =

@@ -89,7 +89,7 @@ class WidestPath {
         std::max(from.cost.workspace, model_.WorkspaceBytes(step.op, from.state, step.to, traffic)),
         SaturatingAdd(from.cost.ns, traffic.est_ns)};
     if (label.workspace >= MostAt(step.to)) return;
-    open_.Reach(step, label, label);
+    open_.Reach(step, label, label, [](int) { return false; });
     if (step.to == problem_.target()) limit_ = label.workspace;
   }
 

@@ -5,7 +5,8 @@
 //       target,
 //       [&](const PathCost& estimate) { return limit < estimate; },       // done
 //       [&](int node) { ... search.Push({node, op, next, estimate}) ... },     // expand
-//       [&](const Step& step) { ... search.Reach(step, cost, estimate) ... });  // price
+//       [&](const Step& step) { ... search.Reach(step, cost, estimate, is_preferred) ... });  //
+//       price
 //   const Path path = search.PathTo(*found);
 //
 // A node is a state with the cheapest way there that is known. Nodes, and the best step out of each
@@ -68,19 +69,21 @@ class BestFirst {
   // Has a step out of the node that is being expanded wait.
   void Push(const Step& step) { nodes_[step.from].steps.push_back(step); }
   // A step leads to its state at `cost`. `estimate`: of a whole path on from there, at least.
-  // Returns the state's node; -1 where a way there is known that is cheaper.
-  int Reach(const Step& step, const Cost& cost, const Cost& estimate) {
+  // `is_preferred(index)`: whether the way by this step counts rather than the one to that node
+  // that is known, and costs the same. Returns the state's node; -1 where a way there is known that
+  // is cheaper.
+  template <typename IsPreferred>
+  int Reach(const Step& step, const Cost& cost, const Cost& estimate,
+            const IsPreferred& is_preferred) {
     const auto [at, is_new] = numbers_.try_emplace(step.to, static_cast<int>(nodes_.size()));
     const int index = at->second;
     if (is_new) nodes_.push_back({{step.to, cost, step.from, step.op}});
-    Entry& entry = nodes_[index];
-    if (entry.node.cost < cost) return -1;
-    if (is_new || cost < entry.node.cost) {
+    if (node(index).cost < cost) return -1;
+    if (is_new || cost < node(index).cost || is_preferred(index)) {
+      Entry& entry = nodes_[index];
       entry.node = {step.to, cost, step.from, step.op};
       ++entry.version;
       Wait(index, estimate, /*is_step=*/false);
-    } else if (step.op < entry.node.op) {
-      entry.node = {step.to, cost, step.from, step.op};
     }
     return index;
   }

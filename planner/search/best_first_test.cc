@@ -48,7 +48,8 @@ class Graph {
             return e.from == from && StateOf(e.to) == step.to && e.op == step.op;
           });
           const int64_t cost = search.node(step.from).cost + edge->cost;
-          search.Reach(step, cost, cost);
+          search.Reach(step, cost, cost,
+                       [&](int known) { return step.op < search.node(known).op; });
         });
     if (!found) return std::nullopt;
     path.clear();
@@ -102,7 +103,7 @@ TEST(BestFirstTest, TheSourceIsATarget) {
   EXPECT_TRUE(graph.path.empty());
 }
 
-TEST(BestFirstTest, OfEqualStepsTheOpThatComesFirst) {
+TEST(BestFirstTest, OfEqualWaysTheOneThatIsPreferred) {
   Graph graph({{0, 1, 3, 3, StepOp::kExchange}, {0, 1, 3, 3, StepOp::kAllGather}});
   EXPECT_EQ(graph.Run(1), 3);
   EXPECT_EQ(graph.ops, std::vector<StepOp>{StepOp::kAllGather});

@@ -1,13 +1,18 @@
 #include "planner/search/search.h"
 
 #include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/checked_math.h"
 #include "planner/search/best_first.h"
 #include "planner/search/heuristic.h"
 #include "planner/search/layouts.h"
 #include "planner/search/successors.h"
+#include "planner/search/ties.h"
 
 namespace meshift {
 namespace {
@@ -21,6 +26,16 @@ constexpr int64_t kFirstPart = 64;
 // Of fewer mesh dims a search ends sooner than the incumbent is found.
 constexpr int kIncumbentDims = 4;
 
+// Of a path; `order` tells nodes that wait with equal estimates apart. Those that are reached
+// sooner come first, so that all equally cheap ways to a node are known when its turn comes; the
+// target comes last.
+struct Cost {
+  int64_t ns = 0;
+  int64_t bytes = 0;  // of worst ranks
+  int64_t order = 0;
+  friend auto operator<=>(const Cost&, const Cost&) = default;  // NOLINT(modernize-use-nullptr)
+};
+
 class CheapestSearch {
  public:
   CheapestSearch(const Problem& problem, const CostModel& model, const TransitionRules& rules,
@@ -31,14 +46,15 @@ class CheapestSearch {
         successors_(problem, model, rules),
         layouts_(successors_.layouts()),
         heuristic_(problem, model, successors_),
-        open_(problem.source(), PathCost{}),
+        ties_(problem, model),
+        open_(problem.source(), Cost{}),
         bound_ns_(bound_ns),
         patience_(Work() + kPatience) {}
 
   std::optional<Path> Run() {
     if (problem_.num_dims() >= kIncumbentDims) FindIncumbent();
     open_.Run(
-        problem_.target(), [&](const PathCost& estimate) { return IsDone(estimate); },
+        problem_.target(), [&](const Cost& estimate) { return IsDone(estimate); },
         [&](int node) { Expand(node); },
         [&](const Step& step) {
           // A cheaper way to its state may have been found since.
@@ -57,12 +73,12 @@ class CheapestSearch {
   }
 
  private:
-  using Node = BestFirst<PathCost>::Node;
-  using Step = BestFirst<PathCost>::Step;
+  using Node = BestFirst<Cost>::Node;
+  using Step = BestFirst<Cost>::Step;
 
   int64_t Work() const { return problem_.budget() == nullptr ? 0 : problem_.budget()->done(); }
 
-  bool IsDone(const PathCost& estimate) {
+  bool IsDone(const Cost& estimate) {
     if (!problem_.Charge(1)) return true;
     if (Work() > patience_) Settle();
     return estimate.ns > bound_ns_;
@@ -112,7 +128,7 @@ class CheapestSearch {
       const int known = open_.Find(next.state);
       if (known >= 0 && open_.node(known).cost.ns < reached_ns) return;
       if (!problem_.Charge(kWaitWork)) return;
-      open_.Push({index, next.op, next.state, {ns, node.cost.bytes, node.cost.steps + 1}, rest_ns});
+      open_.Push({index, next.op, next.state, {ns, node.cost.bytes}, rest_ns});
     });
   }
 
@@ -121,11 +137,32 @@ class CheapestSearch {
     const Node& from = open_.node(step.from);
     const Traffic traffic = model_.Measure(step.op, from.state, step.to);
     if (!model_.Fits(step.op, from.state, step.to, traffic)) return -1;
-    const PathCost cost = from.cost + CostOf(traffic);
+    const Cost cost = {SaturatingAdd(from.cost.ns, traffic.est_ns),
+                       SaturatingAdd(from.cost.bytes, traffic.bytes_sent)};
     const int64_t ns = SaturatingAdd(cost.ns, step.rest_ns);
     if (ns > bound_ns_) return -1;
     if (step.to == problem_.target()) Bound(cost.ns);
-    return open_.Reach(step, cost, {ns, cost.bytes, cost.steps});
+    return open_.Reach(step, cost, {ns, cost.bytes, cost.ns},
+                       [&](int known) { return IsBefore(step, known); });
+  }
+  // Whether the way by this step is planned rather than the one to the node that is known.
+  bool IsBefore(const Step& step, int known) {
+    LegsTo(step.from, &legs_);
+    legs_.push_back({step.op, open_.node(step.from).state, step.to});
+    LegsTo(known, &other_legs_);
+    size_t common = 0;
+    const size_t end = std::min(legs_.size(), other_legs_.size());
+    while (common < end && legs_[common] == other_legs_[common]) ++common;
+    return ties_.IsBefore(absl::MakeSpan(legs_).subspan(common),
+                          absl::MakeSpan(other_legs_).subspan(common));
+  }
+  void LegsTo(int index, std::vector<Leg>* legs) const {
+    legs->clear();
+    for (int at = index; open_.node(at).before >= 0; at = open_.node(at).before) {
+      const Node& node = open_.node(at);
+      legs->push_back({node.op, open_.node(node.before).state, node.state});
+    }
+    std::reverse(legs->begin(), legs->end());
   }
 
   // A greedy walk, whose last path that is found to the target bounds the rest: what is replicated
@@ -146,7 +183,10 @@ class CheapestSearch {
   Successors successors_;
   Layouts& layouts_;
   Heuristic heuristic_;
-  BestFirst<PathCost> open_;
+  Ties ties_;
+  std::vector<Leg> legs_;  // of IsBefore()
+  std::vector<Leg> other_legs_;
+  BestFirst<Cost> open_;
   int64_t bound_ns_;
   int64_t patience_ = 0;  // work that is done before it settles
   int64_t part_ = 0;      // Settle(); 0: not yet
@@ -231,9 +271,11 @@ void CheapestSearch::FindIncumbent() {
 
 PathCost CostOf(const Problem& problem, const CostModel& model, const Path& path) {
   PathCost cost;
+  Ties ties(problem, model);
   State before = problem.source();
   for (const Move& move : path.moves) {
-    cost = cost + CostOf(model.Measure(move.op, before, move.after));
+    const Leg leg{move.op, before, move.after};
+    cost = cost + CostOf(model.Measure(move.op, before, move.after), ties.TotalBytes(leg));
     before = move.after;
   }
   return cost;

@@ -1,0 +1,59 @@
+// Which of two equally quick paths is planned.
+//
+//   Ties ties(problem, model);
+//   ties.IsBefore({{StepOp::kAllGather, source, target}},
+//                 {{StepOp::kSlice, source, cut}, {StepOp::kAllGather, cut, target}});
+//
+// Paths go by time, then by the bytes of worst ranks, which the search compares itself. Of equal
+// ones that goes first whose ranks send less, all together; then the one of fewer steps; then the
+// one whose text comes first (Plan::CanonicalText()).
+#ifndef MESHIFT_PLANNER_SEARCH_TIES_H_
+#define MESHIFT_PLANNER_SEARCH_TIES_H_
+
+#include <cstdint>
+#include <tuple>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
+#include "planner/cost/cost.h"
+#include "planner/graph/state.h"
+#include "planner/plan/plan.h"
+
+namespace meshift {
+
+// One step, from a state to the next.
+struct Leg {
+  StepOp op;
+  State before;
+  State after;
+  friend bool operator==(const Leg&, const Leg&) = default;
+};
+
+// Remembers what it has counted. For one thread at a time.
+class Ties {
+ public:
+  // On larger meshes each rank counts as the one that sends most.
+  static constexpr int64_t kMaxRanks = 256;
+
+  // Keeps references to both.
+  Ties(const Problem& problem, const CostModel& model) : problem_(problem), model_(model) {}
+
+  // REQUIRES: both lead from one state to another, in equal time, with equal bytes of worst ranks.
+  bool IsBefore(absl::Span<const Leg> a, absl::Span<const Leg> b);
+
+  // Bytes that all ranks send, together. In a gather, a scatter or a reduction each rank counts as
+  // the one that sends most; messages are counted rank by rank. Saturates.
+  int64_t TotalBytes(const Leg& leg);
+
+ private:
+  int64_t SumOf(absl::Span<const Leg> path);
+  int64_t CountMessages(const Leg& leg) const;
+
+  const Problem& problem_;
+  const CostModel& model_;
+  absl::flat_hash_map<std::tuple<StepOp, State, State>, int64_t> counted_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_PLANNER_SEARCH_TIES_H_
