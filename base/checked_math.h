@@ -34,6 +34,14 @@ inline int64_t MulDivCeil(int64_t a, int64_t b, int64_t c) {
   return quotient > INT64_MAX ? INT64_MAX : static_cast<int64_t>(quotient);
 }
 
+// a * b / c rounded down, saturating at INT64_MAX. REQUIRES: a, b >= 0, c > 0.
+inline int64_t MulDivFloor(int64_t a, int64_t b, int64_t c) {
+  int64_t small = 0;
+  if (CheckedMul(a, b, &small)) return small / c;
+  const __int128 quotient = static_cast<__int128>(a) * b / c;
+  return quotient > INT64_MAX ? INT64_MAX : static_cast<int64_t>(quotient);
+}
+
 // a + b, saturating at INT64_MAX. REQUIRES: a, b >= 0.
 inline int64_t SaturatingAdd(int64_t a, int64_t b) {
   int64_t sum = 0;

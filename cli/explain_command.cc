@@ -25,8 +25,8 @@ namespace {
 
 // What links bytes wait for: "nvlink", "net, 8 links per group and domain".
 std::string LinksText(const TimeParts& parts, const Topology& topology) {
-  if (!parts.slowest_level) return "";
-  const std::string& name = topology.level(*parts.slowest_level).name;
+  if (parts.level < 0) return "";
+  const std::string& name = topology.level(parts.level).name;
   if (parts.sharing == 0) return name;
   return fmt::format("{}, {} per group and domain", name, CountText(parts.sharing, "link"));
 }
@@ -87,8 +87,7 @@ std::string AlternativesToJson(const std::vector<Alternative>& all, const Topolo
                    {"messages_ns", parts.messages_ns},
                    {"links_ns", parts.links_ns},
                    {"copies_ns", parts.copies_ns}};
-      time["slowest_links"] =
-          parts.slowest_level ? Json(topology.level(*parts.slowest_level).name) : Json();
+      time["slowest_links"] = parts.level >= 0 ? Json(topology.level(parts.level).name) : Json();
       time["links_per_domain"] = parts.sharing == 0 ? Json() : Json(parts.sharing);
       times.push_back(std::move(time));
     }

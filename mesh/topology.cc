@@ -19,6 +19,7 @@
 #include "base/status_macros.h"
 #include "fmt/format.h"
 #include "mesh/name.h"
+#include "mesh/topology_presets.h"
 #include "nlohmann/json.hpp"
 
 namespace meshift {
@@ -26,69 +27,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Link {
-  int64_t bandwidth_bytes_per_us;
-  int64_t latency_ns;
-};
-
-// Bandwidths are what NCCL's topology search finds for one GPU of a full domain, in 1 GB/s = 1000
-// bytes/us. Latencies per hop are between those of NCCL's LL and LL128 protocols
-// (src/graph/tuning.cc): NVLink ring 0.6 and 1.9 us, network tree 5.0 and 8.5 us.
-constexpr Link kNvlink3 = {240000, 1000};  // 12 links of 20.0 GB/s
-constexpr Link kNvlink4 = {360000, 1000};  // 12 channels of 30 GB/s, the measured bus bandwidth
-constexpr Link kNvlink5 = {720000, 1000};  // 18 links of 40.1 GB/s
-constexpr Link kHdr200 = {24000, 5000};    // one 200 Gb/s NIC per GPU
-constexpr Link kNdr400 = {48000, 5000};    // one 400 Gb/s NIC per GPU
-
-// Local memory: nine tenths of the data sheet's bandwidth, which a copy uses twice per byte.
-constexpr int64_t kA100Copy = 900000;    // 2.0 TB/s, 80 GB SXM
-constexpr int64_t kH100Copy = 1500000;   // 3.35 TB/s, SXM
-constexpr int64_t kH200Copy = 2150000;   // 4.8 TB/s, SXM
-constexpr int64_t kGb200Copy = 3600000;  // 8.0 TB/s
-static_assert(kH100Copy == TopologyConstants{}.copy_bandwidth_bytes_per_us);
-
-// NVLink domains with a network beyond.
-struct Preset {
-  std::string_view name;
-  int64_t domain_size;
-  Link nvlink;
-  Link net;
-  int64_t copy_bandwidth_bytes_per_us;
-};
-constexpr Preset kPresets[] = {
-    {"a100", 8, kNvlink3, kHdr200, kA100Copy},
-    {"h100", 8, kNvlink4, kNdr400, kH100Copy},
-    {"h200", 8, kNvlink4, kNdr400, kH200Copy},
-    {"gb200", 72, kNvlink5, kNdr400, kGb200Copy},
-};
 constexpr std::string_view kFlatName = "flat";
 constexpr std::string_view kNvlinkName = "nvlink";
 constexpr std::string_view kNetName = "net";
+constexpr size_t kMaxProtocols = 16;
 
-TopologyLevel MakeLevel(std::string_view name, int64_t domain_size, const Link& link) {
-  return {std::string(name), domain_size, link.bandwidth_bytes_per_us, link.latency_ns};
-}
-
-// Whether the level is what MakeLevel() makes of these.
-bool IsLevel(const TopologyLevel& level, std::string_view name, int64_t domain_size,
-             const Link& link) {
-  return level.name == name && level.domain_size == domain_size &&
-         level.bandwidth_bytes_per_us == link.bandwidth_bytes_per_us &&
-         level.latency_ns == link.latency_ns;
-}
-
-TopologyConstants ConstantsOf(const Preset& preset) {
-  TopologyConstants constants;
-  constants.copy_bandwidth_bytes_per_us = preset.copy_bandwidth_bytes_per_us;
-  return constants;
-}
+TopologyLevel FlatLevel() { return {std::string(kFlatName), 0, 360'000, 1'000}; }
 
 // The kinds of links that "name=size" stands for, all of an H100 machine: "nvlink" is NVLink,
 // "rail" and "net" are the network, and any other name is NVLink where it is innermost, else the
 // network.
-Link LinkNamed(std::string_view name, bool innermost) {
+TopologyLevel LevelNamed(std::string_view name, int64_t size, bool innermost) {
   const bool network = name == "rail" || name == kNetName;
-  return name == kNvlinkName || (innermost && !network) ? kNvlink4 : kNdr400;
+  return name == kNvlinkName || (innermost && !network) ? NvlinkLevel(name, size)
+                                                        : NetworkLevel(name, size);
 }
 
 absl::Status CheckAtLeast(int64_t least, int64_t value, std::string_view what) {
@@ -115,6 +67,55 @@ absl::Status CheckConstants(const TopologyConstants& c) {
   return CheckNs(c.group_setup_ns, kMaxSetupNs, "group_setup_ns");
 }
 
+absl::Status CheckLevel(const TopologyLevel& level) {
+  const auto check = [&](int64_t least, int64_t value, std::string_view what) {
+    return CheckAtLeast(least, value, fmt::format("{} of level '{}'", what, level.name));
+  };
+  MESHIFT_RETURN_IF_ERROR(check(1, level.bandwidth_bytes_per_us, "bandwidth_bytes_per_us"));
+  for (const auto& [what, ns] :
+       {std::pair("latency_ns", level.latency_ns), std::pair("entry_ns", level.entry_ns)}) {
+    MESHIFT_RETURN_IF_ERROR(
+        CheckNs(ns, kMaxLatencyNs, fmt::format("{} of level '{}'", what, level.name)));
+  }
+  for (const auto& [what, value] :
+       {std::pair("tree_bandwidth_bytes_per_us", level.tree_bandwidth_bytes_per_us),
+        std::pair("direct_bandwidth_bytes_per_us", level.direct_bandwidth_bytes_per_us),
+        std::pair("domain_bandwidth_bytes_per_us", level.domain_bandwidth_bytes_per_us),
+        std::pair("in_switch_bandwidth_bytes_per_us", level.in_switch_bandwidth_bytes_per_us),
+        std::pair("in_switch_members", level.in_switch_members)}) {
+    MESHIFT_RETURN_IF_ERROR(check(0, value, what));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckProtocols(absl::Span<const TopologyProtocol> protocols) {
+  if (protocols.size() > kMaxProtocols) {
+    return InvalidArgument("there are {} protocols; at most {} may be given", protocols.size(),
+                           kMaxProtocols);
+  }
+  std::set<std::string_view> names;
+  for (const TopologyProtocol& protocol : protocols) {
+    MESHIFT_RETURN_IF_ERROR(CheckName("protocol name", protocol.name));
+    if (!names.insert(protocol.name).second) {
+      return InvalidArgument("protocol '{}' is named twice", protocol.name);
+    }
+    const auto of = [&](std::string_view what) {
+      return fmt::format("{} of protocol '{}'", what, protocol.name);
+    };
+    MESHIFT_RETURN_IF_ERROR(CheckNs(protocol.start_ns, kMaxLatencyNs, of("start_ns")));
+    constexpr int64_t kMostLatency = 10'000;
+    MESHIFT_RETURN_IF_ERROR(CheckNs(protocol.latency_percent, kMostLatency, of("latency_percent")));
+    for (const auto& [what, percent] : {std::pair("bandwidth_percent", protocol.bandwidth_percent),
+                                        std::pair("domain_percent", protocol.domain_percent)}) {
+      MESHIFT_RETURN_IF_ERROR(CheckAtLeast(1, percent, of(what)));
+      if (percent > 100) {
+        return InvalidArgument("{} is {}; it must be 100 or less", of(what), percent);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
 // The text form, "nvlink=8,rail=64".
 absl::StatusOr<std::vector<TopologyLevel>> ParseLevels(std::string_view text) {
   std::vector<TopologyLevel> levels;
@@ -123,9 +124,7 @@ absl::StatusOr<std::vector<TopologyLevel>> ParseLevels(std::string_view text) {
     const std::string_view part = text.substr(0, comma);
     const size_t equals = part.find('=');
     if (equals == part.npos) {
-      std::string presets(kFlatName);
-      for (const Preset& preset : kPresets) presets += fmt::format(", {}", preset.name);
-      return InvalidArgument("'{}' is neither a preset ({}) nor name=size", part, presets);
+      return InvalidArgument("'{}' is not name=size", part);
     }
     const std::string_view name = part.substr(0, equals);
     const std::string_view digits = part.substr(equals + 1);
@@ -135,11 +134,11 @@ absl::StatusOr<std::vector<TopologyLevel>> ParseLevels(std::string_view text) {
     if (error != std::errc() || stop != end) {
       return InvalidArgument("domain size '{}' of level '{}' is not a 64-bit number", digits, name);
     }
-    levels.push_back(MakeLevel(name, size, LinkNamed(name, levels.empty())));
+    levels.push_back(LevelNamed(name, size, levels.empty()));
     if (comma == text.npos) break;
     text.remove_prefix(comma + 1);
   }
-  levels.push_back(MakeLevel(kNetName, 0, kNdr400));
+  levels.push_back(NetworkLevel(kNetName, 0));
   return levels;
 }
 
@@ -214,6 +213,20 @@ class ObjectReader {
   std::set<std::string_view> known_;
 };
 
+// Those that need not be given, and are not printed where they are 0.
+struct LevelField {
+  const char* key;
+  int64_t TopologyLevel::*member;
+};
+constexpr LevelField kLevelFields[] = {
+    {"entry_ns", &TopologyLevel::entry_ns},
+    {"tree_bandwidth_bytes_per_us", &TopologyLevel::tree_bandwidth_bytes_per_us},
+    {"direct_bandwidth_bytes_per_us", &TopologyLevel::direct_bandwidth_bytes_per_us},
+    {"domain_bandwidth_bytes_per_us", &TopologyLevel::domain_bandwidth_bytes_per_us},
+    {"in_switch_bandwidth_bytes_per_us", &TopologyLevel::in_switch_bandwidth_bytes_per_us},
+    {"in_switch_members", &TopologyLevel::in_switch_members},
+};
+
 absl::StatusOr<TopologyLevel> ReadLevel(const Json& json) {
   TopologyLevel level;
   ObjectReader reader(json, "level");
@@ -223,6 +236,9 @@ absl::StatusOr<TopologyLevel> ReadLevel(const Json& json) {
   MESHIFT_RETURN_IF_ERROR(
       reader.RequireInt("bandwidth_bytes_per_us", &level.bandwidth_bytes_per_us));
   MESHIFT_RETURN_IF_ERROR(reader.RequireInt("latency_ns", &level.latency_ns));
+  for (const LevelField& field : kLevelFields) {
+    MESHIFT_RETURN_IF_ERROR(reader.OptionalInt(field.key, &(level.*field.member)));
+  }
   MESHIFT_RETURN_IF_ERROR(reader.Finish());
   return level;
 }
@@ -241,15 +257,59 @@ absl::StatusOr<TopologyConstants> ReadConstants(const Json& json) {
   return c;
 }
 
+absl::StatusOr<TopologyProtocol> ReadProtocol(const Json& json) {
+  TopologyProtocol p;
+  ObjectReader reader(json, "protocol");
+  MESHIFT_RETURN_IF_ERROR(reader.CheckIsObject());
+  MESHIFT_RETURN_IF_ERROR(reader.RequireString("name", &p.name));
+  MESHIFT_RETURN_IF_ERROR(reader.RequireInt("start_ns", &p.start_ns));
+  MESHIFT_RETURN_IF_ERROR(reader.OptionalInt("latency_percent", &p.latency_percent));
+  MESHIFT_RETURN_IF_ERROR(reader.OptionalInt("bandwidth_percent", &p.bandwidth_percent));
+  MESHIFT_RETURN_IF_ERROR(reader.OptionalInt("domain_percent", &p.domain_percent));
+  MESHIFT_RETURN_IF_ERROR(reader.Finish());
+  return p;
+}
+
 Json LevelsToJson(absl::Span<const TopologyLevel> levels) {
   Json json = Json::array();
   for (const TopologyLevel& level : levels) {
-    json.push_back({{"name", level.name},
-                    {"domain_size", level.domain_size},
-                    {"bandwidth_bytes_per_us", level.bandwidth_bytes_per_us},
-                    {"latency_ns", level.latency_ns}});
+    Json item = {{"name", level.name},
+                 {"domain_size", level.domain_size},
+                 {"bandwidth_bytes_per_us", level.bandwidth_bytes_per_us},
+                 {"latency_ns", level.latency_ns}};
+    for (const LevelField& field : kLevelFields) {
+      if (level.*field.member != 0) item[field.key] = level.*field.member;
+    }
+    json.push_back(std::move(item));
   }
   return json;
+}
+
+Json ProtocolsToJson(absl::Span<const TopologyProtocol> protocols) {
+  Json json = Json::array();
+  for (const TopologyProtocol& p : protocols) {
+    json.push_back({{"name", p.name},
+                    {"start_ns", p.start_ns},
+                    {"latency_percent", p.latency_percent},
+                    {"bandwidth_percent", p.bandwidth_percent},
+                    {"domain_percent", p.domain_percent}});
+  }
+  return json;
+}
+
+// A list, each item by read(item).
+template <typename T>
+absl::StatusOr<std::vector<T>> ReadList(const Json& list, std::string_view key,
+                                        absl::StatusOr<T> (*read)(const Json&)) {
+  if (!list.is_array()) {
+    return InvalidArgument("'{}' is {}; it must be an array", key, Quote(list));
+  }
+  std::vector<T> items;
+  for (const Json& json : list) {
+    MESHIFT_ASSIGN_OR_RETURN(T item, read(json));
+    items.push_back(std::move(item));
+  }
+  return items;
 }
 
 Json ConstantsToJson(const TopologyConstants& c) {
@@ -264,16 +324,18 @@ Json ConstantsToJson(const TopologyConstants& c) {
 
 Topology Topology::Flat() {
   Topology topology;
-  topology.levels_ = {MakeLevel(kFlatName, 0, kNvlink4)};
+  topology.levels_ = {FlatLevel()};
   return topology;
 }
 
 absl::StatusOr<Topology> Topology::Create(std::vector<TopologyLevel> levels,
-                                          TopologyConstants constants) {
+                                          TopologyConstants constants,
+                                          std::vector<TopologyProtocol> protocols) {
   if (levels.empty()) return InvalidArgument("a topology needs at least one level");
   std::set<std::string_view> names;
   for (size_t i = 0; i < levels.size(); ++i) {
-    const auto& [name, size, bandwidth, latency] = levels[i];
+    const std::string& name = levels[i].name;
+    const int64_t size = levels[i].domain_size;
     MESHIFT_RETURN_IF_ERROR(CheckName("level name", name));
     if (!names.insert(name).second) return InvalidArgument("level '{}' is named twice", name);
     if (i + 1 == levels.size()) {
@@ -292,31 +354,26 @@ absl::StatusOr<Topology> Topology::Create(std::vector<TopologyLevel> levels,
             name, inner.domain_size, inner.name);
       }
     }
-    MESHIFT_RETURN_IF_ERROR(
-        CheckAtLeast(1, bandwidth, fmt::format("bandwidth_bytes_per_us of level '{}'", name)));
-    MESHIFT_RETURN_IF_ERROR(
-        CheckNs(latency, kMaxLatencyNs, fmt::format("latency_ns of level '{}'", name)));
+    MESHIFT_RETURN_IF_ERROR(CheckLevel(levels[i]));
   }
   MESHIFT_RETURN_IF_ERROR(CheckConstants(constants));
+  MESHIFT_RETURN_IF_ERROR(CheckProtocols(protocols));
   Topology topology;
   topology.levels_.assign(std::make_move_iterator(levels.begin()),
                           std::make_move_iterator(levels.end()));
   topology.constants_ = constants;
+  topology.protocols_.assign(std::make_move_iterator(protocols.begin()),
+                             std::make_move_iterator(protocols.end()));
   return topology;
 }
 
 absl::StatusOr<Topology> Topology::Parse(std::string_view text) {
   if (text == kFlatName) return Flat();
-  for (const Preset& preset : kPresets) {
-    if (text != preset.name) continue;
-    return Create({MakeLevel(kNvlinkName, preset.domain_size, preset.nvlink),
-                   MakeLevel(kNetName, 0, preset.net)},
-                  ConstantsOf(preset));
-  }
   if (text.substr(0, 1) == "{") return FromJson(text);
   const auto parse = [text]() -> absl::StatusOr<Topology> {
+    if (IsPresetText(text)) return PresetTopology(text);
     MESHIFT_ASSIGN_OR_RETURN(std::vector<TopologyLevel> levels, ParseLevels(text));
-    return Create(std::move(levels));
+    return Create(std::move(levels), NcclConstants(), NcclProtocols());
   };
   absl::StatusOr<Topology> topology = parse();
   if (!topology.ok()) return Annotate(topology.status(), fmt::format("topology '{}'", text));
@@ -330,20 +387,19 @@ absl::StatusOr<Topology> Topology::FromJson(std::string_view text) {
     ObjectReader reader(json, "the JSON value");
     MESHIFT_RETURN_IF_ERROR(reader.CheckIsObject());
     MESHIFT_ASSIGN_OR_RETURN(const Json* list, reader.Require("levels"));
-    if (!list->is_array()) {
-      return InvalidArgument("'levels' is {}; it must be an array", Quote(*list));
-    }
-    std::vector<TopologyLevel> levels;
-    for (const Json& item : *list) {
-      MESHIFT_ASSIGN_OR_RETURN(TopologyLevel level, ReadLevel(item));
-      levels.push_back(std::move(level));
+    MESHIFT_ASSIGN_OR_RETURN(std::vector<TopologyLevel> levels,
+                             ReadList<TopologyLevel>(*list, "levels", ReadLevel));
+    std::vector<TopologyProtocol> protocols;
+    if (const Json* member = reader.Take("protocols")) {
+      MESHIFT_ASSIGN_OR_RETURN(protocols,
+                               ReadList<TopologyProtocol>(*member, "protocols", ReadProtocol));
     }
     TopologyConstants constants;
     if (const Json* member = reader.Take("constants")) {
       MESHIFT_ASSIGN_OR_RETURN(constants, ReadConstants(*member));
     }
     MESHIFT_RETURN_IF_ERROR(reader.Finish());
-    return Create(std::move(levels), constants);
+    return Create(std::move(levels), constants, std::move(protocols));
   };
   absl::StatusOr<Topology> topology = parse();
   if (!topology.ok()) return Annotate(topology.status(), "topology");
@@ -351,7 +407,8 @@ absl::StatusOr<Topology> Topology::FromJson(std::string_view text) {
 }
 
 std::string Topology::ToJson() const {
-  const Json json = {{"levels", LevelsToJson(levels_)}, {"constants", ConstantsToJson(constants_)}};
+  Json json = {{"levels", LevelsToJson(levels_)}, {"constants", ConstantsToJson(constants_)}};
+  if (!protocols_.empty()) json["protocols"] = ProtocolsToJson(protocols_);
   return json.dump(2);
 }
 
@@ -368,25 +425,22 @@ int Topology::LevelBetween(int64_t a, int64_t b) const {
 
 std::string Topology::ToString() const {
   // Every plan says its topology, most of them one of these.
-  if (NumLevels() == 1 && IsLevel(level(0), kFlatName, 0, kNvlink4) &&
-      constants_ == TopologyConstants()) {
+  if (NumLevels() == 1 && level(0) == FlatLevel() && constants_ == TopologyConstants() &&
+      protocols_.empty()) {
     return std::string(kFlatName);
   }
-  for (const Preset& preset : kPresets) {
-    if (NumLevels() == 2 && IsLevel(level(0), kNvlinkName, preset.domain_size, preset.nvlink) &&
-        IsLevel(level(1), kNetName, 0, preset.net) && constants_ == ConstantsOf(preset)) {
-      return std::string(preset.name);
-    }
-  }
+  if (std::string preset = PresetNameOf(*this); !preset.empty()) return preset;
   std::string sizes;
   for (int i = 0; i + 1 < NumLevels(); ++i) {
     sizes += fmt::format("{}{}={}", i == 0 ? "" : ",", level(i).name, level(i).domain_size);
   }
-  if (const absl::StatusOr<Topology> parsed = Parse(sizes); parsed.ok() && *parsed == *this) {
+  if (const absl::StatusOr<Topology> parsed = Parse(sizes);
+      NumLevels() > 1 && parsed.ok() && *parsed == *this) {
     return sizes;
   }
   Json json = {{"levels", LevelsToJson(levels_)}};
   if (constants_ != TopologyConstants()) json["constants"] = ConstantsToJson(constants_);
+  if (!protocols_.empty()) json["protocols"] = ProtocolsToJson(protocols_);
   return json.dump();
 }
 

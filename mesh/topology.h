@@ -1,14 +1,17 @@
-// What the planner needs to know of the machine: a hierarchy of links between ranks.
+// What the planner needs to know of the machine: a hierarchy of links between ranks, and what a
+// collective library makes of them.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(Topology topology, Topology::Parse("nvlink=8"));
+//   MESHIFT_ASSIGN_OR_RETURN(Topology topology, Topology::Parse("h100"));
 //   topology.NumLevels();               // 2: NVLink inside a domain of 8 ranks, network beyond
 //   topology.level(0).domain_size;      // 8
 //   topology.DomainOf(0, 13);           // 1: rank 13 lives in the second NVLink domain
+//   topology.protocols()[0].name;       // "LL"
 //
 // Level 0 is the fastest. Ranks r with equal r / domain_size share a domain of a level; the last
 // level holds all ranks (domain_size 0). Domain sizes grow by whole factors. Levels are named like
 // mesh dims, [A-Za-z_][A-Za-z0-9_]*, each differently. Latencies are at most 1 s, group_setup_ns
-// 1,000 s, so that a plan's times are numbers of 64 bits.
+// 1,000 s, so that a plan's times are numbers of 64 bits. docs/cost_model.md says what time a step
+// takes by these numbers.
 //
 // A Topology is an immutable value. Safe for concurrent use.
 #ifndef MESHIFT_MESH_TOPOLOGY_H_
@@ -30,12 +33,35 @@ struct TopologyLevel {
   int64_t domain_size = 0;             // ranks per domain; 0 on the last level: all ranks
   int64_t bandwidth_bytes_per_us = 0;  // one rank's share of the links of this level, one direction
   int64_t latency_ns = 0;              // added per hop over this level
+  // The rest is 0 where it does not matter.
+  int64_t entry_ns = 0;  // added once to a collective over this level
+  // One rank's share where a library uses a tree, or sends messages; 0: bandwidth_bytes_per_us.
+  int64_t tree_bandwidth_bytes_per_us = 0;
+  // The most of that in messages, where each rank sends to many; 0: all of it.
+  int64_t direct_bandwidth_bytes_per_us = 0;
+  // The most that the ranks of one group carry together into a domain of the level below; 0: as
+  // much as their links.
+  int64_t domain_bandwidth_bytes_per_us = 0;
+  // All-reduces whose sums the switches of this level form: bytes of the tensor, by one rank's
+  // share; 0: they form none. And among how many members, or domains of the level below, at least.
+  int64_t in_switch_bandwidth_bytes_per_us = 0;
+  int64_t in_switch_members = 0;
   friend bool operator==(const TopologyLevel&, const TopologyLevel&) = default;
+};
+
+// One way in which a library puts bytes on links: it pays for a late start with fast links.
+struct TopologyProtocol {
+  std::string name;                 // "LL", "LL128", "Simple"
+  int64_t start_ns = 0;             // of a collective
+  int64_t latency_percent = 100;    // of the levels' latency_ns and entry_ns
+  int64_t bandwidth_percent = 100;  // of a rank's links
+  int64_t domain_percent = 100;     // of the levels' domain_bandwidth_bytes_per_us
+  friend bool operator==(const TopologyProtocol&, const TopologyProtocol&) = default;
 };
 
 // Constants that do not depend on the level.
 struct TopologyConstants {
-  int64_t collective_latency_ns = 10000;          // start of a collective: NCCL's small ones, LL
+  int64_t collective_latency_ns = 10000;          // start of a collective without protocols
   int64_t message_latency_ns = 500;               // each further message of a grouped send/recv
   int64_t copy_latency_ns = 2000;                 // start of a local kernel
   int64_t copy_bandwidth_bytes_per_us = 1500000;  // local memory, read plus write counted once
@@ -47,22 +73,26 @@ class Topology {
  public:
   // One level, all ranks alike. The default everywhere.
   static Topology Flat();
+  // Without protocols every collective starts in collective_latency_ns, takes the hops of a tree,
+  // and carries the bytes of a ring, or of messages, at full bandwidth.
   static absl::StatusOr<Topology> Create(std::vector<TopologyLevel> levels,
-                                         TopologyConstants constants = {});
-  // Text: a preset's name ("flat", "a100", "h100", "h200", "gb200"); levels from inside out,
-  // "nvlink=8" or "nvlink=8,rail=64", with the links of an H100 machine and its network beyond,
-  // "net", implied; or JSON. Reads what ToString prints. INVALID_ARGUMENT names the value and the
-  // rule.
+                                         TopologyConstants constants = {},
+                                         std::vector<TopologyProtocol> protocols = {});
+  // Text: a preset (mesh/topology_presets.h), "h100" or "h200-efa", and what is other than there,
+  // "h100,nics=4x100"; levels from inside out, "nvlink=8" or "nvlink=8,rail=64", with the links of
+  // an H100 machine and its network beyond, "net", implied; or JSON. Reads what ToString prints.
+  // INVALID_ARGUMENT names the value and the rule.
   static absl::StatusOr<Topology> Parse(std::string_view text);
-  // {"levels": [{"name", "domain_size", "bandwidth_bytes_per_us", "latency_ns"}, ...],
-  //  "constants": {...}}; constants that are not given have their defaults, unknown keys are
-  //  errors.
+  // {"levels": [{"name", "domain_size", "bandwidth_bytes_per_us", "latency_ns", ...}, ...],
+  //  "constants": {...}, "protocols": [{"name", "start_ns", ...}, ...]}; what is not given has its
+  //  default, unknown keys are errors.
   static absl::StatusOr<Topology> FromJson(std::string_view json);
   std::string ToJson() const;
 
   int NumLevels() const { return static_cast<int>(levels_.size()); }
   const TopologyLevel& level(int i) const { return levels_[i]; }
   const TopologyConstants& constants() const { return constants_; }
+  absl::Span<const TopologyProtocol> protocols() const { return protocols_; }
   // The index of the domain of `level` that `rank` lives in.
   int64_t DomainOf(int level, int64_t rank) const;
   // The lowest level whose domains hold both ranks.
@@ -77,6 +107,7 @@ class Topology {
   Topology() = default;
   absl::InlinedVector<TopologyLevel, 1> levels_;
   TopologyConstants constants_;
+  absl::InlinedVector<TopologyProtocol, 3> protocols_;
 };
 
 }  // namespace meshift

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "mesh/topology_presets.h"
 #include "rapidcheck/gtest.h"
 
 namespace meshift {
@@ -21,6 +22,25 @@ Topology Parsed(const std::string& text) {
   absl::StatusOr<Topology> topology = Topology::Parse(text);
   EXPECT_TRUE(topology.ok()) << topology.status();
   return *std::move(topology);
+}
+
+TopologyLevel Inside(const std::string& name, int64_t domain_size) {
+  return {.name = name,
+          .domain_size = domain_size,
+          .bandwidth_bytes_per_us = 367000,
+          .latency_ns = 1000,
+          .in_switch_bandwidth_bytes_per_us = 263000,
+          .in_switch_members = 5};
+}
+TopologyLevel Beyond(const std::string& name, int64_t domain_size) {
+  return {.name = name,
+          .domain_size = domain_size,
+          .bandwidth_bytes_per_us = 38000,
+          .latency_ns = 5000,
+          .entry_ns = 15000,
+          .tree_bandwidth_bytes_per_us = 48000,
+          .direct_bandwidth_bytes_per_us = 23200,
+          .domain_bandwidth_bytes_per_us = 384000};
 }
 
 // The message with which `topology` was refused.
@@ -43,8 +63,8 @@ TEST(TopologyTest, Flat) {
 TEST(TopologyTest, NvlinkDomainsAndTheNetwork) {
   const Topology topology = Parsed("nvlink=8");
   ASSERT_EQ(topology.NumLevels(), 2);
-  EXPECT_EQ(topology.level(0), (TopologyLevel{"nvlink", 8, 360000, 1000}));
-  EXPECT_EQ(topology.level(1), (TopologyLevel{"net", 0, 48000, 5000}));
+  EXPECT_EQ(topology.level(0), Inside("nvlink", 8));
+  EXPECT_EQ(topology.level(1), Beyond("net", 0));
   EXPECT_EQ(topology.DomainOf(0, 13), 1);
   EXPECT_EQ(topology.DomainOf(1, 13), 0);
   EXPECT_EQ(topology.LevelBetween(8, 15), 0);
@@ -55,7 +75,7 @@ TEST(TopologyTest, NvlinkDomainsAndTheNetwork) {
 TEST(TopologyTest, SeveralLevels) {
   const Topology topology = Parsed("nvlink=8,rail=64");
   ASSERT_EQ(topology.NumLevels(), 3);
-  EXPECT_EQ(topology.level(1), (TopologyLevel{"rail", 64, 48000, 5000}));
+  EXPECT_EQ(topology.level(1), Beyond("rail", 64));
   EXPECT_EQ(topology.LevelBetween(0, 7), 0);
   EXPECT_EQ(topology.LevelBetween(0, 63), 1);
   EXPECT_EQ(topology.LevelBetween(63, 64), 2);
@@ -63,22 +83,45 @@ TEST(TopologyTest, SeveralLevels) {
 
 TEST(TopologyTest, NamesAreFree) {
   const Topology topology = Parsed("board=2,rack=6");
-  EXPECT_EQ(topology.level(0), (TopologyLevel{"board", 2, 360000, 1000}));
-  EXPECT_EQ(topology.level(1), (TopologyLevel{"rack", 6, 48000, 5000}));
-  EXPECT_EQ(Parsed("rail=4").level(0).bandwidth_bytes_per_us, 48000);
+  EXPECT_EQ(topology.level(0), Inside("board", 2));
+  EXPECT_EQ(topology.level(1), Beyond("rack", 6));
+  EXPECT_EQ(Parsed("rail=4").level(0), Beyond("rail", 4));
 }
 
 TEST(TopologyTest, Presets) {
-  EXPECT_EQ(Parsed("a100").level(0), (TopologyLevel{"nvlink", 8, 240000, 1000}));
-  EXPECT_EQ(Parsed("a100").level(1), (TopologyLevel{"net", 0, 24000, 5000}));
+  EXPECT_EQ(Parsed("a100").level(0).bandwidth_bytes_per_us, 220000);
+  EXPECT_EQ(Parsed("a100").level(0).in_switch_bandwidth_bytes_per_us, 0);
+  EXPECT_EQ(Parsed("a100").level(1).tree_bandwidth_bytes_per_us, 24000);
   EXPECT_EQ(Parsed("h200").level(0), Parsed("h100").level(0));
   EXPECT_EQ(Parsed("h200").constants().copy_bandwidth_bytes_per_us, 2150000);
-  EXPECT_EQ(Parsed("gb200").level(0), (TopologyLevel{"nvlink", 72, 720000, 1000}));
+  EXPECT_EQ(Parsed("gb200").level(0).domain_size, 72);
+  EXPECT_EQ(Parsed("gb300-roce").level(1).bandwidth_bytes_per_us, 96000);
+  EXPECT_EQ(Parsed("h100-ndr"), Parsed("h100"));
+  EXPECT_EQ(Parsed("a100-hdr"), Parsed("a100"));
+  const Topology efa = Parsed("h100-efa");
+  EXPECT_EQ(efa.level(1).latency_ns, 16000);
+  EXPECT_EQ(efa.protocols().size(), 3);
+  EXPECT_EQ(efa.ToString(), "h100-efa");
+  const std::vector<std::string> names = PresetNames();
+  EXPECT_EQ(names.size(), 19);
+  for (const std::string& name : names) EXPECT_EQ(Parsed(Parsed(name).ToString()), Parsed(name));
+}
+
+TEST(TopologyTest, NicsOfOnesOwn) {
+  // 4 NICs of 100 Gb/s for 8 GPUs are 6,250 bytes/us each, of which NDR rings reach 76 %.
+  const Topology own = Parsed("h100,nics=4x100");
+  EXPECT_EQ(own.level(0), Parsed("h100").level(0));
+  EXPECT_EQ(own.level(1).bandwidth_bytes_per_us, 4750);
+  EXPECT_EQ(own.level(1).tree_bandwidth_bytes_per_us, 6000);
+  EXPECT_EQ(own.level(1).direct_bandwidth_bytes_per_us, 4750);
+  EXPECT_EQ(Parsed(own.ToString()), own);
+  EXPECT_EQ(Parsed("h100-efa,nics=8x400").ToString(), "h100-efa");
+  EXPECT_EQ(Parsed("gb200,nics=4x400").ToString(), "gb200");  // 4 GPUs share them
 }
 
 TEST(TopologyTest, PrintsTheShortestText) {
   for (const std::string text :
-       {"flat", "a100", "h100", "h200", "gb200", "nvlink=4", "nvlink=8,rail=64", "x=1",
+       {"flat", "a100", "h100", "h200", "b200-roce", "gb200", "nvlink=4", "nvlink=8,rail=64", "x=1",
         R"({"levels":[{"name":"x","domain_size":0,"bandwidth_bytes_per_us":1,"latency_ns":0}]})"}) {
     EXPECT_EQ(Parsed(text).ToString(), text);
   }
@@ -93,26 +136,63 @@ TEST(TopologyTest, Json) {
     {
       "name": "nvlink",
       "domain_size": 72,
-      "bandwidth_bytes_per_us": 720000,
-      "latency_ns": 1000
+      "bandwidth_bytes_per_us": 673000,
+      "latency_ns": 1000,
+      "in_switch_bandwidth_bytes_per_us": 460000,
+      "in_switch_members": 4
     },
     {
       "name": "net",
       "domain_size": 0,
-      "bandwidth_bytes_per_us": 48000,
-      "latency_ns": 5000
+      "bandwidth_bytes_per_us": 38000,
+      "latency_ns": 5000,
+      "entry_ns": 15000,
+      "tree_bandwidth_bytes_per_us": 48000,
+      "direct_bandwidth_bytes_per_us": 23200,
+      "domain_bandwidth_bytes_per_us": 384000
     }
   ],
   "constants": {
     "collective_latency_ns": 10000,
-    "message_latency_ns": 500,
+    "message_latency_ns": 100,
     "copy_latency_ns": 2000,
     "copy_bandwidth_bytes_per_us": 3600000,
     "group_setup_ns": 100000000
-  }
+  },
+  "protocols": [
+    {
+      "name": "LL",
+      "start_ns": 0,
+      "latency_percent": 100,
+      "bandwidth_percent": 30,
+      "domain_percent": 12
+    },
+    {
+      "name": "LL128",
+      "start_ns": 24000,
+      "latency_percent": 200,
+      "bandwidth_percent": 92,
+      "domain_percent": 92
+    },
+    {
+      "name": "Simple",
+      "start_ns": 50000,
+      "latency_percent": 500,
+      "bandwidth_percent": 100,
+      "domain_percent": 100
+    }
+  ]
 })";
   EXPECT_EQ(Parsed("gb200").ToJson(), json);
   EXPECT_EQ(Parsed(json).ToString(), "gb200");
+}
+
+// What was written before there were protocols.
+TEST(TopologyTest, JsonWithoutNewFields) {
+  const Topology old = Parsed(
+      R"({"levels":[{"name":"net","domain_size":0,"bandwidth_bytes_per_us":48000,"latency_ns":5}]})");
+  EXPECT_EQ(old.level(0), (TopologyLevel{"net", 0, 48000, 5}));
+  EXPECT_TRUE(old.protocols().empty());
 }
 
 TEST(TopologyTest, TextRefuses) {
@@ -122,11 +202,24 @@ TEST(TopologyTest, TextRefuses) {
     EXPECT_THAT(message, StartsWith(prefix));
     return message.substr(prefix.size());
   };
-  const std::string unknown = " is neither a preset (flat, a100, h100, h200, gb200) nor name=size";
+  const std::string unknown =
+      " is neither name=size nor a preset (flat, a100-hdr, a100-ndr, a100-efa, a100-roce, "
+      "h100-ndr, h100-efa, h100-roce, h200-ndr, h200-efa, h200-roce, b200-ndr, b200-efa, "
+      "b200-roce, gb200-ndr, gb200-efa, gb200-roce, gb300-ndr, gb300-efa, gb300-roce; a GPU alone "
+      "is the first of its)";
   EXPECT_EQ(refusal(""), "''" + unknown);
-  EXPECT_EQ(refusal("b200"), "'b200'" + unknown);
-  EXPECT_EQ(refusal("nvlink=8,"), "''" + unknown);
+  EXPECT_EQ(refusal("b100"), "'b100'" + unknown);
+  EXPECT_EQ(refusal("h100-eth"), "'h100-eth'" + unknown);
   EXPECT_EQ(refusal("h100 "), "'h100 '" + unknown);
+  EXPECT_EQ(refusal("nvlink=8,"), "'' is not name=size");
+  EXPECT_EQ(refusal("nvlink=8,h100"), "'h100' is not name=size");
+  for (const char* change : {"", "nics", "nics=", "nics=4", "nics=4x", "nics=x100", "nics=0x100",
+                             "nics=4x0", "nics=4x100x", "nics=4x100,nics=4x100", "nics=1000001x1",
+                             "nics= 4x100", "nics=-4x100", "rail=8"}) {
+    EXPECT_EQ(refusal("h100," + std::string(change)),
+              "'" + std::string(change) +
+                  "' is not nics=COUNTxGBPS, the NICs of a node, each of 1 to 1000000 Gb/s");
+  }
   EXPECT_EQ(refusal("nvlink=8x"), "domain size '8x' of level 'nvlink' is not a 64-bit number");
   EXPECT_EQ(refusal("nvlink="), "domain size '' of level 'nvlink' is not a 64-bit number");
   EXPECT_EQ(refusal("nvlink=9223372036854775808"),
@@ -167,6 +260,34 @@ TEST(TopologyTest, CreateRefuses) {
             "copy_latency_ns is -1; it must be 0 or more");
   EXPECT_EQ(Refusal(Topology::Create({net}, {.group_setup_ns = -1})),
             "group_setup_ns is -1; it must be 0 or more");
+  for (const auto& [member, name] :
+       {std::pair(&TopologyLevel::entry_ns, "entry_ns"),
+        std::pair(&TopologyLevel::tree_bandwidth_bytes_per_us, "tree_bandwidth_bytes_per_us"),
+        std::pair(&TopologyLevel::direct_bandwidth_bytes_per_us, "direct_bandwidth_bytes_per_us"),
+        std::pair(&TopologyLevel::domain_bandwidth_bytes_per_us, "domain_bandwidth_bytes_per_us"),
+        std::pair(&TopologyLevel::in_switch_bandwidth_bytes_per_us,
+                  "in_switch_bandwidth_bytes_per_us"),
+        std::pair(&TopologyLevel::in_switch_members, "in_switch_members")}) {
+    TopologyLevel level = net;
+    level.*member = -1;
+    EXPECT_EQ(Refusal(Topology::Create({level})),
+              std::string(name) + " of level 'net' is -1; it must be 0 or more");
+  }
+  for (const auto& [protocol, rule] : std::vector<std::pair<TopologyProtocol, std::string>>{
+           {{.name = "a b"}, "protocol name 'a b' is not of the form [A-Za-z_][A-Za-z0-9_]*"},
+           {{.name = "p", .start_ns = -1}, "start_ns of protocol 'p' is -1; it must be 0 or more"},
+           {{.name = "p", .latency_percent = 10001},
+            "latency_percent of protocol 'p' is 10001; it must be 10000 or less"},
+           {{.name = "p", .bandwidth_percent = 0},
+            "bandwidth_percent of protocol 'p' is 0; it must be 1 or more"},
+           {{.name = "p", .domain_percent = 101},
+            "domain_percent of protocol 'p' is 101; it must be 100 or less"}}) {
+    EXPECT_EQ(Refusal(Topology::Create({net}, {}, {protocol})), rule);
+  }
+  EXPECT_EQ(Refusal(Topology::Create({net}, {}, {{.name = "p"}, {.name = "p"}})),
+            "protocol 'p' is named twice");
+  EXPECT_EQ(Refusal(Topology::Create({net}, {}, std::vector<TopologyProtocol>(17))),
+            "there are 17 protocols; at most 16 may be given");
   // What would not add up in 64 bits.
   constexpr int64_t kMost = 1'000'000'000;
   EXPECT_TRUE(Topology::Create({{"a", 0, 1, kMost}}, {kMost, kMost, kMost, 1, 1000 * kMost}).ok());
@@ -209,6 +330,13 @@ TEST(TopologyTest, JsonRefuses) {
   EXPECT_EQ(json(R"({"levels":[],"constants":{"copy_latency_ns":0.5}})"),
             "topology: 'copy_latency_ns' of 'constants' is 0.5; it must be a 64-bit integer");
 
+  EXPECT_EQ(json(R"({"levels":[],"protocols":{}})"),
+            "topology: 'protocols' is {}; it must be an array");
+  EXPECT_EQ(json(R"({"levels":[],"protocols":[{"name":"p"}]})"),
+            "topology: protocol has no 'start_ns'");
+  EXPECT_EQ(json(R"({"levels":[],"protocols":[{"name":"p","start_ns":1,"x":1}]})"),
+            "topology: protocol has an unknown key 'x'");
+
   EXPECT_EQ(level(""), "topology: level has no 'name'");
   EXPECT_EQ(level(R"("name":8)"), "topology: 'name' of level is 8; it must be a string");
   EXPECT_EQ(level(R"("name":"a","domain_size":0,"bandwidth_bytes_per_us":1)"),
@@ -234,9 +362,13 @@ RC_GTEST_PROP(TopologyProperty, PrintsWhatParses, ()) {
                       *rc::gen::element<int64_t>(1000, 5000, 0)});
   }
   levels.push_back({"net", 0, 48000, 5000});
+  levels.back().entry_ns = *rc::gen::element<int64_t>(0, 7);
+  levels.back().direct_bandwidth_bytes_per_us = *rc::gen::element<int64_t>(0, 9);
+  std::vector<TopologyProtocol> protocols;
+  if (*rc::gen::arbitrary<bool>()) protocols = NcclProtocols();
   TopologyConstants constants;
   constants.group_setup_ns = *rc::gen::element<int64_t>(0, 1000000);
-  const Topology topology = *Topology::Create(levels, constants);
+  const Topology topology = *Topology::Create(levels, constants, protocols);
   RC_ASSERT(Parsed(topology.ToString()) == topology);
   RC_ASSERT(*Topology::FromJson(topology.ToJson()) == topology);
 }

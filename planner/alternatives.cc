@@ -170,7 +170,6 @@ int64_t NsOf(const Plan& plan) { return SaturatingAdd(plan.total().est_ns, plan.
 
 std::vector<TimeParts> PartsOf(const Plan& plan, const Topology& topology) {
   std::vector<TimeParts> parts;
-  if (plan.meshes().size() > 1) return parts;
   const Sharding* before = &plan.from();
   for (const Step& step : plan.steps()) {
     parts.push_back(TimePartsOf(*before, step, topology));

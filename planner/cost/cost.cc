@@ -1,6 +1,7 @@
 #include "planner/cost/cost.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "base/checked_math.h"
 #include "planner/cost/cost_cuts.h"
@@ -37,8 +38,53 @@ CostModel::CostModel(const Problem& problem, const Topology& topology, const Cos
     : problem_(problem),
       topology_(topology),
       options_(options),
-      shapes_(size_t{1} << problem.num_dims()),
-      stages_(options.reduce_block > 0 ? shapes_.size() : 0) {}
+      times_(size_t{1} << problem.num_dims()),
+      stages_(options.reduce_block > 0 ? times_.size() : 0) {
+  SetBounds();
+}
+
+// All bytes that a rank is sent come over a link of the innermost level, or are bounded as if they
+// did. An all-reduce by a tree uses links of all levels at once. One in switches brings a rank the
+// sum of all contributions, which any other way takes up to twice the bytes.
+void CostModel::SetBounds() {
+  least_hop_ns_ = INT64_MAX;
+  int64_t least_percent = 100;
+  for (const TopologyProtocol& protocol : topology_.protocols()) {
+    least_percent = std::min(least_percent, protocol.latency_percent);
+  }
+  int64_t of_trees = 0;
+  int64_t in_switches = 0;
+  for (int i = 0; i < topology_.NumLevels(); ++i) {
+    const TopologyLevel& level = topology_.level(i);
+    least_hop_ns_ = std::min(least_hop_ns_, level.latency_ns * least_percent / 100);
+    const int64_t bandwidth =
+        std::max(level.bandwidth_bytes_per_us, level.tree_bandwidth_bytes_per_us);
+    if (i == 0) best_bandwidth_ = bandwidth;
+    if (topology_.protocols().empty()) continue;
+    of_trees = SaturatingAdd(of_trees, bandwidth);
+    if (level.in_switch_bandwidth_bytes_per_us == 0) continue;
+    in_switches = std::max(in_switches, level.in_switch_bandwidth_bytes_per_us);
+    if (i > 0) in_switches = std::max(in_switches, best_bandwidth_);
+  }
+  const int64_t start = topology_.constants().collective_latency_ns;
+  for (const TopologyProtocol& protocol : topology_.protocols()) {
+    starts_.Add({start + protocol.start_ns, 100, protocol.bandwidth_percent});
+  }
+  if (topology_.protocols().empty()) starts_.Add({start, 100, 100});
+  starts_.Seal();
+  reduction_bandwidth_ = std::max({best_bandwidth_, of_trees, SaturatingMul(2, in_switches)});
+}
+
+int64_t CostModel::MaxBytes(int64_t ns) const {
+  int64_t most = -1;
+  for (size_t i = 0; i < starts_.size() && starts_[i].start <= ns; ++i) {
+    // What is rounded down may take a ns more.
+    const int64_t left_ns = SaturatingAdd(ns - starts_[i].start, 1);
+    const int64_t links_ns = MulDivFloor(left_ns, starts_[i].over, starts_[i].times) + 1;
+    most = std::max(most, SaturatingAdd(MulDivFloor(links_ns, best_bandwidth_, 1000), 1));
+  }
+  return most;
+}
 
 int64_t CostModel::GroupSize(DimMask dims) const {
   int64_t size = 1;
@@ -52,8 +98,8 @@ int64_t CostModel::NumGroups(DimMask dims) const {
   return problem_.mesh().NumRanks() / GroupSize(dims);
 }
 
-const GroupShape& CostModel::ShapeAnew(DimMask dims) const {
-  return shapes_[dims].emplace(MakeShape(GroupsOver(dims)));
+const GroupTimes& CostModel::TimesAnew(DimMask dims) const {
+  return times_[dims].emplace(MakeTimes(GroupsOver(dims)));
 }
 
 RankGroups CostModel::GroupsOver(DimMask dims) const {
@@ -79,45 +125,8 @@ std::vector<std::vector<int64_t>> CostModel::RanksOver(DimMask dims) const {
   return problem_.mesh().Groups(mesh_dims);
 }
 
-GroupShape CostModel::MakeShape(const RankGroups& groups) const {
-  return ShapeOf(topology_, problem_.mesh().NumRanks(), groups, problem_.budget());
-}
-
-int64_t CostModel::LeastHopNs() const {
-  int64_t least = topology_.level(0).latency_ns;
-  for (int level = 1; level < topology_.NumLevels(); ++level) {
-    least = std::min(least, topology_.level(level).latency_ns);
-  }
-  return least;
-}
-
-int64_t CostModel::MaxTransferBytes(int64_t ns) const {
-  if (ns < 0) return -1;
-  const __int128 bytes =
-      static_cast<__int128>(ns) * topology_.level(0).bandwidth_bytes_per_us / 1000;
-  return bytes > INT64_MAX ? INT64_MAX : static_cast<int64_t>(bytes);
-}
-
-int64_t CostModel::RingNs(const GroupShape& shape, int64_t bytes) const {
-  int64_t ns = MulDivCeil(bytes, 1000, topology_.level(0).bandwidth_bytes_per_us);
-  for (size_t i = 0; i < shape.sharing.size(); ++i) {
-    if (shape.sharing[i] == 0) continue;
-    // The members that share a domain share the crossing: each brings a link.
-    ns = std::max(ns, MulDivCeil(CeilDiv(bytes, shape.sharing[i]), 1000,
-                                 topology_.level(static_cast<int>(i) + 1).bandwidth_bytes_per_us));
-  }
-  return ns;
-}
-
-int64_t CostModel::DirectNs(const GroupShape& shape, int64_t bytes, int64_t messages) const {
-  int64_t ns = MulDivCeil(bytes, 1000, topology_.level(0).bandwidth_bytes_per_us);
-  for (size_t i = 0; i < shape.sharing.size(); ++i) {
-    if (shape.sharing[i] == 0 || messages == 0) continue;
-    const int64_t crossing = std::min(messages, shape.size - shape.sharing[i]);
-    ns = std::max(ns, MulDivCeil(MulDivCeil(bytes, crossing, messages), 1000,
-                                 topology_.level(static_cast<int>(i) + 1).bandwidth_bytes_per_us));
-  }
-  return ns;
+GroupTimes CostModel::MakeTimes(const RankGroups& groups) const {
+  return {topology_, ShapeOf(topology_, problem_.mesh().NumRanks(), groups, problem_.budget())};
 }
 
 bool CostModel::RanksAscend(absl::Span<const int> order, const CutLists& parent) const {
@@ -183,14 +192,15 @@ bool CostModel::IsChosenGather(const State& before, const State& after) const {
 
 Traffic CostModel::Measure(StepOp op, const State& before, const State& after) const {
   Traffic traffic;
-  const TopologyConstants& constants = topology_.constants();
   if (op == StepOp::kSlice || op == StepOp::kMask) {
     const int64_t copy_ns = CopyNs(problem_.MaxBytes(after));
-    traffic.est_ns = op == StepOp::kMask ? SaturatingAdd(copy_ns, copy_ns) : copy_ns;
+    traffic.TakeCopy(copy_ns);
+    if (op == StepOp::kMask) traffic.TakeCopy(copy_ns);
     return traffic;
   }
   if (op == StepOp::kCast) {
-    traffic.est_ns = CopyNs(SaturatingAdd(problem_.MaxBytes(before), problem_.MaxBytes(after)) / 2);
+    traffic.TakeCopy(
+        CopyNs(SaturatingAdd(problem_.MaxBytes(before), problem_.MaxBytes(after)) / 2));
     return traffic;
   }
   if (!problem_.Charge(kPriceWork)) return traffic;
@@ -209,13 +219,12 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
       }
     }
   }
-  const GroupShape& shape = Shape(dims);
-  const int64_t n = shape.size;
-  const int64_t start = constants.collective_latency_ns;
+  const GroupTimes& times = Times(dims);
+  const int64_t n = times.shape().size;
   const bool even = IsEven(problem_, cuts_before, cuts_after);
   if (options_.ordered && IsReduction(op)) {
     traffic.sizes = even ? StepSizes::kEven : StepSizes::kExact;
-    MeasureOrdered(op, before, after, shape, &traffic);
+    MeasureOrdered(op, before, after, times, &traffic);
     const std::optional<Stages>& stages = StagesOf(dims);
     if (!stages) return traffic;
     const Traffic staged = MeasureStages(op, before, after, *stages, even);
@@ -226,8 +235,7 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
       traffic.sizes = StepSizes::kEven;
       traffic.bytes_sent = MulDivCeil(problem_.MaxBytes(before), 2 * (n - 1), n);
       traffic.bytes_received = traffic.bytes_sent;
-      traffic.est_ns =
-          SaturatingAdd(start + 2 * shape.latency_ns, RingNs(shape, traffic.bytes_sent));
+      traffic.Take(times.AllReduce(problem_.MaxBytes(before)));
       return traffic;
     case StepOp::kReduceScatter:
       return MeasureBlocks(/*gather=*/false, before, after, dims);
@@ -242,18 +250,16 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
     MeasureMessages(op, cuts_before, cuts_after, item_bytes, &traffic);
   }
   const int64_t bytes = std::max(traffic.bytes_sent, traffic.bytes_received);
-  traffic.est_ns =
-      SaturatingAdd(start + shape.latency_ns + constants.message_latency_ns * traffic.messages,
-                    DirectNs(shape, bytes, traffic.messages));
+  traffic.Take(times.Direct(bytes, traffic.messages));
+  traffic.TakeMessages(MessageNs() * traffic.messages);
   if (traffic.send_packs) traffic.send_pack_bytes = traffic.bytes_sent;
   // What stays is copied along with what is packed.
   if (traffic.send_packs || traffic.bytes_kept > 0) {
-    traffic.est_ns = SaturatingAdd(
-        traffic.est_ns, CopyNs(SaturatingAdd(traffic.send_pack_bytes, traffic.bytes_kept)));
+    traffic.TakeCopy(CopyNs(SaturatingAdd(traffic.send_pack_bytes, traffic.bytes_kept)));
   }
   if (traffic.receive_packs) {
     traffic.receive_pack_bytes = traffic.bytes_received;
-    traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(traffic.bytes_received));
+    traffic.TakeCopy(CopyNs(traffic.bytes_received));
   }
   return traffic;
 }

@@ -5,10 +5,9 @@
 //   traffic.bytes_sent;                  // of the worst rank
 //   traffic.est_ns;
 //
-// Time is alpha-beta on the topology's levels, in integers: the start of the collective, a latency
-// per hop, and for every level of links the bytes that cross it over the bandwidth of the ranks
-// that share the crossing. What is counted, and how packing and padding are decided, is stated in
-// docs/plan_format.md; docs/cost_model.md has the formulas. The model prices the program that runs.
+// Time is the least over what the library may do (planner/cost/collective_time.h), and copies. What
+// is counted, and how packing and padding are decided, is stated in docs/plan_format.md;
+// docs/cost_model.md has the formulas. The model prices the program that runs.
 //
 // cost.cc has groups, and Measure(), which asks the others: cost_blocks.cc for gathers, scatters
 // and reductions in order; cost_messages.cc, cost_even.cc and cost_many_ranks.cc for messages;
@@ -23,12 +22,32 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/checked_math.h"
 #include "mesh/topology.h"
+#include "planner/cost/collective_time.h"
 #include "planner/cost/group_shape.h"
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
 #include "planner/plan/plan.h"
 
 namespace meshift {
+
+// What a step takes, in ns. Of several collectives one behind the other, the sums; algorithm,
+// protocol and level are those of the last.
+struct TimeParts {
+  int64_t starts_ns = 0;
+  int64_t hops_ns = 0;
+  int64_t messages_ns = 0;
+  int64_t links_ns = 0;
+  int64_t copies_ns = 0;
+  Algorithm algorithm = Algorithm::kRing;
+  int protocol = -1;    // of the topology's; -1: it has none, or nothing is sent
+  int level = -1;       // of the links that bytes wait for; -1: none are sent
+  int64_t sharing = 0;  // CollectiveTime::sharing
+
+  int64_t Sum() const {
+    const int64_t in_turn = SaturatingAdd(SaturatingAdd(starts_ns, hops_ns), messages_ns);
+    return SaturatingAdd(SaturatingAdd(in_turn, links_ns), copies_ns);
+  }
+};
 
 struct Traffic {
   int64_t bytes_sent = 0;       // worst rank
@@ -41,7 +60,30 @@ struct Traffic {
   int64_t receive_pack_bytes = 0;
   std::optional<StepSizes> sizes;  // null for local steps
   int64_t reduce_stages = 1;       // 2: of a reduction in blocks, by Step::reduce_stages
-  int64_t est_ns = 0;
+  TimeParts time;
+  int64_t est_ns = 0;  // time.Sum()
+
+  // Adds to both.
+  void Take(const CollectiveTime& collective) {
+    time.starts_ns = SaturatingAdd(time.starts_ns, collective.start_ns);
+    time.hops_ns = SaturatingAdd(time.hops_ns, collective.hops_ns);
+    time.links_ns = SaturatingAdd(time.links_ns, collective.links_ns);
+    time.algorithm = collective.algorithm;
+    time.protocol = collective.protocol;
+    if (collective.links_ns > 0) {
+      time.level = collective.level;
+      time.sharing = collective.sharing;
+    }
+    est_ns = SaturatingAdd(est_ns, collective.Ns());
+  }
+  void TakeMessages(int64_t ns) {
+    time.messages_ns = SaturatingAdd(time.messages_ns, ns);
+    est_ns = SaturatingAdd(est_ns, ns);
+  }
+  void TakeCopy(int64_t ns) {
+    time.copies_ns = SaturatingAdd(time.copies_ns, ns);
+    est_ns = SaturatingAdd(est_ns, ns);
+  }
 };
 
 struct CostOptions {
@@ -121,40 +163,43 @@ class CostModel {
   // chosen: then no exchange should.
   bool IsChosenGather(const State& before, const State& after) const;
 
-  // No collective takes less time.
-  int64_t LeastCollectiveNs() const { return topology_.constants().collective_latency_ns; }
   bool ordered() const { return options_.ordered; }
-  // The least latency of a message; a bound on the time of bytes of a worst rank, and the
-  // bytes that take no more than `ns` by it (-1: not even none).
-  int64_t LeastHopNs() const;
-  int64_t TransferNs(int64_t bytes) const {
-    return MulDivCeil(bytes, 1000, topology_.level(0).bandwidth_bytes_per_us);
+
+  // Bounds on the time of a collective that brings some rank so many bytes that it lacks, but for
+  // what its hops take; MaxBytes() is the most that such a collective may bring it in `ns` (-1: not
+  // even none). Concave, and it grows: of bytes in several collectives no less than of all in one,
+  // and LeastCollectiveNs(0) for each other.
+  int64_t LeastCollectiveNs(int64_t bytes = 0) const { return LeastNs(TransferNs(bytes)); }
+  // Likewise, of contributions that a reduction adds up, or a result of theirs.
+  int64_t LeastReductionNs(int64_t bytes) const {
+    return LeastNs(MulDivFloor(bytes, 1000, reduction_bandwidth_));
   }
-  int64_t MaxTransferBytes(int64_t ns) const;
+  // Of what takes so long on links at full speed.
+  int64_t LeastNs(int64_t links_ns) const {
+    const auto& line = starts_.At(links_ns);
+    return SaturatingAdd(line.start, MulDivFloor(links_ns, line.times, line.over));
+  }
+  int64_t MaxBytes(int64_t ns) const;
+  // The least latency of a hop.
+  int64_t LeastHopNs() const { return least_hop_ns_; }
+  // Of bytes of a worst rank, at full speed.
+  int64_t TransferNs(int64_t bytes) const { return MulDivFloor(bytes, 1000, best_bandwidth_); }
   // Of so many parts of the least time that bytes of a worst rank take, those that their copy takes
   // at least; all of them where a copy takes longer.
   int64_t CopyParts(int64_t parts) const {
     const int64_t copy = topology_.constants().copy_bandwidth_bytes_per_us;
-    return std::min(parts, MulDivCeil(parts, topology_.level(0).bandwidth_bytes_per_us, copy) - 1);
+    return std::min(parts, MulDivCeil(parts, best_bandwidth_, copy) - 1);
   }
-  // What a collective over `dims` takes before any byte, and one message more.
-  int64_t StartNs(DimMask dims) const {
-    return topology_.constants().collective_latency_ns + Shape(dims).latency_ns;
-  }
-  // What the bytes of a member of a group over `dims` take around a ring, or by so many messages to
-  // others: fewer messages take no less. REQUIRES: messages > 0.
-  int64_t RingNs(DimMask dims, int64_t bytes) const { return RingNs(Shape(dims), bytes); }
-  int64_t DirectNs(DimMask dims, int64_t bytes, int64_t messages) const {
-    return DirectNs(Shape(dims), bytes, messages);
+  // How long collectives over `dims` take.
+  const GroupTimes& Times(DimMask dims) const {
+    const std::optional<GroupTimes>& times = times_[dims];
+    return times ? *times : TimesAnew(dims);
   }
   int64_t MessageNs() const { return topology_.constants().message_latency_ns; }
   int64_t CopyNs(int64_t bytes) const { return meshift::CopyNs(topology_, bytes); }
   const Topology& topology() const { return topology_; }
   // How the groups over `dims` lie on it.
-  const GroupShape& Shape(DimMask dims) const {
-    const std::optional<GroupShape>& shape = shapes_[dims];
-    return shape ? *shape : ShapeAnew(dims);
-  }
+  const GroupShape& Shape(DimMask dims) const { return Times(dims).shape(); }
   // Members of the group over `dims`, and how many such groups there are.
   int64_t GroupSize(DimMask dims) const;
   int64_t NumGroups(DimMask dims) const;
@@ -162,29 +207,25 @@ class CostModel {
  private:
   // Blocks of consecutive coordinates, and those of one place in each block.
   struct Stages {
-    GroupShape inside;
-    GroupShape across;
+    GroupTimes inside;
+    GroupTimes across;
   };
-  const GroupShape& ShapeAnew(DimMask dims) const;
+  const GroupTimes& TimesAnew(DimMask dims) const;
+  void SetBounds();
   // Of the stages of a reduction in blocks over `dims`; null where a block is all or one of its
   // contributions, or blocks do not divide them.
   const std::optional<Stages>& StagesOf(DimMask dims) const;
   RankGroups GroupsOver(DimMask dims) const;
   std::vector<std::vector<int64_t>> RanksOver(DimMask dims) const;  // of each group
-  GroupShape MakeShape(const RankGroups& groups) const;
+  GroupTimes MakeTimes(const RankGroups& groups) const;
   std::optional<Stages> MakeStages(DimMask dims) const;
-  // Time for `bytes` sent by each member around a ring or a tree; `total` of a direct pattern of
-  // `messages` messages, whose shares across the levels are the worst that the group allows.
-  int64_t RingNs(const GroupShape& shape, int64_t bytes) const;
-  int64_t DirectNs(const GroupShape& shape, int64_t bytes, int64_t messages) const;
-
   // An all_gather (or reduce_scatter) from `cut` to `parent` (or back) over `dims`.
   Traffic MeasureBlocks(bool gather, const State& parent, const State& cut, DimMask dims) const;
   // The most items that members of a group have together beyond the smallest box.
   int64_t ItemsButSmallest(const CutLists& parent, const CutLists& cut) const;
   bool IsConsecutive(const CutLists& parent, const CutLists& cut) const;
   bool RanksAscend(absl::Span<const int> order, const CutLists& parent) const;
-  void MeasureOrdered(StepOp op, const State& before, const State& after, const GroupShape& shape,
+  void MeasureOrdered(StepOp op, const State& before, const State& after, const GroupTimes& times,
                       Traffic* traffic) const;
   Traffic MeasureStages(StepOp op, const State& before, const State& after, const Stages& stages,
                         bool even) const;
@@ -217,7 +258,13 @@ class CostModel {
   const Problem& problem_;
   const Topology topology_;
   const CostOptions options_;
-  mutable absl::InlinedVector<std::optional<GroupShape>, 8> shapes_;  // by mask
+  // Of a collective in each protocol, by what links take at full speed.
+  struct Nothing {};
+  Envelope<Nothing> starts_;
+  int64_t least_hop_ns_ = 0;
+  int64_t best_bandwidth_ = 1;
+  int64_t reduction_bandwidth_ = 1;
+  mutable std::vector<std::optional<GroupTimes>> times_;  // by mask
   mutable std::vector<std::optional<std::optional<Stages>>> stages_;
   mutable absl::flat_hash_map<uint64_t, MovedLengths> lengths_;  // by tensor dim and lists
 };

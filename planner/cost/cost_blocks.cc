@@ -64,7 +64,8 @@ int64_t CostModel::ItemsButSmallest(const CutLists& parent, const CutLists& cut)
 
 Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const State& cut_state,
                                  DimMask dims) const {
-  const GroupShape& shape = Shape(dims);
+  const GroupTimes& times = Times(dims);
+  const int64_t n = times.shape().size;
   const CutLists parent = problem_.Cuts(parent_state);
   const CutLists cut = problem_.Cuts(cut_state);
   const int64_t block = problem_.MaxBytes(cut_state);
@@ -73,25 +74,23 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
     const bool exact = sizes == StepSizes::kExact;
     Traffic traffic;
     traffic.sizes = sizes;
-    traffic.bytes_sent = SaturatingMul(shape.size - 1, block);
-    traffic.est_ns = topology_.constants().collective_latency_ns + shape.latency_ns;
+    traffic.bytes_sent = SaturatingMul(n - 1, block);
     if (exact) {
       traffic.bytes_sent =
           SaturatingMul(ItemsButSmallest(parent, cut), problem_.item_bytes(cut_state.stage()));
       // A broadcast from, or a reduction to, each member.
-      traffic.est_ns += SaturatingMul(shape.size, topology_.constants().message_latency_ns);
+      traffic.TakeMessages(SaturatingMul(n, MessageNs()));
     }
     traffic.bytes_received = traffic.bytes_sent;
-    const auto add = [&](int64_t ns) { traffic.est_ns = SaturatingAdd(traffic.est_ns, ns); };
-    add(RingNs(shape, traffic.bytes_sent));
+    traffic.Take(times.Blocks(traffic.bytes_sent));
     if (padded || !IsConsecutive(parent, cut)) {
       int64_t& all = gather ? traffic.receive_pack_bytes : traffic.send_pack_bytes;
       int64_t& own = gather ? traffic.send_pack_bytes : traffic.receive_pack_bytes;
-      all = exact ? problem_.MaxBytes(parent_state) : SaturatingMul(shape.size, block);
-      add(CopyNs(all));
+      all = exact ? problem_.MaxBytes(parent_state) : SaturatingMul(n, block);
+      traffic.TakeCopy(CopyNs(all));
       if (padded) {
         own = block;
-        add(CopyNs(own));
+        traffic.TakeCopy(CopyNs(own));
       }
     }
     return traffic;
@@ -113,42 +112,41 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
 // Slices go to their owners, who combine them; an all_reduce gathers the results. Who owns most of
 // a value sends most of an all_reduce, who owns least, most of a reduce_scatter.
 void CostModel::MeasureOrdered(StepOp op, const State& before, const State& after,
-                               const GroupShape& shape, Traffic* traffic) const {
-  const TopologyConstants& constants = topology_.constants();
-  const int64_t n = shape.size;
+                               const GroupTimes& times, Traffic* traffic) const {
+  const int64_t n = times.shape().size;
   const int64_t item = problem_.item_bytes(before.stage());
   const int64_t items = problem_.MaxItems(before);
   const int64_t own = op == StepOp::kAllReduce ? CeilDiv(items, n) : problem_.MaxItems(after);
   const auto bytes = [item](int64_t count) { return SaturatingMul(count, item); };
-  const auto direct_ns = [&](int64_t sent) {
-    return SaturatingAdd(
-        constants.collective_latency_ns + shape.latency_ns + constants.message_latency_ns * (n - 1),
-        DirectNs(shape, sent, n - 1));
+  const auto take_messages = [&](int64_t sent) {
+    traffic->Take(times.Direct(sent, n - 1));
+    traffic->TakeMessages(MessageNs() * (n - 1));
   };
   const int64_t received = bytes(SaturatingMul(n - 1, own));
   traffic->receive_pack_bytes = bytes(SaturatingMul(n, own));
   traffic->bytes_received = received;
   // A rank's own slice is put among the others; then all are read.
-  const auto add = [&](int64_t ns) { traffic->est_ns = SaturatingAdd(traffic->est_ns, ns); };
-  add(CopyNs(bytes(own)));
-  add(CopyNs(traffic->receive_pack_bytes));
+  traffic->TakeCopy(CopyNs(bytes(own)));
+  traffic->TakeCopy(CopyNs(traffic->receive_pack_bytes));
   if (op == StepOp::kAllReduce) {
     const int64_t scattered = bytes(items - own);
     traffic->bytes_sent = SaturatingAdd(scattered, received);
     traffic->bytes_received = SaturatingAdd(received, scattered);
-    add(direct_ns(std::max(scattered, received)));
-    add(items % n == 0 ? SaturatingAdd(constants.collective_latency_ns + shape.latency_ns,
-                                       RingNs(shape, received))
-                       : direct_ns(received));
+    take_messages(std::max(scattered, received));
+    if (items % n == 0) {
+      traffic->Take(times.Blocks(received));
+    } else {
+      take_messages(received);
+    }
     return;
   }
   const CutLists parent = problem_.Cuts(before);
   const CutLists cut = problem_.Cuts(after);
   traffic->bytes_sent = bytes(ItemsButSmallest(parent, cut));
-  add(direct_ns(std::max(traffic->bytes_sent, received)));
+  take_messages(std::max(traffic->bytes_sent, received));
   if (!IsConsecutive(parent, cut)) {
     traffic->send_pack_bytes = traffic->bytes_sent;
-    add(CopyNs(traffic->bytes_sent));
+    traffic->TakeCopy(CopyNs(traffic->bytes_sent));
   }
 }
 

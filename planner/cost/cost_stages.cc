@@ -65,17 +65,16 @@ std::optional<CostModel::Stages> CostModel::MakeStages(DimMask dims) const {
       for (int64_t i = place; i < n; i += k) part.push_back(ranks[i]);
     }
   }
-  return Stages{MakeShape(inside), MakeShape(across)};
+  return Stages{MakeTimes(inside), MakeTimes(across)};
 }
 
 // The slices of an all_reduce are as long as without stages; blocks of a reduce_scatter are as long
 // as the largest. A column is what the owners of one place in each block have of the results.
 Traffic CostModel::MeasureStages(StepOp op, const State& before, const State& after,
                                  const Stages& stages, bool even) const {
-  const TopologyConstants& constants = topology_.constants();
   const bool spreads = op == StepOp::kAllReduce;
-  const int64_t k = stages.inside.size;
-  const int64_t m = stages.across.size;
+  const int64_t k = stages.inside.shape().size;
+  const int64_t m = stages.across.shape().size;
   const DType dtype = problem_.dtype(before.stage());
   const DType wide = AccumulateDType(dtype);
   const int64_t item = problem_.item_bytes(before.stage());
@@ -91,12 +90,12 @@ Traffic CostModel::MeasureStages(StepOp op, const State& before, const State& af
   Traffic traffic;
   traffic.reduce_stages = 2;
   traffic.sizes = even ? StepSizes::kEven : StepSizes::kPadded;
-  const auto move = [&](const GroupShape& shape, int64_t moved) {
-    add(&traffic.est_ns, constants.collective_latency_ns + shape.latency_ns +
-                             constants.message_latency_ns * (shape.size - 1));
-    add(&traffic.est_ns, DirectNs(shape, moved, shape.size - 1));
+  const auto move = [&](const GroupTimes& times, int64_t moved) {
+    const int64_t messages = times.shape().size - 1;
+    traffic.Take(times.Direct(moved, messages));
+    traffic.TakeMessages(MessageNs() * messages);
   };
-  const auto copy = [&](int64_t copied) { add(&traffic.est_ns, CopyNs(copied)); };
+  const auto copy = [&](int64_t copied) { traffic.TakeCopy(CopyNs(copied)); };
   const int64_t inside = bytes(SaturatingMul(k - 1, column));
   const int64_t across = wide_bytes(SaturatingMul(m - 1, part));
   const int64_t slots = SaturatingMul(k, all);

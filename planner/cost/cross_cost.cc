@@ -59,7 +59,7 @@ Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const 
   Traffic traffic;
   const auto bytes = [&](int64_t elements) { return SaturatingBytes(before.dtype(), elements); };
   if (crossing.messages().empty()) {
-    traffic.est_ns = CopyNs(topology, bytes(after.MaxLocalElements()));
+    traffic.TakeCopy(CopyNs(topology, bytes(after.MaxLocalElements())));
     return traffic;
   }
   traffic.sizes = StepSizes::kExact;
@@ -71,26 +71,26 @@ Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const 
   traffic.receive_packs = crossing.receive_packs();
   if (traffic.send_packs) traffic.send_pack_bytes = traffic.bytes_sent;
   if (traffic.receive_packs) traffic.receive_pack_bytes = traffic.bytes_received;
-  const TopologyConstants& constants = topology.constants();
-  int64_t transfer_ns = 0;
+  BytesByLevel across;
+  int64_t entry_ns = 0;
   for (int level = 0; level < topology.NumLevels(); ++level) {
-    transfer_ns = std::max(transfer_ns, MulDivCeil(bytes(crossing.MostAcross(level)), 1000,
-                                                   topology.level(level).bandwidth_bytes_per_us));
+    across.push_back(bytes(crossing.MostAcross(level)));
+    if (level == 0 || across.back() > 0) entry_ns += topology.level(level).entry_ns;
   }
-  traffic.est_ns = constants.collective_latency_ns + LatencyNs(crossing, topology) +
-                   constants.message_latency_ns * traffic.messages;
-  traffic.est_ns = SaturatingAdd(traffic.est_ns, transfer_ns);
+  const int64_t latency_ns = SaturatingAdd(entry_ns, LatencyNs(crossing, topology));
+  traffic.Take(MessageTimes(topology, latency_ns).Of(across));
+  traffic.TakeMessages(topology.constants().message_latency_ns * traffic.messages);
   if (traffic.send_packs || traffic.bytes_kept > 0) {
     const int64_t copied = SaturatingAdd(traffic.send_pack_bytes, traffic.bytes_kept);
-    traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(topology, copied));
+    traffic.TakeCopy(CopyNs(topology, copied));
   }
   if (traffic.receive_packs) {
-    traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(topology, traffic.bytes_received));
+    traffic.TakeCopy(CopyNs(topology, traffic.bytes_received));
   }
   if (crossing.contributions() > 1) {
     // Each contribution lies by itself, in one piece that begins at a multiple of 16 bytes.
     const int64_t all = SaturatingMul(crossing.contributions(), bytes(after.MaxLocalElements()));
-    traffic.est_ns = SaturatingAdd(traffic.est_ns, CopyNs(topology, all));
+    traffic.TakeCopy(CopyNs(topology, all));
     traffic.receive_pack_bytes = SaturatingAdd(traffic.receive_pack_bytes, AlignedPiece(all));
   }
   return traffic;
@@ -142,11 +142,11 @@ int64_t MeshPair::LeastNs(const Sharding& before, const Pieces& pieces,
     const Box box = after.BoxAt(after.mesh().CoordinateAt(position));
     messages = std::max(messages, SaturatingMul(contributions, pieces.CountIn(box)) - 1);
   }
-  const TopologyConstants& constants = topology_.constants();
-  int64_t ns = SaturatingAdd(constants.collective_latency_ns + LeastHopNs(topology_) +
-                                 SaturatingMul(constants.message_latency_ns, messages),
-                             MulDivCeil(SaturatingBytes(before.dtype(), elements), 1000,
-                                        topology_.level(level_).bandwidth_bytes_per_us));
+  BytesByLevel across(level_ + 1, 0);
+  across[level_] = SaturatingBytes(before.dtype(), elements);
+  const int64_t latency_ns = topology_.level(level_).entry_ns + LeastHopNs(topology_);
+  int64_t ns = SaturatingAdd(MessageTimes(topology_, latency_ns).Of(across).Ns(),
+                             SaturatingMul(topology_.constants().message_latency_ns, messages));
   if (contributions > 1) {
     const int64_t all = SaturatingMul(contributions, after.MaxLocalElements());
     ns = SaturatingAdd(ns, CopyNs(topology_, SaturatingBytes(before.dtype(), all)));

@@ -23,6 +23,7 @@ struct Run {
   int64_t in_first = 1, in_last = 1;  // units of these wholes
   int64_t most = 0;                   // units of the wholes between
   int64_t fewest = INT64_MAX;
+  int64_t wholes = 1;  // that hold members
 
   bool IsInOne() const { return first_whole == last_whole; }
   int64_t Most() const { return std::max({in_first, in_last, most}); }
@@ -52,6 +53,7 @@ Run Join(const Run& a, const Run& b) {
   run.in_last = b.in_last;
   run.most = std::max(a.most, b.most);
   run.fewest = std::min(a.fewest, b.fewest);
+  run.wholes = a.wholes + b.wholes - (a.last_whole == b.first_whole ? 1 : 0);
   if (a.last_whole == b.first_whole) {
     const int64_t joined = a.in_last + b.in_first - (a.last_unit == b.first_unit ? 1 : 0);
     if (a.IsInOne()) run.in_first = joined;
@@ -102,6 +104,7 @@ class Runs {
   bool Crosses(int64_t first) const { return !At(first).IsInOne(); }
   int64_t Most(int64_t first) const { return SaturatingMul(times_, At(first).Most()); }
   int64_t Fewest(int64_t first) const { return SaturatingMul(times_, At(first).Fewest()); }
+  int64_t Wholes(int64_t first) const { return At(first).wholes; }
 
  private:
   using RunList = absl::InlinedVector<Run, 1>;  // as a rule groups lie alike
@@ -158,6 +161,7 @@ class Runs {
     Run run;
     run.last_whole = whole_ > 0 ? 1 : 0;
     run.most = whole_ > 0 ? std::min(size, whole_ / unit_) : size;
+    run.wholes = whole_ > 0 ? size : 1;
     runs_ = {run};
     times_ = 1;
   }
@@ -175,23 +179,35 @@ int64_t UnitOf(const Topology& topology, int level) {
   return level == 0 ? 1 : topology.level(level - 1).domain_size;
 }
 
-// Of a group on one level: its units in the whole where they are most; and whether it has members
-// in several domains of the level below, and the fewest in one.
+// Of a group on one level: its units in the whole where they are most, and the wholes; and whether
+// it has members in several domains of the level below, and the fewest in one.
 struct OnLevel {
   int64_t most = 1;
+  int64_t wholes = 1;
   bool crosses = false;
   int64_t fewest = 0;
 };
 
 void TakeWorse(const Topology& topology, absl::Span<const OnLevel> group, GroupShape* shape) {
   int64_t ns = 0;
+  int64_t beyond_ns = 0;
+  int64_t ring_ns = 0;
+  int64_t units = shape->size;
   for (size_t level = 0; level < group.size(); ++level) {
-    ns += topology.level(static_cast<int>(level)).latency_ns * Log2Ceil(group[level].most);
+    const int64_t hop_ns = topology.level(static_cast<int>(level)).latency_ns;
+    ns += hop_ns * Log2Ceil(group[level].most);
+    const int64_t wholes = std::min(units, group[level].wholes);
+    ring_ns = SaturatingAdd(ring_ns, SaturatingMul(hop_ns, units - wholes));
+    units = wholes;
+    if (level > 0) beyond_ns += hop_ns * Log2Ceil(group[level].most);
+    shape->fanout[level] = std::max(shape->fanout[level], group[level].most);
     if (!group[level].crosses) continue;
     int64_t& fewest = shape->sharing[level - 1];
     fewest = fewest == 0 ? group[level].fewest : std::min(fewest, group[level].fewest);
   }
   shape->latency_ns = std::max(shape->latency_ns, ns);
+  shape->beyond_ns = std::max(shape->beyond_ns, beyond_ns);
+  shape->ring_ns = std::max(shape->ring_ns, ring_ns);
 }
 
 // Ranks modulo `period` at which a group of the partition begins.
@@ -247,7 +263,14 @@ bool IsAlike(const Topology& topology, int64_t num_ranks, const RankGroups& grou
     std::optional<int64_t> in_whole = groups.size;
     if (whole > 0 && whole < num_ranks) in_whole = MembersOf(groups.modes, whole);
     if (!in_whole) return false;
-    shape->latency_ns += topology.level(level).latency_ns * Log2Ceil(*in_whole / in_unit);
+    const int64_t hop_ns = topology.level(level).latency_ns;
+    const int64_t tree_ns = hop_ns * Log2Ceil(*in_whole / in_unit);
+    shape->latency_ns += tree_ns;
+    if (level > 0) shape->beyond_ns += tree_ns;
+    shape->fanout[level] = *in_whole / in_unit;
+    const int64_t wholes = groups.size / *in_whole;
+    shape->ring_ns =
+        SaturatingAdd(shape->ring_ns, SaturatingMul(hop_ns, groups.size / in_unit - wholes));
     if (level > 0) shape->sharing[level - 1] = in_unit;
     in_unit = *in_whole;
   }
@@ -268,12 +291,15 @@ int64_t TreeNs(const Topology& topology, absl::Span<const int64_t> ranks, int le
 GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups& groups,
                    WorkBudget* budget) {
   const int levels = topology.NumLevels();
-  GroupShape shape{.size = groups.size, .sharing = {}, .latency_ns = 0};
+  GroupShape shape{.size = groups.size, .sharing = {}, .fanout = {}};
   if (levels == 1) {
     shape.latency_ns = topology.level(0).latency_ns * Log2Ceil(groups.size);
+    shape.ring_ns = SaturatingMul(topology.level(0).latency_ns, groups.size - 1);
+    shape.fanout.assign(1, groups.size);
     return shape;
   }
   shape.sharing.assign(levels - 1, 0);
+  shape.fanout.assign(levels, 1);
   if (groups.ranks.empty()) {
     GroupShape alike = shape;
     if (IsAlike(topology, num_ranks, groups, &alike)) return alike;
@@ -288,7 +314,9 @@ GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups
       std::sort(ranks.begin(), ranks.end());
       for (int level = 0; level < levels; ++level) {
         const int64_t unit = UnitOf(topology, level);
-        group[level].most = RunOf(ranks, unit, topology.level(level).domain_size).Most();
+        const Run run = RunOf(ranks, unit, topology.level(level).domain_size);
+        group[level].most = run.Most();
+        group[level].wholes = run.wholes;
         group[level].crosses = ranks.front() / unit != ranks.back() / unit && level > 0;
         if (group[level].crosses) group[level].fewest = RunOf(ranks, 1, unit).Fewest();
       }
@@ -315,6 +343,7 @@ GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups
     if (period > 1 && !firsts[first]) continue;
     for (size_t level = 0; level < hops.size(); ++level) {
       group[level].most = hops[level].Most(first);
+      group[level].wholes = hops[level].Wholes(first);
       if (level == 0) continue;
       group[level].crosses = members[level - 1].Crosses(first);
       group[level].fewest = members[level - 1].Fewest(first);

@@ -4,6 +4,7 @@
 //   const GroupShape shape = ShapeOf(topology, 10, {.size = 5, .modes = {{5, 1}}});
 //   shape.sharing[0];     // 1: of ranks 0 to 4, the last has a domain for itself
 //   shape.latency_ns;     // of 0 to 3 and 4: a hop between two domains, two between four ranks
+//   shape.ring_ns;        // a hop between two domains, three between four ranks
 //
 // Groups may be jagged: each lies otherwise, and has more members in one domain than in the next.
 // Of hops and of members that share a domain, those of the worst group count; each is exact.
@@ -39,9 +40,15 @@ struct GroupShape {
   // For each level but the first: the fewest members that a domain of the level below holds, of any
   // group's domains; 0 where every group fits into one.
   absl::InlinedVector<int64_t, 3> sharing;
+  // For each level: domains of the level below (of the first: members) in one of its domains, of
+  // any group, at most.
+  absl::InlinedVector<int64_t, 3> fanout;
   // One message to every member of the worst group, along a tree: from level to level, through a
   // domain to those of the level below that hold members, as many as where they are most.
   int64_t latency_ns = 0;
+  int64_t beyond_ns = 0;  // likewise, of the levels but the first
+  // From member to member of the worst group, in a line that enters each domain once.
+  int64_t ring_ns = 0;
 };
 
 // One message to each of these ranks, which ascend, along such a tree over the first `levels`.

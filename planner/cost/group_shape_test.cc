@@ -17,10 +17,14 @@ namespace {
 // The same by the definition: who is in which domain.
 GroupShape Counted(const Topology& topology, const std::vector<std::vector<int64_t>>& groups) {
   const int levels = topology.NumLevels();
-  GroupShape shape{static_cast<int64_t>(groups[0].size()), {}, 0};
+  GroupShape shape{static_cast<int64_t>(groups[0].size()), {}, {}};
   shape.sharing.assign(levels - 1, 0);
+  shape.fanout.assign(levels, 0);
   for (const std::vector<int64_t>& group : groups) {
     int64_t ns = 0;
+    int64_t beyond_ns = 0;
+    int64_t ring_ns = 0;
+    int64_t units_below = shape.size;
     for (int level = 0; level < levels; ++level) {
       std::map<int64_t, std::set<int64_t>> below;  // of each domain, those of the level below
       std::map<int64_t, int64_t> members;          // of each domain of the level below
@@ -31,7 +35,14 @@ GroupShape Counted(const Topology& topology, const std::vector<std::vector<int64
       }
       size_t most = 0;
       for (const auto& [domain, units] : below) most = std::max(most, units.size());
-      ns += topology.level(level).latency_ns * Log2Ceil(static_cast<int64_t>(most));
+      const int64_t tree_ns =
+          topology.level(level).latency_ns * Log2Ceil(static_cast<int64_t>(most));
+      ns += tree_ns;
+      if (level > 0) beyond_ns += tree_ns;
+      shape.fanout[level] = std::max(shape.fanout[level], static_cast<int64_t>(most));
+      const auto domains = static_cast<int64_t>(below.size());
+      ring_ns += topology.level(level).latency_ns * (units_below - domains);
+      units_below = domains;
       if (level == 0 || members.size() == 1) continue;
       int64_t& fewest = shape.sharing[level - 1];
       for (const auto& [unit, number] : members) {
@@ -39,6 +50,8 @@ GroupShape Counted(const Topology& topology, const std::vector<std::vector<int64
       }
     }
     shape.latency_ns = std::max(shape.latency_ns, ns);
+    shape.beyond_ns = std::max(shape.beyond_ns, beyond_ns);
+    shape.ring_ns = std::max(shape.ring_ns, ring_ns);
   }
   return shape;
 }
@@ -72,7 +85,10 @@ RankGroups Modes(const DeviceMesh& mesh, unsigned mask) {
 void ExpectEqual(const GroupShape& shape, const GroupShape& wanted, const std::string& what) {
   EXPECT_EQ(shape.size, wanted.size) << what;
   EXPECT_EQ(shape.sharing, wanted.sharing) << what;
+  EXPECT_EQ(shape.fanout, wanted.fanout) << what;
+  EXPECT_EQ(shape.beyond_ns, wanted.beyond_ns) << what;
   EXPECT_EQ(shape.latency_ns, wanted.latency_ns) << what;
+  EXPECT_EQ(shape.ring_ns, wanted.ring_ns) << what;
 }
 
 TEST(GroupShapeTest, CountsAsTheDefinition) {

@@ -25,20 +25,21 @@ TEST(TimePartsTest, AreTheTermsOfTheFormulas) {
   const Plan plan = *MakePlan(from, *from.WithPlacements("R,R"), {.topology = h100});
   ASSERT_EQ(plan.steps()[0].Label(), "all_reduce{a,b}");
   const TimeParts parts = PartsOfFirst(plan, h100);
-  EXPECT_EQ(parts.starts_ns, 10'000);
-  EXPECT_EQ(parts.hops_ns, 2 * (3 * 5'000 + 3 * 1'000));  // 5 domains of 8
+  EXPECT_EQ(parts.starts_ns, 60'000);  // Simple
   EXPECT_EQ(parts.messages_ns, 0);
   EXPECT_EQ(parts.copies_ns, 0);
-  // 2 GiB * 39/40 within a domain; across, 8 members bring a link each.
-  EXPECT_EQ(parts.links_ns, (int64_t{2093796557} * 1000 + 359'999) / 360'000);
-  EXPECT_EQ(parts.slowest_level, 0);
+  // NVSwitch in 5 domains of 8; between them a tree, twice the 1 GiB over 8 NICs.
+  EXPECT_EQ(parts.algorithm, Algorithm::kInSwitch);
+  EXPECT_EQ(parts.hops_ns, 5 * (7 * 1'000 + 2 * 3 * 5'000 + 3 * 5'000));
+  EXPECT_EQ(parts.links_ns, (int64_t{2} << 30) * 1000 / 384'000 + 1);
+  EXPECT_EQ(parts.level, 1);
+  EXPECT_EQ(parts.sharing, 8);
 
   // Groups over a have a single member in some domain.
   const Sharding one = *Sharding::Parse("bf16[32768,16384]", mesh, "P,S(0)");
   const Plan jagged = *MakePlan(one, *one.WithPlacements("R,S(0)"), {.topology = h100});
-  ASSERT_EQ(jagged.steps()[0].Label(), "all_reduce{a}");
   const TimeParts slow = PartsOfFirst(jagged, h100);
-  EXPECT_EQ(slow.slowest_level, 1);
+  EXPECT_EQ(slow.level, 1);
   EXPECT_EQ(slow.sharing, 1);
   EXPECT_EQ(slow.Sum(), jagged.steps()[0].est_ns);
 }
@@ -55,6 +56,20 @@ TEST(TimePartsTest, OfMessages) {
   EXPECT_EQ(parts.messages_ns, 1'500);
   EXPECT_GE(parts.copies_ns, 2'000);
   EXPECT_EQ(parts.Sum(), plan.steps()[0].est_ns);
+}
+
+// Onto another mesh.
+TEST(TimePartsTest, OfACrossing) {
+  const Topology h100 = *Topology::Parse("h100");
+  const Sharding from = *Sharding::Parse("f32[4096,4096]", *DeviceMesh::Parse("a=8"), "S(0)");
+  const Sharding to =
+      *Sharding::Parse("f32[4096,4096]", *DeviceMesh::Parse("b=4@8,9,10,11"), "S(0)");
+  const Plan plan = *MakePlan(from, to, {.topology = h100});
+  const TimeParts parts = PartsOfFirst(plan, h100);
+  EXPECT_EQ(parts.Sum(), plan.steps()[0].est_ns);
+  EXPECT_EQ(parts.algorithm, Algorithm::kDirect);
+  EXPECT_EQ(parts.level, 1);
+  EXPECT_GT(parts.links_ns, 0);
 }
 
 TEST(TimePartsTest, AddUpToTheStep) {

@@ -81,14 +81,19 @@ int64_t Heuristic::LeastNs(const State& state, DimMask reducible, const CutTable
   if (state == problem_.target()) return 0;
   if (successors_.IsFinished(state)) return std::min(least_finish_ns_, StartsNs(0));
   if (successors_.masks_target()) return StartsNs(reducible);
-  const int64_t starts_ns = StartsNs(across | reducible);
-  int64_t items = AverageItems(state, reducible);
-  if (reducible == 0) items = std::max(items, layouts_.bounds().MissingOfTarget(wanted));
-  int64_t bytes_ns = model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes()));
-  if (links_ != nullptr && reducible == 0 && SaturatingAdd(starts_ns, bytes_ns) <= enough_ns) {
-    bytes_ns = std::max(bytes_ns, links_->LeastNs(state));
+  // Of all that is not the first collective's start and bytes.
+  const int64_t others_ns = StartsNs(across | reducible) - model_.LeastCollectiveNs();
+  const int64_t average = AverageItems(state, reducible);
+  if (reducible != 0) {
+    const int64_t bytes = SaturatingMul(average, problem_.least_item_bytes());
+    return SaturatingAdd(others_ns, model_.LeastReductionNs(bytes));
   }
-  return SaturatingAdd(starts_ns, bytes_ns);
+  const int64_t items = std::max(average, layouts_.bounds().MissingOfTarget(wanted));
+  int64_t links_ns = model_.TransferNs(SaturatingMul(items, problem_.least_item_bytes()));
+  const int64_t ns = SaturatingAdd(others_ns, model_.LeastNs(links_ns));
+  if (links_ == nullptr || ns > enough_ns) return ns;
+  links_ns = std::max(links_ns, links_->LeastNs(state));
+  return SaturatingAdd(others_ns, model_.LeastNs(links_ns));
 }
 
 }  // namespace meshift

@@ -50,7 +50,7 @@ void LinkBound::AddSets(int level) {
 
 // Let a set of ranks be whole domains. What its ranks have together, added up as far as the target
 // asks for, grows by no more than what a step sends to them from other domains, each rank in the
-// time of the step over its own link (CostModel::RingNs, DirectNs). A gather or reduction sends
+// time of the step over its own link (GroupTimes::Blocks, Direct). A gather or reduction sends
 // what its group has once to each domain, whose members bring a link each; of n - 1 messages, those
 // to members of the own domain may be left out of the price whoever gets them.
 void LinkBound::AddSet(int level, int dim, int64_t run) {
@@ -71,7 +71,9 @@ void LinkBound::AddSet(int level, int dim, int64_t run) {
     }
   }
   if (of == 0) return;
-  const int64_t bandwidth = model_.topology().level(level).bandwidth_bytes_per_us;
+  const TopologyLevel& links = model_.topology().level(level);
+  const int64_t bandwidth =
+      std::max(links.bandwidth_bytes_per_us, links.tree_bandwidth_bytes_per_us);
   Ranks& set = sets_.emplace_back();
   // In parts, so that 2^63 bytes of 2^31 contributions are a number of 128 bits.
   set.links.num = static_cast<__int128>(1000) * problem_.least_item_bytes() * (share * kParts / of);

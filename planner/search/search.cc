@@ -106,11 +106,11 @@ class CheapestSearch {
     const bool was_sliced = node.before >= 0 && node.op == StepOp::kSlice;
     // A rank gets no more by the step, and the rest of the target by another, than there is time
     // for.
-    const int64_t left_ns = bound_ns_ - node.cost.ns - heuristic_.LeastStartNs();
+    const int64_t left_ns = bound_ns_ - node.cost.ns - model_.LeastHopNs();
     const int64_t most_items =
         bound_ns_ == INT64_MAX
             ? INT64_MAX
-            : std::max<int64_t>(model_.MaxTransferBytes(left_ns), 0) / problem_.least_item_bytes();
+            : std::max<int64_t>(model_.MaxBytes(left_ns), 0) / problem_.least_item_bytes();
     // Any other collective is followed by one; or there is no room for a value beside this one.
     const bool is_whole = view.reducible == 0 && !successors_.masks_target();
     const bool only_last =

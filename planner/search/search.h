@@ -4,8 +4,8 @@
 //   path->moves[0].op;       // kAllReduce
 //
 // A* (best_first.h) over the steps of successors.h, with the heuristic of heuristic.h: exact under
-// the cost model. Equally quick paths go by the bytes of worst ranks, then as ties.h says, so that the
-// result is the same everywhere.
+// the cost model. Equally quick paths go by the bytes of worst ranks, then as ties.h says, so that
+// the result is the same everywhere.
 //
 // Besides the heuristic, two bounds make it quick:
 // - the least time of a step (StepBounds::LeastNs), by which steps wait until they are priced:

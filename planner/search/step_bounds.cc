@@ -130,9 +130,11 @@ int64_t StepBounds::LeastNs(StepOp op, int stage, DimMask dims, const Product& p
     case StepOp::kSlice:
       return model_.CopyNs(bytes);
     case StepOp::kAllReduce: {
+      const GroupTimes& times = model_.Times(dims);
+      if (!model_.ordered()) return times.AllReduce(bytes).Ns();
       const int64_t n = GroupSize(dims);
-      return SaturatingAdd(model_.StartNs(dims),
-                           model_.TransferNs(MulDivCeil(bytes, 2 * (n - 1), n)));
+      return SaturatingAdd(times.LeastStartNs(),
+                           model_.TransferNs(MulDivFloor(bytes, 2 * (n - 1), n)));
     }
     case StepOp::kReduceScatter:
       return LeastScatterNs(stage, product);
@@ -145,14 +147,12 @@ int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) co
   const int64_t item_bytes = problem_.item_bytes(stage);
   const DimMask dims = product.from | product.to;
   const int64_t moved = Moved(product);
-  int64_t ns = model_.StartNs(dims);
+  const GroupTimes& times = model_.Times(dims);
   if (op == StepOp::kAllGather) {
     const int64_t n = GroupSize(product.from);
     const int64_t block = SaturatingMul(block_before_, item_bytes);
-    if (ragged_) {
-      return SaturatingAdd(ns, model_.TransferNs(SaturatingMul(moved, item_bytes)));
-    }
-    ns = SaturatingAdd(ns, model_.RingNs(dims, SaturatingMul(n - 1, block)));
+    if (ragged_) return times.Blocks(SaturatingMul(moved, item_bytes)).Ns();
+    int64_t ns = times.Blocks(SaturatingMul(n - 1, block)).Ns();
     if (block > 0 && (product.facts & (kGatherPacks | kGatherPads)) != 0) {
       ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(n, block)));
     }
@@ -160,9 +160,9 @@ int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) co
                                                            : ns;
   }
   if (op == StepOp::kPermute) {
-    if (moved == 0) return ns;
-    ns = SaturatingAdd(ns, model_.DirectNs(dims, SaturatingMul(moved, item_bytes), 1));
-    return SaturatingAdd(ns, model_.MessageNs());
+    if (moved == 0) return times.Direct(0, 0).Ns();
+    return SaturatingAdd(times.Direct(SaturatingMul(moved, item_bytes), 1).Ns(),
+                         model_.MessageNs());
   }
   int64_t sent = 0;
   int64_t most_kept = 0;
@@ -173,8 +173,8 @@ int64_t StepBounds::LeastMoveNs(StepOp op, int stage, const Product& product) co
     sent = std::max(sent, copies * before_items_[s] - product.kept[s]);
   }
   // A member sends no other more than one message.
-  ns = SaturatingAdd(ns, model_.DirectNs(dims, SaturatingMul(std::max(sent, moved), item_bytes),
-                                         GroupSize(dims) - 1));
+  int64_t ns =
+      times.Direct(SaturatingMul(std::max(sent, moved), item_bytes), GroupSize(dims) - 1).Ns();
   if (moved > 0) {
     ns = SaturatingAdd(ns, SaturatingMul(model_.MessageNs(), CeilDiv(moved, product.message)));
   }
@@ -194,10 +194,12 @@ int64_t StepBounds::LeastScatterNs(int stage, const Product& product) const {
   const int64_t n = GroupSize(product.to);
   const int64_t block = SaturatingMul(product.longest, problem_.item_bytes(stage));
   const int64_t received = SaturatingMul(n - 1, block);
-  const int64_t start = model_.StartNs(product.to);
+  const GroupTimes& times = model_.Times(product.to);
   // In order, slices go by messages, and what is packed is another matter.
-  if (ragged_ || model_.ordered()) return SaturatingAdd(start, model_.TransferNs(received));
-  int64_t ns = SaturatingAdd(start, model_.RingNs(product.to, received));
+  if (ragged_ || model_.ordered()) {
+    return SaturatingAdd(times.LeastStartNs(), model_.TransferNs(received));
+  }
+  int64_t ns = times.Blocks(received).Ns();
   if (block == 0) return ns;
   if ((product.facts & (kScatterPacks | kScatterPads)) != 0) {
     ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(n, block)));

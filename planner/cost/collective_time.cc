@@ -1,0 +1,267 @@
+#include "planner/cost/collective_time.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+
+namespace meshift {
+namespace {
+
+// A topology without protocols starts all collectives alike, as one of no name would: -1.
+int FirstProtocol(const Topology& topology) { return topology.protocols().empty() ? -1 : 0; }
+int EndOfProtocols(const Topology& topology) {
+  return static_cast<int>(topology.protocols().size());
+}
+const TopologyProtocol& ProtocolOf(const Topology& topology, int index) {
+  static const TopologyProtocol kNone;
+  return index < 0 ? kNone : topology.protocols()[index];
+}
+
+int64_t TreeBandwidth(const TopologyLevel& level) {
+  return level.tree_bandwidth_bytes_per_us > 0 ? level.tree_bandwidth_bytes_per_us
+                                               : level.bandwidth_bytes_per_us;
+}
+
+// Of messages, in a protocol that gets `percent` of the links.
+int64_t DirectBandwidth(const TopologyLevel& level, int64_t percent) {
+  const int64_t bandwidth = std::max<int64_t>(MulDivFloor(TreeBandwidth(level), percent, 100), 1);
+  const int64_t most = level.direct_bandwidth_bytes_per_us;
+  return most > 0 ? std::min(bandwidth, most) : bandwidth;
+}
+
+bool Uses(const GroupShape& shape, int level) { return level == 0 || shape.sharing[level - 1] > 0; }
+
+// Of the levels that the group uses.
+int64_t EntryNs(const Topology& topology, const GroupShape& shape) {
+  int64_t ns = 0;
+  for (int level = 0; level < topology.NumLevels(); ++level) {
+    if (Uses(shape, level)) ns += topology.level(level).entry_ns;
+  }
+  return ns;
+}
+
+// A time without bytes.
+CollectiveTime Start(const Topology& topology, Algorithm algorithm, int protocol,
+                     int64_t latency_ns) {
+  const TopologyProtocol& of = ProtocolOf(topology, protocol);
+  CollectiveTime time;
+  time.algorithm = algorithm;
+  time.protocol = static_cast<int8_t>(protocol);
+  time.start_ns = topology.constants().collective_latency_ns + of.start_ns;
+  time.hops_ns = MulDivCeil(latency_ns, of.latency_percent, 100);
+  return time;
+}
+
+}  // namespace
+
+std::string_view Name(Algorithm algorithm) {
+  constexpr std::array<std::string_view, 4> kNames = {"ring", "tree", "in-switch", "direct"};
+  return kNames[static_cast<size_t>(algorithm)];
+}
+
+MessageTimes::MessageTimes(const Topology& topology, int64_t latency_ns) {
+  for (int p = FirstProtocol(topology); p < EndOfProtocols(topology); ++p) {
+    Line& line = lines_.emplace_back();
+    line.time = Start(topology, Algorithm::kDirect, p, latency_ns);
+    const int64_t percent = ProtocolOf(topology, p).bandwidth_percent;
+    for (int i = 0; i < topology.NumLevels(); ++i) {
+      line.bandwidth.push_back(DirectBandwidth(topology.level(i), percent));
+    }
+  }
+}
+
+CollectiveTime MessageTimes::Of(absl::Span<const int64_t> bytes) const {
+  const Line* least = nullptr;
+  int64_t least_ns = INT64_MAX;
+  int64_t least_links_ns = 0;
+  size_t level = 0;
+  for (const Line& line : lines_) {
+    const int64_t start_ns = line.time.Ns();
+    if (least != nullptr && start_ns >= least_ns) continue;
+    int64_t links_ns = 0;
+    size_t slowest = 0;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] == 0) continue;
+      const int64_t ns = MulDivCeil(bytes[i], 1000, line.bandwidth[i]);
+      if (ns <= links_ns) continue;
+      links_ns = ns;
+      slowest = i;
+    }
+    const int64_t ns = SaturatingAdd(start_ns, links_ns);
+    if (least != nullptr && ns >= least_ns) continue;
+    least = &line;
+    least_ns = ns;
+    least_links_ns = links_ns;
+    level = slowest;
+  }
+  CollectiveTime time = least->time;
+  time.links_ns = least_links_ns;
+  time.level = static_cast<int8_t>(level);
+  return time;
+}
+
+// Makes the lines of one protocol.
+class GroupTimes::Maker {
+ public:
+  using Line = Lines::Line;
+
+  Maker(const Topology& topology, const GroupShape& shape, int64_t entry_ns, int protocol)
+      : topology_(topology),
+        shape_(shape),
+        entry_ns_(entry_ns),
+        index_(protocol),
+        protocol_(ProtocolOf(topology, protocol)) {}
+
+  // Each member passes on all blocks but one.
+  Line Blocks() const {
+    Line line = Begin(Algorithm::kRing, RingNs());
+    ForEachLevel([&](int level) {
+      Wait(level, 1000, Across(level, topology_.level(level).bandwidth_bytes_per_us), &line);
+    });
+    return line;
+  }
+  // A scatter and a gather, of an n-th each.
+  Line Ring(const Line& blocks) const {
+    Line line = Begin(Algorithm::kRing, SaturatingMul(2, RingNs()));
+    line.what.level = blocks.what.level;
+    line.times = SaturatingMul(2 * blocks.times, shape_.size - 1);
+    line.over = SaturatingMul(blocks.over, shape_.size);
+    return line;
+  }
+  // Up a tree and down again, each half of the tensor along a tree of its own.
+  Line Tree() const {
+    Line line = Begin(Algorithm::kTree, 2 * shape_.latency_ns);
+    ForEachLevel([&](int level) { WaitForTree(level, &line); });
+    return line;
+  }
+  // One message to each other member.
+  Line ToAll() const {
+    Line line = Begin(Algorithm::kDirect, shape_.latency_ns);
+    const int64_t messages = shape_.size - 1;
+    ForEachLevel([&](int level) {
+      const int64_t bandwidth =
+          DirectBandwidth(topology_.level(level), protocol_.bandwidth_percent);
+      const int64_t leave = level == 0 ? messages : shape_.size - shape_.sharing[level - 1];
+      Wait(level, 1000 * leave, SaturatingMul(bandwidth, messages), &line);
+    });
+    return line;
+  }
+  // Levels whose switches form no sums are crossed as by trees.
+  bool IsInSwitch() const {
+    bool any = false;
+    ForEachLevel([&](int level) { any |= IsInSwitch(level); });
+    return any;
+  }
+  Line InSwitch() const {
+    int64_t hops_ns = 2 * shape_.latency_ns;
+    if (IsInSwitch(0)) {  // which serve one member after the other
+      const int64_t inside_ns = SaturatingMul(shape_.fanout[0] - 1, topology_.level(0).latency_ns);
+      hops_ns = SaturatingAdd(inside_ns, 2 * shape_.beyond_ns);
+    }
+    Line line = Begin(Algorithm::kInSwitch, hops_ns);
+    ForEachLevel([&](int level) {
+      if (!IsInSwitch(level)) return WaitForTree(level, &line);
+      Wait(level, 1000, Across(level, topology_.level(level).in_switch_bandwidth_bytes_per_us),
+           &line);
+    });
+    return line;
+  }
+
+ private:
+  template <typename Fn>
+  void ForEachLevel(const Fn& fn) const {
+    for (int level = 0; level < topology_.NumLevels(); ++level) {
+      if (Uses(shape_, level)) fn(level);
+    }
+  }
+  Line Begin(Algorithm algorithm, int64_t hops_ns) const {
+    const CollectiveTime time =
+        Start(topology_, algorithm, index_, SaturatingAdd(entry_ns_, hops_ns));
+    return {.start = time.Ns(), .what = time};
+  }
+  // Without protocols hops are those of a tree.
+  int64_t RingNs() const { return index_ < 0 ? shape_.latency_ns : shape_.ring_ns; }
+  // Of the links by which a group enters, or leaves, a domain of the level below.
+  int64_t Across(int level, int64_t bandwidth) const {
+    // Members that share a domain share the crossing: each brings a link.
+    if (level > 0) bandwidth = SaturatingMul(bandwidth, shape_.sharing[level - 1]);
+    bandwidth = MulDivFloor(bandwidth, protocol_.bandwidth_percent, 100);
+    const int64_t most = topology_.level(level).domain_bandwidth_bytes_per_us;
+    if (level > 0 && most > 0) {
+      bandwidth = std::min(bandwidth, MulDivFloor(most, protocol_.domain_percent, 100));
+    }
+    return std::max<int64_t>(bandwidth, 1);
+  }
+  // Makes the line wait for a level's links where they are the slowest yet.
+  static void Wait(int level, int64_t times, int64_t bandwidth, Line* line) {
+    const __int128 ours = static_cast<__int128>(times) * line->over;
+    if (ours <= static_cast<__int128>(line->times) * bandwidth) return;
+    line->times = times;
+    line->over = bandwidth;
+    line->what.level = static_cast<int8_t>(level);
+  }
+  // A member between two others sends all of the tensor twice, one of two sends it once.
+  void WaitForTree(int level, Line* line) const {
+    const int64_t times = std::min<int64_t>(2, shape_.fanout[level] - 1);
+    Wait(level, 1000 * times, Across(level, TreeBandwidth(topology_.level(level))), line);
+  }
+  bool IsInSwitch(int level) const {
+    const TopologyLevel& links = topology_.level(level);
+    if (!Uses(shape_, level) || links.in_switch_bandwidth_bytes_per_us == 0) return false;
+    const bool jagged = level == 0 && !shape_.sharing.empty() && shape_.sharing[0] > 0;
+    const int64_t members = jagged ? shape_.sharing[0] : shape_.fanout[level];
+    return members >= std::max<int64_t>(links.in_switch_members, 2);
+  }
+
+  const Topology& topology_;
+  const GroupShape& shape_;
+  const int64_t entry_ns_;
+  const int index_;
+  const TopologyProtocol& protocol_;
+};
+
+GroupTimes::GroupTimes(const Topology& topology, const GroupShape& shape)
+    : shape_(shape), direct_(topology, SaturatingAdd(EntryNs(topology, shape), shape.latency_ns)) {
+  const int64_t entry_ns = EntryNs(topology, shape);
+  const int end = EndOfProtocols(topology);
+  for (int p = FirstProtocol(topology); p < end; ++p) {
+    const Maker maker(topology, shape, entry_ns, p);
+    to_all_.Add(maker.ToAll());
+    const Lines::Line blocks = maker.Blocks();
+    blocks_.Add(blocks);
+    all_reduce_.Add(maker.Ring(blocks));
+    if (p >= 0) all_reduce_.Add(maker.Tree());
+    // Switches know the last protocol only.
+    if (p >= 0 && p + 1 == end && maker.IsInSwitch()) all_reduce_.Add(maker.InSwitch());
+  }
+  least_start_ns_ = INT64_MAX;
+  for (Lines* lines : {&to_all_, &blocks_, &all_reduce_}) {
+    lines->Seal();
+    least_start_ns_ = std::min(least_start_ns_, lines->first().start);
+  }
+}
+
+CollectiveTime GroupTimes::WithSharing(CollectiveTime time) const {
+  if (time.level > 0) time.sharing = shape_.sharing[time.level - 1];
+  return time;
+}
+
+CollectiveTime GroupTimes::Least(const Lines& lines, int64_t bytes) const {
+  const Lines::Line& line = lines.At(bytes);
+  CollectiveTime time = line.what;
+  time.links_ns = MulDivCeil(bytes, line.times, line.over);
+  return WithSharing(time);
+}
+
+CollectiveTime GroupTimes::Direct(int64_t bytes, int64_t messages) const {
+  if (messages == shape_.size - 1) return Least(to_all_, bytes);
+  BytesByLevel by_level = {bytes};
+  for (const int64_t sharing : shape_.sharing) {
+    const bool crosses = sharing > 0 && messages > 0;
+    by_level.push_back(
+        crosses ? MulDivCeil(bytes, std::min(messages, shape_.size - sharing), messages) : 0);
+  }
+  return WithSharing(direct_.Of(by_level));
+}
+
+}  // namespace meshift
