@@ -559,8 +559,7 @@ class LogReader {
       }
       if (blocks_ != blocks) {
         return InvalidArgument(
-            "{} has {} times its count in bytes, {} {} times; it is the number "
-            "of ranks",
+            "{} has {} times its count in bytes, {} {} times; it is the number of ranks",
             At(blocks_line_), blocks_, At(number), blocks);
       }
     }
@@ -682,9 +681,9 @@ class LogReader {
 
 // ---- JSON
 
-// Errors of JSON's own show some text as it is.
-absl::Status Escaped(const absl::Status& status) {
-  return InvalidArgument("{}", Clipped(Printable(Message(status)), kMaxMessage));
+// Errors in JSON show some text as it is.
+absl::Status Escaped(const absl::Status& status, size_t limit) {
+  return InvalidArgument("{}", Clipped(Printable(Message(status)), limit));
 }
 
 absl::StatusOr<std::string_view> StringOf(const Json& object, std::string_view key) {
@@ -711,8 +710,9 @@ absl::StatusOr<RoundedNumber> RoundedOf(const Json& object, std::string_view key
 }
 
 absl::Status LogReader::ReadDevices(const Json& config) {
-  if (!config.is_object())
+  if (!config.is_object()) {
     return InvalidArgument("config is {}; an object is read", JsonQuote(config));
+  }
   const auto devices = config.find("devices");
   if (devices == config.end()) return absl::OkStatus();
   if (!devices->is_array()) {
@@ -844,9 +844,9 @@ absl::StatusOr<NcclTestsLog> ParseNcclTestsLog(std::string_view text,
     return LogReader(hint, "line").ReadText(text);
   }
   const absl::StatusOr<Json> json = ParseJson(text);
-  if (!json.ok()) return Escaped(json.status());
+  if (!json.ok()) return Escaped(json.status(), kMaxShown);
   absl::StatusOr<NcclTestsLog> log = LogReader(hint, "result").ReadJson(*json);
-  return log.ok() ? std::move(log) : Escaped(log.status());
+  return log.ok() ? std::move(log) : Escaped(log.status(), kMaxMessage);
 }
 
 }  // namespace meshift::cli

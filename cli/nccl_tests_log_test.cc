@@ -445,6 +445,8 @@ TEST(NcclTestsLog, ErrorsShowLittleOfTheText) {
   EXPECT_LT(message.size(), 300);
   EXPECT_NE(message.find("\"fp\\x1b[31m\\xffxxx"), std::string::npos) << message;
   EXPECT_NE(message.find("xxx...\""), std::string::npos) << message;
+  EXPECT_LT(Told("{\"" + word + "\":1,\"" + word + "\":2}").size(), 210);
+  EXPECT_LT(Told("{\"results\":[\"" + std::string(100000, 'x') + "\"]}").size(), 210);
 }
 
 TEST(NcclTestsLog, LimitsAreKept) {
