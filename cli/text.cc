@@ -150,6 +150,12 @@ std::string ShownMessage(std::string_view text) {
   return ShownUpTo(shown, kMaxMessage);
 }
 
+std::string Quoted(std::string_view text) {
+  constexpr size_t kMaxQuoted = 80;
+  const std::string shown = Printable(text.substr(0, kMaxQuoted + 1));
+  return '"' + (shown.size() > kMaxQuoted ? Clipped(shown, kMaxQuoted - 3) : shown) + '"';
+}
+
 std::string Clipped(std::string_view text, size_t size) {
   if (text.size() <= size) return std::string(text);
   return std::string(Beginning(text, size)) + "...";

@@ -32,6 +32,8 @@ inline constexpr size_t kMaxShown = 200;
 inline constexpr size_t kMaxMessage = 400;
 // Printable, and at most kMaxShown bytes: longer text has "..." in the middle.
 std::string Shown(std::string_view text);
+// Printable and in quotes, at most 80 bytes of it: a value in a message that has several.
+std::string Quoted(std::string_view text);
 // A message, with kMaxMessage; of each of its values in quotes, Shown().
 std::string ShownMessage(std::string_view text);
 

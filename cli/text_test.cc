@@ -85,6 +85,13 @@ TEST(Text, WhatIsShownHasABound) {
   }
 }
 
+TEST(Text, AQuoteIsShort) {
+  EXPECT_EQ(Quoted("a b"), "\"a b\"");
+  EXPECT_EQ(Quoted("\x1b"), "\"\\x1b\"");
+  EXPECT_EQ(Quoted(std::string(80, 'x')), '"' + std::string(80, 'x') + '"');
+  EXPECT_EQ(Quoted(std::string(81, 'x')), '"' + std::string(77, 'x') + "...\"");
+}
+
 TEST(Text, ACutIsBetweenCharacters) {
   EXPECT_EQ(Clipped("abc", 3), "abc");
   EXPECT_EQ(Clipped("abcd", 3), "abc...");

@@ -1,0 +1,76 @@
+// Reads the output of nccl-tests (all_reduce_perf and its siblings): the table, or the JSON of -J.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(NcclTestsLog log, ParseNcclTestsLog(text, NcclTestsOpOfFile(path)));
+//   for (const NcclTestsRow& row : log.rows) Fit(row.bytes, row.time_ns);
+//
+// Tables of all versions are read: with and without the columns redop and root, with `error` or
+// `#wrong`. The reader skips lines of NCCL (NCCL INFO) and of launchers between the rows, CRLF, and
+// the labels that mpirun --tag-output and srun --label put before a line. It leaves out and counts
+// a row into which NCCL has printed a line of its own.
+//
+// Rows of 0 bytes are left out: their time says nothing about bytes. A file may hold several runs
+// of the same collective on the same hosts and GPUs: it gives the rows of all of them, in order,
+// and a size that was measured twice has two rows. -n and -m add no rows: nccl-tests divides the
+// time by them.
+//
+// Errors are INVALID_ARGUMENT and name the line (in JSON the result), the value and the rule; they
+// show at most 200 bytes of the text. Time and memory are linear in the text.
+#ifndef MESHIFT_CLI_NCCL_TESTS_LOG_H_
+#define MESHIFT_CLI_NCCL_TESTS_LOG_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/nccl_tests_op.h"
+
+namespace meshift::cli {
+
+inline constexpr int64_t kMaxNcclTestsBytes = int64_t{32} << 20;
+inline constexpr int64_t kMaxNcclTestsRows = int64_t{1} << 18;
+
+struct NcclTestsRow {
+  // In nccl-tests' sense, the larger of what a rank sends and receives: in all_gather and
+  // reduce_scatter all ranks' blocks together, in all_to_all what one rank sends in all.
+  int64_t bytes = 0;
+  std::string dtype;    // as printed: float, half, bfloat16
+  int64_t time_ns = 0;  // of one call, out of place; at least 1
+  // None where the table has no such column. NCCL has no all_to_all and sendrecv in place; there
+  // it is a time all the same.
+  std::optional<int64_t> in_place_ns;
+  int64_t wrong = 0;  // elements, out of place and in place; 0 where it was not checked (N/A)
+  friend bool operator==(const NcclTestsRow&, const NcclTestsRow&) = default;
+};
+
+struct NcclTestsLog {
+  NcclTestsOp op = NcclTestsOp::kAllReduce;
+  // From the list of devices; where the log has none, from the rows, where these tell.
+  std::optional<int64_t> ranks;
+  // From the list of devices (empty without it): the number of ranks of every host, in order of
+  // its first rank. They add up to `ranks`.
+  std::vector<int64_t> ranks_per_host;
+  bool scattered_hosts = false;  // some host's ranks do not follow one another
+  std::string device;            // rank 0's GPU as printed, at most 200 bytes; empty without a list
+  bool mixed_devices = false;    // some other rank has another GPU
+  std::vector<NcclTestsRow> rows;  // at least one
+  int64_t out_of_bounds = 0;       // wrong values that the footers tell of, in all
+  int64_t torn_rows = 0;           // left out: a line of NCCL's begins inside
+  friend bool operator==(const NcclTestsLog&, const NcclTestsLog&) = default;
+};
+
+// Reads a table or JSON: `text` is JSON where it begins with '{'.
+//
+// The collective is the one that the log names (newer versions: "# Collective test starting:"; a
+// program's name before the table; JSON: args). Where it names none it is `hint`, else the only one
+// that the rows fit: by bytes against count, busbw against algbw, redop and root. An error where
+// none or several fit, where log and hint name two, and where rows do not fit the one that is
+// named. Newer tables of all_gather and all_to_all look the same: they need a name.
+absl::StatusOr<NcclTestsLog> ParseNcclTestsLog(std::string_view text,
+                                               std::optional<NcclTestsOp> hint);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_NCCL_TESTS_LOG_H_

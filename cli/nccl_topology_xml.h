@@ -1,0 +1,70 @@
+// NCCL's XML of a node: a file for NCCL_TOPO_FILE, or what NCCL_TOPO_DUMP_FILE writes.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(NcclTopologyFile node, ParseNcclTopology(xml));
+//   node.gpus.size();         // 8
+//   node.nics[0].mbps;        // 400000, from its <net>
+//
+// The reader counts what NCCL counts:
+//
+//   GPUs   the <gpu> elements of PCI devices; where the file has none, as files for
+//          NCCL_TOPO_FILE do, PCI devices of class 0x03...
+//   NICs   the <net> elements of a <nic> (a NIC of two ports has two), without those that NCCL
+//          ignores (no `dev`) or has merged into another (net="0"); where the file has none, PCI
+//          devices of class 0x02...
+//
+// Elements that NCCL does not read, or not where they stand, are skipped with all that is in them.
+// A dump may have several hosts (cpu host_hash), as that of a multi-node NVLink domain has: they
+// must have the same numbers, and the first one's devices are given.
+//
+// Errors are INVALID_ARGUMENT and name line, value and rule; they show at most 200 bytes of the
+// text. A DOCTYPE is refused, and with it all entities. Time and memory are linear.
+#ifndef MESHIFT_CLI_NCCL_TOPOLOGY_XML_H_
+#define MESHIFT_CLI_NCCL_TOPOLOGY_XML_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace meshift::cli {
+
+inline constexpr int64_t kMaxNcclTopologyBytes = int64_t{4} << 20;
+inline constexpr int64_t kMaxNcclTopologyDepth = 64;  // of elements; NCCL's own have about 10
+
+enum class NicSpeed {
+  kNet,      // <net speed>: what the network does
+  kPcie,     // a bound: what the NIC's own PCIe link carries, link_speed times link_width
+  kUnknown,  // the file has neither; mbps is 0
+};
+
+struct NcclTopologyNic {
+  std::string name;  // <net name>, else the PCI device's busid; at most 200 bytes
+  int64_t mbps = 0;  // 10^6 bit/s in each direction
+  NicSpeed source = NicSpeed::kUnknown;
+  friend bool operator==(const NcclTopologyNic&, const NcclTopologyNic&) = default;
+};
+
+struct NcclTopologyGpu {
+  std::string busid;               // at most 200 bytes
+  std::optional<int64_t> sm;       // compute capability: 90 is 9.0
+  std::optional<int64_t> nvlinks;  // to GPUs and switches, in all
+  friend bool operator==(const NcclTopologyGpu&, const NcclTopologyGpu&) = default;
+};
+
+struct NcclTopologyFile {
+  int64_t hosts = 1;                  // that the file describes; at least 1
+  std::vector<NcclTopologyGpu> gpus;  // of one host, in the file's order; at least one
+  std::vector<NcclTopologyNic> nics;  // of one host
+  friend bool operator==(const NcclTopologyFile&, const NcclTopologyFile&) = default;
+};
+
+// Reads <system version="1">, the only version of NCCL's. PCIe's bound takes 128b/130b coding from
+// 8 GT/s on and 8b/10b below; packets' headers are not taken off.
+absl::StatusOr<NcclTopologyFile> ParseNcclTopology(std::string_view xml);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_NCCL_TOPOLOGY_XML_H_
