@@ -17,6 +17,8 @@ namespace {
 constexpr int64_t kPriceWork = 256;
 // Of a rank whose place in its group or its box is looked up.
 constexpr int64_t kRankWork = 8;
+// Of which the groups over any mesh dims are listed for a bound.
+constexpr int64_t kManyRanks = 256;
 
 // Whether the box that `cuts` leave at a coordinate of the mesh is empty.
 bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate& coordinate) {
@@ -83,12 +85,34 @@ GroupShape CostModel::MakeShape(const RankGroups& groups) const {
   return ShapeOf(topology_, problem_.mesh().NumRanks(), groups, problem_.budget());
 }
 
-int64_t CostModel::LeastHopNs() const {
-  int64_t least = topology_.level(0).latency_ns;
-  for (int level = 1; level < topology_.NumLevels(); ++level) {
+int64_t CostModel::LeastHopNs(int level) const {
+  int64_t least = topology_.level(level).latency_ns;
+  for (++level; level < topology_.NumLevels(); ++level) {
     least = std::min(least, topology_.level(level).latency_ns);
   }
   return least;
+}
+
+// Of a member's bytes to n - 1 others, DirectNs() charges the part that goes to those outside the
+// fullest domain, were all messages of one size: (n - s) / (n - 1), s the members of the emptiest.
+int64_t CostModel::BestBandwidth(int level) const {
+  const int64_t bandwidth = topology_.level(level).bandwidth_bytes_per_us;
+  if (level == 0) return bandwidth;
+  const int64_t ranks = problem_.mesh().NumRanks();
+  // Of any group, no less than of one that fills two domains.
+  const int64_t domain = std::min(topology_.level(level - 1).domain_size, ranks);
+  int64_t best = MulDivCeil(bandwidth, 2 * domain - 1, domain);
+  if (options_.reduce_block > 0 || (!problem_.mesh().IsRowMajor() && ranks > kManyRanks)) {
+    return best;
+  }
+  best = bandwidth;
+  for (DimMask dims = 1; dims < DimMask{1} << problem_.num_dims(); ++dims) {
+    const GroupShape& shape = Shape(dims);
+    const int64_t sharing = shape.sharing[level - 1];
+    if (sharing == 0) continue;
+    best = std::max(best, MulDivCeil(bandwidth, shape.size - 1, shape.size - sharing));
+  }
+  return best;
 }
 
 int64_t CostModel::MaxTransferBytes(int64_t ns) const {

@@ -124,13 +124,16 @@ class CostModel {
   // No collective takes less time.
   int64_t LeastCollectiveNs() const { return topology_.constants().collective_latency_ns; }
   bool ordered() const { return options_.ordered; }
-  // The least latency of a message; a bound on the time of bytes of a worst rank, and the
-  // bytes that take no more than `ns` by it (-1: not even none).
-  int64_t LeastHopNs() const;
+  // The least latency of a message that crosses `level` or one beyond; a bound on the time of bytes
+  // of a worst rank, and the bytes that take no more than `ns` by it (-1: not even none).
+  int64_t LeastHopNs(int level = 0) const;
   int64_t TransferNs(int64_t bytes) const {
     return MulDivCeil(bytes, 1000, topology_.level(0).bandwidth_bytes_per_us);
   }
   int64_t MaxTransferBytes(int64_t ns) const;
+  // In a step, ranks of a domain below `level` (at level 0: one rank) send each other ranks no more
+  // bytes per us than this for each of them, and receive no more.
+  int64_t BestBandwidth(int level) const;
   // Of so many parts of the least time that bytes of a worst rank take, those that their copy takes
   // at least; all of them where a copy takes longer.
   int64_t CopyParts(int64_t parts) const {

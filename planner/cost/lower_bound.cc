@@ -1,201 +1,292 @@
 #include "planner/cost/lower_bound.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
+#include <utility>
+#include <vector>
 
+#include "absl/container/inlined_vector.h"
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "base/checked_math.h"
-#include "planner/cost/lower_bound_task.h"
+#include "mesh/device_mesh.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
 #include "planner/graph/transitions.h"
+#include "planner/plan/crossing.h"
 
 namespace meshift {
 namespace {
 
-// Of so many and more nothing is known but that they start.
-constexpr int64_t kMaxCollectives = int64_t{1} << 20;
+constexpr int64_t kMaxRanks = 4096;              // that are looked at one by one
+constexpr int64_t kMaxPairs = int64_t{1} << 17;  // of ranks, of all domains
 
+__int128 CeilDiv128(__int128 a, __int128 b) { return a / b + (a % b != 0 ? 1 : 0); }
 int64_t Clamp(__int128 value) {
   return value > INT64_MAX ? INT64_MAX : static_cast<int64_t>(value);
 }
 
-__int128 CeilDiv128(__int128 a, __int128 b) { return a / b + (a % b != 0 ? 1 : 0); }
+// Elements of both.
+int64_t Common(const Box& a, const Box& b) {
+  int64_t elements = 1;
+  for (size_t k = 0; k < a.size.size() && elements > 0; ++k) {
+    const int64_t end = std::min(a.offset[k] + a.size[k], b.offset[k] + b.size[k]);
+    elements *= std::max<int64_t>(end - std::max(a.offset[k], b.offset[k]), 0);
+  }
+  return elements;
+}
 
-// The time of any way to do a task in which something moves, but nothing is reduced.
-class MoveBound {
- public:
-  MoveBound(const Problem& problem, const CostModel& model, const Task& task)
-      : problem_(problem),
-        model_(model),
-        task_(task),
-        copies_(task.CopiesNeeded()),
-        ranks_(problem.mesh().NumRanks()) {
-    item_bytes_ = problem.least_item_bytes();
-    start_ns_ = model.LeastCollectiveNs();
-    hops_ns_ = SaturatingMul(model.LeastHopNs(), Log2Ceil(model.GroupSize(task.dims())));
-    average_ = Clamp(CeilDiv128(task.total(), ranks_));
-    lacking_ = std::max(average_, task.lacking());
-  }
+// The sizes of the mesh dims d with is(d), multiplied.
+template <typename Fn>
+int64_t Sizes(const DeviceMesh& mesh, const Fn& is) {
+  int64_t product = 1;
+  for (int d = 0; d < mesh.NumDims(); ++d) product *= is(d) ? mesh.dim(d).size : 1;
+  return product;
+}
 
-  int64_t Ns() const {
-    const int64_t one = SaturatingAdd(start_ns_, hops_ns_);
-    if (problem_.num_stages() > 1) {  // and a cast
-      return SaturatingAdd(SaturatingAdd(one, TransferNs(lacking_)), model_.CopyNs(0));
+// All ranks of a mesh, or of a large one those at the first or last coordinate of each mesh dim.
+void AddSomeRanks(const DeviceMesh& mesh, std::vector<int64_t>* ranks) {
+  std::vector<int64_t> positions(mesh.NumRanks() <= kMaxRanks ? mesh.NumRanks() : 1);
+  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int64_t>(i);
+  int64_t stride = 1;
+  for (int d = mesh.NumDims(); d-- > 0 && mesh.NumRanks() > kMaxRanks; stride *= mesh.dim(d).size) {
+    const size_t size = mesh.dim(d).size > 1 && positions.size() < kMaxRanks ? positions.size() : 0;
+    for (size_t i = 0; i < size; ++i) {
+      positions.push_back(positions[i] + (mesh.dim(d).size - 1) * stride);
     }
-    // One collective and a local step. A gather leaves all members of a group the same value, from
-    // which local steps make the target of each; anything else takes a message from each rank that
-    // has a part of it, and a copy of what stays. Either copies what comes if rows of it are joined
-    // from several ranks' (unless each of its replicas sends a row).
-    int64_t least = SaturatingAdd(
-        one, std::max(MovesNs(1), SaturatingAdd(TransferNs(lacking_), model_.CopyNs(0))));
-    const int64_t gather = std::max(
-        least,
-        SaturatingAdd(one, SaturatingAdd(TransferNs(task_.LeastGathered()), model_.CopyNs(0))));
-    least = SaturatingAdd(least, SaturatingMul(model_.MessageNs(), task_.messages()));
-    if (task_.replicas() == 1 && task_.kept() > 0) least = SaturatingAdd(least, model_.CopyNs(0));
-    least = std::min(least, gather);
-    if (copies_.joined_rows > task_.replicas()) {
-      least = SaturatingAdd(least, model_.CopyNs(0));
-    }
-    // More collectives: with each, copies may become fewer. As many as `last` start no sooner than
-    // `first`, and copy no less than the last.
-    const int64_t plain = TransferNs(lacking_);
-    for (int64_t first = 2, last = 2; last <= kMaxCollectives; first = last + 1, last *= 2) {
-      const int64_t starts =
-          SaturatingAdd(SaturatingMul(first, start_ns_),
-                        std::max(hops_ns_, SaturatingMul(first, model_.LeastHopNs())));
-      if (SaturatingAdd(starts, plain) >= least) break;
-      least =
-          std::min(least, SaturatingAdd(starts, last < kMaxCollectives ? MovesNs(last) : plain));
-    }
-    // One collective and nothing else.
-    const State& source = problem_.source();
-    const State& target = problem_.target();
-    const std::optional<StepOp> op = CollectiveBetween(problem_, source, target, {});
-    if (!op) return least;
-    least = std::min(least, ExchangeNs(one));
-    if (*op == StepOp::kAllGather || *op == StepOp::kPermute) {
-      least = std::min(least, model_.Measure(*op, source, target).est_ns);
-    }
-    return least;
   }
+  for (const int64_t position : positions) ranks->push_back(mesh.RankAt(position));
+}
 
- private:
-  int64_t TransferNs(int64_t items) const {
-    return model_.TransferNs(SaturatingMul(items, item_bytes_));
-  }
+// What must move, whatever the steps. Two boxes of one sharding are equal or have nothing in
+// common: what ranks have together, of what they want, is a sum over pairs of distinct boxes.
+struct Task {
+  // Ranks of a domain, or one, and the elements that enter and leave it at least.
+  struct Cut {
+    int64_t ranks = 0;
+    std::array<bool, 2> splits = {};  // whether the mesh before (after) has others, too
+    __int128 in = 0, out = 0;
+  };
+  // A distinct box of some ranks.
+  struct Part {
+    int64_t number, kind;  // kind: the coordinates of mesh dims that stay partial
+    Box box;
+    absl::InlinedVector<int64_t, 1> held = {};  // contributions, one of each rank
+    int64_t distinct = 0;                       // of them
+    bool sole = false;                          // of one of them no other rank has a copy
+  };
 
-  // Messages from any replicas, copies of what stays and of messages that are no runs.
-  int64_t ExchangeNs(int64_t start) const {
-    int64_t ns = SaturatingAdd(start, TransferNs(lacking_));
-    ns = SaturatingAdd(ns, SaturatingMul(model_.MessageNs(), task_.messages()));
-    const bool packs = copies_.torn_rows > 1;
-    if (packs || task_.kept() > 0) {
-      const int64_t copied = SaturatingAdd(task_.kept(), packs ? average_ : 0);
-      ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(copied, item_bytes_)));
+  Task(const Sharding& from, const Sharding& to, std::optional<__int128> most_kept = {})
+      : ends{&from, &to}, one_mesh(from.mesh() == to.mesh()), ranks(from.mesh().NumRanks()) {
+    for (const int end : {0, 1}) {
+      const auto sizes = [&](const auto& is) {
+        return Sizes(ends[end]->mesh(), [&](int d) { return is(ends[end]->placement(d), d); });
+      };
+      copies[end] = sizes([](const Placement& p, int) { return p.IsReplicate(); });
+      contributions[end] =
+          sizes([&](const Placement& p, int d) { return p.IsPartial() && !Stays(d); });
     }
-    if (copies_.joined_rows > 1) {
-      ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(task_.lacking(), item_bytes_)));
+    const int64_t kinds = Sizes(from.mesh(), [&](int d) { return Stays(d); });
+    __int128 kept = most_kept.value_or(0);
+    if (!most_kept) {
+      for (int64_t i = 0; i < to.mesh().NumRanks(); ++i) {
+        const auto at = from.mesh().CoordinateOf(to.mesh().RankAt(i));
+        if (at) kept += Common(from.BoxAt(*at), to.BoxAt(to.mesh().CoordinateAt(i)));
+        ranks += at ? 0 : 1;
+      }
     }
-    return ns;
-  }
-
-  // Transfers and copies of bytes in so many collectives and any local steps; the start of a copy
-  // included.
-  int64_t MovesNs(int64_t collectives) const {
-    const int64_t plain = TransferNs(lacking_);
-    // In a collective, messages end next to each other in fewer places of a rank's memory than it
-    // has peers; there two rows may meet without being copied. A message may be a row, too.
-    const __int128 free = copies_.row * collectives * ranks_ * ranks_;
-    const __int128 once = std::max<__int128>(copies_.once - free, 0);
-    const __int128 apiece = std::max<__int128>(copies_.apiece - free, 0);
-    const int64_t message_rows = std::min(copies_.torn_rows, copies_.joined_rows);
-    const __int128 twice =
-        copies_.twice / message_rows * std::max<int64_t>(message_rows - collectives, 0);
-    // Where to move a byte costs no more than to copy it, moves may save copies in other ways.
-    if (once == 0 || PerRankCopyNs(copies_.once) > TransferNs(Clamp(copies_.once / ranks_))) {
-      return plain;
-    }
-    // Rows of which a rank has a part are put together by itself, `share` of them, or come to it
-    // whole, so that it gets its own part again. Items that are copied twice on a direct way may
-    // take a detour to save one of the copies: only where receivers have time to spare, since a
-    // copy costs less than a transfer. Convex in the share: one of its corners is least.
-    constexpr int64_t kParts = 1024;
-    const int64_t own = std::max<int64_t>(Clamp(TotalWanted() / ranks_) - average_, 0);
-    const auto received = [&](int64_t share) {
-      return SaturatingAdd(average_, MulDivFloor(own, kParts - share, kParts));
-    };
-    const auto copied = [&](int64_t share, int64_t received) {
-      const __int128 spare =
-          static_cast<__int128>(std::max<int64_t>(lacking_ - received, 0)) * ranks_;
-      return std::max(once, apiece * share / kParts) + std::max<__int128>(twice - spare, 0);
-    };
-    const auto corner = [&](__int128 part, __int128 of) {
-      if (of <= 0) return kParts;
-      return static_cast<int64_t>(std::clamp<__int128>(part * kParts / of, 0, kParts));
-    };
-    const __int128 slack = static_cast<__int128>(average_) + own - lacking_;
-    int64_t least = INT64_MAX;
-    for (const int64_t share : {int64_t{0}, kParts, corner(once, apiece), corner(slack, own),
-                                corner(slack + twice / ranks_, own)}) {
-      // Shares are rounded: no less than what lies between two of them.
-      const int64_t next = received(std::min(share + 1, kParts));
-      least = std::min(least, SaturatingAdd(TransferNs(std::max(lacking_, next)),
-                                            PerRankCopyNs(copied(share, next))));
-    }
-    return SaturatingAdd(least, model_.CopyNs(0));
-  }
-  __int128 TotalWanted() const {
-    return static_cast<__int128>(problem_.MaxItems(problem_.target())) * ranks_;
-  }
-  static int64_t MulDivFloor(int64_t a, int64_t b, int64_t c) {
-    return static_cast<int64_t>(static_cast<__int128>(a) * b / c);
-  }
-  int64_t PerRankCopyNs(__int128 items) const {
-    return model_.CopyNs(SaturatingMul(Clamp(items / ranks_), item_bytes_)) - model_.CopyNs(0);
+    const __int128 elements = NumElements(to.shape());
+    if (contributions[1] > 1 || elements == 0) return;
+    total = elements * kinds * copies[1] - kept;
+    if (contributions[0] == 1) return;
+    // A message completes an element at each rank that wants it; besides, contributions - 2 must
+    // have been merged before, one more where no rank that wants it has a contribution.
+    const int64_t alike = Sizes(to.mesh(), [&](int d) {
+      return one_mesh && to.placement(d).IsReplicate() && !from.placement(d).IsShard();
+    });
+    total = elements * kinds * (copies[1] + contributions[0] - 1) -
+            std::min(elements * kinds, kept / alike);
   }
 
-  const Problem& problem_;
-  const CostModel& model_;
-  const Task& task_;
-  const Task::Copies copies_;
-  const int64_t ranks_;
-  int64_t item_bytes_ = 0;
-  int64_t start_ns_ = 0;
-  int64_t hops_ns_ = 0;  // of the groups that must be reached
-  int64_t average_ = 0;  // items
-  int64_t lacking_ = 0;  // the most that a rank receives at least
+  bool Stays(int d) const {
+    return one_mesh && ends[0]->placement(d).IsPartial() && ends[1]->placement(d).IsPartial();
+  }
+
+  std::vector<Part> PartsOf(int end, absl::Span<const int64_t> some, Cut* cut) const {
+    const Sharding& sharding = *ends[end];
+    std::vector<Part> parts;
+    int64_t size = 0;
+    for (const int64_t rank : some) {
+      const std::optional<Coordinate> at = sharding.mesh().CoordinateOf(rank);
+      if (!at) continue;
+      ++size;
+      std::array<int64_t, 3> numbers = {};  // of the box, the contribution, what stays partial
+      for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
+        const Placement& p = sharding.placement(d);
+        if (p.IsReplicate()) continue;
+        int64_t& number = numbers[p.IsShard() ? 0 : Stays(d) ? 2 : 1];
+        number = number * sharding.mesh().dim(d).size + (*at)[d];
+      }
+      auto part = std::find_if(parts.begin(), parts.end(), [&](const Part& p) {
+        return p.number == numbers[0] && p.kind == numbers[2];
+      });
+      if (part == parts.end()) {
+        part = parts.insert(part, Part{numbers[0], numbers[2], sharding.BoxAt(*at)});
+      }
+      part->held.push_back(numbers[1]);
+      const auto same = std::count(part->held.begin(), part->held.end(), numbers[1]);
+      part->distinct += same == 1 ? 1 : 0;
+      part->sole |= same == copies[end];
+    }
+    cut->splits[end] = size > 0 && size < sharding.mesh().NumRanks();
+    return parts;
+  }
+
+  // If a rank of these wants an element, and they have not all contributions to it, a message with
+  // it enters; if another rank wants it, and these alone have one of its contributions, one leaves.
+  Cut CutOf(absl::Span<const int64_t> some) const {
+    Cut cut{.ranks = static_cast<int64_t>(some.size())};
+    const std::vector<Part> sources = PartsOf(0, some, &cut);
+    const std::vector<Part> targets = PartsOf(1, some, &cut);
+    for (const Part& target : targets) cut.in += target.box.NumElements();
+    for (const Part& source : sources) {
+      if (source.sole) cut.out += source.box.NumElements();
+      for (const Part& target : targets) {
+        if (source.kind != target.kind) continue;
+        const int64_t common = Common(source.box, target.box);
+        if (source.distinct == contributions[0]) cut.in -= common;
+        if (source.sole && target.sole) cut.out -= common;
+      }
+    }
+    return cut;
+  }
+
+  // Single ranks, at level 0; the domains below each other level.
+  void ForEachCut(const Topology& topology,
+                  absl::FunctionRef<void(int level, const Cut& cut)> fn) const {
+    std::vector<int64_t> some;
+    for (const Sharding* end : ends) AddSomeRanks(end->mesh(), &some);
+    std::sort(some.begin(), some.end());
+    int64_t left = kMaxPairs;
+    std::vector<int64_t> domain;
+    for (int level = 0; level < topology.NumLevels(); ++level) {
+      const int64_t size = level == 0 ? 1 : topology.level(level - 1).domain_size;
+      int64_t next = 0;
+      for (const int64_t rank : some) {
+        if (rank < next) continue;
+        next = rank - rank % size + size;
+        if (size > left / size) return;
+        left -= size * size;
+        domain.clear();
+        for (int64_t r = next - size; r < next; ++r) {
+          if (ends[0]->mesh().PositionOf(r) || ends[1]->mesh().PositionOf(r)) domain.push_back(r);
+        }
+        fn(level, CutOf(domain));
+      }
+    }
+  }
+
+  std::array<const Sharding*, 2> ends;  // before, after
+  bool one_mesh;
+  int64_t ranks;                         // of both meshes
+  std::array<int64_t, 2> copies;         // of each contribution, of a box
+  std::array<int64_t, 2> contributions;  // that are added; after: that a mask makes
+  __int128 total = 0;                    // elements that all ranks together send
 };
+
+// Of what the ranks of a large mesh want, what they have, all together; no less.
+std::optional<__int128> MostKept(const Problem& problem) {
+  const Sharding& from = problem.from();
+  const Sharding& to = problem.to();
+  if (problem.mesh().NumRanks() <= kMaxRanks) return std::nullopt;
+  DimMask before = 0;  // mesh dims that are cuts, and not the same ones after
+  DimMask after = 0;
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    const CutLists::List& a = problem.source_cuts().of[k];
+    const CutLists::List& b = problem.target_cuts().of[k];
+    for (int i = CommonLength(a, b); i < a.size; ++i) before |= DimMask{1} << a[i];
+    for (int i = CommonLength(a, b); i < b.size; ++i) after |= DimMask{1} << b[i];
+  }
+  if ((before & after) != 0) {
+    return static_cast<__int128>(problem.mesh().NumRanks()) *
+           std::min(from.MaxLocalElements(), to.MaxLocalElements());
+  }
+  // Within the cuts that stay, every box before meets every box after.
+  return static_cast<__int128>(NumElements(to.shape())) * Sizes(problem.mesh(), [&](int d) {
+           return !from.placement(d).IsShard() && !to.placement(d).IsShard();
+         });
+}
+
+int BitsOf(const Problem& problem) {
+  int bits = INT32_MAX;
+  for (int i = 0; i < problem.num_stages(); ++i) bits = std::min(bits, BitWidth(problem.dtype(i)));
+  return bits;
+}
+
+// What must move, and the time of the cut that takes longest, with one start. `models`: of steps on
+// each mesh.
+LowerBound LeastMoves(const Task& task, std::array<const CostModel*, 2> models, int bits) {
+  const Topology& topology = models[0]->topology();
+  const auto up = [](__int128 a, __int128 b) { return Clamp(CeilDiv128(a, b)); };
+  // Each element that is sent is received, too. Contributions may be added on the way.
+  const __int128 average =
+      task.contributions[0] > 1 ? 0 : CeilDiv128(task.total, task.ends[1]->mesh().NumRanks());
+  LowerBound bound{up(task.total * bits, 8 * static_cast<__int128>(task.ranks)), 0};
+  int64_t ns = up(average * bits * 1000, int64_t{8} * models[0]->BestBandwidth(0));
+  int64_t hop_ns = models[0]->LeastHopNs();
+  task.ForEachCut(topology, [&](int level, const Task::Cut& cut) {
+    const __int128 most = std::max(cut.in, cut.out);
+    if (most == 0) return;
+    int64_t bandwidth = topology.level(level).bandwidth_bytes_per_us;
+    for (const int end : {0, 1}) {
+      if (cut.splits[end]) bandwidth = std::max(bandwidth, models[end]->BestBandwidth(level));
+    }
+    const auto links = static_cast<__int128>(cut.ranks) * bandwidth;
+    ns = std::max(ns, up(most * bits * 1000, 8 * links));
+    hop_ns = std::max(hop_ns, models[0]->LeastHopNs(level));
+    const __int128 others = std::max<int64_t>(task.ranks - cut.ranks, 1);
+    bound.bytes_sent = std::max({bound.bytes_sent, up(cut.out * bits, 8 * __int128{cut.ranks}),
+                                 up(cut.in * bits, 8 * others)});
+  });
+  // A rank gets something of each piece and contribution of what it wants.
+  const Sharding& from = *task.ends[0];
+  int64_t reach = 2;
+  if (from.mesh().NumRanks() <= kMaxRanks) {
+    const Box box = task.ends[1]->BoxAt(task.ends[1]->mesh().CoordinateAt(0));
+    reach = std::max(reach, task.contributions[0] * Pieces(from).CountIn(box));
+  }
+  hop_ns = std::max(hop_ns, models[0]->LeastHopNs() * Log2Ceil(reach));
+  bound.est_ns = SaturatingAdd(models[0]->LeastCollectiveNs() + hop_ns, ns);
+  return bound;
+}
 
 }  // namespace
 
 int64_t LeastBytesMoved(const Problem& problem) {
-  return Clamp(Task(problem).total() * problem.least_item_bytes());
+  const Task task(problem.from(), problem.to(), MostKept(problem));
+  return Clamp(CeilDiv128(task.total * BitsOf(problem), 8));
 }
 
 LowerBound LeastCost(const Problem& problem, const CostModel& model) {
-  LowerBound bound;
-  if (problem.source() == problem.target()) return bound;
-  const Task task(problem);
-  const __int128 bytes = task.total() * problem.least_item_bytes();
-  bound.bytes_sent = Clamp(CeilDiv128(bytes, problem.mesh().NumRanks()));
-  if (bound.bytes_sent == 0) {
-    // A local step makes the target, or a collective, which brings at least half of it: only what a
-    // gather takes from the rank itself is not moved. (Among uneven boxes, a permute may leave all
-    // where they are.)
-    const int64_t items = task.is_even() ? problem.MaxItems(problem.target()) : 0;
+  if (problem.source() == problem.target()) return {};
+  const Task task(problem.from(), problem.to(), MostKept(problem));
+  if (task.total == 0) {
+    // A local step makes the target, or a collective.
     const int64_t local_ns =
         model.CopyNs(problem.num_stages() > 1 ? 0 : problem.MaxBytes(problem.target()));
-    const int64_t moved_ns = model.TransferNs(SaturatingMul(items / 2, problem.least_item_bytes()));
-    bound.est_ns =
-        std::min(local_ns, SaturatingAdd(model.LeastCollectiveNs() + model.LeastHopNs(), moved_ns));
-  } else if (task.contributions() > 1) {
-    bound.est_ns = SaturatingAdd(
-        SaturatingAdd(model.LeastCollectiveNs(),
-                      SaturatingMul(model.LeastHopNs(), Log2Ceil(model.GroupSize(task.dims())))),
-        model.TransferNs(bound.bytes_sent));
-  } else {
-    bound.est_ns = MoveBound(problem, model, task).Ns();
+    return {0, std::min(local_ns, model.LeastCollectiveNs() + model.LeastHopNs())};
   }
+  LowerBound bound = LeastMoves(task, {&model, &model}, BitsOf(problem));
+  if (problem.num_stages() > 1) bound.est_ns = SaturatingAdd(bound.est_ns, model.CopyNs(0));
   return bound;
+}
+
+LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& first,
+                     const CostModel& second, int bits) {
+  const Task task(from, to);
+  if (task.total == 0) return {};
+  return LeastMoves(task, {&first, &second}, bits);
 }
 
 }  // namespace meshift

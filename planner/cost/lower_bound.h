@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "placement/sharding.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/plan/plan.h"
@@ -21,8 +22,14 @@ namespace meshift {
 // source is not: any rank may then hold the value.
 int64_t LeastBytesMoved(const Problem& problem);
 
-// bytes_sent: that some rank sends. est_ns: by the model.
+// bytes_sent: that some rank sends. est_ns: by the model. On meshes of up to 4,096 ranks every rank
+// is looked at; on larger ones some, so that the work is bounded.
 LowerBound LeastCost(const Problem& problem, const CostModel& model);
+
+// Onto another mesh. `first`, `second`: of steps on the mesh of `from`, of `to`; `bits`: of an
+// element, in the narrowest dtype on the way.
+LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& first,
+                     const CostModel& second, int bits);
 
 }  // namespace meshift
 
