@@ -2,19 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
-#include "mesh/device_mesh.h"
 #include "placement/box.h"
 #include "placement/dtype.h"
+#include "planner/cost/group_shape.h"
 #include "planner/graph/transitions.h"
-#include "planner/plan/crossing.h"
 
 namespace meshift {
 namespace {
@@ -22,9 +21,11 @@ namespace {
 constexpr int64_t kMaxRanks = 4096;              // that are looked at one by one
 constexpr int64_t kMaxPairs = int64_t{1} << 17;  // of ranks, of all domains
 
-__int128 CeilDiv128(__int128 a, __int128 b) { return a / b + (a % b != 0 ? 1 : 0); }
-int64_t Clamp(__int128 value) {
-  return value > INT64_MAX ? INT64_MAX : static_cast<int64_t>(value);
+using Wide = __int128;
+
+// Rounds up, and saturates.
+int64_t Div(Wide a, Wide b) {
+  return static_cast<int64_t>(std::min<Wide>(a / b + (a % b != 0 ? 1 : 0), INT64_MAX));
 }
 
 // Elements of both.
@@ -45,18 +46,19 @@ int64_t Sizes(const DeviceMesh& mesh, const Fn& is) {
   return product;
 }
 
-// All ranks of a mesh, or of a large one those at the first or last coordinate of each mesh dim.
-void AddSomeRanks(const DeviceMesh& mesh, std::vector<int64_t>* ranks) {
-  std::vector<int64_t> positions(mesh.NumRanks() <= kMaxRanks ? mesh.NumRanks() : 1);
-  for (size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<int64_t>(i);
+// The positions at the first or last coordinate of each mesh dim; of small meshes, if `all`, all.
+std::vector<int64_t> SomePositions(const DeviceMesh& mesh, bool all) {
+  std::vector<int64_t> some = {0};
   int64_t stride = 1;
-  for (int d = mesh.NumDims(); d-- > 0 && mesh.NumRanks() > kMaxRanks; stride *= mesh.dim(d).size) {
-    const size_t size = mesh.dim(d).size > 1 && positions.size() < kMaxRanks ? positions.size() : 0;
-    for (size_t i = 0; i < size; ++i) {
-      positions.push_back(positions[i] + (mesh.dim(d).size - 1) * stride);
+  for (int d = mesh.NumDims(); d-- > 0; stride *= mesh.dim(d).size) {
+    const int64_t size = mesh.dim(d).size;
+    const auto known = static_cast<int64_t>(some.size());
+    const bool each = all && mesh.NumRanks() <= kMaxRanks;
+    for (int64_t c = each ? 1 : size - 1; c > 0 && c < size && known < kMaxRanks; ++c) {
+      for (int64_t i = 0; i < known; ++i) some.push_back(some[i] + c * stride);
     }
   }
-  for (const int64_t position : positions) ranks->push_back(mesh.RankAt(position));
+  return some;
 }
 
 // What must move, whatever the steps. Two boxes of one sharding are equal or have nothing in
@@ -66,80 +68,92 @@ struct Task {
   struct Cut {
     int64_t ranks = 0;
     std::array<bool, 2> splits = {};  // whether the mesh before (after) has others, too
-    __int128 in = 0, out = 0;
+    Wide in = 0;
+    Wide out = 0;
   };
   // A distinct box of some ranks.
   struct Part {
-    int64_t number, kind;  // kind: the coordinates of mesh dims that stay partial
+    std::array<int64_t, 2> name;  // by the coordinates on cuts, and on what stays partial
     Box box;
     absl::InlinedVector<int64_t, 1> held = {};  // contributions, one of each rank
     int64_t distinct = 0;                       // of them
     bool sole = false;                          // of one of them no other rank has a copy
   };
 
-  Task(const Sharding& from, const Sharding& to, std::optional<__int128> most_kept = {})
+  Task(const Sharding& from, const Sharding& to)
       : ends{&from, &to}, one_mesh(from.mesh() == to.mesh()), ranks(from.mesh().NumRanks()) {
-    for (const int end : {0, 1}) {
-      const auto sizes = [&](const auto& is) {
-        return Sizes(ends[end]->mesh(), [&](int d) { return is(ends[end]->placement(d), d); });
-      };
-      copies[end] = sizes([](const Placement& p, int) { return p.IsReplicate(); });
-      contributions[end] =
-          sizes([&](const Placement& p, int d) { return p.IsPartial() && !Stays(d); });
+    for (const int e : {0, 1}) {
+      const Sharding& end = *ends[e];
+      copies[e] = Sizes(end.mesh(), [&](int d) { return end.placement(d).IsReplicate(); });
+      contributions[e] =
+          Sizes(end.mesh(), [&](int d) { return end.placement(d).IsPartial() && !Stays(d); });
     }
     const int64_t kinds = Sizes(from.mesh(), [&](int d) { return Stays(d); });
-    __int128 kept = most_kept.value_or(0);
-    if (!most_kept) {
-      for (int64_t i = 0; i < to.mesh().NumRanks(); ++i) {
-        const auto at = from.mesh().CoordinateOf(to.mesh().RankAt(i));
-        if (at) kept += Common(from.BoxAt(*at), to.BoxAt(to.mesh().CoordinateAt(i)));
-        ranks += at ? 0 : 1;
-      }
-    }
-    const __int128 elements = NumElements(to.shape());
+    const Wide elements = static_cast<Wide>(NumElements(to.shape())) * kinds;
+    const Wide kept = MostKept();
     if (contributions[1] > 1 || elements == 0) return;
-    total = elements * kinds * copies[1] - kept;
+    total = elements * copies[1] - kept;
     if (contributions[0] == 1) return;
     // A message completes an element at each rank that wants it; besides, contributions - 2 must
     // have been merged before, one more where no rank that wants it has a contribution.
     const int64_t alike = Sizes(to.mesh(), [&](int d) {
       return one_mesh && to.placement(d).IsReplicate() && !from.placement(d).IsShard();
     });
-    total = elements * kinds * (copies[1] + contributions[0] - 1) -
-            std::min(elements * kinds, kept / alike);
+    total = elements * (copies[1] + contributions[0] - 1) - std::min(elements, kept / alike);
   }
 
   bool Stays(int d) const {
     return one_mesh && ends[0]->placement(d).IsPartial() && ends[1]->placement(d).IsPartial();
   }
 
-  std::vector<Part> PartsOf(int end, absl::Span<const int64_t> some, Cut* cut) const {
-    const Sharding& sharding = *ends[end];
+  // Of what each rank wants, what it has, added up; of large meshes no less. Counts the ranks.
+  Wide MostKept() {
+    const auto& [from, to] = ends;
+    const DeviceMesh& mesh = to->mesh();
+    Wide kept = 0;
+    for (int64_t i = 0; (!one_mesh || ranks <= kMaxRanks) && i < mesh.NumRanks(); ++i) {
+      const Coordinate after = mesh.CoordinateAt(i);
+      const auto before = one_mesh ? after : from->mesh().CoordinateOf(mesh.RankAt(i));
+      if (before) kept += Common(from->BoxAt(*before), to->BoxAt(after));
+      ranks += before ? 0 : 1;
+    }
+    if (!one_mesh || ranks <= kMaxRanks) return kept;
+    bool moves = false;
+    for (int d = 0; d < mesh.NumDims(); ++d) {
+      moves |= from->placement(d).IsShard() && to->placement(d).IsShard();
+    }
+    if (moves) return Wide{ranks} * std::min(from->MaxLocalElements(), to->MaxLocalElements());
+    // Every box before meets every box after.
+    return Wide{NumElements(to->shape())} * Sizes(mesh, [&, from = from, to = to](int d) {
+             return !from->placement(d).IsShard() && !to->placement(d).IsShard();
+           });
+  }
+
+  std::vector<Part> PartsOf(int e, absl::Span<const int64_t> some, Cut* cut) const {
+    const DeviceMesh& mesh = ends[e]->mesh();
     std::vector<Part> parts;
     int64_t size = 0;
     for (const int64_t rank : some) {
-      const std::optional<Coordinate> at = sharding.mesh().CoordinateOf(rank);
+      const std::optional<Coordinate> at = mesh.CoordinateOf(rank);
       if (!at) continue;
       ++size;
-      std::array<int64_t, 3> numbers = {};  // of the box, the contribution, what stays partial
-      for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
-        const Placement& p = sharding.placement(d);
+      std::array<int64_t, 2> name = {};
+      int64_t contribution = 0;
+      for (int d = 0; d < mesh.NumDims(); ++d) {
+        const Placement& p = ends[e]->placement(d);
         if (p.IsReplicate()) continue;
-        int64_t& number = numbers[p.IsShard() ? 0 : Stays(d) ? 2 : 1];
-        number = number * sharding.mesh().dim(d).size + (*at)[d];
+        int64_t& number = p.IsShard() ? name[0] : Stays(d) ? name[1] : contribution;
+        number = number * mesh.dim(d).size + (*at)[d];
       }
-      auto part = std::find_if(parts.begin(), parts.end(), [&](const Part& p) {
-        return p.number == numbers[0] && p.kind == numbers[2];
-      });
-      if (part == parts.end()) {
-        part = parts.insert(part, Part{numbers[0], numbers[2], sharding.BoxAt(*at)});
-      }
-      part->held.push_back(numbers[1]);
-      const auto same = std::count(part->held.begin(), part->held.end(), numbers[1]);
+      auto part = std::find_if(parts.begin(), parts.end(),
+                               [&](const Part& other) { return other.name == name; });
+      if (part == parts.end()) part = parts.insert(part, Part{name, ends[e]->BoxAt(*at)});
+      part->held.push_back(contribution);
+      const int64_t same = std::count(part->held.begin(), part->held.end(), contribution);
       part->distinct += same == 1 ? 1 : 0;
-      part->sole |= same == copies[end];
+      part->sole |= same == copies[e];
     }
-    cut->splits[end] = size > 0 && size < sharding.mesh().NumRanks();
+    cut->splits[e] = size > 0 && size < mesh.NumRanks();
     return parts;
   }
 
@@ -153,7 +167,7 @@ struct Task {
     for (const Part& source : sources) {
       if (source.sole) cut.out += source.box.NumElements();
       for (const Part& target : targets) {
-        if (source.kind != target.kind) continue;
+        if (source.name[1] != target.name[1]) continue;
         const int64_t common = Common(source.box, target.box);
         if (source.distinct == contributions[0]) cut.in -= common;
         if (source.sole && target.sole) cut.out -= common;
@@ -166,10 +180,13 @@ struct Task {
   void ForEachCut(const Topology& topology,
                   absl::FunctionRef<void(int level, const Cut& cut)> fn) const {
     std::vector<int64_t> some;
-    for (const Sharding* end : ends) AddSomeRanks(end->mesh(), &some);
+    for (const Sharding* end : ends) {
+      for (const int64_t i : SomePositions(end->mesh(), /*all=*/true)) {
+        some.push_back(end->mesh().RankAt(i));
+      }
+    }
     std::sort(some.begin(), some.end());
     int64_t left = kMaxPairs;
-    std::vector<int64_t> domain;
     for (int level = 0; level < topology.NumLevels(); ++level) {
       const int64_t size = level == 0 ? 1 : topology.level(level - 1).domain_size;
       int64_t next = 0;
@@ -178,7 +195,7 @@ struct Task {
         next = rank - rank % size + size;
         if (size > left / size) return;
         left -= size * size;
-        domain.clear();
+        std::vector<int64_t> domain;
         for (int64_t r = next - size; r < next; ++r) {
           if (ends[0]->mesh().PositionOf(r) || ends[1]->mesh().PositionOf(r)) domain.push_back(r);
         }
@@ -187,36 +204,36 @@ struct Task {
     }
   }
 
+  // On one mesh: ranks of the smallest group, or of groups one after the other, that what some rank
+  // needs is in: along mesh dims that cut the source, and of which it needs another coordinate.
+  int64_t Reach() const {
+    const auto& [from, to] = ends;
+    const DeviceMesh& mesh = from->mesh();
+    std::vector<bool> across(mesh.NumDims());
+    const std::vector<int64_t> corners = SomePositions(mesh, /*all=*/false);
+    for (int64_t i = 0; i < mesh.NumRanks() && ranks <= kMaxRanks; ++i) {
+      const Coordinate at = mesh.CoordinateAt(i);
+      const Box box = from->BoxAt(at);
+      for (const int64_t position : corners) {
+        const Coordinate corner = mesh.CoordinateAt(position);
+        if (Common(box, to->BoxAt(corner)) == 0) continue;
+        for (int d = 0; d < mesh.NumDims(); ++d) {
+          if (from->placement(d).IsShard() && at[d] != corner[d]) across[d] = true;
+        }
+      }
+    }
+    return Sizes(mesh, [&, from = from](int d) {
+      return across[d] || (from->placement(d).IsPartial() && !Stays(d));
+    });
+  }
+
   std::array<const Sharding*, 2> ends;  // before, after
   bool one_mesh;
-  int64_t ranks;                         // of both meshes
-  std::array<int64_t, 2> copies;         // of each contribution, of a box
-  std::array<int64_t, 2> contributions;  // that are added; after: that a mask makes
-  __int128 total = 0;                    // elements that all ranks together send
+  int64_t ranks;                              // of both meshes
+  std::array<int64_t, 2> copies = {};         // of each contribution, of a box
+  std::array<int64_t, 2> contributions = {};  // that are added; after: that a mask makes
+  Wide total = 0;                             // elements that all ranks together send
 };
-
-// Of what the ranks of a large mesh want, what they have, all together; no less.
-std::optional<__int128> MostKept(const Problem& problem) {
-  const Sharding& from = problem.from();
-  const Sharding& to = problem.to();
-  if (problem.mesh().NumRanks() <= kMaxRanks) return std::nullopt;
-  DimMask before = 0;  // mesh dims that are cuts, and not the same ones after
-  DimMask after = 0;
-  for (int k = 0; k < problem.tensor_rank(); ++k) {
-    const CutLists::List& a = problem.source_cuts().of[k];
-    const CutLists::List& b = problem.target_cuts().of[k];
-    for (int i = CommonLength(a, b); i < a.size; ++i) before |= DimMask{1} << a[i];
-    for (int i = CommonLength(a, b); i < b.size; ++i) after |= DimMask{1} << b[i];
-  }
-  if ((before & after) != 0) {
-    return static_cast<__int128>(problem.mesh().NumRanks()) *
-           std::min(from.MaxLocalElements(), to.MaxLocalElements());
-  }
-  // Within the cuts that stay, every box before meets every box after.
-  return static_cast<__int128>(NumElements(to.shape())) * Sizes(problem.mesh(), [&](int d) {
-           return !from.placement(d).IsShard() && !to.placement(d).IsShard();
-         });
-}
 
 int BitsOf(const Problem& problem) {
   int bits = INT32_MAX;
@@ -227,66 +244,121 @@ int BitsOf(const Problem& problem) {
 // What must move, and the time of the cut that takes longest, with one start. `models`: of steps on
 // each mesh.
 LowerBound LeastMoves(const Task& task, std::array<const CostModel*, 2> models, int bits) {
-  const Topology& topology = models[0]->topology();
-  const auto up = [](__int128 a, __int128 b) { return Clamp(CeilDiv128(a, b)); };
+  const CostModel& model = *models[0];
+  LowerBound bound{Div(task.total * bits, Wide{8} * task.ranks), 0};
   // Each element that is sent is received, too. Contributions may be added on the way.
-  const __int128 average =
-      task.contributions[0] > 1 ? 0 : CeilDiv128(task.total, task.ends[1]->mesh().NumRanks());
-  LowerBound bound{up(task.total * bits, 8 * static_cast<__int128>(task.ranks)), 0};
-  int64_t ns = up(average * bits * 1000, int64_t{8} * models[0]->BestBandwidth(0));
-  int64_t hop_ns = models[0]->LeastHopNs();
-  task.ForEachCut(topology, [&](int level, const Task::Cut& cut) {
-    const __int128 most = std::max(cut.in, cut.out);
+  const Wide average =
+      task.contributions[0] > 1 ? 0 : Div(task.total, task.ends[1]->mesh().NumRanks());
+  int64_t ns = Div(average * bits * 1000, Wide{8} * model.BestBandwidth(0));
+  int64_t hop_ns =
+      model.LeastHopNs() * Log2Ceil(task.one_mesh ? std::max<int64_t>(task.Reach(), 2) : 2);
+  task.ForEachCut(model.topology(), [&](int level, const Task::Cut& cut) {
+    const Wide most = std::max(cut.in, cut.out);
     if (most == 0) return;
-    int64_t bandwidth = topology.level(level).bandwidth_bytes_per_us;
-    for (const int end : {0, 1}) {
-      if (cut.splits[end]) bandwidth = std::max(bandwidth, models[end]->BestBandwidth(level));
+    int64_t bandwidth = model.topology().level(level).bandwidth_bytes_per_us;
+    for (const int e : {0, 1}) {
+      if (cut.splits[e]) bandwidth = std::max(bandwidth, models[e]->BestBandwidth(level));
     }
-    const auto links = static_cast<__int128>(cut.ranks) * bandwidth;
-    ns = std::max(ns, up(most * bits * 1000, 8 * links));
-    hop_ns = std::max(hop_ns, models[0]->LeastHopNs(level));
-    const __int128 others = std::max<int64_t>(task.ranks - cut.ranks, 1);
-    bound.bytes_sent = std::max({bound.bytes_sent, up(cut.out * bits, 8 * __int128{cut.ranks}),
-                                 up(cut.in * bits, 8 * others)});
+    ns = std::max(ns, Div(most * bits * 1000, Wide{8} * cut.ranks * bandwidth));
+    hop_ns = std::max(hop_ns, model.LeastHopNs(level));
+    bound.bytes_sent = std::max({bound.bytes_sent, Div(cut.out * bits, Wide{8} * cut.ranks),
+                                 Div(cut.in * bits, Wide{8} * std::max<int64_t>(
+                                                                 task.ranks - cut.ranks, 1))});
   });
-  // A rank gets something of each piece and contribution of what it wants.
-  const Sharding& from = *task.ends[0];
-  int64_t reach = 2;
-  if (from.mesh().NumRanks() <= kMaxRanks) {
-    const Box box = task.ends[1]->BoxAt(task.ends[1]->mesh().CoordinateAt(0));
-    reach = std::max(reach, task.contributions[0] * Pieces(from).CountIn(box));
-  }
-  hop_ns = std::max(hop_ns, models[0]->LeastHopNs() * Log2Ceil(reach));
-  bound.est_ns = SaturatingAdd(models[0]->LeastCollectiveNs() + hop_ns, ns);
+  bound.est_ns = SaturatingAdd(model.LeastCollectiveNs() + hop_ns, ns);
   return bound;
+}
+
+// The time on one mesh of what is only moved, where `one_ns` is that of one collective: that, if it
+// does it alone; one and a local step; more of them. Rows of the target are its indices along the
+// tensor dims before the last one that has another number of pieces than before. Each distinct row
+// is put together by a copy, but where messages meet: fewer places of a rank than it has peers.
+int64_t MoveNs(const Problem& problem, const CostModel& model, int64_t one_ns, int64_t copies) {
+  const Sharding& from = problem.from();
+  const Sharding& to = problem.to();
+  Wide rows = 1;
+  Wide rows_of_box = 0;
+  Wide boxes = 1;
+  bool even = true;
+  Wide common = 1, joined = 1;
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    Wide before = 1;
+    Wide after = 1;
+    for (const int d : from.CutsOf(k)) before *= from.mesh().dim(d).size;
+    for (const int d : to.CutsOf(k)) after *= to.mesh().dim(d).size;
+    even &= to.shape()[k] > 0 && to.shape()[k] % before == 0 && to.shape()[k] % after == 0;
+    if (!even) break;
+    if (before != after) rows_of_box = rows;
+    if (after < before) joined = common;
+    rows *= to.shape()[k] / after;
+    boxes *= after;
+    common *= std::gcd<int64_t, int64_t>(to.shape()[k] / before, to.shape()[k] / after);
+  }
+  const int64_t ranks = problem.mesh().NumRanks();
+  const Wide row = rows_of_box == 0 ? 0 : NumElements(to.shape()) / rows_of_box / boxes;
+  const Wide once = even && rows_of_box > 0 ? row * (rows_of_box - 1) * boxes : 0;
+  // Of all but this many.
+  const auto copy_ns = [&](Wide free) {
+    const Wide items = std::max<Wide>(once - free, 0) / ranks;
+    const auto bytes = static_cast<int64_t>(items * BitWidth(problem.from().dtype()) / 8);
+    const int64_t ns = bytes == 0 ? 0 : model.CopyNs(bytes);
+    // Where to move a byte costs no more than to copy it, moves may save copies.
+    return ns > SaturatingAdd(model.CopyNs(0), model.TransferNs(bytes)) ? 0 : ns;
+  };
+  const State& source = problem.source();
+  const State& target = problem.target();
+  int64_t least = SaturatingAdd(one_ns, std::max(copy_ns(0), model.CopyNs(0)));
+  if (even && joined > copies) least = SaturatingAdd(least, model.CopyNs(0));
+  const int64_t start_ns = model.LeastCollectiveNs();
+  least = std::min(least, SaturatingAdd(one_ns + start_ns, copy_ns(row * 2 * ranks * ranks)));
+  if (once > 0) {
+    const int64_t more = Div(once, row * ranks * ranks) - 1;
+    least = std::min(least, SaturatingAdd(one_ns, SaturatingMul(start_ns, std::max<int64_t>(more, 1))));
+  }
+  const std::optional<StepOp> op = CollectiveBetween(problem, source, target, {});
+  if (!op) return least;
+  return std::min({least, model.Measure(*op, source, target).est_ns,
+                   model.Measure(StepOp::kExchange, source, target).est_ns});
 }
 
 }  // namespace
 
 int64_t LeastBytesMoved(const Problem& problem) {
-  const Task task(problem.from(), problem.to(), MostKept(problem));
-  return Clamp(CeilDiv128(task.total * BitsOf(problem), 8));
+  return Div(Task(problem.from(), problem.to()).total * BitsOf(problem), 8);
 }
 
 LowerBound LeastCost(const Problem& problem, const CostModel& model) {
+  const Sharding& from = problem.from();
+  const Sharding& to = problem.to();
   if (problem.source() == problem.target()) return {};
-  const Task task(problem.from(), problem.to(), MostKept(problem));
+  const bool casts = problem.num_stages() > 1;
+  const Task task(from, to);
   if (task.total == 0) {
-    // A local step makes the target, or a collective.
-    const int64_t local_ns =
-        model.CopyNs(problem.num_stages() > 1 ? 0 : problem.MaxBytes(problem.target()));
-    return {0, std::min(local_ns, model.LeastCollectiveNs() + model.LeastHopNs())};
+    // A local step makes the target, or a collective: where all boxes are even, of what is not
+    // there before, it brings half.
+    bool even = true;
+    for (const Sharding* end : {&from, &to}) {
+      const int64_t pieces = Sizes(end->mesh(), [&](int d) { return end->placement(d).IsShard(); });
+      even &= Wide{pieces} * end->MaxLocalElements() == NumElements(end->shape());
+    }
+    const int64_t bytes = casts ? 0 : problem.MaxBytes(problem.target());
+    const int64_t half_ns = even ? model.TransferNs(bytes / 2) : 0;
+    return {0, std::min(model.CopyNs(bytes),
+                        SaturatingAdd(model.LeastCollectiveNs() + model.LeastHopNs(), half_ns))};
   }
   LowerBound bound = LeastMoves(task, {&model, &model}, BitsOf(problem));
-  if (problem.num_stages() > 1) bound.est_ns = SaturatingAdd(bound.est_ns, model.CopyNs(0));
+  if (casts) {
+    bound.est_ns = SaturatingAdd(bound.est_ns, model.CopyNs(0));
+  } else if (task.contributions[0] == 1) {
+    bound.est_ns = MoveNs(problem, model, bound.est_ns, task.copies[0]);
+  }
   return bound;
 }
 
 LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& first,
                      const CostModel& second, int bits) {
   const Task task(from, to);
-  if (task.total == 0) return {};
-  return LeastMoves(task, {&first, &second}, bits);
+  return task.total == 0 ? LowerBound{} : LeastMoves(task, {&first, &second}, bits);
 }
 
 }  // namespace meshift

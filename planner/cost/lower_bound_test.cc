@@ -173,8 +173,8 @@ TEST(LowerBoundTest, OnOneMesh) {
   };
   constexpr int64_t kTensor = int64_t{128} << 20;
   // Three quarters, to eight links of a host.
-  EXPECT_GE(bound("a=4,b=8", "S(0),R", "R").est_ns, 0.75 * 0.75 * kTensor * 1000 / (8 * 48'000));
-  EXPECT_GE(bound("a=4,b=8", "P,R", "R").est_ns, 1.0 * kTensor * 1000 / (8 * 48'000) / 2);
+  EXPECT_GE(bound("a=4,b=8", "S(0),R", "R,R").est_ns, 0.75 * 0.75 * kTensor * 1000 / (8 * 48'000));
+  EXPECT_GE(bound("a=4,b=8", "P,R", "R,R").est_ns, 1.0 * kTensor * 1000 / (8 * 48'000) / 2);
   // All that a rank has but what it keeps.
   EXPECT_EQ(bound("a=32", "P", "S(0)").bytes_sent, kTensor * 31 / 32);
   EXPECT_EQ(bound("a=4", "S(0){524288,262144,262144,0}", "S(0)").bytes_sent, kTensor / 4);
