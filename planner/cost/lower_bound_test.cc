@@ -152,8 +152,8 @@ TEST(LowerBoundTest, KnowsWhoMustSend) {
       return Sharding::Parse("u8[1048576,128]", DeviceMesh::Parse(mesh).value(), placements)
           .value();
     };
-    const Plan plan = MakePlan(sharding(one.from_mesh, one.from),
-                               sharding(one.to_mesh, one.to), {.topology = h100})
+    const Plan plan = MakePlan(sharding(one.from_mesh, one.from), sharding(one.to_mesh, one.to),
+                               {.topology = h100})
                           .value();
     SCOPED_TRACE(plan.from().ToString() + " -> " + plan.to().ToString());
     const auto by_hand = static_cast<double>(11'000 + one.bytes * 1000 / one.links);
@@ -200,9 +200,8 @@ TEST(LowerBoundTest, NoPlanIsBelow) {
     for (const PlannerOptions& options :
          {PlannerOptions{}, PlannerOptions{.reproducibility = Reproducibility::kNone},
           PlannerOptions{.reproducibility = Reproducibility::kOrdered, .topology = three},
-          PlannerOptions{.reproducibility = Reproducibility::kOrdered,
-                         .topology = domains,
-                         .reduce_block = 2},
+          PlannerOptions{
+              .reproducibility = Reproducibility::kOrdered, .topology = domains, .reduce_block = 2},
           PlannerOptions{.topology = domains}, PlannerOptions{.topology = h100}}) {
       for (const Sharding& to : targets) {
         const absl::StatusOr<Plan> plan = MakePlan(pair.from, to, options);
