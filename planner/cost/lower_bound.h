@@ -2,8 +2,7 @@
 //
 //   const LowerBound bound = LeastCost(problem, model);    // as it stands in a plan
 //
-// No sequence of the model's steps (planner/cost/cost.h) takes less, whatever lies between source
-// and target. docs/design.md, "Lower bound", has the lemma, and why each term holds.
+// Of any sequence of the model's steps (planner/cost/cost.h); why: docs/design.md, "Lower bound".
 #ifndef MESHIFT_PLANNER_COST_LOWER_BOUND_H_
 #define MESHIFT_PLANNER_COST_LOWER_BOUND_H_
 
@@ -16,8 +15,7 @@
 
 namespace meshift {
 
-// That all ranks together send; saturates. 0 where the target is partial and the source is not: any
-// rank may then hold the value.
+// That all ranks together send. 0 where only the target is partial: any rank may hold the value.
 int64_t LeastBytesMoved(const Problem& problem);
 // bytes_sent: that some rank sends. est_ns: by the model.
 LowerBound LeastCost(const Problem& problem, const CostModel& model);

@@ -450,8 +450,8 @@ Plan CrossPlanner::Assemble(const Priced& priced) const {
   }
   const int bits =
       std::min({BitWidth(from_.dtype()), BitWidth(reduce_dtype_), BitWidth(to_.dtype())});
-  return std::move(plan).Seal(
-      LeastCost(from_, to_, pair.first->model, pair.second->model, bits), why);
+  return std::move(plan).Seal(LeastCost(from_, to_, pair.first->model, pair.second->model, bits),
+                              why);
 }
 
 }  // namespace
