@@ -181,11 +181,11 @@ int64_t MoveNs(const Problem& problem, const CostModel& model, const Shapes& sha
   // Where to move a byte costs no more than to copy it, moves may save copies.
   if (copy_ns - model.CopyNs(0) > model.TransferNs(bytes)) copy_ns = 0;
   int64_t least = SaturatingAdd(one_ns, std::max(copy_ns, model.CopyNs(0)));
-  const auto is_copied = [&](int d) { return problem.from().placement(d).IsReplicate(); };
-  if (shapes.joined > Sizes(problem.mesh(), is_copied)) least += model.CopyNs(0);
+  const auto copies = [&](int d) { return problem.from().placement(d).IsReplicate(); };
+  if (shapes.joined > Sizes(problem.mesh(), copies)) least = SaturatingAdd(least, model.CopyNs(0));
   // One more, or so many that nothing is copied.
   const int64_t many = meet == 0 ? 1 : std::max<int64_t>(Div(shapes.once, meet) - 1, 1);
-  least = std::min({least, SaturatingAdd(one_ns + start_ns, copy_ns),
+  least = std::min({least, SaturatingAdd(one_ns, SaturatingAdd(start_ns, copy_ns)),
                     SaturatingAdd(one_ns, SaturatingMul(many, start_ns))});
   const State& source = problem.source();
   const State& target = problem.target();
