@@ -8,9 +8,6 @@
 
 namespace meshift {
 
-using cost_internal::CommonBeginning;
-using cost_internal::IsRaggedBehind;
-
 namespace {
 
 // Work of a step that is priced, besides lists of ranks and pieces.

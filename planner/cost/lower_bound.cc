@@ -37,8 +37,7 @@ int64_t Sizes(const DeviceMesh& mesh, const Fn& is) {
 // Elements that enter and leave some ranks at least.
 struct Cut {
   std::array<bool, 2> splits = {};  // whether the mesh before (after) has other ranks, too
-  Wide in = 0;
-  Wide out = 0;
+  Wide in = 0, out = 0;
 };
 
 struct Task {
@@ -61,8 +60,9 @@ struct Task {
     }
     const Wide all = Wide{NumElements(to.shape())} * Sizes(mesh, [&](int d) { return Stays(d); });
     if (contributions[1] > 1 || all == 0) return;
-    total = std::max<Wide>(all * copies[1] - kept, 0);
+    total = moved = std::max<Wide>(all * copies[1] - kept, 0);
     if (contributions[0] == 1) return;
+    moved = all * (contributions[0] - 1);
     const int64_t alike = Sizes(mesh, [&](int d) {
       return one_mesh && to.placement(d).IsReplicate() && !from.placement(d).IsShard();
     });
@@ -124,6 +124,7 @@ struct Task {
   std::array<int64_t, 2> copies = {};         // of each contribution, of a box
   std::array<int64_t, 2> contributions = {};  // that are added; after: that a mask makes
   Wide total = 0;                             // elements that all ranks together send
+  Wide moved = 0;                             // and those where switches add what they carry
 };
 
 // Of even boxes on one mesh; the defaults hold of any. A row is what a box after has at one index
@@ -143,12 +144,10 @@ Shapes ShapesOf(const Problem& problem) {
   Shapes shapes{.even = true};
   shapes.reach = Sizes(
       mesh, [&](int d) { return from.placement(d).IsPartial() && !to.placement(d).IsPartial(); });
-  int64_t elements = 1;
+  int64_t elements = 1, common = 1;
   int64_t rows = 0;
-  int64_t common = 1;
   for (int k = 0; k < problem.tensor_rank(); ++k) {
-    int64_t before = 1;
-    int64_t after = 1;
+    int64_t before = 1, after = 1;
     std::vector<int64_t> pieces(mesh.NumDims());  // up to the cut of a mesh dim
     for (const int d : to.CutsOf(k)) pieces[d] = after *= mesh.dim(d).size;
     for (const int d : from.CutsOf(k)) {
@@ -217,7 +216,9 @@ LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& 
     for (int64_t i = 0; i < mesh->NumRanks(); i += step) visited.push_back(mesh->RankAt(i));
   }
   std::sort(visited.begin(), visited.end());
-  LowerBound bound{Div(task.total * bits, Wide{8} * task.ranks), 0};
+  const Wide ranks = Wide{8} * task.ranks;  // in bits
+  LowerBound bound{Div(task.total * bits, ranks),
+                   Div(task.moved * bits * 1000, ranks * first.BestBandwidth(0))};
   int64_t hops_ns = first.LeastHopNs() * Log2Ceil(std::max<int64_t>(reach, 2));
   int64_t left = kMaxPairs;
   for (int level = 0; level < first.topology().NumLevels(); ++level) {
@@ -234,10 +235,9 @@ LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& 
       const Cut cut = std::ssize(domain) == task.ranks ? Cut() : task.CutOf(domain);
       const Wide most = std::max(cut.in, cut.out) * bits;
       if (most == 0) continue;
-      int64_t bandwidth = first.topology().level(level).bandwidth_bytes_per_us;
-      for (const int e : {0, 1}) {
-        bandwidth = std::max(bandwidth, cut.splits[e] ? models[e]->BestBandwidth(level) : 0);
-      }
+      const auto best = [&](int e) { return cut.splits[e] ? models[e]->BestBandwidth(level) : 0; };
+      const int64_t bandwidth =
+          std::max({first.topology().level(level).bandwidth_bytes_per_us, best(0), best(1)});
       const Wide links = Wide{8} * std::ssize(domain);
       bound.est_ns = std::max(bound.est_ns, Div(most * 1000, links * bandwidth));
       bound.bytes_sent = std::max(bound.bytes_sent, Div(cut.out * bits, links));
