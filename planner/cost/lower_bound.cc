@@ -18,7 +18,7 @@ namespace {
 
 using Wide = __int128;
 constexpr int64_t kMaxRanks = 4096;              // of one mesh, to add up what each has
-constexpr int64_t kMaxVisited = 512;             // of a mesh, for what enters and leaves
+constexpr int64_t kMaxVisited = 128;             // of a mesh, for what enters and leaves
 constexpr int64_t kMaxPairs = int64_t{1} << 15;  // of boxes compared, in all domains
 
 // Rounds up; saturates.
