@@ -7,14 +7,13 @@
 #include "planner/graph/geometry.h"
 
 namespace meshift {
-
 namespace {
 
 // Work of a step that is priced, besides lists of ranks and pieces.
 constexpr int64_t kPriceWork = 256;
 // Of a rank whose place in its group or its box is looked up.
 constexpr int64_t kRankWork = 8;
-// Of which the groups over any mesh dims are listed for a bound.
+// A mesh of more ranks in another order than row-major has too many groups to list for a bound.
 constexpr int64_t kManyRanks = 256;
 
 // Whether the box that `cuts` leave at a coordinate of the mesh is empty.
@@ -90,13 +89,13 @@ int64_t CostModel::LeastHopNs(int level) const {
   return least;
 }
 
-// Of a member's bytes to n - 1 others, DirectNs() charges the part that goes to those outside the
-// fullest domain, were all messages of one size: (n - s) / (n - 1), s the members of the emptiest.
+// DirectNs() charges a member's bytes to n - 1 others as if all messages were of one size: at least
+// (n - s) / (n - 1) of them cross, where s is the fewest members that a domain holds.
 int64_t CostModel::BestBandwidth(int level) const {
   const int64_t bandwidth = topology_.level(level).bandwidth_bytes_per_us;
   if (level == 0) return bandwidth;
   const int64_t ranks = problem_.mesh().NumRanks();
-  // Of any group, no less than of one that fills two domains.
+  // That part is least for a group that fills two domains.
   const int64_t domain = std::min(topology_.level(level - 1).domain_size, ranks);
   int64_t best = MulDivCeil(bandwidth, 2 * domain - 1, domain);
   if (options_.reduce_block > 0 || (!problem_.mesh().IsRowMajor() && ranks > kManyRanks)) {

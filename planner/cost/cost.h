@@ -131,8 +131,8 @@ class CostModel {
     return MulDivCeil(bytes, 1000, topology_.level(0).bandwidth_bytes_per_us);
   }
   int64_t MaxTransferBytes(int64_t ns) const;
-  // In a step, ranks of a domain below `level` (at level 0: one rank) send each other ranks no more
-  // bytes per us than this for each of them, and receive no more.
+  // In any step on this mesh, k ranks of a domain below `level` (level 0: one rank) together send
+  // other ranks at most k times this many bytes per us, and receive at most that.
   int64_t BestBandwidth(int level) const;
   // Of so many parts of the least time that bytes of a worst rank take, those that their copy takes
   // at least; all of them where a copy takes longer.

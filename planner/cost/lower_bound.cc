@@ -40,6 +40,7 @@ struct Cut {
   Wide in = 0, out = 0;
 };
 
+// What must move, by any steps.
 struct Task {
   Task(const Sharding& from, const Sharding& to)
       : ends{&from, &to}, one_mesh(from.mesh() == to.mesh()), ranks(from.mesh().NumRanks()) {
@@ -50,7 +51,7 @@ struct Task {
           Sizes(end.mesh(), [&](int d) { return end.placement(d).IsPartial() && !Stays(d); });
     }
     const DeviceMesh& mesh = to.mesh();
-    // Of what each rank wants, what it has, added up; of large meshes no less.
+    // What each rank has of what it wants, added up; on large meshes no less.
     const bool large = one_mesh && ranks > kMaxRanks;
     Wide kept = large ? Wide{ranks} * std::min(from.MaxLocalElements(), to.MaxLocalElements()) : 0;
     for (int64_t i = 0; !large && i < mesh.NumRanks(); ++i) {
@@ -124,7 +125,7 @@ struct Task {
   std::array<int64_t, 2> copies = {};         // of each contribution, of a box
   std::array<int64_t, 2> contributions = {};  // that are added; after: that a mask makes
   Wide total = 0;                             // elements that all ranks together send
-  Wide moved = 0;                             // and those where switches add what they carry
+  Wide moved = 0;                             // of them, each rank sends or receives its share
 };
 
 // Of even boxes on one mesh; the defaults hold of any. A row is what a box after has at one index
@@ -144,8 +145,7 @@ Shapes ShapesOf(const Problem& problem) {
   Shapes shapes{.even = true};
   shapes.reach = Sizes(
       mesh, [&](int d) { return from.placement(d).IsPartial() && !to.placement(d).IsPartial(); });
-  int64_t elements = 1, common = 1;
-  int64_t rows = 0;
+  int64_t elements = 1, common = 1, rows = 0;
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     int64_t before = 1, after = 1;
     std::vector<int64_t> pieces(mesh.NumDims());  // up to the cut of a mesh dim
@@ -182,7 +182,7 @@ int64_t MoveNs(const Problem& problem, const CostModel& model, const Shapes& sha
   int64_t least = SaturatingAdd(one_ns, std::max(copy_ns, model.CopyNs(0)));
   const auto copies = [&](int d) { return problem.from().placement(d).IsReplicate(); };
   if (shapes.joined > Sizes(problem.mesh(), copies)) least = SaturatingAdd(least, model.CopyNs(0));
-  // One more, or so many that nothing is copied.
+  // One more, or enough of them that nothing is copied.
   const int64_t many = meet == 0 ? 1 : std::max<int64_t>(Div(shapes.once, meet) - 1, 1);
   least = std::min({least, SaturatingAdd(one_ns, SaturatingAdd(start_ns, copy_ns)),
                     SaturatingAdd(one_ns, SaturatingMul(many, start_ns))});
