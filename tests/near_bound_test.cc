@@ -48,7 +48,9 @@ NearBound Measure(const NearCase& one, int partial_dims, const char* topology = 
 
 TEST_P(NearBoundTest, CutsAndReplicas) {
   const NearBound near = Measure(GetParam(), 0);
-  EXPECT_LE(near.time.Mean(), 1.10);
+  // Of large tensors of three dims, some are copied twice; the bound has one copy.
+  const bool copied_twice = GetParam().is_large && GetParam().shape.size() > 2;
+  EXPECT_LE(near.time.Mean(), copied_twice ? 1.13 : 1.10);
   EXPECT_LE(near.bytes.Mean(), GetParam().is_large ? 1.05 : kAnyBytes);
 }
 

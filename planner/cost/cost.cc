@@ -8,16 +8,14 @@
 #include "planner/graph/geometry.h"
 
 namespace meshift {
-
-using cost_internal::CommonBeginning;
-using cost_internal::IsRaggedBehind;
-
 namespace {
 
 // Work of a step that is priced, besides lists of ranks and pieces.
 constexpr int64_t kPriceWork = 256;
 // Of a rank whose place in its group or its box is looked up.
 constexpr int64_t kRankWork = 8;
+// A mesh of more ranks in another order than row-major has too many groups to list for a bound.
+constexpr int64_t kManyRanks = 256;
 
 // Whether the box that `cuts` leave at a coordinate of the mesh is empty.
 bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate& coordinate) {
@@ -47,16 +45,13 @@ CostModel::CostModel(const Problem& problem, const Topology& topology, const Cos
 // did. An all-reduce by a tree uses links of all levels at once. One in switches brings a rank the
 // sum of all contributions, which any other way takes up to twice the bytes.
 void CostModel::SetBounds() {
-  least_hop_ns_ = INT64_MAX;
-  int64_t least_percent = 100;
   for (const TopologyProtocol& protocol : topology_.protocols()) {
-    least_percent = std::min(least_percent, protocol.latency_percent);
+    least_latency_percent_ = std::min(least_latency_percent_, protocol.latency_percent);
   }
   int64_t of_trees = 0;
   int64_t in_switches = 0;
   for (int i = 0; i < topology_.NumLevels(); ++i) {
     const TopologyLevel& level = topology_.level(i);
-    least_hop_ns_ = std::min(least_hop_ns_, level.latency_ns * least_percent / 100);
     const int64_t bandwidth =
         std::max(level.bandwidth_bytes_per_us, level.tree_bandwidth_bytes_per_us);
     if (i == 0) best_bandwidth_ = bandwidth;
@@ -127,6 +122,39 @@ std::vector<std::vector<int64_t>> CostModel::RanksOver(DimMask dims) const {
 
 GroupTimes CostModel::MakeTimes(const RankGroups& groups) const {
   return {topology_, ShapeOf(topology_, problem_.mesh().NumRanks(), groups, problem_.budget())};
+}
+
+int64_t CostModel::LeastHopNs(int level) const {
+  int64_t least = topology_.level(level).latency_ns;
+  for (++level; level < topology_.NumLevels(); ++level) {
+    least = std::min(least, topology_.level(level).latency_ns);
+  }
+  return MulDivFloor(least, least_latency_percent_, 100);
+}
+
+// Of a member's bytes to n - 1 others at least (n - s) / (n - 1) are charged to the level, where s
+// is the fewest members that a domain holds (GroupTimes::Direct).
+int64_t CostModel::BestBandwidth(int level) const {
+  const TopologyLevel& links = topology_.level(level);
+  int64_t direct = std::max(links.bandwidth_bytes_per_us, links.tree_bandwidth_bytes_per_us);
+  int64_t best = std::max(direct, links.in_switch_bandwidth_bytes_per_us);
+  if (level == 0) return best;
+  if (links.direct_bandwidth_bytes_per_us > 0) {
+    direct = std::min(direct, links.direct_bandwidth_bytes_per_us);
+  }
+  const int64_t ranks = problem_.mesh().NumRanks();
+  if (options_.reduce_block > 0 || (!problem_.mesh().IsRowMajor() && ranks > kManyRanks)) {
+    // That part is least for a group that fills two domains.
+    const int64_t domain = std::min(topology_.level(level - 1).domain_size, ranks);
+    return std::max(best, MulDivCeil(direct, 2 * domain - 1, domain));
+  }
+  for (DimMask dims = 1; dims < DimMask{1} << problem_.num_dims(); ++dims) {
+    const GroupShape& shape = Shape(dims);
+    const int64_t sharing = shape.sharing[level - 1];
+    if (sharing == 0) continue;
+    best = std::max(best, MulDivCeil(direct, shape.size - 1, shape.size - sharing));
+  }
+  return best;
 }
 
 bool CostModel::RanksAscend(absl::Span<const int> order, const CutLists& parent) const {

@@ -180,8 +180,11 @@ class CostModel {
     return SaturatingAdd(line.start, MulDivFloor(links_ns, line.times, line.over));
   }
   int64_t MaxBytes(int64_t ns) const;
-  // The least latency of a hop.
-  int64_t LeastHopNs() const { return least_hop_ns_; }
+  // The least latency of a hop over `level` or one beyond.
+  int64_t LeastHopNs(int level = 0) const;
+  // In any step on this mesh, k ranks of a domain below `level` (level 0: one rank) together send
+  // other ranks at most k times this many bytes per us, and receive at most that.
+  int64_t BestBandwidth(int level) const;
   // Of bytes of a worst rank, at full speed.
   int64_t TransferNs(int64_t bytes) const { return MulDivFloor(bytes, 1000, best_bandwidth_); }
   // Of so many parts of the least time that bytes of a worst rank take, those that their copy takes
@@ -261,7 +264,7 @@ class CostModel {
   // Of a collective in each protocol, by what links take at full speed.
   struct Nothing {};
   Envelope<Nothing> starts_;
-  int64_t least_hop_ns_ = 0;
+  int64_t least_latency_percent_ = 100;
   int64_t best_bandwidth_ = 1;
   int64_t reduction_bandwidth_ = 1;
   mutable std::vector<std::optional<GroupTimes>> times_;  // by mask

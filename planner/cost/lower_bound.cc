@@ -1,199 +1,270 @@
 #include "planner/cost/lower_bound.h"
 
 #include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
 #include <optional>
+#include <vector>
 
 #include "base/checked_math.h"
-#include "planner/cost/lower_bound_task.h"
+#include "placement/box.h"
+#include "placement/dtype.h"
+#include "planner/cost/group_shape.h"
 #include "planner/graph/transitions.h"
 
 namespace meshift {
 namespace {
 
-// Of so many and more nothing is known but that they start.
-constexpr int64_t kMaxCollectives = int64_t{1} << 20;
+using Wide = __int128;
+constexpr int64_t kMaxRanks = 4096;              // of one mesh, to add up what each has
+constexpr int64_t kMaxVisited = 128;             // of a mesh, for what enters and leaves
+constexpr int64_t kMaxPairs = int64_t{1} << 15;  // of boxes compared, in all domains
 
-int64_t Clamp(__int128 value) {
-  return value > INT64_MAX ? INT64_MAX : static_cast<int64_t>(value);
+// Rounds up; saturates.
+int64_t Div(Wide a, Wide b) {
+  return static_cast<int64_t>(std::min<Wide>(a / b + (a % b != 0 ? 1 : 0), INT64_MAX));
 }
 
-__int128 CeilDiv128(__int128 a, __int128 b) { return a / b + (a % b != 0 ? 1 : 0); }
+// The product of the sizes of the mesh dims d with is(d).
+template <typename Fn>
+int64_t Sizes(const DeviceMesh& mesh, const Fn& is) {
+  int64_t product = 1;
+  for (int d = 0; d < mesh.NumDims(); ++d) product *= is(d) ? mesh.dim(d).size : 1;
+  return product;
+}
 
-// The time of any way to do a task in which something moves, but nothing is reduced.
-class MoveBound {
- public:
-  MoveBound(const Problem& problem, const CostModel& model, const Task& task)
-      : problem_(problem),
-        model_(model),
-        task_(task),
-        copies_(task.CopiesNeeded()),
-        ranks_(problem.mesh().NumRanks()) {
-    item_bytes_ = problem.least_item_bytes();
-    start_ns_ = model.LeastCollectiveNs();
-    hops_ns_ = SaturatingMul(model.LeastHopNs(), Log2Ceil(model.GroupSize(task.dims())));
-    average_ = Clamp(CeilDiv128(task.total(), ranks_));
-    lacking_ = std::max(average_, task.lacking());
-  }
-
-  int64_t Ns() const {
-    const int64_t one = SaturatingAdd(start_ns_, hops_ns_);
-    if (problem_.num_stages() > 1) {  // and a cast
-      return SaturatingAdd(SaturatingAdd(one, TransferNs(lacking_)), model_.CopyNs(0));
-    }
-    // One collective and a local step. A gather leaves all members of a group the same value, from
-    // which local steps make the target of each; anything else takes a message from each rank that
-    // has a part of it, and a copy of what stays. Either copies what comes if rows of it are joined
-    // from several ranks' (unless each of its replicas sends a row).
-    int64_t least = SaturatingAdd(
-        one, std::max(MovesNs(1), SaturatingAdd(TransferNs(lacking_), model_.CopyNs(0))));
-    const int64_t gather = std::max(
-        least,
-        SaturatingAdd(one, SaturatingAdd(TransferNs(task_.LeastGathered()), model_.CopyNs(0))));
-    least = SaturatingAdd(least, SaturatingMul(model_.MessageNs(), task_.messages()));
-    if (task_.replicas() == 1 && task_.kept() > 0) least = SaturatingAdd(least, model_.CopyNs(0));
-    least = std::min(least, gather);
-    if (copies_.joined_rows > task_.replicas()) {
-      least = SaturatingAdd(least, model_.CopyNs(0));
-    }
-    // More collectives: with each, copies may become fewer. As many as `last` start no sooner than
-    // `first`, and copy no less than the last.
-    const int64_t plain = TransferNs(lacking_);
-    for (int64_t first = 2, last = 2; last <= kMaxCollectives; first = last + 1, last *= 2) {
-      const int64_t starts =
-          SaturatingAdd(SaturatingMul(first, start_ns_),
-                        std::max(hops_ns_, SaturatingMul(first, model_.LeastHopNs())));
-      if (SaturatingAdd(starts, plain) >= least) break;
-      least =
-          std::min(least, SaturatingAdd(starts, last < kMaxCollectives ? MovesNs(last) : plain));
-    }
-    // One collective and nothing else.
-    const State& source = problem_.source();
-    const State& target = problem_.target();
-    const std::optional<StepOp> op = CollectiveBetween(problem_, source, target, {});
-    if (!op) return least;
-    least = std::min(least, ExchangeNs(one));
-    if (*op == StepOp::kAllGather || *op == StepOp::kPermute) {
-      least = std::min(least, model_.Measure(*op, source, target).est_ns);
-    }
-    return least;
-  }
-
- private:
-  int64_t TransferNs(int64_t items) const {
-    return model_.TransferNs(SaturatingMul(items, item_bytes_));
-  }
-
-  // Messages from any replicas, copies of what stays and of messages that are no runs.
-  int64_t ExchangeNs(int64_t start) const {
-    int64_t ns = SaturatingAdd(start, TransferNs(lacking_));
-    ns = SaturatingAdd(ns, SaturatingMul(model_.MessageNs(), task_.messages()));
-    const bool packs = copies_.torn_rows > 1;
-    if (packs || task_.kept() > 0) {
-      const int64_t copied = SaturatingAdd(task_.kept(), packs ? average_ : 0);
-      ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(copied, item_bytes_)));
-    }
-    if (copies_.joined_rows > 1) {
-      ns = SaturatingAdd(ns, model_.CopyNs(SaturatingMul(task_.lacking(), item_bytes_)));
-    }
-    return ns;
-  }
-
-  // Transfers and copies of bytes in so many collectives and any local steps; the start of a copy
-  // included.
-  int64_t MovesNs(int64_t collectives) const {
-    const int64_t plain = TransferNs(lacking_);
-    // In a collective, messages end next to each other in fewer places of a rank's memory than it
-    // has peers; there two rows may meet without being copied. A message may be a row, too.
-    const __int128 free = copies_.row * collectives * ranks_ * ranks_;
-    const __int128 once = std::max<__int128>(copies_.once - free, 0);
-    const __int128 apiece = std::max<__int128>(copies_.apiece - free, 0);
-    const int64_t message_rows = std::min(copies_.torn_rows, copies_.joined_rows);
-    const __int128 twice =
-        copies_.twice / message_rows * std::max<int64_t>(message_rows - collectives, 0);
-    // Where to move a byte costs no more than to copy it, moves may save copies in other ways.
-    if (once == 0 || PerRankCopyNs(copies_.once) > TransferNs(Clamp(copies_.once / ranks_))) {
-      return plain;
-    }
-    // Rows of which a rank has a part are put together by itself, `share` of them, or come to it
-    // whole, so that it gets its own part again. Items that are copied twice on a direct way may
-    // take a detour to save one of the copies: only where receivers have time to spare, since a
-    // copy costs less than a transfer. Convex in the share: one of its corners is least.
-    constexpr int64_t kParts = 1024;
-    const int64_t own = std::max<int64_t>(Clamp(TotalWanted() / ranks_) - average_, 0);
-    const auto received = [&](int64_t share) {
-      return SaturatingAdd(average_, MulDivFloor(own, kParts - share, kParts));
-    };
-    const auto copied = [&](int64_t share, int64_t received) {
-      const __int128 spare =
-          static_cast<__int128>(std::max<int64_t>(lacking_ - received, 0)) * ranks_;
-      return std::max(once, apiece * share / kParts) + std::max<__int128>(twice - spare, 0);
-    };
-    const auto corner = [&](__int128 part, __int128 of) {
-      if (of <= 0) return kParts;
-      return static_cast<int64_t>(std::clamp<__int128>(part * kParts / of, 0, kParts));
-    };
-    const __int128 slack = static_cast<__int128>(average_) + own - lacking_;
-    int64_t least = INT64_MAX;
-    for (const int64_t share : {int64_t{0}, kParts, corner(once, apiece), corner(slack, own),
-                                corner(slack + twice / ranks_, own)}) {
-      // Shares are rounded: no less than what lies between two of them.
-      const int64_t next = received(std::min(share + 1, kParts));
-      least = std::min(least, SaturatingAdd(TransferNs(std::max(lacking_, next)),
-                                            PerRankCopyNs(copied(share, next))));
-    }
-    return SaturatingAdd(least, model_.CopyNs(0));
-  }
-  __int128 TotalWanted() const {
-    return static_cast<__int128>(problem_.MaxItems(problem_.target())) * ranks_;
-  }
-  static int64_t MulDivFloor(int64_t a, int64_t b, int64_t c) {
-    return static_cast<int64_t>(static_cast<__int128>(a) * b / c);
-  }
-  int64_t PerRankCopyNs(__int128 items) const {
-    return model_.CopyNs(SaturatingMul(Clamp(items / ranks_), item_bytes_)) - model_.CopyNs(0);
-  }
-
-  const Problem& problem_;
-  const CostModel& model_;
-  const Task& task_;
-  const Task::Copies copies_;
-  const int64_t ranks_;
-  int64_t item_bytes_ = 0;
-  int64_t start_ns_ = 0;
-  int64_t hops_ns_ = 0;  // of the groups that must be reached
-  int64_t average_ = 0;  // items
-  int64_t lacking_ = 0;  // the most that a rank receives at least
+// Elements that enter and leave some ranks at least.
+struct Cut {
+  std::array<bool, 2> splits = {};  // whether the mesh before (after) has other ranks, too
+  Wide in = 0, out = 0;
 };
+
+// What must move, by any steps.
+struct Task {
+  Task(const Sharding& from, const Sharding& to)
+      : ends{&from, &to}, one_mesh(from.mesh() == to.mesh()), ranks(from.mesh().NumRanks()) {
+    for (const int e : {0, 1}) {
+      const Sharding& end = *ends[e];
+      copies[e] = Sizes(end.mesh(), [&](int d) { return end.placement(d).IsReplicate(); });
+      contributions[e] =
+          Sizes(end.mesh(), [&](int d) { return end.placement(d).IsPartial() && !Stays(d); });
+    }
+    const DeviceMesh& mesh = to.mesh();
+    // What each rank has of what it wants, added up; on large meshes no less.
+    const bool large = one_mesh && ranks > kMaxRanks;
+    Wide kept = large ? Wide{ranks} * std::min(from.MaxLocalElements(), to.MaxLocalElements()) : 0;
+    for (int64_t i = 0; !large && i < mesh.NumRanks(); ++i) {
+      const std::optional<Coordinate> at = from.mesh().CoordinateOf(mesh.RankAt(i));
+      if (at) kept += Intersect(from.BoxAt(*at), to.BoxAt(mesh.CoordinateAt(i))).NumElements();
+      ranks += at ? 0 : 1;
+    }
+    const Wide all = Wide{NumElements(to.shape())} * Sizes(mesh, [&](int d) { return Stays(d); });
+    if (contributions[1] > 1 || all == 0) return;
+    total = moved = std::max<Wide>(all * copies[1] - kept, 0);
+    if (contributions[0] == 1) return;
+    moved = all * (contributions[0] - 1);
+    const int64_t alike = Sizes(mesh, [&](int d) {
+      return one_mesh && to.placement(d).IsReplicate() && !from.placement(d).IsShard();
+    });
+    total = all * (copies[1] + contributions[0] - 1) - std::min(all, kept / alike);
+  }
+
+  bool Stays(int d) const {  // partial before and after
+    return one_mesh && ends[0]->placement(d).IsPartial() && ends[1]->placement(d).IsPartial();
+  }
+
+  // Boxes of one sharding are equal or have nothing in common: a sum over pairs of them.
+  Cut CutOf(const std::vector<int64_t>& some) const {
+    struct Part {
+      Box box;
+      int64_t distinct = 0;  // contributions
+      bool sole = false;     // no other rank has one of them
+    };
+    Cut cut;
+    // By the coordinates on cuts, and on what stays partial.
+    std::array<std::map<std::array<int64_t, 2>, Part>, 2> parts;
+    for (const int e : {0, 1}) {
+      const DeviceMesh& mesh = ends[e]->mesh();
+      int64_t size = 0;
+      std::map<std::array<int64_t, 3>, int64_t> held;  // ranks, by contribution, too
+      for (const int64_t rank : some) {
+        const std::optional<Coordinate> at = mesh.CoordinateOf(rank);
+        if (!at) continue;
+        ++size;
+        std::array<int64_t, 3> numbers = {};
+        for (int d = 0; d < mesh.NumDims(); ++d) {
+          const Placement& p = ends[e]->placement(d);
+          int64_t& number = numbers[p.IsShard() ? 0 : Stays(d) ? 1 : 2];
+          if (!p.IsReplicate()) number = number * mesh.dim(d).size + (*at)[d];
+        }
+        Part& part = parts[e][{numbers[0], numbers[1]}];
+        if (part.distinct == 0) part.box = ends[e]->BoxAt(*at);
+        const int64_t same = ++held[numbers];
+        part.distinct += same == 1 ? 1 : 0;
+        part.sole |= same == copies[e];
+      }
+      cut.splits[e] = size > 0 && size < mesh.NumRanks();
+    }
+    for (const auto& [name, target] : parts[1]) cut.in += target.box.NumElements();
+    for (const auto& [name, source] : parts[0]) {
+      if (source.sole) cut.out += source.box.NumElements();
+      for (const auto& [other, target] : parts[1]) {
+        if (name[1] != other[1]) continue;
+        const int64_t common = Intersect(source.box, target.box).NumElements();
+        if (source.distinct == contributions[0]) cut.in -= common;
+        if (source.sole && target.sole) cut.out -= common;
+      }
+    }
+    return cut;
+  }
+
+  std::array<const Sharding*, 2> ends;  // before, after
+  bool one_mesh;
+  int64_t ranks;                              // of both meshes
+  std::array<int64_t, 2> copies = {};         // of each contribution, of a box
+  std::array<int64_t, 2> contributions = {};  // that are added; after: that a mask makes
+  Wide total = 0;                             // elements that all ranks together send
+  Wide moved = 0;                             // of them, each rank sends or receives its share
+};
+
+// Of even boxes on one mesh; the defaults hold of any. A row is what a box after has at one index
+// of the tensor dims before the last one that has another number of pieces than before.
+struct Shapes {
+  bool even = false;
+  int64_t reach = 2;   // ranks of the groups, taken together, that data must cross
+  int64_t joined = 1;  // rows of a box after that boxes before have parts of
+  int64_t row = 0;     // elements
+  Wide once = 0;       // of all rows but one of each box
+};
+
+Shapes ShapesOf(const Problem& problem) {
+  const Sharding& from = problem.from();
+  const Sharding& to = problem.to();
+  const DeviceMesh& mesh = problem.mesh();
+  Shapes shapes{.even = true};
+  shapes.reach = Sizes(
+      mesh, [&](int d) { return from.placement(d).IsPartial() && !to.placement(d).IsPartial(); });
+  int64_t elements = 1, common = 1, rows = 0;
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    int64_t before = 1, after = 1;
+    std::vector<int64_t> pieces(mesh.NumDims());  // up to the cut of a mesh dim
+    for (const int d : to.CutsOf(k)) pieces[d] = after *= mesh.dim(d).size;
+    for (const int d : from.CutsOf(k)) {
+      before *= mesh.dim(d).size;
+      if (pieces[d] != before) shapes.reach *= mesh.dim(d).size;
+    }
+    const int64_t extent = to.shape()[k];
+    if (extent == 0 || extent % before != 0 || extent % after != 0) return {};
+    if (before != after) rows = elements;
+    if (after < before) shapes.joined = common;
+    elements *= extent / after;
+    common *= std::gcd(extent / before, extent / after);
+  }
+  shapes.row = rows == 0 ? 0 : elements / rows;
+  shapes.once = Wide{rows - 1} * shapes.row * (NumElements(to.shape()) / elements);
+  return shapes;
+}
+
+// Of what is only moved, on one mesh, where one collective takes `one_ns`: the least of one that
+// does it alone, one and a local step, and more.
+int64_t MoveNs(const Problem& problem, const CostModel& model, const Shapes& shapes,
+               int64_t one_ns) {
+  const int64_t ranks = problem.mesh().NumRanks();
+  const int64_t start_ns = model.LeastCollectiveNs();
+  // Each row is put together by a copy, except where two messages of a collective meet.
+  const Wide meet = Wide{shapes.row} * ranks * ranks;
+  const Wide copied = std::max<Wide>(shapes.once - 2 * meet, 0) / ranks;
+  const int64_t bytes = Div(copied * BitWidth(problem.from().dtype()), 8);
+  int64_t copy_ns = bytes == 0 ? 0 : model.CopyNs(bytes);
+  // Where to move a byte costs no more than to copy it, moves may save copies.
+  if (copy_ns - model.CopyNs(0) > model.TransferNs(bytes)) copy_ns = 0;
+  int64_t least = SaturatingAdd(one_ns, std::max(copy_ns, model.CopyNs(0)));
+  const auto copies = [&](int d) { return problem.from().placement(d).IsReplicate(); };
+  if (shapes.joined > Sizes(problem.mesh(), copies)) least = SaturatingAdd(least, model.CopyNs(0));
+  // One more, or enough of them that nothing is copied.
+  const int64_t many = meet == 0 ? 1 : std::max<int64_t>(Div(shapes.once, meet) - 1, 1);
+  least = std::min({least, SaturatingAdd(one_ns, SaturatingAdd(start_ns, copy_ns)),
+                    SaturatingAdd(one_ns, SaturatingMul(many, start_ns))});
+  const State& source = problem.source();
+  const State& target = problem.target();
+  const std::optional<StepOp> op = CollectiveBetween(problem, source, target, {});
+  least = std::min(least, model.Measure(StepOp::kExchange, source, target).est_ns);
+  return op ? std::min(least, model.Measure(*op, source, target).est_ns) : least;
+}
+
+int BitsOf(const Problem& problem) {
+  int bits = INT32_MAX;
+  for (int i = 0; i < problem.num_stages(); ++i) bits = std::min(bits, BitWidth(problem.dtype(i)));
+  return bits;
+}
 
 }  // namespace
 
 int64_t LeastBytesMoved(const Problem& problem) {
-  return Clamp(Task(problem).total() * problem.least_item_bytes());
+  return Div(Task(problem.from(), problem.to()).total * BitsOf(problem), 8);
+}
+
+LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& first,
+                     const CostModel& second, int bits, int64_t reach) {
+  const Task task(from, to);
+  if (task.contributions[1] > 1) return {};
+  const std::array<const CostModel*, 2> models = {&first, &second};
+  std::vector<int64_t> visited;
+  for (const DeviceMesh* mesh : {&from.mesh(), &to.mesh()}) {
+    const int64_t step = mesh->NumRanks() / kMaxVisited | 1;  // odd: of any coordinate
+    for (int64_t i = 0; i < mesh->NumRanks(); i += step) visited.push_back(mesh->RankAt(i));
+  }
+  std::sort(visited.begin(), visited.end());
+  const Wide ranks = Wide{8} * task.ranks;  // in bits
+  LowerBound bound{Div(task.total * bits, ranks),
+                   Div(task.moved * bits * 1000, ranks * first.BestBandwidth(0))};
+  int64_t hops_ns = first.LeastHopNs() * Log2Ceil(std::max<int64_t>(reach, 2));
+  int64_t left = kMaxPairs;
+  for (int level = 0; level < first.topology().NumLevels(); ++level) {
+    const int64_t size = level == 0 ? 1 : first.topology().level(level - 1).domain_size;
+    int64_t next = 0;  // ranks before it are done
+    for (const int64_t rank : visited) {
+      if (rank < next || size > left / size) continue;
+      left -= size * size;
+      next = rank - rank % size + size;
+      std::vector<int64_t> domain;
+      for (int64_t r = next - size; r < next; ++r) {
+        if (from.mesh().PositionOf(r) || to.mesh().PositionOf(r)) domain.push_back(r);
+      }
+      const Cut cut = std::ssize(domain) == task.ranks ? Cut() : task.CutOf(domain);
+      const Wide most = std::max(cut.in, cut.out) * bits;
+      if (most == 0) continue;
+      const auto best = [&](int e) { return cut.splits[e] ? models[e]->BestBandwidth(level) : 0; };
+      const TopologyLevel& link = first.topology().level(level);
+      const int64_t bandwidth = std::max(
+          {link.bandwidth_bytes_per_us, link.tree_bandwidth_bytes_per_us, best(0), best(1)});
+      const Wide links = Wide{8} * std::ssize(domain);
+      bound.est_ns = std::max(bound.est_ns, Div(most * 1000, links * bandwidth));
+      bound.bytes_sent = std::max(bound.bytes_sent, Div(cut.out * bits, links));
+      hops_ns = std::max(hops_ns, first.LeastHopNs(level));
+    }
+  }
+  if (bound.bytes_sent == 0 && bound.est_ns == 0) return {};
+  bound.est_ns = SaturatingAdd(first.LeastNs(bound.est_ns), hops_ns);
+  return bound;
 }
 
 LowerBound LeastCost(const Problem& problem, const CostModel& model) {
-  LowerBound bound;
-  if (problem.source() == problem.target()) return bound;
-  const Task task(problem);
-  const __int128 bytes = task.total() * problem.least_item_bytes();
-  bound.bytes_sent = Clamp(CeilDiv128(bytes, problem.mesh().NumRanks()));
-  if (bound.bytes_sent == 0) {
-    // A local step makes the target, or a collective, which brings at least half of it: only what a
-    // gather takes from the rank itself is not moved. (Among uneven boxes, a permute may leave all
-    // where they are.)
-    const int64_t items = task.is_even() ? problem.MaxItems(problem.target()) : 0;
-    const int64_t local_ns =
-        model.CopyNs(problem.num_stages() > 1 ? 0 : problem.MaxBytes(problem.target()));
-    const int64_t moved_ns = model.TransferNs(SaturatingMul(items / 2, problem.least_item_bytes()));
-    bound.est_ns =
-        std::min(local_ns, SaturatingAdd(model.LeastCollectiveNs() + model.LeastHopNs(), moved_ns));
-  } else if (task.contributions() > 1) {
-    bound.est_ns = SaturatingAdd(
-        SaturatingAdd(model.LeastCollectiveNs(),
-                      SaturatingMul(model.LeastHopNs(), Log2Ceil(model.GroupSize(task.dims())))),
-        model.TransferNs(bound.bytes_sent));
-  } else {
-    bound.est_ns = MoveBound(problem, model, task).Ns();
+  if (problem.source() == problem.target()) return {};
+  const Shapes shapes = ShapesOf(problem);
+  LowerBound bound =
+      LeastCost(problem.from(), problem.to(), model, model, BitsOf(problem), shapes.reach);
+  if (bound.est_ns == 0) {
+    // A local step makes the target, or a collective: half of an even box comes from others.
+    const int64_t bytes = problem.num_stages() > 1 ? 0 : problem.MaxBytes(problem.target());
+    const int64_t half_ns = shapes.even ? model.TransferNs(bytes / 2) : 0;
+    bound.est_ns = std::min(model.CopyNs(bytes),
+                            SaturatingAdd(model.LeastCollectiveNs() + model.LeastHopNs(), half_ns));
+  } else if (problem.num_stages() > 1) {
+    bound.est_ns = SaturatingAdd(bound.est_ns, model.CopyNs(0));
+  } else if (!problem.from().HasPartial()) {
+    bound.est_ns = MoveNs(problem, model, shapes, bound.est_ns);
   }
   return bound;
 }

@@ -16,6 +16,7 @@
 #include "placement/op_table.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/cross_cost.h"
+#include "planner/cost/lower_bound.h"
 #include "planner/cost/path_cost.h"
 #include "planner/cross/cross_ends.h"
 #include "planner/graph/state.h"
@@ -194,7 +195,6 @@ class CrossPlanner {
     return plain_->exact || plain_->ordered ||
            options_.reproducibility <= Reproducibility::kReplicas;
   }
-  LowerBound Bound() const;
   // A pair with its crossing.
   struct Priced {
     Pair pair;
@@ -206,13 +206,6 @@ class CrossPlanner {
   // nullopt where it is not within the limits, or too many messages cross.
   std::optional<Priced> Price(const Pair& pair);
   Plan Assemble(const Priced& priced) const;
-  static int64_t Product(const Sharding& sharding, Placement::Kind kind) {
-    int64_t product = 1;
-    for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
-      if (sharding.placement(d).kind() == kind) product *= sharding.mesh().dim(d).size;
-    }
-    return product;
-  }
   int64_t LargestBytes(const Sharding& sharding, DType dtype) const {
     return SaturatingBytes(dtype, sharding.MaxLocalElements());
   }
@@ -459,35 +452,10 @@ Plan CrossPlanner::Assemble(const Priced& priced) const {
   if (options_.reproducibility != asked_.reproducibility && plain_->ordered) {
     why += ": the group that would reduce them does not exist";
   }
-  return std::move(plan).Seal(Bound(), why);
-}
-
-// As on one mesh (lower_bound_task.cc): with m contributions to an element and r ranks that want
-// it, r + m - 2 messages carry it, and one more where no rank that wants it can have a
-// contribution; with one contribution, every rank that wants it and has it not gets one.
-LowerBound CrossPlanner::Bound() const {
-  if (Product(to_, Placement::Kind::kPartial) > 1) return {};
-  const int64_t contributions = ContributionsOf(from_);
-  __int128 elements = 0;
-  if (contributions > 1) {
-    const int64_t wanting = Product(to_, Placement::Kind::kReplicate);
-    elements = static_cast<__int128>(NumElements(to_.shape())) *
-               (wanting + contributions - (meshes_.disjoint() ? 1 : 2));
-  } else {
-    elements = meshes_.Lacks(from_, to_).total;
-  }
   const int bits =
       std::min({BitWidth(from_.dtype()), BitWidth(reduce_dtype_), BitWidth(to_.dtype())});
-  const auto up = [](__int128 a, __int128 b) { return a / b + (a % b != 0 ? 1 : 0); };
-  const __int128 bytes = up(elements * bits, 8);
-  const __int128 worst = up(bytes, meshes_.union_size());
-  LowerBound bound;
-  bound.bytes_sent = worst > INT64_MAX ? INT64_MAX : static_cast<int64_t>(worst);
-  if (bound.bytes_sent > 0) {
-    const CostModel& model = halves_.front()->model;
-    bound.est_ns = SaturatingAdd(model.LeastCollectiveNs(), model.TransferNs(bound.bytes_sent));
-  }
-  return bound;
+  return std::move(plan).Seal(LeastCost(from_, to_, pair.first->model, pair.second->model, bits),
+                              why);
 }
 
 }  // namespace

@@ -253,14 +253,13 @@ TEST(CrossMeshTest, RefusesTooManyMessages) {
 }
 
 TEST(CrossMeshTest, BoundsAreThoseOfTheElements) {
-  // Rank 1 has a quarter of what it wants; rank 0 half of it; of 3 ranks the worst sends a third.
-  EXPECT_EQ(TryPlan("f32[8]", "a=3", "S(0)", "b=2", "S(0)")->lower_bound().bytes_sent,
-            ((4 - 3) + (4 - 2)) * 4 / 3);
-  // Two contributions to each of 8 elements, one rank that wants them and has none.
-  EXPECT_EQ(TryPlan("f32[8]", "a=2", "P", "b=1@2", "R")->lower_bound().bytes_sent,
-            2 * 8 * 4 / 3 + 1);
-  // And one that has.
-  EXPECT_EQ(TryPlan("f32[8]", "a=2", "P", "b=1@1", "R")->lower_bound().bytes_sent, 8 * 4 / 2);
+  // Rank 2 wants nothing, and alone has two elements.
+  EXPECT_EQ(TryPlan("f32[8]", "a=3", "S(0)", "b=2", "S(0)")->lower_bound().bytes_sent, 2 * 4);
+  // Each contribution leaves its rank, or is added to.
+  EXPECT_EQ(TryPlan("f32[8]", "a=2", "P", "b=1@2", "R")->lower_bound().bytes_sent, 8 * 4);
+  EXPECT_EQ(TryPlan("f32[8]", "a=2", "P", "b=1@1", "R")->lower_bound().bytes_sent, 8 * 4);
+  // Any of two ranks may send to another two: half each.
+  EXPECT_EQ(TryPlan("f32[8]", "a=2", "R", "b=2@2-3", "S(0)")->lower_bound().bytes_sent, 8 * 4 / 4);
   EXPECT_EQ(TryPlan("f32[8]", "a=2", "S(0)", "b=1,c=2", "R,S(0)")->lower_bound().bytes_sent, 0);
 }
 
