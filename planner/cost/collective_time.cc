@@ -234,10 +234,12 @@ GroupTimes::GroupTimes(const Topology& topology, const GroupShape& shape)
     // Switches know the last protocol only.
     if (p >= 0 && p + 1 == end && maker.IsInSwitch()) all_reduce_.Add(maker.InSwitch());
   }
-  least_start_ns_ = INT64_MAX;
   for (Lines* lines : {&to_all_, &blocks_, &all_reduce_}) {
     lines->Seal();
     least_start_ns_ = std::min(least_start_ns_, lines->first().start);
+    for (size_t i = 0; i < lines->size(); ++i) {
+      least_hops_ns_ = std::min(least_hops_ns_, (*lines)[i].what.hops_ns);
+    }
   }
 }
 

@@ -75,8 +75,9 @@ class GroupTimes {
   // So many bytes in so many messages to other members, whose shares across the levels are the
   // worst that the group allows; fewer messages take no less. What each message takes is left out.
   CollectiveTime Direct(int64_t bytes, int64_t messages) const;
-  // What any of them takes at least.
+  // What any of them takes at least, and of that the hops.
   int64_t LeastStartNs() const { return least_start_ns_; }
+  int64_t LeastHopsNs() const { return least_hops_ns_; }
 
  private:
   using Lines = Envelope<CollectiveTime>;  // of no bytes; x: bytes, times: 1000, over: bandwidth
@@ -90,7 +91,8 @@ class GroupTimes {
   Lines blocks_;
   Lines to_all_;  // of messages to all other members, which are many a step's
   MessageTimes direct_;
-  int64_t least_start_ns_ = 0;
+  int64_t least_start_ns_ = INT64_MAX;
+  int64_t least_hops_ns_ = INT64_MAX;
 };
 
 }  // namespace meshift

@@ -17,13 +17,23 @@ namespace meshift {
 namespace {
 
 using Wide = __int128;
-constexpr int64_t kMaxRanks = 4096;              // of one mesh, to add up what each has
-constexpr int64_t kMaxVisited = 128;             // of a mesh, for what enters and leaves
+constexpr int64_t kMaxRanks = 4096;  // of one mesh, to add up what each has
+// Of a mesh, for what enters and leaves: on one mesh ranks are much alike.
+constexpr int64_t kVisitedOnOne = 2, kVisitedOnTwo = 128;
 constexpr int64_t kMaxPairs = int64_t{1} << 15;  // of boxes compared, in all domains
 
 // Rounds up; saturates.
 int64_t Div(Wide a, Wide b) {
   return static_cast<int64_t>(std::min<Wide>(a / b + (a % b != 0 ? 1 : 0), INT64_MAX));
+}
+
+int64_t Common(const Box& a, const Box& b) {
+  int64_t elements = 1;
+  for (size_t k = 0; k < a.size.size(); ++k) {
+    const int64_t end = std::min(a.offset[k] + a.size[k], b.offset[k] + b.size[k]);
+    elements *= std::max<int64_t>(end - std::max(a.offset[k], b.offset[k]), 0);
+  }
+  return elements;
 }
 
 // The product of the sizes of the mesh dims d with is(d).
@@ -56,7 +66,7 @@ struct Task {
     Wide kept = large ? Wide{ranks} * std::min(from.MaxLocalElements(), to.MaxLocalElements()) : 0;
     for (int64_t i = 0; !large && i < mesh.NumRanks(); ++i) {
       const std::optional<Coordinate> at = from.mesh().CoordinateOf(mesh.RankAt(i));
-      if (at) kept += Intersect(from.BoxAt(*at), to.BoxAt(mesh.CoordinateAt(i))).NumElements();
+      if (at) kept += Common(from.BoxAt(*at), to.BoxAt(mesh.CoordinateAt(i)));
       ranks += at ? 0 : 1;
     }
     const Wide all = Wide{NumElements(to.shape())} * Sizes(mesh, [&](int d) { return Stays(d); });
@@ -111,7 +121,7 @@ struct Task {
       if (source.sole) cut.out += source.box.NumElements();
       for (const auto& [other, target] : parts[1]) {
         if (name[1] != other[1]) continue;
-        const int64_t common = Intersect(source.box, target.box).NumElements();
+        const int64_t common = Common(source.box, target.box);
         if (source.distinct == contributions[0]) cut.in -= common;
         if (source.sole && target.sole) cut.out -= common;
       }
@@ -212,8 +222,10 @@ LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& 
   const std::array<const CostModel*, 2> models = {&first, &second};
   std::vector<int64_t> visited;
   for (const DeviceMesh* mesh : {&from.mesh(), &to.mesh()}) {
-    const int64_t step = mesh->NumRanks() / kMaxVisited | 1;  // odd: of any coordinate
+    const int64_t most = task.one_mesh ? kVisitedOnOne : kVisitedOnTwo;
+    const int64_t step = mesh->NumRanks() / most | 1;  // odd: of any coordinate
     for (int64_t i = 0; i < mesh->NumRanks(); i += step) visited.push_back(mesh->RankAt(i));
+    if (task.one_mesh) break;
   }
   std::sort(visited.begin(), visited.end());
   const Wide ranks = Wide{8} * task.ranks;  // in bits

@@ -1,7 +1,6 @@
 #include "planner/search/heuristic.h"
 
 #include <algorithm>
-#include <climits>
 #include <cstdint>
 
 #include "base/checked_math.h"
@@ -9,7 +8,6 @@
 namespace meshift {
 namespace {
 
-constexpr int kNoGroups = INT_MAX;
 constexpr int64_t kNever = INT64_MAX / 4;
 
 }  // namespace
@@ -18,8 +16,7 @@ Heuristic::Heuristic(const Problem& problem, const CostModel& model, Successors&
     : problem_(problem),
       model_(model),
       successors_(successors),
-      layouts_(successors.layouts()),
-      hop_ns_(model.LeastHopNs()) {
+      layouts_(successors.layouts()) {
   // A cast reads the wider value, or writes it.
   const int64_t bytes = problem.MaxBytes(problem.target());
   least_finish_ns_ = model.CopyNs(problem.num_stages() > 1 ? bytes / 2 : bytes);
@@ -28,37 +25,34 @@ Heuristic::Heuristic(const Problem& problem, const CostModel& model, Successors&
     if (problem.StaysPartial(d)) elements_ = SaturatingMul(elements_, problem.size(d));
     if (problem.target().IsReplicate(d)) holders_ *= problem.size(d);
   }
-  if (model.groups()) CountGroups();
+  CoverDims();
   if (!successors.masks_target() && LinkBound::Knows(problem, model, layouts_)) {
     links_ = std::make_unique<LinkBound>(problem, model, layouts_);
     if (!links_->MaySayMore()) links_ = nullptr;
   }
 }
 
-void Heuristic::CountGroups() {
+void Heuristic::CoverDims() {
   const auto end = DimMask{1} << problem_.num_dims();
-  groups_.assign(end, kNoGroups);
+  const std::optional<DimSets>& allowed = model_.groups();
+  // The least of a group over these mesh dims, or more.
+  std::vector<int64_t> one(end, kNever);
   for (DimMask dims = end; dims-- > 0;) {
-    if (dims == 0 || model_.groups()->test(dims)) groups_[dims] = dims == 0 ? 0 : 1;
-    // A part of what a group has.
-    for (DimMask bit = 1; bit < end && groups_[dims] == kNoGroups; bit <<= 1) {
-      if ((dims & bit) == 0 && groups_[dims | bit] == 1) groups_[dims] = 1;
+    if (dims != 0 && (!allowed || allowed->test(dims))) {
+      one[dims] = SaturatingAdd(model_.LeastCollectiveNs(), model_.Times(dims).LeastHopsNs());
+    }
+    for (DimMask bit = 1; bit < end; bit <<= 1) {
+      if ((dims & bit) == 0) one[dims] = std::min(one[dims], one[dims | bit]);
     }
   }
+  starts_ns_ = one;
   for (DimMask dims = 1; dims < end; ++dims) {
-    for (DimMask part = (dims - 1) & dims; part != 0; part = (part - 1) & dims) {
-      if (groups_[part] != 1 || groups_[dims & ~part] == kNoGroups) continue;
-      groups_[dims] = std::min(groups_[dims], 1 + groups_[dims & ~part]);
-    }
+    ForEachSubset(dims, [&](DimMask part) {
+      if (part == dims) return;
+      starts_ns_[dims] =
+          std::min(starts_ns_[dims], SaturatingAdd(one[part], starts_ns_[dims & ~part]));
+    });
   }
-}
-
-int64_t Heuristic::StartsNs(DimMask across) const {
-  const int starts = groups_.empty() ? 1 : std::max(1, groups_[across]);
-  if (starts == kNoGroups) return kNever;
-  const int hops = std::max(starts, layouts_.bounds().Hops(across));
-  return SaturatingAdd(SaturatingMul(starts, model_.LeastCollectiveNs()),
-                       SaturatingMul(hops, hop_ns_));
 }
 
 int64_t Heuristic::AverageItems(const State& state, DimMask reducible) const {
@@ -79,10 +73,10 @@ int64_t Heuristic::AverageItems(const State& state, DimMask reducible) const {
 int64_t Heuristic::LeastNs(const State& state, DimMask reducible, const CutTable::Samples& wanted,
                            DimMask across, int64_t enough_ns) {
   if (state == problem_.target()) return 0;
-  if (successors_.IsFinished(state)) return std::min(least_finish_ns_, StartsNs(0));
-  if (successors_.masks_target()) return StartsNs(reducible);
+  if (successors_.IsFinished(state)) return std::min(least_finish_ns_, starts_ns_[0]);
+  if (successors_.masks_target()) return starts_ns_[reducible];
   // Of all that is not the first collective's start and bytes.
-  const int64_t others_ns = StartsNs(across | reducible) - model_.LeastCollectiveNs();
+  const int64_t others_ns = starts_ns_[across | reducible] - model_.LeastCollectiveNs();
   const int64_t average = AverageItems(state, reducible);
   if (reducible != 0) {
     const int64_t bytes = SaturatingMul(average, problem_.least_item_bytes());

@@ -3,20 +3,21 @@
 //   Heuristic heuristic(problem, model, rules, successors);
 //   heuristic.LeastNs(view);
 //
-// Notation: c(s, t) is the price of a step from s to t; alpha the start of a collective, lambda the
-// least latency of a hop, T(i) the time of i items of the least size that the value has (casts),
-// over a worst rank's own link (CostModel). A state is finished where local steps alone may lead to
-// the target (Successors::IsFinished).
+// Notation: c(s, t) is the price of a step from s to t; alpha the least start of a collective, its
+// hops left aside; phi(i) the least that a collective takes for its start and i items, of the least
+// size that the value has (casts), over a worst rank's own link (CostModel::LeastCollectiveNs;
+// LeastReductionNs where something is yet to be reduced). phi is concave, and phi(0) = alpha. A
+// state is finished where local steps alone may lead to the target (Successors::IsFinished).
 //
-//   h(s) = 0                                    s is the target
-//          min(f, alpha + lambda)               finished; f: what the last local step copies at
-//                                               least, half of the target where there are casts
-//          k alpha + max(k, ceil(log2 |A|)) lambda + max(T(lack), T(average), links)    else
+//   h(s) = 0                                            s is the target
+//          min(f, C({}))                                finished; f: what the last local step copies
+//                                                       at least, half of the target with casts
+//          C(A) - alpha + phi(max(lack, average, links))    else
 //
 // A(s): mesh dims that the target's values must come across: those that are yet to be reduced, and
-//   those that cut a tensor dim which they do not cut in the target. |A| is the product of their
-//   sizes; k = 1, or, where only some groups are allowed, the least number of them, or of parts of
-//   them, that cover A.
+//   those that cut a tensor dim which they do not cut in the target.
+// C(A): of groups over mesh dims that have all of A among them, one at least, the sum of alpha and
+//   a group's least hops (GroupTimes::LeastHopsNs), where it is least. Only allowed groups.
 // lack(s): items of the target that some sample rank does not hold (cut_table.h); 0 where something
 //   is yet to be reduced, of which nobody holds a value.
 // average(s) = floor(E C max(p - 1 + n - r, 0) / R): E elements on R ranks; C is the product of the
@@ -30,13 +31,12 @@
 // Lemma. h(s) <= c(s, t) + h(t) for every step, so that h is consistent and, with h(target) = 0,
 // no more than the least rest of a path.
 //   Let s be not finished, and the step a collective over the mesh dims G. Its price is at least
-//   alpha + max(1, ceil(log2 |G|)) lambda + T(m), where m is what its worst rank gets;
-//   step_bounds.h has that for each kind, and step_bounds_test.cc shows it. Values come across a
-//   mesh dim only by a group over it, so A(s) is within the union of G and A(t), k(s) <= 1 + k(t),
-//   and ceil(log2) of a product is at most the sum of those of its factors. So it is enough that m
-//   is at least what each of lack and average falls by: T grows, T(a + b) <= T(a) + T(b), and m is
-//   a whole number. lack: no sample lacks less by more than it gets. average: the worst rank gets
-//   no less than the average, which is in messages per element over R.
+//   the least hops of G and phi(m), where m is what its worst rank gets; step_bounds.h has that for
+//   each kind, and step_bounds_test.cc shows it. Values come across a mesh dim only by a group over
+//   it, so A(s) is within the union of G and A(t), and C(A(s)) <= alpha + hops(G) + C(A(t)). And
+//   phi(a + b) + alpha <= phi(a) + phi(b), since phi is concave. So it is enough that m is at least
+//   what each of lack, average and links falls by. lack: no sample lacks less by more than it gets.
+//   average: the worst rank gets no less than the average, which is in messages per element over R.
 //     A reduction of p1 of p1 p2 contributions takes p2 (p1 - 1). The last one, whose result is
 //     scattered among r groups that do the same, takes (p - 1) r, no less than p - 1 + r - 1; an
 //     all_reduce takes 2 (p - 1) r, no less than p - 1 + p r - 1. Any other step takes as many as
@@ -47,7 +47,7 @@
 //   made only where something is yet to be reduced, or for the target: it makes p larger, and may
 //   take a dim out of the cuts, but then it is yet to be reduced.
 //   Let s be finished. A step to the target copies f at least; one to a finished state changes
-//   nothing; to any other, h(t) >= alpha + lambda.
+//   nothing; to any other, h(t) >= C({}).
 #ifndef MESHIFT_PLANNER_SEARCH_HEURISTIC_H_
 #define MESHIFT_PLANNER_SEARCH_HEURISTIC_H_
 
@@ -77,7 +77,7 @@ class Heuristic {
                    layouts_.Across(view.lists), INT64_MAX);
   }
   // Of the start of a collective.
-  int64_t LeastStartNs() const { return StartsNs(0); }
+  int64_t LeastStartNs() const { return starts_ns_[0]; }
   // A(s).
   DimMask Across(const View& view) const {
     return (successors_.masks_target() ? 0 : layouts_.Across(view.lists)) | view.reducible;
@@ -86,22 +86,18 @@ class Heuristic {
  private:
   int64_t LeastNs(const State& state, DimMask reducible, const CutTable::Samples& wanted,
                   DimMask across, int64_t enough_ns);
-  int64_t StartsNs(DimMask across) const;
   int64_t AverageItems(const State& state, DimMask reducible) const;
-  void CountGroups();
+  void CoverDims();
 
   const Problem& problem_;
   const CostModel& model_;
   const Successors& successors_;
   Layouts& layouts_;
   std::unique_ptr<LinkBound> links_;  // null where it has nothing to say
-  int64_t hop_ns_ = 0;
   int64_t least_finish_ns_ = 0;
   int64_t elements_ = 1;  // E C
   int64_t holders_ = 1;   // n
-  // Of groups that the model allows, those that cover these mesh dims, at least. Empty: it allows
-  // all groups.
-  std::vector<int> groups_;
+  std::vector<int64_t> starts_ns_;  // C(A), by A
 };
 
 }  // namespace meshift

@@ -24,7 +24,7 @@ constexpr int64_t kPatience = 120'000'000;
 // By what part of its time a path must be shorter than the best known one from then on.
 constexpr int64_t kFirstPart = 64;
 // Of fewer mesh dims a search ends sooner than the incumbent is found.
-constexpr int kIncumbentDims = 4;
+constexpr int kIncumbentDims = 3;
 
 // Of a path; `order` tells nodes that wait with equal estimates apart. Those that are reached
 // sooner come first, so that all equally cheap ways to a node are known when its turn comes; the

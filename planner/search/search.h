@@ -10,9 +10,8 @@
 // Besides the heuristic, two bounds make it quick:
 // - the least time of a step (StepBounds::LeastNs), by which steps wait until they are priced:
 //   without it, every step that is listed is priced. [bench/planner_bench cold/4d]
-// - the incumbent: a path that a greedy walk finds (FindIncumbent of search.cc), from four mesh
-// dims
-//   on. What cannot beat it does not wait. [bench/planner_bench cold/5d]
+// - the incumbent: a path that a greedy walk finds (FindIncumbent of search.cc), from three mesh
+//   dims on. What cannot beat it does not wait. [bench/planner_bench cold/5d]
 //
 // Where that takes about a second, which no search on up to four mesh dims is known to, the search
 // settles for less: from then on only paths count that are shorter than the best known one by a
