@@ -78,8 +78,7 @@ absl::Status CheckLevel(const TopologyLevel& level) {
         CheckNs(ns, kMaxLatencyNs, fmt::format("{} of level '{}'", what, level.name)));
   }
   for (const auto& [what, value] :
-       {std::pair("tree_bandwidth_bytes_per_us", level.tree_bandwidth_bytes_per_us),
-        std::pair("direct_bandwidth_bytes_per_us", level.direct_bandwidth_bytes_per_us),
+       {std::pair("direct_bandwidth_bytes_per_us", level.direct_bandwidth_bytes_per_us),
         std::pair("domain_bandwidth_bytes_per_us", level.domain_bandwidth_bytes_per_us),
         std::pair("in_switch_bandwidth_bytes_per_us", level.in_switch_bandwidth_bytes_per_us),
         std::pair("in_switch_members", level.in_switch_members)}) {
@@ -220,7 +219,6 @@ struct LevelField {
 };
 constexpr LevelField kLevelFields[] = {
     {"entry_ns", &TopologyLevel::entry_ns},
-    {"tree_bandwidth_bytes_per_us", &TopologyLevel::tree_bandwidth_bytes_per_us},
     {"direct_bandwidth_bytes_per_us", &TopologyLevel::direct_bandwidth_bytes_per_us},
     {"domain_bandwidth_bytes_per_us", &TopologyLevel::domain_bandwidth_bytes_per_us},
     {"in_switch_bandwidth_bytes_per_us", &TopologyLevel::in_switch_bandwidth_bytes_per_us},

@@ -35,9 +35,7 @@ struct TopologyLevel {
   int64_t latency_ns = 0;              // added per hop over this level
   // The rest is 0 where it does not matter.
   int64_t entry_ns = 0;  // added once to a collective over this level
-  // One rank's share where a library uses a tree, or sends messages; 0: bandwidth_bytes_per_us.
-  int64_t tree_bandwidth_bytes_per_us = 0;
-  // The most of that in messages, where each rank sends to many; 0: all of it.
+  // The most of one rank's share that messages get, where it sends to many; 0: all of it.
   int64_t direct_bandwidth_bytes_per_us = 0;
   // The most that the ranks of one group carry together into a domain of the level below; 0: as
   // much as their links.

@@ -40,14 +40,13 @@ static_assert(kGpus[1].copy_bandwidth == TopologyConstants{}.copy_bandwidth_byte
 struct Fabric {
   std::string_view name;
   int64_t latency_ns;
-  int64_t ring_percent;  // of the NICs' speed
-  int64_t tree_percent;
+  int64_t percent;  // of the NICs' speed
 };
-constexpr Fabric kHdr = {"hdr", 5'000, 76, 96};
-constexpr Fabric kNdr = {"ndr", 5'000, 76, 96};
-constexpr Fabric kEfa = {"efa", 16'000, 83, 83};
-constexpr Fabric kRoce = {"roce", 7'000, 96, 96};
-constexpr Fabric kEfaOfA100 = {"efa", 32'000, 83, 83};  // the first generation
+constexpr Fabric kHdr = {"hdr", 5'000, 96};
+constexpr Fabric kNdr = {"ndr", 5'000, 96};
+constexpr Fabric kEfa = {"efa", 16'000, 83};
+constexpr Fabric kRoce = {"roce", 7'000, 96};
+constexpr Fabric kEfaOfA100 = {"efa", 32'000, 83};  // the first generation
 
 // What is the same on all fabrics.
 constexpr int64_t kNvlinkHopNs = 1'000;
@@ -91,17 +90,13 @@ TopologyLevel Inside(const Gpu& gpu, std::string_view name, int64_t domain_size)
 // NICs of so many Gb/s for `gpus` of them.
 TopologyLevel Beyond(const Fabric& fabric, int64_t gbps, int64_t gpus, std::string_view name,
                      int64_t domain_size) {
-  const auto share = [&](int64_t percent) {
-    return std::max<int64_t>(gbps * 1000 / 8 / gpus * percent / 100, 1);
-  };
-  const int64_t ring = share(fabric.ring_percent);
+  const int64_t share = std::max<int64_t>(gbps * 1000 / 8 / gpus * fabric.percent / 100, 1);
   return {.name = std::string(name),
           .domain_size = domain_size,
-          .bandwidth_bytes_per_us = ring,
+          .bandwidth_bytes_per_us = share,
           .latency_ns = fabric.latency_ns,
           .entry_ns = kEntryHops * fabric.latency_ns,
-          .tree_bandwidth_bytes_per_us = share(fabric.tree_percent),
-          .direct_bandwidth_bytes_per_us = std::min(ring, kDirectBandwidth),
+          .direct_bandwidth_bytes_per_us = std::min(share, kDirectBandwidth),
           .domain_bandwidth_bytes_per_us = kDomainBandwidth};
 }
 

@@ -35,10 +35,9 @@ TopologyLevel Inside(const std::string& name, int64_t domain_size) {
 TopologyLevel Beyond(const std::string& name, int64_t domain_size) {
   return {.name = name,
           .domain_size = domain_size,
-          .bandwidth_bytes_per_us = 38000,
+          .bandwidth_bytes_per_us = 48000,
           .latency_ns = 5000,
           .entry_ns = 15000,
-          .tree_bandwidth_bytes_per_us = 48000,
           .direct_bandwidth_bytes_per_us = 23200,
           .domain_bandwidth_bytes_per_us = 384000};
 }
@@ -91,7 +90,7 @@ TEST(TopologyTest, NamesAreFree) {
 TEST(TopologyTest, Presets) {
   EXPECT_EQ(Parsed("a100").level(0).bandwidth_bytes_per_us, 220000);
   EXPECT_EQ(Parsed("a100").level(0).in_switch_bandwidth_bytes_per_us, 0);
-  EXPECT_EQ(Parsed("a100").level(1).tree_bandwidth_bytes_per_us, 24000);
+  EXPECT_EQ(Parsed("a100").level(1).bandwidth_bytes_per_us, 24000);
   EXPECT_EQ(Parsed("h200").level(0), Parsed("h100").level(0));
   EXPECT_EQ(Parsed("h200").constants().copy_bandwidth_bytes_per_us, 2150000);
   EXPECT_EQ(Parsed("gb200").level(0).domain_size, 72);
@@ -108,12 +107,11 @@ TEST(TopologyTest, Presets) {
 }
 
 TEST(TopologyTest, NicsOfOnesOwn) {
-  // 4 NICs of 100 Gb/s for 8 GPUs are 6,250 bytes/us each, of which NDR rings reach 76 %.
+  // 4 NICs of 100 Gb/s for 8 GPUs are 6,250 bytes/us each, of which NDR gives 96 %.
   const Topology own = Parsed("h100,nics=4x100");
   EXPECT_EQ(own.level(0), Parsed("h100").level(0));
-  EXPECT_EQ(own.level(1).bandwidth_bytes_per_us, 4750);
-  EXPECT_EQ(own.level(1).tree_bandwidth_bytes_per_us, 6000);
-  EXPECT_EQ(own.level(1).direct_bandwidth_bytes_per_us, 4750);
+  EXPECT_EQ(own.level(1).bandwidth_bytes_per_us, 6000);
+  EXPECT_EQ(own.level(1).direct_bandwidth_bytes_per_us, 6000);
   EXPECT_EQ(Parsed(own.ToString()), own);
   EXPECT_EQ(Parsed("h100-efa,nics=8x400").ToString(), "h100-efa");
   EXPECT_EQ(Parsed("gb200,nics=4x400").ToString(), "gb200");  // 4 GPUs share them
@@ -144,10 +142,9 @@ TEST(TopologyTest, Json) {
     {
       "name": "net",
       "domain_size": 0,
-      "bandwidth_bytes_per_us": 38000,
+      "bandwidth_bytes_per_us": 48000,
       "latency_ns": 5000,
       "entry_ns": 15000,
-      "tree_bandwidth_bytes_per_us": 48000,
       "direct_bandwidth_bytes_per_us": 23200,
       "domain_bandwidth_bytes_per_us": 384000
     }
@@ -262,7 +259,6 @@ TEST(TopologyTest, CreateRefuses) {
             "group_setup_ns is -1; it must be 0 or more");
   for (const auto& [member, name] :
        {std::pair(&TopologyLevel::entry_ns, "entry_ns"),
-        std::pair(&TopologyLevel::tree_bandwidth_bytes_per_us, "tree_bandwidth_bytes_per_us"),
         std::pair(&TopologyLevel::direct_bandwidth_bytes_per_us, "direct_bandwidth_bytes_per_us"),
         std::pair(&TopologyLevel::domain_bandwidth_bytes_per_us, "domain_bandwidth_bytes_per_us"),
         std::pair(&TopologyLevel::in_switch_bandwidth_bytes_per_us,

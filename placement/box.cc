@@ -36,6 +36,15 @@ Box Intersect(const Box& a, const Box& b) {
   return common;
 }
 
+int64_t CommonElements(const Box& a, const Box& b) {
+  int64_t elements = 1;
+  for (size_t k = 0; k < a.size.size(); ++k) {
+    const int64_t end = std::min(a.offset[k] + a.size[k], b.offset[k] + b.size[k]);
+    elements *= std::max<int64_t>(end - std::max(a.offset[k], b.offset[k]), 0);
+  }
+  return elements;
+}
+
 bool Contains(const Box& outer, const Box& inner) {
   if (inner.IsEmpty()) return true;
   for (size_t i = 0; i < inner.size.size(); ++i) {

@@ -34,6 +34,7 @@ struct Box {
 
 // The common part; where there is none, a box with a size of 0. REQUIRES: equal ranks.
 Box Intersect(const Box& a, const Box& b);
+int64_t CommonElements(const Box& a, const Box& b);  // of that part
 // Whether every element of `inner` is in `outer` (always true of an empty one).
 bool Contains(const Box& outer, const Box& inner);
 // Whether `inner`'s elements lie in one run, in order, in the row-major content of `outer`; a box

@@ -86,6 +86,7 @@ void ComparePairs(int rank, int64_t limit) {
       std::vector<Shape> common;
       std::set_intersection(elements[a].begin(), elements[a].end(), elements[b].begin(),
                             elements[b].end(), std::back_inserter(common));
+      ASSERT_EQ(CommonElements(outer, inner), static_cast<int64_t>(common.size()));
       ASSERT_EQ(ElementsOf(Intersect(outer, inner)), common)
           << outer.ToString() << " " << inner.ToString();
       const bool contains = common == elements[b];

@@ -272,8 +272,9 @@ TEST(PlannerTest, ReductionsInStages) {
   EXPECT_EQ(stages("a=64", "f32[1048576]", "P", "S(0)", 8), staged);
   EXPECT_EQ(stages("a=64", "f32[1048575]", "P", "S(0)", 8), "2 padded" + staged.substr(6));
   EXPECT_EQ(stages("a=512,b=64", "f32[1048576]", "R,P", "R,S(0)", 8), staged);
-  // An all_reduce of it ends with a gather of its own.
-  EXPECT_EQ(stages("a=64", "f32[1048576]", "P", "R", 8), staged);
+  // An all_reduce of it ends with a gather of its own, of as many bytes.
+  EXPECT_EQ(stages("a=64", "f32[1048576]", "P", "R", 8),
+            fmt::format("2 even {}", 2 * (7 * 8 + 7) * (1 << 20) / 64 * 4));
   // Blocks that do not divide the group, are all of it, or one contribution.
   const std::string flat = fmt::format("1 even {}", 63 * (1 << 20) / 64 * 4);
   for (const int64_t block : {0, 1, 7, 24, 64, 100}) {
@@ -303,11 +304,11 @@ TEST(PlannerTest, BatchInvariantReductions) {
             "all_reduce{dp} -> R,S(0)" + why + "the groups do not lie alike on the topology");
   options.engine = EngineCapabilities::Nccl();
   EXPECT_EQ(PromiseSteps("f32[4800]", "P,P", "R,R", options),
-            "all_reduce{dp,tp} -> R,R" + why +
+            "reduce_scatter{dp,tp} -> S(0),S(0); exchange{dp,tp} -> R,R" + why +
                 "engine nccl promises nothing about where an element lies");
   options.engine.native_invariance = NativeInvariance::kAllReduce;
   EXPECT_EQ(PromiseSteps("f32[4096]", "P,P", "S(0),R", options),
-            "reduce_scatter{dp,tp} -> S(0),S(0); all_gather{tp} -> S(0),R" + why +
+            "reduce_scatter{dp,tp} -> S(0),S(0); exchange{tp} -> S(0),R" + why +
                 "the reduce_scatter of engine nccl over dp is no all_reduce");
 }
 

@@ -78,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(Worlds, NearBoundTest,
                                          NearCase{"a=2,b=3", {23166, 23172}, 1, true},
                                          NearCase{"a=2,b=3", {810, 816, 816}, 1, true}));
 
-// 16 ranks in domains of 4: bytes on the links between domains.
+// 16 ranks in domains of 4: bytes on the links between domains. Messages get half of these links,
+// so that a ring may be quicker that carries more.
 TEST(NearBoundAcrossTest, SlowLinks) {
   RatioMean all;
   for (const NearCase& one : {NearCase{"a=4,b=4", {16384, 32768}, 1, true},
@@ -88,7 +89,7 @@ TEST(NearBoundAcrossTest, SlowLinks) {
     all.count += near.slow_bytes.count;
     all.log_sum += near.slow_bytes.log_sum;
   }
-  EXPECT_LE(all.Mean(), 1.05);
+  EXPECT_LE(all.Mean(), 1.08);
 }
 
 }  // namespace

@@ -17,14 +17,10 @@ const TopologyProtocol& ProtocolOf(const Topology& topology, int index) {
   return index < 0 ? kNone : topology.protocols()[index];
 }
 
-int64_t TreeBandwidth(const TopologyLevel& level) {
-  return level.tree_bandwidth_bytes_per_us > 0 ? level.tree_bandwidth_bytes_per_us
-                                               : level.bandwidth_bytes_per_us;
-}
-
 // Of messages, in a protocol that gets `percent` of the links.
 int64_t DirectBandwidth(const TopologyLevel& level, int64_t percent) {
-  const int64_t bandwidth = std::max<int64_t>(MulDivFloor(TreeBandwidth(level), percent, 100), 1);
+  const int64_t bandwidth =
+      std::max<int64_t>(MulDivFloor(level.bandwidth_bytes_per_us, percent, 100), 1);
   const int64_t most = level.direct_bandwidth_bytes_per_us;
   return most > 0 ? std::min(bandwidth, most) : bandwidth;
 }
@@ -203,7 +199,7 @@ class GroupTimes::Maker {
   // A member between two others sends all of the tensor twice, one of two sends it once.
   void WaitForTree(int level, Line* line) const {
     const int64_t times = std::min<int64_t>(2, shape_.fanout[level] - 1);
-    Wait(level, 1000 * times, Across(level, TreeBandwidth(topology_.level(level))), line);
+    Wait(level, 1000 * times, Across(level, topology_.level(level).bandwidth_bytes_per_us), line);
   }
   bool IsInSwitch(int level) const {
     const TopologyLevel& links = topology_.level(level);

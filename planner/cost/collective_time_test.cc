@@ -37,14 +37,18 @@ TEST(CollectiveTimeTest, IsTheLeastOfTheFormulas) {
   EXPECT_EQ(small.start_ns, 10'000);
   EXPECT_EQ(small.hops_ns, 14 * 1'000 + 5'000 + 3 * 5'000);
   EXPECT_EQ(small.links_ns, 0);
-  // A ring in Simple: 8 NICs of 38,000 bytes/us are slower than one GPU's NVLinks.
+  // A ring in Simple: 8 NICs of 48,000 bytes/us are faster than one GPU's NVLinks.
   const CollectiveTime large = times.Blocks(1024 * kMiB);
   EXPECT_EQ(h100.protocols()[large.protocol].name, "Simple");
   EXPECT_EQ(large.start_ns, 60'000);
   EXPECT_EQ(large.hops_ns, 5 * 34'000);
-  EXPECT_EQ(large.level, 1);
-  EXPECT_EQ(large.sharing, 8);
-  EXPECT_EQ(large.links_ns, (1024 * kMiB * 1000 + 303'999) / 304'000);
+  EXPECT_EQ(large.level, 0);
+  EXPECT_EQ(large.links_ns, (1024 * kMiB * 1000 + 366'999) / 367'000);
+  // Four in each node have but four NICs.
+  const CollectiveTime four = TimesOf(h100, Range(8, 2)).Blocks(1024 * kMiB);
+  EXPECT_EQ(four.level, 1);
+  EXPECT_EQ(four.sharing, 4);
+  EXPECT_EQ(four.links_ns, (1024 * kMiB * 1000 + 191'999) / 192'000);
   // Sums formed in NVSwitch, and one exchange between the nodes over 8 NICs.
   const CollectiveTime sum = times.AllReduce(1024 * kMiB);
   EXPECT_EQ(sum.algorithm, Algorithm::kInSwitch);

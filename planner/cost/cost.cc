@@ -52,11 +52,9 @@ void CostModel::SetBounds() {
   int64_t in_switches = 0;
   for (int i = 0; i < topology_.NumLevels(); ++i) {
     const TopologyLevel& level = topology_.level(i);
-    const int64_t bandwidth =
-        std::max(level.bandwidth_bytes_per_us, level.tree_bandwidth_bytes_per_us);
-    if (i == 0) best_bandwidth_ = bandwidth;
+    if (i == 0) best_bandwidth_ = level.bandwidth_bytes_per_us;
     if (topology_.protocols().empty()) continue;
-    of_trees = SaturatingAdd(of_trees, bandwidth);
+    of_trees = SaturatingAdd(of_trees, level.bandwidth_bytes_per_us);
     if (level.in_switch_bandwidth_bytes_per_us == 0) continue;
     in_switches = std::max(in_switches, level.in_switch_bandwidth_bytes_per_us);
     if (i > 0) in_switches = std::max(in_switches, best_bandwidth_);
@@ -136,7 +134,7 @@ int64_t CostModel::LeastHopNs(int level) const {
 // is the fewest members that a domain holds (GroupTimes::Direct).
 int64_t CostModel::BestBandwidth(int level) const {
   const TopologyLevel& links = topology_.level(level);
-  int64_t direct = std::max(links.bandwidth_bytes_per_us, links.tree_bandwidth_bytes_per_us);
+  int64_t direct = links.bandwidth_bytes_per_us;
   int64_t best = std::max(direct, links.in_switch_bandwidth_bytes_per_us);
   if (level == 0) return best;
   if (links.direct_bandwidth_bytes_per_us > 0) {

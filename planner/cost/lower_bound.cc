@@ -18,23 +18,12 @@ namespace {
 
 using Wide = __int128;
 constexpr int64_t kMaxRanks = 4096;  // of one mesh, to add up what each has
-// Of a mesh, for what enters and leaves: on one mesh ranks are much alike.
-constexpr int64_t kVisitedOnOne = 2, kVisitedOnTwo = 128;
+// Of a mesh, for what enters and leaves. On one mesh ranks are much alike.
+constexpr int64_t kVisitedOnOne = 8, kVisitedOnTwo = 128, kDomainsOnOne = 3;
 constexpr int64_t kMaxPairs = int64_t{1} << 15;  // of boxes compared, in all domains
 
-// Rounds up; saturates.
-int64_t Div(Wide a, Wide b) {
-  return static_cast<int64_t>(std::min<Wide>(a / b + (a % b != 0 ? 1 : 0), INT64_MAX));
-}
-
-int64_t Common(const Box& a, const Box& b) {
-  int64_t elements = 1;
-  for (size_t k = 0; k < a.size.size(); ++k) {
-    const int64_t end = std::min(a.offset[k] + a.size[k], b.offset[k] + b.size[k]);
-    elements *= std::max<int64_t>(end - std::max(a.offset[k], b.offset[k]), 0);
-  }
-  return elements;
-}
+int64_t Clamp(Wide a) { return static_cast<int64_t>(std::min<Wide>(a, INT64_MAX)); }
+int64_t DivUp(Wide a, Wide b) { return Clamp(a / b + (a % b != 0 ? 1 : 0)); }
 
 // The product of the sizes of the mesh dims d with is(d).
 template <typename Fn>
@@ -66,7 +55,7 @@ struct Task {
     Wide kept = large ? Wide{ranks} * std::min(from.MaxLocalElements(), to.MaxLocalElements()) : 0;
     for (int64_t i = 0; !large && i < mesh.NumRanks(); ++i) {
       const std::optional<Coordinate> at = from.mesh().CoordinateOf(mesh.RankAt(i));
-      if (at) kept += Common(from.BoxAt(*at), to.BoxAt(mesh.CoordinateAt(i)));
+      if (at) kept += CommonElements(from.BoxAt(*at), to.BoxAt(mesh.CoordinateAt(i)));
       ranks += at ? 0 : 1;
     }
     const Wide all = Wide{NumElements(to.shape())} * Sizes(mesh, [&](int d) { return Stays(d); });
@@ -121,7 +110,7 @@ struct Task {
       if (source.sole) cut.out += source.box.NumElements();
       for (const auto& [other, target] : parts[1]) {
         if (name[1] != other[1]) continue;
-        const int64_t common = Common(source.box, target.box);
+        const int64_t common = CommonElements(source.box, target.box);
         if (source.distinct == contributions[0]) cut.in -= common;
         if (source.sole && target.sole) cut.out -= common;
       }
@@ -149,8 +138,7 @@ struct Shapes {
 };
 
 Shapes ShapesOf(const Problem& problem) {
-  const Sharding& from = problem.from();
-  const Sharding& to = problem.to();
+  const Sharding &from = problem.from(), &to = problem.to();
   const DeviceMesh& mesh = problem.mesh();
   Shapes shapes{.even = true};
   shapes.reach = Sizes(
@@ -185,7 +173,7 @@ int64_t MoveNs(const Problem& problem, const CostModel& model, const Shapes& sha
   // Each row is put together by a copy, except where two messages of a collective meet.
   const Wide meet = Wide{shapes.row} * ranks * ranks;
   const Wide copied = std::max<Wide>(shapes.once - 2 * meet, 0) / ranks;
-  const int64_t bytes = Div(copied * BitWidth(problem.from().dtype()), 8);
+  const int64_t bytes = DivUp(copied * BitWidth(problem.from().dtype()), 8);
   int64_t copy_ns = bytes == 0 ? 0 : model.CopyNs(bytes);
   // Where to move a byte costs no more than to copy it, moves may save copies.
   if (copy_ns - model.CopyNs(0) > model.TransferNs(bytes)) copy_ns = 0;
@@ -193,11 +181,10 @@ int64_t MoveNs(const Problem& problem, const CostModel& model, const Shapes& sha
   const auto copies = [&](int d) { return problem.from().placement(d).IsReplicate(); };
   if (shapes.joined > Sizes(problem.mesh(), copies)) least = SaturatingAdd(least, model.CopyNs(0));
   // One more, or enough of them that nothing is copied.
-  const int64_t many = meet == 0 ? 1 : std::max<int64_t>(Div(shapes.once, meet) - 1, 1);
+  const int64_t many = meet == 0 ? 1 : std::max<int64_t>(DivUp(shapes.once, meet) - 1, 1);
   least = std::min({least, SaturatingAdd(one_ns, SaturatingAdd(start_ns, copy_ns)),
                     SaturatingAdd(one_ns, SaturatingMul(many, start_ns))});
-  const State& source = problem.source();
-  const State& target = problem.target();
+  const State &source = problem.source(), &target = problem.target();
   const std::optional<StepOp> op = CollectiveBetween(problem, source, target, {});
   least = std::min(least, model.Measure(StepOp::kExchange, source, target).est_ns);
   return op ? std::min(least, model.Measure(*op, source, target).est_ns) : least;
@@ -212,7 +199,7 @@ int BitsOf(const Problem& problem) {
 }  // namespace
 
 int64_t LeastBytesMoved(const Problem& problem) {
-  return Div(Task(problem.from(), problem.to()).total * BitsOf(problem), 8);
+  return DivUp(Task(problem.from(), problem.to()).total * BitsOf(problem), 8);
 }
 
 LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& first,
@@ -225,19 +212,19 @@ LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& 
     const int64_t most = task.one_mesh ? kVisitedOnOne : kVisitedOnTwo;
     const int64_t step = mesh->NumRanks() / most | 1;  // odd: of any coordinate
     for (int64_t i = 0; i < mesh->NumRanks(); i += step) visited.push_back(mesh->RankAt(i));
-    if (task.one_mesh) break;
   }
   std::sort(visited.begin(), visited.end());
   const Wide ranks = Wide{8} * task.ranks;  // in bits
-  LowerBound bound{Div(task.total * bits, ranks),
-                   Div(task.moved * bits * 1000, ranks * first.BestBandwidth(0))};
+  LowerBound bound{DivUp(task.total * bits, ranks),
+                   Clamp(task.moved * bits * 1000 / (ranks * first.BestBandwidth(0)))};
   int64_t hops_ns = first.LeastHopNs() * Log2Ceil(std::max<int64_t>(reach, 2));
   int64_t left = kMaxPairs;
   for (int level = 0; level < first.topology().NumLevels(); ++level) {
     const int64_t size = level == 0 ? 1 : first.topology().level(level - 1).domain_size;
     int64_t next = 0;  // ranks before it are done
+    int64_t domains = level > 0 && task.one_mesh ? kDomainsOnOne : kMaxPairs;
     for (const int64_t rank : visited) {
-      if (rank < next || size > left / size) continue;
+      if (rank < next || size > left / size || domains-- <= 0) continue;
       left -= size * size;
       next = rank - rank % size + size;
       std::vector<int64_t> domain;
@@ -248,12 +235,11 @@ LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& 
       const Wide most = std::max(cut.in, cut.out) * bits;
       if (most == 0) continue;
       const auto best = [&](int e) { return cut.splits[e] ? models[e]->BestBandwidth(level) : 0; };
-      const TopologyLevel& link = first.topology().level(level);
-      const int64_t bandwidth = std::max(
-          {link.bandwidth_bytes_per_us, link.tree_bandwidth_bytes_per_us, best(0), best(1)});
+      const int64_t bandwidth =
+          std::max({first.topology().level(level).bandwidth_bytes_per_us, best(0), best(1)});
       const Wide links = Wide{8} * std::ssize(domain);
-      bound.est_ns = std::max(bound.est_ns, Div(most * 1000, links * bandwidth));
-      bound.bytes_sent = std::max(bound.bytes_sent, Div(cut.out * bits, links));
+      bound.est_ns = std::max(bound.est_ns, Clamp(most * 1000 / (links * bandwidth)));
+      bound.bytes_sent = std::max(bound.bytes_sent, DivUp(cut.out * bits, links));
       hops_ns = std::max(hops_ns, first.LeastHopNs(level));
     }
   }

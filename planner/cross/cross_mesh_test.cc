@@ -280,7 +280,7 @@ TEST(CrossMeshTest, PlansThousandsOfRanks) {
   const absl::StatusOr<Plan> plan = TryPlan("bf16[7168,2048]", "ep=64,fsdp=32", "S(0),S(0)",
                                             "dp=32,tp=8@2048-2303", "R,S(1)", options);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(Steps(*plan), "exchange{onto mesh 1} -> S(0),S(1); all_gather{dp} -> R,S(1)");
+  EXPECT_EQ(Steps(*plan), "exchange{onto mesh 1} -> S(0),S(1); exchange{dp} -> R,S(1)");
   EXPECT_EQ(plan->steps()[0].group_size, 2304);
 }
 

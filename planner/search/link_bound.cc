@@ -71,9 +71,7 @@ void LinkBound::AddSet(int level, int dim, int64_t run) {
     }
   }
   if (of == 0) return;
-  const TopologyLevel& links = model_.topology().level(level);
-  const int64_t bandwidth =
-      std::max(links.bandwidth_bytes_per_us, links.tree_bandwidth_bytes_per_us);
+  const int64_t bandwidth = model_.topology().level(level).bandwidth_bytes_per_us;
   Ranks& set = sets_.emplace_back();
   // In parts, so that 2^63 bytes of 2^31 contributions are a number of 128 bits.
   set.links.num = static_cast<__int128>(1000) * problem_.least_item_bytes() * (share * kParts / of);
