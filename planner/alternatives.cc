@@ -395,7 +395,7 @@ class Lister {
     const std::string label = LabelOf(free);
     const bool is_new = labels_.insert(label).second;
     if (is_new) AddJudged(free, path);
-    if (is_new || label == LabelOf(best_.plan)) AddWithGather(path, label);
+    if (is_new || label == LabelOf(best_.plan)) AddWithGather(path);
     return true;
   }
   void AddJudged(const Plan& free, const Path& path) {
@@ -403,25 +403,37 @@ class Lister {
     all_.push_back(Judged(free, within, best_, options_, groups_));
   }
   // Where messages undo a reduce_scatter over the same mesh dims, also the all_gather that does:
-  // it is what one expects beside an all_reduce, although messages are quicker for small tensors.
-  void AddWithGather(const Path& path, const std::string& label) {
-    Path with_gather = path;
-    const State* before = &problem_.source();
+  // one expects it beside an all_reduce, although messages are quicker for small tensors. Once for
+  // each sequence of ops, so that plans that differ more find their place.
+  void AddWithGather(const Path& path) {
+    std::string ops;
+    for (const Move& move : path.moves) ops += fmt::format("{};", Name(move.op));
+    if (IsFull() || labels_.contains(ops)) return;
     for (size_t i = 1; i < path.moves.size(); ++i) {
-      const Move& scatter = path.moves[i - 1];
       const Move& move = path.moves[i];
-      if (scatter.op == StepOp::kReduceScatter && move.op == StepOp::kExchange &&
-          StepDims(problem_, scatter.op, *before, scatter.after) ==
-              StepDims(problem_, move.op, scatter.after, move.after) &&
-          IsGather(scatter.after, move.after)) {
-        with_gather.moves[i].op = StepOp::kAllGather;
-        if (IsFull() || !labels_.insert(label + "gather").second) return;
-        AddJudged(Assemble(problem_, model_, with_gather, unlimited_, choice_, PlanGroups()),
-                  with_gather);
-        return;
+      const State& before = path.moves[i - 1].after;
+      if (move.op != StepOp::kExchange || !UndoesScatter(path, i) ||
+          !IsGather(before, move.after)) {
+        continue;
       }
-      before = &scatter.after;
+      labels_.insert(ops);
+      Path with_gather = path;
+      with_gather.moves[i].op = StepOp::kAllGather;
+      AddJudged(Assemble(problem_, model_, with_gather, unlimited_, choice_, PlanGroups()),
+                with_gather);
+      return;
     }
+  }
+  // Whether a reduce_scatter comes before the move, over the same mesh dims.
+  bool UndoesScatter(const Path& path, size_t at) const {
+    const auto dims = [&](size_t i) {
+      const State& before = i == 0 ? problem_.source() : path.moves[i - 1].after;
+      return StepDims(problem_, path.moves[i].op, before, path.moves[i].after);
+    };
+    for (size_t i = 0; i < at; ++i) {
+      if (path.moves[i].op == StepOp::kReduceScatter && dims(i) == dims(at)) return true;
+    }
+    return false;
   }
   bool IsGather(const State& before, const State& after) {
     bool found = false;
@@ -509,7 +521,7 @@ class Lister {
   const CostModel model_;
   const int64_t most_work_;  // of the budget, with that of listing paths
   std::vector<Alternative> all_;
-  absl::flat_hash_set<std::string> labels_;  // of all_
+  absl::flat_hash_set<std::string> labels_;  // of all_, and ops of AddWithGather()
 };
 
 }  // namespace
