@@ -168,7 +168,7 @@ class Collective {
     }
     return other;
   }
-  // Of nccl-tests' bandwidths, the second over the first.
+  // busbw over algbw.
   double BusFactor() const {
     const double part = static_cast<double>(size() - 1) / static_cast<double>(size());
     return op_ == NcclTestsOp::kAllReduce ? 2 * part : part;
@@ -177,7 +177,7 @@ class Collective {
  private:
   static constexpr int64_t kMostBytes = int64_t{1} << 62;
 
-  // Of blocks that are `bytes` together, those of the other members.
+  // All blocks but a rank's own, where all together have `bytes`.
   int64_t SentOf(int64_t bytes) const {
     return SaturatingMul(size() - 1, MulDivCeil(bytes, 1, size()));
   }
@@ -190,7 +190,7 @@ class Collective {
   const GroupTimes times_;
 };
 
-// What is printed.
+// The answer, before it is printed as text or JSON.
 struct Answer {
   std::string name;
   int64_t bytes = 0;

@@ -25,27 +25,27 @@
 namespace meshift::cli {
 namespace {
 
-// How a group lies on the domains of a topology, member by member.
-class Lie {
+// The domains of a topology that a group has members in, and each member's place there.
+class GroupPlaces {
  public:
-  Lie(std::vector<int64_t> group, const Topology& topology) : ranks_(std::move(group)) {
+  GroupPlaces(std::vector<int64_t> group, const Topology& topology) : ranks_(std::move(group)) {
     std::sort(ranks_.begin(), ranks_.end());
     const size_t n = ranks_.size();
-    places_.resize(n * (topology.NumLevels() + 1));
+    place_of_.resize(n * (topology.NumLevels() + 1));
     // The first level's units are the members themselves.
-    for (size_t i = 0; i < n; ++i) places_[i] = {.index = 0, .members = 1, .units = 1};
+    for (size_t i = 0; i < n; ++i) place_of_[i] = {.index = 0, .members = 1, .units = 1};
     for (int level = 0; level < topology.NumLevels(); ++level) {
       // Ranks of a domain stand side by side.
       for (size_t begin = 0, end = 0; begin < n; begin = end) {
         const int64_t domain = topology.DomainOf(level, ranks_[begin]);
         int64_t units = 0;
         for (end = begin; end < n && topology.DomainOf(level, ranks_[end]) == domain; ++end) {
-          if (places_[level * n + end].index == 0) ++units;
+          if (place_of_[level * n + end].index == 0) ++units;
         }
         for (size_t i = begin; i < end; ++i) {
-          places_[(level + 1) * n + i] = {.index = static_cast<int64_t>(i - begin),
-                                          .members = static_cast<int64_t>(end - begin),
-                                          .units = units};
+          place_of_[(level + 1) * n + i] = {.index = static_cast<int64_t>(i - begin),
+                                            .members = static_cast<int64_t>(end - begin),
+                                            .units = units};
         }
       }
     }
@@ -57,7 +57,7 @@ class Lie {
   int64_t Members(int level, size_t member) const { return At(level, member).members; }
   // Domains of the level below, with members, in the member's domain.
   int64_t Units(int level, size_t member) const { return At(level, member).units; }
-  // What a member has of bytes that those of its domain share, all of which is shared out.
+  // The member's share of bytes that all members in its domain bring together; shares add up.
   int64_t ShareOf(int64_t bytes, int level, size_t member) const {
     const Place& place = At(level, member);
     return MulDivFloor(bytes, place.index + 1, place.members) -
@@ -71,58 +71,60 @@ class Lie {
     int64_t units = 0;
   };
   const Place& At(int level, size_t member) const {
-    return places_[(level + 1) * ranks_.size() + member];
+    return place_of_[(level + 1) * ranks_.size() + member];
   }
 
-  std::vector<int64_t> ranks_;  // ascending
-  std::vector<Place> places_;   // by level, from -1, then member
+  std::vector<int64_t> ranks_;   // ascending
+  std::vector<Place> place_of_;  // by level, from -1, then member
 };
 
-// What a member brings across the links of each level, of `bytes` that it sends.
+// Splits the bytes that a member sends by the level whose links they cross.
 class Crossings {
  public:
-  Crossings(const Lie& lie, const Topology& topology) : lie_(lie), topology_(topology) {}
+  Crossings(const GroupPlaces& places, const Topology& topology)
+      : places_(places), topology_(topology) {}
 
   // Calls fn(level, bytes).
   template <typename Fn>
   void OfRing(size_t member, int64_t bytes, const Fn& fn) const {
     int64_t leave = bytes;  // the domain of the level below
     for (int level = 0; level < topology_.NumLevels(); ++level) {
-      const int64_t beyond = lie_.Members(level, member) == lie_.size()
+      const int64_t beyond = places_.Members(level, member) == places_.size()
                                  ? 0
-                                 : std::min(leave, lie_.ShareOf(bytes, level, member));
+                                 : std::min(leave, places_.ShareOf(bytes, level, member));
       fn(level, leave - beyond);
       leave = beyond;
     }
   }
-  // Of a sum that trees form, or switches where they do.
+  // A sum formed along trees, and by switches on the levels whose switches can.
   template <typename Fn>
   void OfTree(size_t member, int64_t bytes, bool in_switch, const Fn& fn) const {
-    const int64_t n = lie_.size();
+    const int64_t n = places_.size();
     const int64_t tensor = MulDivFloor(bytes, n, 2 * (n - 1));
     for (int level = 0; level < topology_.NumLevels(); ++level) {
-      const int64_t units = lie_.Units(level, member);
+      const int64_t units = places_.Units(level, member);
       const TopologyLevel& links = topology_.level(level);
       const bool sums = in_switch && links.in_switch_bandwidth_bytes_per_us > 0 &&
                         units >= std::max<int64_t>(links.in_switch_members, 2);
       // A tree through u domains has u - 1 edges, each of which the tensor passes twice.
       const int64_t of_unit = sums ? tensor : MulDivCeil(tensor, 2 * (units - 1), units);
-      fn(level, lie_.ShareOf(of_unit, level - 1, member));
+      fn(level, places_.ShareOf(of_unit, level - 1, member));
     }
   }
-  // As much to each other member.
+  // Equally long messages to all other members.
   template <typename Fn>
   void OfMessages(size_t member, int64_t bytes, const Fn& fn) const {
     int64_t done = 0;
     for (int level = 0; level < topology_.NumLevels(); ++level) {
-      const int64_t within = MulDivFloor(bytes, lie_.Members(level, member) - 1, lie_.size() - 1);
+      const int64_t within =
+          MulDivFloor(bytes, places_.Members(level, member) - 1, places_.size() - 1);
       fn(level, within - done);
       done = within;
     }
   }
 
  private:
-  const Lie& lie_;
+  const GroupPlaces& places_;
   const Topology& topology_;
 };
 
@@ -189,10 +191,10 @@ class Ledger {
     const Algorithm algorithm = TimePartsOf(before, step, topology_).algorithm;
     const bool in_order = step.reduce_order == ReduceOrder::kAscending;
     for (std::vector<int64_t>& group : step.after.mesh().Groups(step.mesh_dims)) {
-      const Lie lie(std::move(group), topology_);
-      const Crossings crossings(lie, topology_);
-      for (size_t member = 0; member < lie.ranks().size(); ++member) {
-        const int64_t rank = lie.ranks()[member];
+      const GroupPlaces places(std::move(group), topology_);
+      const Crossings crossings(places, topology_);
+      for (size_t member = 0; member < places.ranks().size(); ++member) {
+        const int64_t rank = places.ranks()[member];
         const size_t r = std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
         const int64_t bytes = BytesSent(plan, i, rank);
         AddSent(r, bytes, count);
@@ -202,7 +204,9 @@ class Ledger {
             add(topology_.LevelBetween(rank, to), of_message);
           });
         } else if (in_order) {
-          // Contributions go to who adds them up; an all_reduce then gathers as many results.
+          // Contributions go to the rank that adds them up; an all_reduce then gathers as many
+          // results. Reductions in blocks are counted the same, although some of their messages
+          // stay inside a domain.
           const int64_t gathered = step.op == StepOp::kAllReduce ? bytes / 2 : 0;
           crossings.OfMessages(member, bytes - gathered, add);
           crossings.OfRing(member, gathered, add);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kKiB = 1024;
 
-// Of one parameter on 16 ranks in two domains of 8.
+// The traffic of one parameter.
 ModelTraffic TrafficOf(const char* mesh, const char* tensor, const char* from, const char* to,
                        const char* topology, PlannerOptions options = {}) {
   const Sharding source = Sharding::Parse(tensor, DeviceMesh::Parse(mesh).value(), from).value();
