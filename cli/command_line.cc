@@ -193,6 +193,19 @@ CLI::App* AddExplain(CLI::App* app, ExplainFlags* flags) {
   AddNumber(explain, "--alternatives", &flags->alternatives, 0, kMaxAlternatives,
             "list at most so many that keep the promise (default 8)")
       ->type_name("N");
+  explain
+      ->add_option("--collective", flags->collective.name,
+                   "instead: how long all_reduce, all_gather, reduce_scatter or all_to_all takes, "
+                   "and why")
+      ->type_name("OP");
+  explain
+      ->add_option("--bytes", flags->collective.bytes,
+                   "with --collective: its size as nccl-tests counts it: 64MiB")
+      ->type_name("BYTES");
+  explain
+      ->add_option("--dims", flags->collective.dims,
+                   "with --collective: among groups over these mesh dims (default all): a,b")
+      ->type_name("DIMS");
   return explain;
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -11,11 +13,14 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "base/text_table.h"
+#include "cli/explain_collective.h"
 #include "cli/json.h"
 #include "cli/text.h"
+#include "cli/time_text.h"
 #include "mesh/topology.h"
 #include "planner/alternatives.h"
-#include "planner/cost/time_parts.h"
+#include "planner/cost/collective_time.h"
+#include "planner/cost/cost.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/plan_io.h"
 #include "planner/plan/plan_text.h"
@@ -23,18 +28,16 @@
 namespace meshift::cli {
 namespace {
 
-// What links bytes wait for: "nvlink", "net, 8 links per group and domain".
-std::string LinksText(const TimeParts& parts, const Topology& topology) {
-  if (parts.level < 0) return "";
-  const std::string& name = topology.level(parts.level).name;
-  if (parts.sharing == 0) return name;
-  return fmt::format("{}, {} per group and domain", name, CountText(parts.sharing, "link"));
-}
+constexpr int64_t kAlternatives = 8;  // where their number is not given
+
+// Whether a step makes a call: a crossing without messages is only a copy.
+bool Calls(const TimeParts& parts) { return parts.Sum() > parts.copies_ns; }
 
 // What the time of each collective is made of.
 std::string PartsTable(const Alternative& one, const Topology& topology) {
   const auto right = TextTable::Align::kRight;
   TextTable table({{"of it"},
+                   {"by"},
                    {"starts", right},
                    {"hops", right},
                    {"messages", right},
@@ -46,10 +49,11 @@ std::string PartsTable(const Alternative& one, const Topology& topology) {
     if (!IsCollective(one.plan.steps()[i].op)) continue;
     const TimeParts& parts = one.parts[i];
     any = true;
-    table.AddRow({fmt::format("{}", i), ExactTimeText(parts.starts_ns),
-                  ExactTimeText(parts.hops_ns), ExactTimeText(parts.messages_ns),
-                  ExactTimeText(parts.links_ns), ExactTimeText(parts.copies_ns),
-                  LinksText(parts, topology)});
+    table.AddRow({fmt::format("{}", i),
+                  Calls(parts) ? ByText(parts.algorithm, parts.protocol, topology) : "",
+                  ExactTimeText(parts.starts_ns), ExactTimeText(parts.hops_ns),
+                  ExactTimeText(parts.messages_ns), ExactTimeText(parts.links_ns),
+                  ExactTimeText(parts.copies_ns), LinksText(parts.level, parts.sharing, topology)});
   }
   return any ? table.ToString() : "";
 }
@@ -87,6 +91,9 @@ std::string AlternativesToJson(const std::vector<Alternative>& all, const Topolo
                    {"messages_ns", parts.messages_ns},
                    {"links_ns", parts.links_ns},
                    {"copies_ns", parts.copies_ns}};
+      time["algorithm"] = Calls(parts) ? Json(Name(parts.algorithm)) : Json();
+      time["protocol"] =
+          parts.protocol >= 0 ? Json(topology.protocols()[parts.protocol].name) : Json();
       time["slowest_links"] = parts.level >= 0 ? Json(topology.level(parts.level).name) : Json();
       time["links_per_domain"] = parts.sharing == 0 ? Json() : Json(parts.sharing);
       times.push_back(std::move(time));
@@ -101,14 +108,24 @@ absl::Status Run(const ExplainFlags& flags, Io& io) {
     return InvalidArgument("--format: \"{}\" is no format (text json)", flags.format);
   }
   const ProblemFlags& problem_flags = flags.problem;
+  const CollectiveFlags& collective = flags.collective;
+  if (collective.name) {
+    if (flags.alternatives) {
+      return InvalidArgument("--alternatives and --collective exclude each other");
+    }
+    return ExplainCollective(problem_flags, collective, flags.format == "json", io);
+  }
+  if (collective.bytes) return InvalidArgument("--bytes needs --collective");
+  if (collective.dims) return InvalidArgument("--dims needs --collective");
   MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.model, "--model", "explain"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.rules, "--rules", "explain"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.filter, "--filter", "explain"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.planner, "--planner", "explain"));
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(problem_flags));
-  MESHIFT_ASSIGN_OR_RETURN(const std::vector<Alternative> all,
-                           ListAlternatives(problem.from, problem.to, problem.options,
-                                            static_cast<int>(flags.alternatives)));
+  MESHIFT_ASSIGN_OR_RETURN(
+      const std::vector<Alternative> all,
+      ListAlternatives(problem.from, problem.to, problem.options,
+                       static_cast<int>(flags.alternatives.value_or(kAlternatives))));
   const Topology& topology = problem.options.topology;
   io.out << (flags.format == "json" ? AlternativesToJson(all, topology)
                                     : RenderAlternatives(all, topology));

@@ -46,25 +46,62 @@ TEST(Explain, SetsPlansBesideEachOther) {
 TEST(Explain, SaysWhatTheDifferenceIsMadeOf) {
   const Outcome outcome = Meshift(Args("f32[16384,16384]"));
   const std::string three = R"(
-37.834661 ms more (+645 %): 2 collectives more, sends as much; of that links 37.804661 ms, starts 20 us, hops 10 us
+47.037435 ms more (+795 %): 2 collectives more, sends as much; of that links 46.652435 ms, hops 265 us, starts 120 us
 # step  op              mesh dims  groups  after          in      out         sent           est  how
-0       reduce_scatter  ddp         5 x 8  S(0),P,R    1 GiB  128 MiB      896 MiB  19.599419 ms  sum f32 even dims=0
-1       all_reduce      fsdp        8 x 5  S(0),R,R  128 MiB  128 MiB  214748365 B   4.497925 ms  sum f32 even
-2       all_gather      ddp         5 x 8  R,R,R     128 MiB    1 GiB      896 MiB  19.599419 ms  f32 even dims=0
-# of it  starts   hops  messages         links  copies  the slowest links
-0         10 us  16 us      0 ns  19.573419 ms    0 ns  net, 1 link per group and domain
-1         10 us  14 us      0 ns   4.473925 ms    0 ns  net, 1 link per group and domain
-2         10 us  16 us      0 ns  19.573419 ms    0 ns  net, 1 link per group and domain
+0       reduce_scatter  ddp         5 x 8  S(0),P,R    1 GiB  128 MiB      896 MiB  24.974319 ms  sum f32 even dims=0
+1       all_reduce      fsdp        8 x 5  S(0),R,R  128 MiB  128 MiB  214748365 B   3.001203 ms  sum f32 even
+2       all_gather      ddp         5 x 8  R,R,R     128 MiB    1 GiB      896 MiB  24.974319 ms  f32 even dims=0
+# of it  by            starts    hops  messages         links  copies  the slowest links
+0        ring, Simple   60 us  190 us      0 ns  24.724319 ms    0 ns  net, 1 link per group and domain
+1        tree, Simple   60 us  145 us      0 ns   2.796203 ms    0 ns  net, 1 link per group and domain
+2        ring, Simple   60 us  190 us      0 ns  24.724319 ms    0 ns  net, 1 link per group and domain
 )";
   EXPECT_NE(outcome.out.find(three), std::string::npos) << outcome;
-  EXPECT_NE(outcome.out.find("0         10 us  36 us      0 ns  5.816102 ms    0 ns  nvlink\n"),
+  EXPECT_NE(outcome.out.find("0        in-switch, Simple   60 us  260 us      0 ns  5.592406 ms    "
+                             "0 ns  net, 8 links per group and domain\n"),
             std::string::npos)
       << outcome;
   const Outcome json = Meshift(Args("f32[16384,16384]", {"--format", "json"}));
-  EXPECT_GT(Count(json.out, R"("links_ns":19573419,"copies_ns":0,"slowest_links":"net",)"
-                            R"("links_per_domain":1})"),
+  EXPECT_GT(Count(json.out, R"("links_ns":24724319,"copies_ns":0,"algorithm":"ring",)"
+                            R"("protocol":"Simple","slowest_links":"net","links_per_domain":1})"),
             0)
       << json;
+}
+
+// Onto another mesh the crossing has parts too.
+TEST(Explain, SaysWhatACrossingIsMadeOf) {
+  std::vector<std::string> args = {
+      "explain",  "--mesh",       "a=4,b=2", "--to-mesh",      "c=8@8-15",
+      "--tensor", "f32[512,512]", "--from",  "P,S(0)",         "--to",
+      "S(1)",     "--topology",   "h100",    "--alternatives", "1"};
+  const Outcome outcome = Meshift(args);
+  EXPECT_NE(outcome.out.find(R"(
+# of it  by          starts   hops  messages     links    copies  the slowest links
+0        ring, LL     10 us   3 us      0 ns  3.572 us      0 ns  nvlink
+1        direct, LL   10 us  23 us    800 ns  9.103 us  2.088 us  net
+)"),
+            std::string::npos)
+      << outcome;
+  EXPECT_NE(outcome.out.find("sends 384 KiB more; of that links 3.571 us, hops 3 us, "
+                             "messages -600 ns\n"),
+            std::string::npos)
+      << outcome;
+  args.insert(args.end(), {"--format", "json"});
+  EXPECT_NE(Meshift(args).out.find(R"("algorithm":"direct","protocol":"LL",)"
+                                   R"("slowest_links":"net","links_per_domain":null})"),
+            std::string::npos)
+      << Meshift(args);
+}
+
+// Without protocols only the algorithm is named; a crossing that sends nothing has neither.
+TEST(Explain, NamesWhatThereIs) {
+  const Outcome plain = Meshift({"explain", "--mesh", "a=4", "--tensor", "f32[4096]", "--from", "P",
+                                 "--to", "R", "--format", "json", "--alternatives", "0"});
+  EXPECT_GT(Count(plain.out, R"("algorithm":"ring","protocol":null)"), 0) << plain;
+  const std::vector<std::string> still = {
+      "explain", "--mesh", "a=4",  "--to-mesh",      "b=4", "--tensor", "f32[4096]", "--from",
+      "S(0)",    "--to",   "S(0)", "--alternatives", "0"};
+  EXPECT_EQ(Count(Meshift(still).out, "direct"), 0) << Meshift(still);
 }
 
 TEST(Explain, ListsAsManyAsAskedFor) {
@@ -97,6 +134,8 @@ TEST(Explain, NamesTheValueThatIsTooLargeOnTheWay) {
 TEST(Explain, RefusesWhatItDoesNotTake) {
   EXPECT_EQ(Meshift(Args("f32[4]", {"--format", "xml"})).code, 2);
   EXPECT_EQ(Meshift(Args("f32[4]", {"--alternatives", "-1"})).code, 2);
+  EXPECT_EQ(Meshift(Args("f32[4]", {"--bytes", "4"})).err, "meshift: --bytes needs --collective\n");
+  EXPECT_EQ(Meshift(Args("f32[4]", {"--dims", "ddp"})).err, "meshift: --dims needs --collective\n");
   EXPECT_EQ(Meshift(Args("f32[4]", {"--planner", "best"})).code, 2);
   EXPECT_EQ(Meshift({"explain", "--model", "m.json"}).code, 2);
 }

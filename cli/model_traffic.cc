@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -13,13 +14,119 @@
 #include "cli/text.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
+#include "planner/cost/collective_time.h"
+#include "planner/cost/cost.h"
 #include "planner/cost/cross_cost.h"
+#include "planner/cost/time_parts.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/rank_bytes.h"
 
 namespace meshift::cli {
 namespace {
+
+// The domains of a topology that a group has members in, and each member's place there.
+class GroupPlaces {
+ public:
+  GroupPlaces(std::vector<int64_t> group, const Topology& topology) : ranks_(std::move(group)) {
+    std::sort(ranks_.begin(), ranks_.end());
+    const size_t n = ranks_.size();
+    place_of_.resize(n * (topology.NumLevels() + 1));
+    // The first level's units are the members themselves.
+    for (size_t i = 0; i < n; ++i) place_of_[i] = {.index = 0, .members = 1, .units = 1};
+    for (int level = 0; level < topology.NumLevels(); ++level) {
+      // Ranks of a domain stand side by side.
+      for (size_t begin = 0, end = 0; begin < n; begin = end) {
+        const int64_t domain = topology.DomainOf(level, ranks_[begin]);
+        int64_t units = 0;
+        for (end = begin; end < n && topology.DomainOf(level, ranks_[end]) == domain; ++end) {
+          if (place_of_[level * n + end].index == 0) ++units;
+        }
+        for (size_t i = begin; i < end; ++i) {
+          place_of_[(level + 1) * n + i] = {.index = static_cast<int64_t>(i - begin),
+                                            .members = static_cast<int64_t>(end - begin),
+                                            .units = units};
+        }
+      }
+    }
+  }
+
+  const std::vector<int64_t>& ranks() const { return ranks_; }
+  int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
+  // Members that are in the same domain of the level; of level -1, the member alone.
+  int64_t Members(int level, size_t member) const { return At(level, member).members; }
+  // Domains of the level below, with members, in the member's domain.
+  int64_t Units(int level, size_t member) const { return At(level, member).units; }
+  // The member's share of bytes that all members in its domain bring together; shares add up.
+  int64_t ShareOf(int64_t bytes, int level, size_t member) const {
+    const Place& place = At(level, member);
+    return MulDivFloor(bytes, place.index + 1, place.members) -
+           MulDivFloor(bytes, place.index, place.members);
+  }
+
+ private:
+  struct Place {
+    int64_t index = 0;  // among those of its domain
+    int64_t members = 0;
+    int64_t units = 0;
+  };
+  const Place& At(int level, size_t member) const {
+    return place_of_[(level + 1) * ranks_.size() + member];
+  }
+
+  std::vector<int64_t> ranks_;   // ascending
+  std::vector<Place> place_of_;  // by level, from -1, then member
+};
+
+// Splits the bytes that a member sends by the level whose links they cross.
+class Crossings {
+ public:
+  Crossings(const GroupPlaces& places, const Topology& topology)
+      : places_(places), topology_(topology) {}
+
+  // Calls fn(level, bytes).
+  template <typename Fn>
+  void OfRing(size_t member, int64_t bytes, const Fn& fn) const {
+    int64_t leave = bytes;  // the domain of the level below
+    for (int level = 0; level < topology_.NumLevels(); ++level) {
+      const int64_t beyond = places_.Members(level, member) == places_.size()
+                                 ? 0
+                                 : std::min(leave, places_.ShareOf(bytes, level, member));
+      fn(level, leave - beyond);
+      leave = beyond;
+    }
+  }
+  // A sum formed along trees, and by switches on the levels whose switches can.
+  template <typename Fn>
+  void OfTree(size_t member, int64_t bytes, bool in_switch, const Fn& fn) const {
+    const int64_t n = places_.size();
+    const int64_t tensor = MulDivFloor(bytes, n, 2 * (n - 1));
+    for (int level = 0; level < topology_.NumLevels(); ++level) {
+      const int64_t units = places_.Units(level, member);
+      const TopologyLevel& links = topology_.level(level);
+      const bool sums = in_switch && links.in_switch_bandwidth_bytes_per_us > 0 &&
+                        units >= std::max<int64_t>(links.in_switch_members, 2);
+      // A tree through u domains has u - 1 edges, each of which the tensor passes twice.
+      const int64_t of_unit = sums ? tensor : MulDivCeil(tensor, 2 * (units - 1), units);
+      fn(level, places_.ShareOf(of_unit, level - 1, member));
+    }
+  }
+  // Equally long messages to all other members.
+  template <typename Fn>
+  void OfMessages(size_t member, int64_t bytes, const Fn& fn) const {
+    int64_t done = 0;
+    for (int level = 0; level < topology_.NumLevels(); ++level) {
+      const int64_t within =
+          MulDivFloor(bytes, places_.Members(level, member) - 1, places_.size() - 1);
+      fn(level, within - done);
+      done = within;
+    }
+  }
+
+ private:
+  const GroupPlaces& places_;
+  const Topology& topology_;
+};
 
 // Bytes by rank, then level.
 class Ledger {
@@ -32,6 +139,7 @@ class Ledger {
     std::sort(ranks_.begin(), ranks_.end());
     ranks_.erase(std::unique(ranks_.begin(), ranks_.end()), ranks_.end());
     bytes_.assign(ranks_.size() * topology.NumLevels(), 0);
+    sent_.assign(ranks_.size(), 0);
   }
 
   void Add(const Plan& plan, int64_t count) {
@@ -43,20 +151,15 @@ class Ledger {
         const Crossing crossing = Crossing::Of(before, step.after, topology_);
         for (size_t r = 0; r < ranks_.size(); ++r) {
           for (int level = 0; level < topology_.NumLevels(); ++level) {
-            Add(r, level, SaturatingBytes(before.dtype(), crossing.SentBy(ranks_[r], level)),
-                count);
+            const int64_t bytes =
+                SaturatingBytes(before.dtype(), crossing.SentBy(ranks_[r], level));
+            Add(r, level, bytes, count);
+            AddSent(r, bytes, count);
           }
         }
         continue;
       }
-      for (const std::vector<int64_t>& group : step.after.mesh().Groups(step.mesh_dims)) {
-        const auto [least, most] = std::minmax_element(group.begin(), group.end());
-        const int level = topology_.LevelBetween(*least, *most);
-        for (const int64_t rank : group) {
-          const auto r = std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
-          Add(r, level, BytesSent(plan, i, rank), count);
-        }
-      }
+      AddOnOneMesh(plan, i, count);
     }
   }
 
@@ -68,10 +171,9 @@ class Ledger {
     }
     traffic.busiest.rank = ranks_[0];
     for (size_t r = 0; r < ranks_.size(); ++r) {
-      int64_t sent = 0;
+      const int64_t sent = sent_[r];
       for (int level = 0; level < topology_.NumLevels(); ++level) {
         const int64_t bytes = bytes_[r * topology_.NumLevels() + level];
-        sent = SaturatingAdd(sent, bytes);
         LevelTraffic& of_level = traffic.levels[level];
         of_level.total = SaturatingAdd(of_level.total, bytes);
         if (bytes > of_level.busiest.bytes) of_level.busiest = {ranks_[r], bytes};
@@ -83,14 +185,52 @@ class Ledger {
   }
 
  private:
+  void AddOnOneMesh(const Plan& plan, int i, int64_t count) {
+    const Step& step = plan.steps()[i];
+    const Sharding& before = i == 0 ? plan.from() : plan.steps()[i - 1].after;
+    const Algorithm algorithm = TimePartsOf(before, step, topology_).algorithm;
+    const bool in_order = step.reduce_order == ReduceOrder::kAscending;
+    for (std::vector<int64_t>& group : step.after.mesh().Groups(step.mesh_dims)) {
+      const GroupPlaces places(std::move(group), topology_);
+      const Crossings crossings(places, topology_);
+      for (size_t member = 0; member < places.ranks().size(); ++member) {
+        const int64_t rank = places.ranks()[member];
+        const size_t r = std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin();
+        const int64_t bytes = BytesSent(plan, i, rank);
+        AddSent(r, bytes, count);
+        const auto add = [&](int level, int64_t across) { Add(r, level, across, count); };
+        if (!IsReduction(step.op) && step.op != StepOp::kAllGather) {
+          ForEachMessage(plan, i, rank, [&](int64_t to, int64_t of_message) {
+            add(topology_.LevelBetween(rank, to), of_message);
+          });
+        } else if (in_order) {
+          // Contributions go to the rank that adds them up; an all_reduce then gathers as many
+          // results. Reductions in blocks are counted the same, although some of their messages
+          // stay inside a domain.
+          const int64_t gathered = step.op == StepOp::kAllReduce ? bytes / 2 : 0;
+          crossings.OfMessages(member, bytes - gathered, add);
+          crossings.OfRing(member, gathered, add);
+        } else if (algorithm == Algorithm::kTree || algorithm == Algorithm::kInSwitch) {
+          crossings.OfTree(member, bytes, algorithm == Algorithm::kInSwitch, add);
+        } else {
+          crossings.OfRing(member, bytes, add);
+        }
+      }
+    }
+  }
+
   void Add(size_t r, int level, int64_t bytes, int64_t count) {
     int64_t& sum = bytes_[r * topology_.NumLevels() + level];
     sum = SaturatingAdd(sum, SaturatingMul(bytes, count));
   }
+  void AddSent(size_t r, int64_t bytes, int64_t count) {
+    sent_[r] = SaturatingAdd(sent_[r], SaturatingMul(bytes, count));
+  }
 
   const Topology& topology_;
   std::vector<int64_t> ranks_;
-  std::vector<int64_t> bytes_;
+  std::vector<int64_t> bytes_;  // across the links of each level
+  std::vector<int64_t> sent_;   // by rank
 };
 
 }  // namespace

@@ -33,8 +33,12 @@ struct ModelTraffic {
   std::vector<LevelTraffic> levels;  // innermost first
 };
 
-// A message of a crossing counts for the lowest level at which sender and receiver share a domain;
-// what a rank sends in a collective, for that which its whole group shares.
+// A message counts for the lowest level at which sender and receiver share a domain. Of the other
+// collectives each level has what the algorithm that the time assumes brings across its links: a
+// ring enters and leaves each domain once, whose members share that; a tree carries the tensor up
+// and down between each two domains that it joins; to switches that form sums each rank, or domain,
+// sends the tensor once. These are less than what ranks send (docs/plan_format.md), which the
+// totals have.
 // Takes O(plans * (ranks * members of groups + messages)).
 ModelTraffic TrafficOf(const ModelPlan& model);
 

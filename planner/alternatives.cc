@@ -178,6 +178,10 @@ std::vector<TimeParts> PartsOf(const Plan& plan, const Topology& topology) {
   return parts;
 }
 
+void AddParts(const Topology& topology, std::vector<Alternative>* all) {
+  for (Alternative& one : *all) one.parts = PartsOf(one.plan, topology);
+}
+
 // "; of that links 37.8 ms, starts 20 us": what makes most of the difference first.
 std::string PartsDifference(const std::vector<TimeParts>& parts,
                             const std::vector<TimeParts>& best) {
@@ -236,7 +240,6 @@ std::string Difference(const Plan& plan, const Best& than) {
                   collectives == 1 || collectives == -1 ? "" : "s");
   text += ": " + signed_text(collectives, count, "as many collectives");
   text += ", sends " + signed_text(bytes, ExactBytesText(bytes < 0 ? -bytes : bytes), "as much");
-  if (plan.meshes().size() > 1) return text;
   return text + PartsDifference(PartsOf(plan, than.topology), than.parts);
 }
 
@@ -294,8 +297,8 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
                                                                const PlannerOptions& options,
                                                                const Plan& best, int most,
                                                                WorkBudget& budget) {
-  std::vector<Alternative> all = {{Verdict::kBest, best, ""}};
   const Best than(best, options.topology);
+  std::vector<Alternative> all = {{Verdict::kBest, best, "", than.parts}};
   const std::vector<DeviceMesh> meshes = {from.mesh(), to.mesh()};
   const PlannerOptions unlimited = WithoutLimits(options);
   const absl::StatusOr<PlanGroups> made = GroupsOf(meshes, options, budget);
@@ -322,6 +325,7 @@ absl::StatusOr<std::vector<Alternative>> ListCrossAlternatives(const Sharding& f
   }
   SortByTime(&all);
   AddWithoutPromise(MakePlan(from, to, WithoutPromise(unlimited), budget), than, &all);
+  AddParts(options.topology, &all);
   return all;
 }
 
@@ -347,7 +351,9 @@ class Lister {
     problem.SetBudget(&budget);
     MESHIFT_ASSIGN_OR_RETURN(const ReductionChoice choice, ChooseReductions(problem, options));
     const absl::StatusOr<PlanGroups> made = GroupsOf({best.from().mesh()}, options, budget);
-    if (budget.exhausted()) return std::vector<Alternative>{{Verdict::kBest, best, ""}};
+    if (budget.exhausted()) {
+      return std::vector<Alternative>{{Verdict::kBest, best, "", PartsOf(best, options.topology)}};
+    }
     MESHIFT_ASSIGN_OR_RETURN(const PlanGroups groups, made);
     Lister lister(best, options, most, problem, choice, groups);
     lister.AddOverSingleDims();
@@ -360,7 +366,7 @@ class Lister {
     lister.AddBeyondRule();
     AddWithoutPromise(lister.PlanWithoutPromise(), lister.best_, &lister.all_);
     lister.AddPerDim();
-    for (Alternative& one : lister.all_) one.parts = PartsOf(one.plan, options.topology);
+    AddParts(options.topology, &lister.all_);
     return std::move(lister.all_);
   }
 
@@ -386,11 +392,55 @@ class Lister {
     if (IsFull()) return false;
     // Alternatives keep to no limit; those that do all the same say so.
     const Plan free = Assemble(problem_, model_, path, unlimited_, choice_, PlanGroups());
-    if (labels_.insert(LabelOf(free)).second) {
-      const Plan within = Assemble(problem_, model_, path, options_, choice_, groups_);
-      all_.push_back(Judged(free, within, best_, options_, groups_));
-    }
+    const std::string label = LabelOf(free);
+    const bool is_new = labels_.insert(label).second;
+    if (is_new) AddJudged(free, path);
+    if (is_new || label == LabelOf(best_.plan)) AddWithGather(path);
     return true;
+  }
+  void AddJudged(const Plan& free, const Path& path) {
+    const Plan within = Assemble(problem_, model_, path, options_, choice_, groups_);
+    all_.push_back(Judged(free, within, best_, options_, groups_));
+  }
+  // Where messages undo a reduce_scatter over the same mesh dims, also the all_gather that does:
+  // one expects it beside an all_reduce, although messages are quicker for small tensors. Once for
+  // each sequence of ops, so that plans that differ more find their place.
+  void AddWithGather(const Path& path) {
+    std::string ops;
+    for (const Move& move : path.moves) ops += fmt::format("{};", Name(move.op));
+    if (IsFull() || labels_.contains(ops)) return;
+    for (size_t i = 1; i < path.moves.size(); ++i) {
+      const Move& move = path.moves[i];
+      const State& before = path.moves[i - 1].after;
+      if (move.op != StepOp::kExchange || !UndoesScatter(path, i) ||
+          !IsGather(before, move.after)) {
+        continue;
+      }
+      labels_.insert(ops);
+      Path with_gather = path;
+      with_gather.moves[i].op = StepOp::kAllGather;
+      AddJudged(Assemble(problem_, model_, with_gather, unlimited_, choice_, PlanGroups()),
+                with_gather);
+      return;
+    }
+  }
+  // Whether a reduce_scatter comes before the move, over the same mesh dims.
+  bool UndoesScatter(const Path& path, size_t at) const {
+    const auto dims = [&](size_t i) {
+      const State& before = i == 0 ? problem_.source() : path.moves[i - 1].after;
+      return StepDims(problem_, path.moves[i].op, before, path.moves[i].after);
+    };
+    for (size_t i = 0; i < at; ++i) {
+      if (path.moves[i].op == StepOp::kReduceScatter && dims(i) == dims(at)) return true;
+    }
+    return false;
+  }
+  bool IsGather(const State& before, const State& after) {
+    bool found = false;
+    Successors(problem_, model_, choice_.rules).ForEach(before, [&](const Successor& next) {
+      found |= next.op == StepOp::kAllGather && next.state == after;
+    });
+    return found;
   }
   // The cheapest over these groups.
   void AddOver(const DimSets& sets) {
@@ -471,7 +521,7 @@ class Lister {
   const CostModel model_;
   const int64_t most_work_;  // of the budget, with that of listing paths
   std::vector<Alternative> all_;
-  absl::flat_hash_set<std::string> labels_;  // of all_
+  absl::flat_hash_set<std::string> labels_;  // of all_, and ops of AddWithGather()
 };
 
 }  // namespace

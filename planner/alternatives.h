@@ -40,15 +40,16 @@ struct Alternative {
   Verdict verdict = Verdict::kBest;
   Plan plan;
   std::string reason;  // empty for the best
-  // What each step's time is made of; none where the plan leads onto another mesh.
+  // What each step's time is made of.
   std::vector<TimeParts> parts = {};
 };
 std::string_view Name(Alternative::Verdict verdict);  // "best", "costs more", ...
 
 // The best plan; then up to `most` others that keep the promise, the cheapest first, the best one
 // that needs no flattened group and those that take more memory, or need other groups, than allowed
-// among them; the best that holds a larger value than the rule on values allows, where that is
-// cheaper; then the best without a promise, where that is cheaper, and the plan of
+// among them; beside the first that undoes a reduce_scatter by messages, for each sequence of ops,
+// the same with an all_gather; the best that holds a larger value than the rule on values allows,
+// where that is cheaper; then the best without a promise, where that is cheaper, and the plan of
 // PlannerKind::kPerDim. From one mesh to another they are told apart by the steps around the
 // crossing, and there is no kPerDim, which plans on one mesh. Others are looked for among all
 // paths of steps that visit no state twice, in order of their cost, up to a fixed amount of work,

@@ -62,6 +62,21 @@ TEST(AlternativesTest, SetsTheFlattenedAllReduceBesideThreeCollectives) {
   }
 }
 
+// What libraries have as reduce_scatter and all_gather stands beside the all_reduce at any size,
+// also where messages would bring the blocks back sooner than a gather.
+TEST(AlternativesTest, ScatterAndGatherStandBesideTheAllReduce) {
+  const PlannerOptions options{.topology = *Topology::Parse("b200-ndr")};
+  for (const char* tensor : {"f32[256]", "f32[262144]", "f32[16777216]", "f32[268435456]"}) {
+    const std::vector<Alternative> all = List("a=16", tensor, "P", "R", options);
+    EXPECT_EQ(Labels(all[0].plan), "all_reduce{a}") << tensor;
+    const Alternative* two = Find(all, Kind::kCostsMore, "reduce_scatter{a}; all_gather{a}");
+    ASSERT_NE(two, nullptr) << tensor;
+    EXPECT_TRUE(Verify(two->plan).ok());
+  }
+  const std::vector<Alternative> small = List("a=16", "f32[256]", "P", "R", options);
+  EXPECT_NE(Find(small, Kind::kCostsMore, "reduce_scatter{a}; exchange{a}"), nullptr);
+}
+
 TEST(AlternativesTest, SaysWhichRuleThePerDimPlanBreaks) {
   const std::vector<Alternative> all = List("ddp=8,fsdp=5", "f32[512,512]", "P,P", "R,R", {});
   const Alternative& per_dim = all.back();
@@ -173,7 +188,12 @@ TEST(AlternativesTest, OfTwoMeshesOtherWaysAroundTheCrossing) {
       for (const int dim : step.mesh_dims) text += "," + std::to_string(dim);
     }
     EXPECT_TRUE(steps.insert(text).second) << text;
+    ASSERT_EQ(all[i].parts.size(), all[i].plan.steps().size());
+    for (size_t step = 0; step < all[i].parts.size(); ++step) {
+      EXPECT_EQ(all[i].parts[step].Sum(), all[i].plan.steps()[step].est_ns) << text << step;
+    }
     if (i == 0) continue;
+    EXPECT_NE(all[i].reason.find("; of that "), std::string::npos) << all[i].reason;
     EXPECT_EQ(all[i].verdict, Kind::kCostsMore);
     EXPECT_GE(all[i].plan.total().est_ns, all[i - 1].plan.total().est_ns);
     EXPECT_NE(all[i].reason.find(" more (+"), std::string::npos) << all[i].reason;

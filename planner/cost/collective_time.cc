@@ -108,6 +108,26 @@ class GroupTimes::Maker {
         index_(protocol),
         protocol_(ProtocolOf(topology, protocol)) {}
 
+  // Calls fn(kind, line) for all that a library may do, protocol by protocol.
+  template <typename Fn>
+  static void ForEach(const Topology& topology, const GroupShape& shape, const Fn& fn) {
+    const int64_t entry_ns = EntryNs(topology, shape);
+    const int end = EndOfProtocols(topology);
+    for (int p = FirstProtocol(topology); p < end; ++p) {
+      const Maker maker(topology, shape, entry_ns, p);
+      fn(Kind::kToAll, maker.ToAll());
+      const Line blocks = maker.Blocks();
+      fn(Kind::kBlocks, blocks);
+      fn(Kind::kAllReduce, maker.Ring(blocks));
+      if (p >= 0) fn(Kind::kAllReduce, maker.Tree());
+      // Switches know the last protocol only.
+      if (p >= 0 && p + 1 == end && maker.IsInSwitch()) {
+        fn(Kind::kAllReduce, maker.InSwitch());
+      }
+    }
+  }
+
+ private:
   // Each member passes on all blocks but one.
   Line Blocks() const {
     Line line = Begin(Algorithm::kRing, RingNs());
@@ -163,7 +183,6 @@ class GroupTimes::Maker {
     return line;
   }
 
- private:
   template <typename Fn>
   void ForEachLevel(const Fn& fn) const {
     for (int level = 0; level < topology_.NumLevels(); ++level) {
@@ -216,20 +235,23 @@ class GroupTimes::Maker {
   const TopologyProtocol& protocol_;
 };
 
+std::vector<CollectiveTime> GroupTimes::Variants(const Topology& topology, const GroupShape& shape,
+                                                 Kind kind, int64_t bytes) {
+  std::vector<CollectiveTime> all;
+  Maker::ForEach(topology, shape, [&](Kind of, const Lines::Line& line) {
+    if (of == kind) all.push_back(At(shape, line, bytes));
+  });
+  return all;
+}
+
 GroupTimes::GroupTimes(const Topology& topology, const GroupShape& shape)
     : shape_(shape), direct_(topology, SaturatingAdd(EntryNs(topology, shape), shape.latency_ns)) {
-  const int64_t entry_ns = EntryNs(topology, shape);
-  const int end = EndOfProtocols(topology);
-  for (int p = FirstProtocol(topology); p < end; ++p) {
-    const Maker maker(topology, shape, entry_ns, p);
-    to_all_.Add(maker.ToAll());
-    const Lines::Line blocks = maker.Blocks();
-    blocks_.Add(blocks);
-    all_reduce_.Add(maker.Ring(blocks));
-    if (p >= 0) all_reduce_.Add(maker.Tree());
-    // Switches know the last protocol only.
-    if (p >= 0 && p + 1 == end && maker.IsInSwitch()) all_reduce_.Add(maker.InSwitch());
-  }
+  Maker::ForEach(topology, shape, [this](Kind kind, const Lines::Line& line) {
+    Lines& lines = kind == Kind::kAllReduce ? all_reduce_
+                   : kind == Kind::kBlocks  ? blocks_
+                                            : to_all_;
+    lines.Add(line);
+  });
   for (Lines* lines : {&to_all_, &blocks_, &all_reduce_}) {
     lines->Seal();
     least_start_ns_ = std::min(least_start_ns_, lines->first().start);
@@ -239,16 +261,19 @@ GroupTimes::GroupTimes(const Topology& topology, const GroupShape& shape)
   }
 }
 
-CollectiveTime GroupTimes::WithSharing(CollectiveTime time) const {
-  if (time.level > 0) time.sharing = shape_.sharing[time.level - 1];
+CollectiveTime GroupTimes::At(const GroupShape& shape, const Lines::Line& line, int64_t bytes) {
+  CollectiveTime time = line.what;
+  time.links_ns = MulDivCeil(bytes, line.times, line.over);
+  return WithSharing(shape, time);
+}
+
+CollectiveTime GroupTimes::WithSharing(const GroupShape& shape, CollectiveTime time) {
+  if (time.level > 0) time.sharing = shape.sharing[time.level - 1];
   return time;
 }
 
 CollectiveTime GroupTimes::Least(const Lines& lines, int64_t bytes) const {
-  const Lines::Line& line = lines.At(bytes);
-  CollectiveTime time = line.what;
-  time.links_ns = MulDivCeil(bytes, line.times, line.over);
-  return WithSharing(time);
+  return At(shape_, lines.At(bytes), bytes);
 }
 
 CollectiveTime GroupTimes::Direct(int64_t bytes, int64_t messages) const {
@@ -259,7 +284,7 @@ CollectiveTime GroupTimes::Direct(int64_t bytes, int64_t messages) const {
     by_level.push_back(
         crosses ? MulDivCeil(bytes, std::min(messages, shape_.size - sharing), messages) : 0);
   }
-  return WithSharing(direct_.Of(by_level));
+  return WithSharing(shape_, direct_.Of(by_level));
 }
 
 }  // namespace meshift

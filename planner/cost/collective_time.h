@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
@@ -75,6 +76,11 @@ class GroupTimes {
   // So many bytes in so many messages to other members, whose shares across the levels are the
   // worst that the group allows; fewer messages take no less. What each message takes is left out.
   CollectiveTime Direct(int64_t bytes, int64_t messages) const;
+  enum class Kind : uint8_t { kAllReduce, kBlocks, kToAll };
+  // All that a library may do, each algorithm in each protocol, also where it is never the least.
+  // Bytes are as above, those of kToAll as Direct() to all other members takes them.
+  static std::vector<CollectiveTime> Variants(const Topology& topology, const GroupShape& shape,
+                                              Kind kind, int64_t bytes);
   // What any of them takes at least, and of that the hops.
   int64_t LeastStartNs() const { return least_start_ns_; }
   int64_t LeastHopsNs() const { return least_hops_ns_; }
@@ -84,7 +90,8 @@ class GroupTimes {
   class Maker;                             // of the lines
 
   CollectiveTime Least(const Lines& lines, int64_t bytes) const;
-  CollectiveTime WithSharing(CollectiveTime time) const;
+  static CollectiveTime At(const GroupShape& shape, const Lines::Line& line, int64_t bytes);
+  static CollectiveTime WithSharing(const GroupShape& shape, CollectiveTime time);
 
   GroupShape shape_;
   Lines all_reduce_;

@@ -87,6 +87,28 @@ TEST(CollectiveTimeTest, SwitchesWantTheirMembers) {
   EXPECT_EQ(sum.links_ns, (1024 * kMiB * 1000 + 44'999) / 45'000);
 }
 
+TEST(CollectiveTimeTest, VariantsAreAllThatALibraryMayDo) {
+  using Kind = GroupTimes::Kind;
+  const auto names = [](const Topology& topology, const GroupShape& shape, Kind kind) {
+    std::string text;
+    for (const CollectiveTime& time : GroupTimes::Variants(topology, shape, kind, kMiB)) {
+      text += std::string(Name(time.algorithm)) + ",";
+      if (time.protocol >= 0) text += topology.protocols()[time.protocol].name;
+      text += ";";
+    }
+    return text;
+  };
+  const Topology h100 = *Topology::Parse("h100");
+  const GroupShape two_nodes = TimesOf(h100, Range(16)).shape();
+  // Also a ring in LL128, which a tree in LL128 beats at any size.
+  EXPECT_EQ(names(h100, two_nodes, Kind::kAllReduce),
+            "ring,LL;tree,LL;ring,LL128;tree,LL128;ring,Simple;tree,Simple;in-switch,Simple;");
+  EXPECT_EQ(names(h100, two_nodes, Kind::kBlocks), "ring,LL;ring,LL128;ring,Simple;");
+  EXPECT_EQ(names(h100, two_nodes, Kind::kToAll), "direct,LL;direct,LL128;direct,Simple;");
+  const Topology flat = Topology::Flat();
+  EXPECT_EQ(names(flat, TimesOf(flat, Range(16)).shape(), Kind::kAllReduce), "ring,;");
+}
+
 class RandomGroups {
  public:
   explicit RandomGroups(uint64_t seed) : random_(seed) {
@@ -129,6 +151,30 @@ TEST(CollectiveTimeTest, GrowsWithBytesAndBends) {
       EXPECT_LE(ns(times, a + b) + ns(times, 0), ns(times, a) + ns(times, b) + 2);
       EXPECT_GE(ns(times, 0), times.LeastStartNs());
     }
+  }
+}
+
+TEST(CollectiveTimeTest, TheTimeIsThatOfTheLeastVariant) {
+  using Kind = GroupTimes::Kind;
+  RandomGroups random(5);
+  for (int i = 0; i < 1000; ++i) {
+    const Topology& topology = random.NextTopology();
+    const GroupTimes times = TimesOf(topology, random.Group());
+    const int64_t bytes = random.Bytes();
+    const auto expect_least = [&](Kind kind, const CollectiveTime& time) {
+      int64_t least = INT64_MAX;
+      bool listed = false;
+      for (const CollectiveTime& one : GroupTimes::Variants(topology, times.shape(), kind, bytes)) {
+        least = std::min(least, one.Ns());
+        listed |= one.algorithm == time.algorithm && one.protocol == time.protocol &&
+                  one.Ns() == time.Ns() && one.level == time.level && one.sharing == time.sharing;
+      }
+      EXPECT_EQ(least, time.Ns());
+      EXPECT_TRUE(listed);
+    };
+    expect_least(Kind::kAllReduce, times.AllReduce(bytes));
+    expect_least(Kind::kBlocks, times.Blocks(bytes));
+    expect_least(Kind::kToAll, times.Direct(bytes, times.shape().size - 1));
   }
 }
 

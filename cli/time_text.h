@@ -1,0 +1,24 @@
+// The words for what a collective's time assumes.
+//
+//   ByText(parts.algorithm, parts.protocol, topology);        // "in-switch, Simple"
+//   LinksText(parts.level, parts.sharing, topology);          // "net, 8 links per group and
+//   domain"
+#ifndef MESHIFT_CLI_TIME_TEXT_H_
+#define MESHIFT_CLI_TIME_TEXT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "mesh/topology.h"
+#include "planner/cost/collective_time.h"
+
+namespace meshift::cli {
+
+// The algorithm, and the protocol where the topology has one.
+std::string ByText(Algorithm algorithm, int protocol, const Topology& topology);
+// The links that bytes wait for; empty for level -1. `sharing` is CollectiveTime::sharing.
+std::string LinksText(int level, int64_t sharing, const Topology& topology);
+
+}  // namespace meshift::cli
+
+#endif  // MESHIFT_CLI_TIME_TEXT_H_
