@@ -25,7 +25,7 @@
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
 #include "mesh/topology.h"
-#include "planner/cost/calibration.h"
+#include "planner/calibration/calibration.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/quantity.h"
 #include "planner/planner.h"

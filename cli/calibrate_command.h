@@ -23,7 +23,7 @@ struct CalibrateFlags {
   std::optional<int64_t> timeout;       // seconds; none: MESHIFT_TIMEOUT_S, or 10 minutes
 };
 
-// Prints the probes (planner/cost/calibration.h) with the time of each and what the fitted model
+// Prints the probes (planner/calibration/calibration.h) with the time of each and what the fitted model
 // says of it, then the topology as --topology takes it.
 int CalibrateCommand(const CalibrateFlags& flags, Io& io);
 
