@@ -18,9 +18,11 @@ namespace {
 using What = Observation::What;
 
 constexpr double kScale = 0.2;  // errors below count by their squares
-// What it costs to make a number of a protocol e times what the structure says: as much as one time
-// that is off by so much. Times of one group alone cannot tell a hop from a start.
-constexpr double kKeepProtocols = 0.003;
+// What it costs to make a number e times what the structure says: as much as one time that is off
+// by so much. Times of one group alone cannot tell a hop from a start: then the structure does.
+constexpr double kKeepProtocols = 0.0003;
+constexpr double kKeepLatencies = 0.003;
+constexpr double kKeepBandwidths = 0.0001;
 constexpr int kMaxRounds = 40;
 constexpr int kMaxSteps = 30;  // of Gauss and Newton, in a round
 constexpr double kLeastGain = 1e-4;
@@ -48,7 +50,8 @@ struct Numbers {
 struct Parameter {
   int64_t* value;  // in a Numbers
   bool inverse;
-  bool keep;  // of a protocol: stays near its first value
+  bool of_protocol;
+  double keep;  // what it costs to move it
   int64_t least;
   int64_t most;
 
@@ -65,11 +68,14 @@ struct Parameter {
 // Those of `numbers` that may be fitted. A number that is 0 stands for none.
 std::vector<Parameter> ParametersOf(Numbers* numbers) {
   std::vector<Parameter> parameters;
+  // Without protocols the structure is no machine's, but says only which ranks share a domain.
+  const double keep = numbers->protocols.empty() ? 0 : 1;
   const auto latency = [&](int64_t* value) {
-    parameters.push_back({value, false, false, 0, kMaxNs});
+    parameters.push_back({value, false, false, keep * kKeepLatencies, 0, kMaxNs});
   };
   const auto bandwidth = [&](int64_t* value) {
-    if (*value > 0) parameters.push_back({value, true, false, 1, kMaxBandwidth});
+    if (*value > 0)
+      parameters.push_back({value, true, false, keep * kKeepBandwidths, 1, kMaxBandwidth});
   };
   TopologyConstants& constants = numbers->constants;
   latency(&constants.collective_latency_ns);
@@ -91,7 +97,7 @@ std::vector<Parameter> ParametersOf(Numbers* numbers) {
   for (size_t i = 0; i < count; ++i) {
     TopologyProtocol& protocol = numbers->protocols[i];
     const auto of_protocol = [&](int64_t* value, bool inverse, int64_t least, int64_t most) {
-      parameters.push_back({value, inverse, true, least, most});
+      parameters.push_back({value, inverse, true, kKeepProtocols, least, most});
     };
     if (protocol.start_ns > 0) of_protocol(&protocol.start_ns, false, 1, kMaxNs);
     if (i > 0) of_protocol(&protocol.latency_percent, false, 1, kMaxLatencyPercent);
@@ -240,6 +246,7 @@ class Fitter {
       best_cost = cost_;
     }
     Set(best);
+    MESHIFT_RETURN_IF_ERROR(Restore());
     return numbers_.ToTopology();
   }
 
@@ -249,7 +256,7 @@ class Fitter {
     std::vector<int64_t> values = first_;
     for (size_t i = 0; i < values.size(); ++i) {
       const Parameter& parameter = parameters_[i];
-      if (parameter.keep != protocols) continue;
+      if (parameter.of_protocol != protocols) continue;
       const double to = static_cast<double>(values[i]) * (parameter.inverse ? bandwidth : latency);
       values[i] = std::clamp<int64_t>(std::llround(to), parameter.least, parameter.most);
     }
@@ -304,12 +311,13 @@ class Fitter {
   }
   // How far a number has moved, as a logarithm.
   double Moved(size_t i) const {
-    return std::log(static_cast<double>(*parameters_[i].value) / static_cast<double>(first_[i]));
+    return std::log((static_cast<double>(*parameters_[i].value) + 1) /
+                    (static_cast<double>(first_[i]) + 1));
   }
   double KeepCost() const {
     double cost = 0;
     for (size_t i = 0; i < parameters_.size(); ++i) {
-      if (parameters_[i].keep) cost += kKeepProtocols * Moved(i) * Moved(i);
+      cost += parameters_[i].keep * Moved(i) * Moved(i);
     }
     return cost;
   }
@@ -389,9 +397,9 @@ class Fitter {
       }
     }
     for (size_t i = 0; i < count; ++i) {
-      if (!parameters_[i].keep) continue;
-      quadratic.h[i * count + i] += 2 * kKeepProtocols;
-      quadratic.g[i] += 2 * kKeepProtocols * Moved(i) * (parameters_[i].inverse ? -1 : 1);
+      const double keep = 2 * parameters_[i].keep;
+      quadratic.h[i * count + i] += keep;
+      quadratic.g[i] += keep * Moved(i) * (parameters_[i].inverse ? -1 : 1);
     }
     const std::vector<int64_t> old = Values();
     for (double damping = 1e-6; damping < 1e4; damping *= 30) {
@@ -425,6 +433,17 @@ class Fitter {
           MESHIFT_RETURN_IF_ERROR(Try(values).status());
         }
       }
+    }
+    return absl::OkStatus();
+  }
+
+  // Numbers that no time tells get back what the structure says.
+  absl::Status Restore() {
+    MESHIFT_RETURN_IF_ERROR(Evaluate());
+    for (size_t i = 0; i < first_.size(); ++i) {
+      const int64_t found = std::exchange(*parameters_[i].value, first_[i]);
+      MESHIFT_ASSIGN_OR_RETURN(const Topology topology, numbers_.ToTopology());
+      if (observations_.Times(topology) != times_) *parameters_[i].value = found;
     }
     return absl::OkStatus();
   }

@@ -58,11 +58,12 @@ inline constexpr size_t kMaxFitted = 2048;
 
 // The topology of that structure under which the sum over all observations of sqrt(x^2 + s^2) is
 // least, x = ln(model / measured), s = 0.2: near errors count by their squares, far ones by their
-// size, so that a few wrong times move little; numbers of protocols stay near the structure's where
-// the times tell nothing else. Found from several starts, by Gauss-Newton steps in latencies and
-// inverse bandwidths, in which a time is linear as long as the same algorithm is the quickest, and
-// by trying other values of each number in turn. Deterministic. O(fitted observations * numbers)
-// per step; at most some hundred steps. INVALID_ARGUMENT: no observations, or a time below 1 ns.
+// size, so that a few wrong times move little; and where the structure has protocols, its numbers
+// count as weak observations, so that what times tell badly stays near them. Found from several
+// starts, by Gauss-Newton steps in latencies and inverse bandwidths, in which a time is linear as
+// long as the same algorithm is the quickest, and by trying other values of each number in turn.
+// Deterministic. O(fitted observations * numbers) per step; at most some hundred steps.
+// INVALID_ARGUMENT: no observations, or a time below 1 ns.
 absl::StatusOr<Topology> FitObservations(const Topology& structure,
                                          absl::Span<const Observation> observations);
 

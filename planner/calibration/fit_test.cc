@@ -133,6 +133,19 @@ TEST(Fit, KeepsWhatIsNotThereAndWhatNoTimeTells) {
   EXPECT_EQ(found.protocols()[0].domain_percent, preset.protocols()[0].domain_percent);
 }
 
+// Also where what was measured lies far from the structure.
+TEST(Fit, KeepsLevelsThatNoTimeTellsFarFromTheStructure) {
+  for (const char* const name : {"h100", "flat"}) {
+    const Topology far =
+        *Topology::Create({{"inner", 8, 100, 400'000}, {"outer", 0, 100, 50'000}}, {}, {});
+    std::vector<Observation> times = Times(*Topology::Parse(name), {8}, 1024);
+    const Topology found = *FitObservations(far, times);
+    EXPECT_EQ(found.level(1), far.level(1));
+    EXPECT_EQ(found.constants().copy_bandwidth_bytes_per_us,
+              far.constants().copy_bandwidth_bytes_per_us);
+  }
+}
+
 // Whatever the times are, a topology comes out.
 TEST(Fit, AnyTimesGiveATopology) {
   std::mt19937_64 random(7);
