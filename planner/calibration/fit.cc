@@ -26,6 +26,10 @@ constexpr double kKeepBandwidths = 0.0001;
 constexpr int kMaxRounds = 40;
 constexpr int kMaxSteps = 30;  // of Gauss and Newton, in a round
 constexpr double kLeastGain = 1e-4;
+// Of a fit, in times of an observation; the shape of a group and its times count as many. Some
+// seconds.
+constexpr int64_t kMaxWork = 200'000'000;
+constexpr int64_t kGroupWork = 100;
 constexpr int64_t kMaxNs = 1'000'000'000;         // of a latency: see mesh/topology.h
 constexpr int64_t kMaxBandwidth = 1'000'000'000;  // bytes per us
 constexpr int64_t kMaxLatencyPercent = 10'000;
@@ -161,7 +165,8 @@ class Observations {
     }
   }
 
-  size_t size() const { return list_.size(); }
+  // Of one call of Times.
+  int64_t Work() const { return static_cast<int64_t>(list_.size() + kGroupWork * groups_.size()); }
   double Measured(size_t i) const { return static_cast<double>(list_[i]->ns); }
   std::vector<double> Times(const Topology& topology) const {
     std::vector<GroupTimes> times;
@@ -291,9 +296,9 @@ class Fitter {
   // To where no step helps any more.
   absl::Status Descend() {
     MESHIFT_RETURN_IF_ERROR(Evaluate());
-    for (int round = 0; round < kMaxRounds; ++round) {
+    for (int round = 0; round < kMaxRounds && work_ < kMaxWork; ++round) {
       const double before = cost_;
-      for (int step = 0; step < kMaxSteps; ++step) {
+      for (int step = 0; step < kMaxSteps && work_ < kMaxWork; ++step) {
         const double cost = cost_;
         MESHIFT_RETURN_IF_ERROR(Step());
         if (cost_ >= cost * (1 - kLeastGain)) break;
@@ -303,9 +308,13 @@ class Fitter {
     }
     return absl::OkStatus();
   }
+  std::vector<double> TimesUnder(const Topology& topology) {
+    work_ += observations_.Work();
+    return observations_.Times(topology);
+  }
   absl::Status Evaluate() {
     MESHIFT_ASSIGN_OR_RETURN(const Topology topology, numbers_.ToTopology());
-    times_ = observations_.Times(topology);
+    times_ = TimesUnder(topology);
     cost_ = observations_.Cost(times_) + KeepCost();
     return absl::OkStatus();
   }
@@ -335,7 +344,7 @@ class Fitter {
     if (values == old) return false;
     Set(values);
     MESHIFT_ASSIGN_OR_RETURN(const Topology topology, numbers_.ToTopology());
-    std::vector<double> times = observations_.Times(topology);
+    std::vector<double> times = TimesUnder(topology);
     const double cost = observations_.Cost(times) + KeepCost();
     if (cost < cost_) {
       cost_ = cost;
@@ -358,7 +367,7 @@ class Fitter {
     const absl::StatusOr<Topology> topology = numbers_.ToTopology();
     *parameter.value = old;
     MESHIFT_RETURN_IF_ERROR(topology.status());
-    std::vector<double> slope = observations_.Times(*topology);
+    std::vector<double> slope = TimesUnder(*topology);
     const double unit = Unit(parameter);
     for (size_t i = 0; i < slope.size(); ++i) slope[i] = (slope[i] - times_[i]) / moved * unit;
     return slope;
@@ -443,7 +452,7 @@ class Fitter {
     for (size_t i = 0; i < first_.size(); ++i) {
       const int64_t found = std::exchange(*parameters_[i].value, first_[i]);
       MESHIFT_ASSIGN_OR_RETURN(const Topology topology, numbers_.ToTopology());
-      if (observations_.Times(topology) != times_) *parameters_[i].value = found;
+      if (TimesUnder(topology) != times_) *parameters_[i].value = found;
     }
     return absl::OkStatus();
   }
@@ -454,6 +463,7 @@ class Fitter {
   const std::vector<int64_t> first_;         // of the structure
   std::vector<double> times_;                // under numbers_
   double cost_ = 0;
+  int64_t work_ = 0;
 };
 
 }  // namespace

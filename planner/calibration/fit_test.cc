@@ -150,7 +150,7 @@ TEST(Fit, KeepsLevelsThatNoTimeTellsFarFromTheStructure) {
 TEST(Fit, AnyTimesGiveATopology) {
   std::mt19937_64 random(7);
   for (const char* const name : {"flat", "h100", "gb200"}) {
-    for (int round = 0; round < 10; ++round) {
+    for (int round = 0; round < 4; ++round) {
       std::vector<Observation> times = Times(*Topology::Parse(name), {2, 100}, 1 << 20);
       for (Observation& one : times) {
         one.ns = std::max<int64_t>(static_cast<int64_t>(random() >> (1 + random() % 62)), 1);
@@ -169,6 +169,17 @@ TEST(Fit, ManyTimesAreThinnedOut) {
     times.back().ns = TimeOf(times.back(), truth).Ns();
   }
   EXPECT_LE(Error(times, *FitObservations(truth, times)).worst, 0.01);
+}
+
+// Each has a shape of its own; the work is limited.
+TEST(Fit, ManyGroupsAreFittedInSomeSeconds) {
+  const Topology truth = Perturbed(*Topology::Parse("h100"), 1);
+  std::vector<Observation> times;
+  for (int64_t ranks = 2; ranks < 2000; ++ranks) {
+    times.push_back(Collective(What::kAllReduce, ranks, 1 << 20));
+    times.back().ns = TimeOf(times.back(), truth).Ns();
+  }
+  EXPECT_LE(Error(times, *FitObservations(*Topology::Parse("h100"), times)).median, 0.05);
 }
 
 TEST(Fit, ErrorsAreThoseOfTheRatios) {
