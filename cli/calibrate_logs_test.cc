@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
+#include <random>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -229,6 +231,36 @@ TEST(CalibrateLogs, BadInputIsNamed) {
   }
   EXPECT_NE(error(2, {"--from-nccl-tests"}).find("--from-nccl-tests"), std::string::npos);
   EXPECT_NE(error(2, {"--from-nccl-tests", ""}).find("the path is empty"), std::string::npos);
+}
+
+// A log of which a bit is another, or the end is missing, is refused by its name, or fitted.
+TEST(CalibrateLogs, DamagedLogs) {
+  const std::string good =
+      Log("reduce_scatter_perf", {4, 4}, Rows(What::kBlocks, 8, *Topology::Parse("h100-efa")));
+  std::mt19937_64 random(3);
+  int refused = 0;
+  for (int i = 0; i < 60; ++i) {
+    std::string bad = good;
+    const size_t at = random() % bad.size();
+    if (i % 3 == 0) {
+      bad.resize(at);
+    } else {
+      bad[at] = static_cast<char>(bad[at] ^ (1 << random() % 8));
+    }
+    const std::string path = WriteFile("damaged.log", bad);
+    const Outcome outcome = Meshift({"calibrate", "--from-nccl-tests", path, "--format", "json"});
+    if (outcome.code == 0) {
+      EXPECT_EQ(outcome.err, "");
+      EXPECT_TRUE(Topology::FromJson(outcome.out).ok()) << outcome;
+      continue;
+    }
+    ++refused;
+    EXPECT_EQ(outcome.code, 3) << outcome;
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_EQ(outcome.err.find("meshift: " + path + ": "), 0U) << outcome;
+  }
+  EXPECT_GT(refused, 10);
+  EXPECT_LT(refused, 59);
 }
 
 std::vector<FittedTime> Large(const std::vector<LogTime>& times, const Topology& fitted) {

@@ -28,8 +28,8 @@ constexpr int kMaxSteps = 30;  // of Gauss and Newton, in a round
 constexpr double kLeastGain = 1e-4;
 // Of a fit, in times of an observation; the shape of a group and its times count as many. Some
 // seconds.
-constexpr int64_t kMaxWork = 200'000'000;
-constexpr int64_t kGroupWork = 100;
+constexpr int64_t kMaxWork = 100'000'000;
+constexpr int64_t kGroupWork = 400;
 constexpr int64_t kMaxNs = 1'000'000'000;         // of a latency: see mesh/topology.h
 constexpr int64_t kMaxBandwidth = 1'000'000'000;  // bytes per us
 constexpr int64_t kMaxLatencyPercent = 10'000;
