@@ -119,10 +119,10 @@ TEST(TopologyText, BadInputIsNamed) {
   EXPECT_EQ(plan("n.xml").code, 2);
   EXPECT_EQ(plan("n.xml").err.find("meshift: --topology: topology 'n.xml'"), 0U);
   EXPECT_EQ(plan("h100," + other).code, 3);
-  const std::string line = fmt::format(
-      R"json({{"mesh": {{"dims": [["a", 2]], "ranks": null}}, "tensor": "f32[8]", )json"
-      R"json("from": "S(0)", "to": "R", "topology": "h100,{}"}})json",
-      other);
+  const std::string line =
+      fmt::format(R"json({{"mesh": {{"dims": [["a", 2]], "ranks": null}}, "tensor": "f32[8]", )json"
+                  R"json("from": "S(0)", "to": "R", "topology": "h100,{}"}})json",
+                  other);
   const Outcome refused = Meshift({"plan", "--batch", "-"}, line);
   EXPECT_NE(refused.out.find("names a file; lines may do so with --allow-files"), std::string::npos)
       << refused;
