@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "base/text_table.h"
+#include "cli/calibrate_logs.h"
 #include "cli/engines.h"
 #include "cli/execute.h"
 #include "cli/local_tensors.h"
@@ -25,7 +26,7 @@
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
 #include "mesh/topology.h"
-#include "planner/cost/calibration.h"
+#include "planner/calibration/calibration.h"
 #include "planner/plan/plan.h"
 #include "planner/plan/quantity.h"
 #include "planner/planner.h"
@@ -63,8 +64,8 @@ absl::StatusOr<Options> ParseOptions(const CalibrateFlags& flags) {
 // The fastest run, of each the slowest rank.
 absl::StatusOr<int64_t> Time(const Probe& probe, const Options& options, Site* site) {
   MESHIFT_ASSIGN_OR_RETURN(
-      const Plan plan,
-      MakePlan(probe.from, probe.to, {.topology = options.structure, .max_value = 0}));
+      const Plan plan, MakePlan(probe.from, probe.to,
+                                {.topology = ProbeTopology(options.structure), .max_value = 0}));
   if (plan.steps().size() != 1 || plan.steps()[0].op != probe.op) {
     return Internal("{} -> {} is not one {}", probe.from.ToString(), probe.to.ToString(),
                     Name(probe.op));
@@ -87,6 +88,8 @@ std::string_view Word(Probe::Kind kind) {
       return "copy";
     case Probe::Kind::kGather:
       return "gather";
+    case Probe::Kind::kReduce:
+      return "reduce";
     case Probe::Kind::kPair:
       return "pair";
     case Probe::Kind::kMessages:
@@ -119,6 +122,7 @@ absl::StatusOr<int> Calibrate(const CalibrateFlags& flags, const Options& option
                    {"time", kRight},
                    {"fitted", kRight},
                    {"fitted/time", kRight}});
+  std::vector<FittedTime> both;
   for (size_t i = 0; i < probes.size(); ++i) {
     const Probe& probe = probes[i];
     MESHIFT_ASSIGN_OR_RETURN(const int64_t ns, ProbeNs(probe, fitted));
@@ -126,16 +130,18 @@ absl::StatusOr<int> Calibrate(const CalibrateFlags& flags, const Options& option
                   fmt::format("{}", probe.from.mesh().dim(1).size), BytesText(probe.bytes),
                   TimeText(times[i]), TimeText(ns),
                   fmt::format("{:.2f}", static_cast<double>(ns) / static_cast<double>(times[i]))});
+    both.push_back({probe.bytes, times[i], ns});
   }
   io.out << fmt::format("# meshift calibrate: engine {}, {}, the fastest of {} runs\n",
                         flags.engine, CountText(ranks, "rank"), options.repeat)
-         << table.ToString() << fitted.ToJson() << "\n";
+         << table.ToString() << ErrorLines(both) << fitted.ToJson() << "\n";
   return kExitOk;
 }
 
 }  // namespace
 
 int CalibrateCommand(const CalibrateFlags& flags, Io& io) {
+  if (!flags.logs.empty()) return CalibrateFromLogs(flags.logs, flags.topology, flags.format, io);
   const absl::StatusOr<Options> options = ParseOptions(flags);
   if (!options.ok()) return FailAsRank(flags.engine, options.status(), io);
   if (flags.engine != "local") {

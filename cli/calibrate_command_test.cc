@@ -34,9 +34,10 @@ TEST(Calibrate, ShowsEveryProbe) {
   ASSERT_EQ(outcome.code, 0) << outcome;
   EXPECT_EQ(outcome.out.substr(0, outcome.out.find('\n')),
             "# meshift calibrate: engine local, 4 ranks, the fastest of 20 runs");
-  for (const char* const word : {"copy", "gather", "pair", "messages"}) {
+  for (const char* const word : {"copy", "gather", "reduce", "pair", "messages"}) {
     EXPECT_NE(outcome.out.find(std::string("\n") + word + " "), std::string::npos) << outcome;
   }
+  EXPECT_NE(outcome.out.find("\n# error of "), std::string::npos) << outcome;
   EXPECT_TRUE(Topology::FromJson(outcome.out.substr(outcome.out.find('{'))).ok()) << outcome;
 }
 

@@ -31,6 +31,7 @@
 #include "cli/run_as_rank.h"
 #include "cli/run_command.h"
 #include "cli/shards_command.h"
+#include "cli/topology_text.h"
 #include "comm/nccl/environment.h"
 
 namespace meshift::cli {
@@ -119,7 +120,8 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
                   "the dtype of reductions, where the planner's choice is not wanted: f32")
       ->type_name("DTYPE");
   app->add_option("--topology", flags->topology,
-                  "links: a preset (flat a100 h100 h200 gb200), nvlink=8, or FILE.json")
+                  "links: a preset (flat a100 h100-efa gb200), nvlink=8, FILE.json, or "
+                  "h100,FILE.xml with NCCL's file of a node")
       ->type_name("TOPOLOGY");
   AddPromise(app, flags);
   AddNumber(app, "--reduce-block", &flags->reduce_block, 1, kNoLimit,
@@ -209,9 +211,9 @@ CLI::App* AddExplain(CLI::App* app, ExplainFlags* flags) {
   return explain;
 }
 
-void AddTimeout(CLI::App* app, std::optional<int64_t>* timeout) {
-  AddNumber(app, "--timeout", timeout, 1, kMaxTimeoutSeconds,
-            "how long ranks wait for each other (default MESHIFT_TIMEOUT_S, or 600)")
+CLI::Option* AddTimeout(CLI::App* app, std::optional<int64_t>* timeout) {
+  return AddNumber(app, "--timeout", timeout, 1, kMaxTimeoutSeconds,
+                   "how long ranks wait for each other (default MESHIFT_TIMEOUT_S, or 600)")
       ->type_name("SECONDS");
 }
 
@@ -301,24 +303,34 @@ CLI::App* AddDump(CLI::App* app, DumpFlags* flags) {
 
 CLI::App* AddCalibrate(CLI::App* app, CalibrateFlags* flags) {
   CLI::App* calibrate = app->add_subcommand(
-      "calibrate", "The constants of the cost model, from times that an engine takes here");
-  calibrate->add_option("--engine", flags->engine, "local (default), mpi, nccl")
-      ->type_name("ENGINE");
-  AddTimeout(calibrate, &flags->timeout);
+      "calibrate", "The numbers of the cost model, from times that were measured");
+  CLI::Option* const engine =
+      calibrate->add_option("--engine", flags->engine, "local (default), mpi, nccl")
+          ->type_name("ENGINE");
+  CLI::Option* const timeout = AddTimeout(calibrate, &flags->timeout);
   calibrate
       ->add_option(
           "--topology", flags->topology,
           "which ranks share a domain: nvlink=8; its numbers stand where none are measured")
       ->type_name("TOPOLOGY");
-  AddNumber(calibrate, "--ranks", &flags->ranks, 2, kMaxRanks, "of the local engine (default 8)")
-      ->type_name("N");
-  calibrate->add_option("--max-bytes", flags->max_bytes, "of a rank's largest tensor (16MiB)")
-      ->type_name("BYTES");
-  AddNumber(calibrate, "--repeat", &flags->repeat, 1, kMaxRuns,
-            "runs, of which the fastest counts (20)")
-      ->type_name("N");
+  CLI::Option* const ranks = AddNumber(calibrate, "--ranks", &flags->ranks, 2, kMaxRanks,
+                                       "of the local engine (default 8)")
+                                 ->type_name("N");
+  CLI::Option* const max_bytes =
+      calibrate->add_option("--max-bytes", flags->max_bytes, "of a rank's largest tensor (16MiB)")
+          ->type_name("BYTES");
+  CLI::Option* const repeat = AddNumber(calibrate, "--repeat", &flags->repeat, 1, kMaxRuns,
+                                        "runs, of which the fastest counts (20)")
+                                  ->type_name("N");
   calibrate->add_option("--format", flags->format, "text (default), json: only the topology")
       ->type_name("FORMAT");
+  CLI::Option* const logs =
+      AddPath(calibrate, "--from-nccl-tests", &flags->logs,
+              "times from output of nccl-tests instead of an engine; all_gather=FILE names the "
+              "collective where neither the log nor the file's name does (topology: default h100)")
+          ->type_name("LOG...");
+  for (CLI::Option* const other : {engine, timeout, ranks, max_bytes, repeat})
+    logs->excludes(other);
   return calibrate;
 }
 
@@ -383,6 +395,13 @@ int ParseAndRun(std::vector<std::string> args, Io& io) {
     const absl::Status wrong =
         InvalidArgument("{}; --help lists the options", FirstLine(error.what()));
     return FailAsRank(engine, wrong, io);
+  }
+  // Ranks of a job would all say the same.
+  if (engine == "local") {
+    for (const auto* topology : {&plan_flags.problem.topology, &explain_flags.problem.topology,
+                                 &run_flags.problem.topology, &calibrate_flags.topology}) {
+      TellNote(*topology, io);
+    }
   }
   if (plan->parsed()) return PlanCommand(plan_flags, io);
   if (explain->parsed()) return ExplainCommand(explain_flags, io);

@@ -16,6 +16,7 @@
 #include "base/status_macros.h"
 #include "base/work_budget.h"
 #include "cli/io.h"
+#include "cli/topology_text.h"
 #include "mesh/device_mesh.h"
 #include "mesh/topology.h"
 #include "placement/dtype.h"
@@ -50,25 +51,19 @@ absl::Status Read(const ProblemFlags& flags, const std::optional<std::string>& t
   return absl::OkStatus();
 }
 
-absl::Status ReadTopology(const ProblemFlags& flags, Topology* topology) {
+absl::Status SetTopology(const ProblemFlags& flags, Topology* topology) {
   if (!flags.topology) return absl::OkStatus();
-  const std::string& text = *flags.topology;
-  if (text.ends_with(".json")) {
-    if (flags.is_line && !flags.allow_files) {
-      return InvalidArgument("topology '{}' names a file; lines may do so with --allow-files",
-                             text);
-    }
-    MESHIFT_ASSIGN_OR_RETURN(const std::string json, ReadFile(text));
-    absl::StatusOr<Topology> read = Topology::FromJson(json);
-    if (!read.ok()) return BadFile(text, read.status());
-    *topology = *std::move(read);
-    return absl::OkStatus();
+  if (flags.is_line && !flags.allow_files && NamesFile(*flags.topology)) {
+    return InvalidArgument("topology '{}' names a file; lines may do so with --allow-files",
+                           *flags.topology);
   }
-  absl::StatusOr<Topology> parsed = Topology::Parse(text);
-  // The message begins with "topology" as it is, a line's key.
-  if (!parsed.ok())
-    return flags.is_line ? parsed.status() : Annotate(parsed.status(), "--topology");
-  *topology = *std::move(parsed);
+  absl::StatusOr<TopologyText> read = ReadTopology(*flags.topology);
+  if (!read.ok()) {
+    // The message of a line begins with "topology" as it is, and that of a file with its name.
+    const bool is_whole = flags.is_line || ExitCodeOf(read.status()) == kExitBadFile;
+    return is_whole ? read.status() : Annotate(read.status(), "--topology");
+  }
+  *topology = std::move(read->topology);
   return absl::OkStatus();
 }
 
@@ -77,7 +72,7 @@ absl::Status ReadTopology(const ProblemFlags& flags, Topology* topology) {
 absl::Status SetPlannerOptions(const ProblemFlags& flags, PlannerOptions* options) {
   MESHIFT_RETURN_IF_ERROR(Read(flags, flags.reproducibility, flags.promise_option,
                                ParseReproducibility, &options->reproducibility));
-  MESHIFT_RETURN_IF_ERROR(ReadTopology(flags, &options->topology));
+  MESHIFT_RETURN_IF_ERROR(SetTopology(flags, &options->topology));
   MESHIFT_RETURN_IF_ERROR(
       Read(flags, flags.planner, "--planner", ParsePlannerKind, &options->planner));
   MESHIFT_RETURN_IF_ERROR(

@@ -71,7 +71,7 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh
                                      const DeviceMesh& to_mesh, PlannerOptions options);
 
 // The part of the flags that says how to plan, but --existing-groups, whose words are those of the
-// meshes. A topology is text, or the name of a file that ends in ".json".
+// meshes. cli/topology_text.h says what a topology may be.
 absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags);
 // Changes what the flags name; the engine stays.
 absl::Status SetPlannerOptions(const ProblemFlags& flags, PlannerOptions* options);

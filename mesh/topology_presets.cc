@@ -106,8 +106,8 @@ TopologyConstants ConstantsOf(const Gpu& gpu) {
   return constants;
 }
 
-TopologyLevel NetworkOf(const Machine& machine, int64_t nics_gbps) {
-  return Beyond(machine.fabric, nics_gbps, GpuOf(machine).gpus_per_node, kNetName, 0);
+TopologyLevel NetworkOf(const Machine& machine, int64_t nics_gbps, int64_t gpus) {
+  return Beyond(machine.fabric, nics_gbps, gpus, kNetName, 0);
 }
 
 // Every plan says its topology, so that this is quick.
@@ -116,7 +116,7 @@ bool Is(const Machine& machine, const Topology& topology) {
   const Gpu& gpu = GpuOf(machine);
   return topology.level(0).bandwidth_bytes_per_us == gpu.bandwidth && topology.NumLevels() == 2 &&
          topology.level(0) == Inside(gpu, kNvlinkName, gpu.domain_size) &&
-         topology.level(1) == NetworkOf(machine, machine.nics_gbps) &&
+         topology.level(1) == NetworkOf(machine, machine.nics_gbps, gpu.gpus_per_node) &&
          topology.constants() == ConstantsOf(gpu) &&
          std::equal(kProtocols.begin(), kProtocols.end(), topology.protocols().begin(),
                     topology.protocols().end());
@@ -162,7 +162,7 @@ bool IsPresetText(std::string_view text) {
   return text.substr(0, 1) != "{" && text.substr(0, text.find(',')).find('=') == text.npos;
 }
 
-absl::StatusOr<Topology> PresetTopology(std::string_view text) {
+absl::StatusOr<Topology> PresetTopology(std::string_view text, const NodeCounts& node) {
   const size_t comma = text.find(',');
   const std::string_view name = text.substr(0, comma);
   const auto machine = std::find_if(
@@ -174,7 +174,7 @@ absl::StatusOr<Topology> PresetTopology(std::string_view text) {
         "first of its)",
         name, fmt::join(PresetNames(), ", "));
   }
-  int64_t gbps = machine->nics_gbps;
+  std::optional<int64_t> gbps = node.nics_gbps;
   if (comma != text.npos) {
     const std::string_view change = text.substr(comma + 1);
     constexpr std::string_view kNics = "nics=";
@@ -190,7 +190,13 @@ absl::StatusOr<Topology> PresetTopology(std::string_view text) {
     gbps = *nics;
   }
   const Gpu& gpu = GpuOf(*machine);
-  return Topology::Create({Inside(gpu, kNvlinkName, gpu.domain_size), NetworkOf(*machine, gbps)},
+  const int64_t gpus = node.gpus.value_or(gpu.gpus_per_node);
+  if (gpus < 1) return InvalidArgument("a node has {} GPUs; it must have 1 or more", gpus);
+  const bool spans_nodes = gpu.domain_size > gpu.gpus_per_node;
+  const int64_t domain = spans_nodes ? std::max(gpu.domain_size, gpus) : gpus;
+  return Topology::Create({Inside(gpu, kNvlinkName, domain),
+                           gbps ? NetworkOf(*machine, *gbps, gpus)
+                                : NetworkOf(*machine, machine->nics_gbps, gpu.gpus_per_node)},
                           ConstantsOf(gpu), NcclProtocols());
 }
 

@@ -9,6 +9,7 @@
 #define MESHIFT_MESH_TOPOLOGY_PRESETS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,9 +24,19 @@ std::vector<std::string> PresetNames();
 // Whether the text begins with a preset's name, known or not: no "name=size", no JSON.
 bool IsPresetText(std::string_view text);
 
+// What is known of the nodes of a machine.
+struct NodeCounts {
+  std::optional<int64_t> gpus = std::nullopt;
+  std::optional<int64_t> nics_gbps = std::nullopt;  // of all NICs together; at least 1
+};
+
 // "h100" or "h100-ndr", and what is other than there: ",nics=4x100", 4 NICs of 100 Gb/s in each
 // node. INVALID_ARGUMENT names the value; of an unknown preset, those that exist.
-absl::StatusOr<Topology> PresetTopology(std::string_view text);
+//
+// Of `node`, the GPUs of a node are a domain, unless the preset's domains are larger than its
+// nodes, as gb200's are; they share the NICs. Without NICs, a GPU's share of them is the preset's.
+// ",nics=" comes before node.nics_gbps.
+absl::StatusOr<Topology> PresetTopology(std::string_view text, const NodeCounts& node = {});
 // The shortest name of the preset that this is; empty where it is none.
 std::string PresetNameOf(const Topology& topology);
 

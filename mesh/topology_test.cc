@@ -299,6 +299,24 @@ TEST(TopologyTest, CreateRefuses) {
             "group_setup_ns is 1000000000001; it must be 1000000000000 or less");
 }
 
+// A node's GPUs are a domain, unless the preset's domains span nodes; they share its NICs.
+TEST(TopologyTest, PresetsOnOtherNodes) {
+  const Topology h100 = *PresetTopology("h100");
+  EXPECT_EQ(*PresetTopology("h100", {.gpus = 8}), h100);
+  EXPECT_EQ(*PresetTopology("h100", {.gpus = 8, .nics_gbps = 3200}), h100);
+  EXPECT_EQ(*PresetTopology("h100", {.nics_gbps = 400}), *PresetTopology("h100,nics=4x100"));
+  const Topology four = *PresetTopology("h100", {.gpus = 4});
+  EXPECT_EQ(four.level(0).domain_size, 4);
+  EXPECT_EQ(four.level(1), h100.level(1));
+  EXPECT_EQ(PresetTopology("h100", {.gpus = 4, .nics_gbps = 1600})->level(1), h100.level(1));
+  // What the text says comes first.
+  EXPECT_EQ(*PresetTopology("h100,nics=8x400", {.nics_gbps = 1}), h100);
+  EXPECT_EQ(PresetTopology("gb200", {.gpus = 4})->level(0).domain_size, 72);
+  EXPECT_EQ(PresetTopology("gb200", {.gpus = 144})->level(0).domain_size, 144);
+  EXPECT_EQ(Refusal(PresetTopology("h100", {.gpus = 0})),
+            "a node has 0 GPUs; it must have 1 or more");
+}
+
 TEST(TopologyTest, JsonRefuses) {
   const auto level = [](const std::string& members) {
     return Refusal(Topology::FromJson(R"({"levels":[{)" + members + "}]}"));

@@ -1,4 +1,4 @@
-// The constants of a topology, from times that an engine takes.
+// Probes: redistributions of one step each, whose times tell the numbers of a topology.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto probes, CalibrationProbes(structure, 16, int64_t{16} << 20));
 //   for (const Probe& probe : probes) times.push_back(... the time of probe.from -> probe.to ...);
@@ -7,8 +7,8 @@
 //
 // `structure` says which ranks share a domain; its numbers stand where nothing was measured: of
 // levels that the ranks do not reach, and group_setup_ns.
-#ifndef MESHIFT_PLANNER_COST_CALIBRATION_H_
-#define MESHIFT_PLANNER_COST_CALIBRATION_H_
+#ifndef MESHIFT_PLANNER_CALIBRATION_CALIBRATION_H_
+#define MESHIFT_PLANNER_CALIBRATION_CALIBRATION_H_
 
 #include <cstdint>
 #include <vector>
@@ -17,25 +17,31 @@
 #include "absl/types/span.h"
 #include "mesh/topology.h"
 #include "placement/sharding.h"
+#include "planner/calibration/fit.h"
 #include "planner/plan/plan.h"
 
 namespace meshift {
 
-// A redistribution of one step, all of whose time one part of the cost model explains.
 struct Probe {
   enum class Kind : uint8_t {
     kCopy,      // local memory
-    kGather,    // all members of a level's groups at once: its links, and what starting takes
-    kPair,      // groups of two neighbours: tells the start of a collective from a hop
-    kMessages,  // one message to every other member
+    kGather,    // among the members of a level's groups, all groups at once
+    kReduce,    // all-reduce among them
+    kMessages,  // from each to every other of them
+    kPair,      // gather in groups of two neighbours: tells the start of a collective from a hop
   };
   Kind kind;
   StepOp op;
   int level;      // of the links that it uses
-  int64_t bytes;  // that the worst rank sends, or copies
+  int64_t bytes;  // that the worst rank sends, or copies; of kReduce, of the tensor
   Sharding from;
   Sharding to;
+  Observation observation;  // what the cost model makes of it; without a time
 };
+
+// A topology of those levels, under which each probe is the best plan for what it does: without
+// protocols no cheap start draws a gather towards messages.
+Topology ProbeTopology(const Topology& structure);
 
 // Probes of ranks 0 .. num_ranks-1 with tensors of up to `max_bytes` per rank, for each level of
 // `structure` that two or more of them share. INVALID_ARGUMENT: num_ranks < 2, or more than a mesh
@@ -46,13 +52,11 @@ absl::StatusOr<std::vector<Probe>> CalibrationProbes(const Topology& structure, 
 // What the cost model says of a probe's step, in ns.
 absl::StatusOr<int64_t> ProbeNs(const Probe& probe, const Topology& topology);
 
-// The topology of that structure under which the probes take the times `ns` most nearly. Bandwidths
-// are medians of slopes between two sizes (Theil 1950, Sen 1968), which a few wrong times do not
-// move; latencies are medians of what remains of the times of small tensors. Deterministic.
-// INVALID_ARGUMENT: as many times as probes are needed, and none below 1 ns.
+// FitObservations (planner/calibration/fit.h) of the probes' times. INVALID_ARGUMENT: as many times
+// as probes are needed, and none below 1 ns.
 absl::StatusOr<Topology> FitTopology(const Topology& structure, absl::Span<const Probe> probes,
                                      absl::Span<const int64_t> ns);
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_COST_CALIBRATION_H_
+#endif  // MESHIFT_PLANNER_CALIBRATION_CALIBRATION_H_

@@ -1,0 +1,211 @@
+#include "planner/calibration/calibration.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "base/status_macros.h"
+#include "mesh/device_mesh.h"
+#include "placement/dtype.h"
+#include "placement/tensor_type.h"
+#include "planner/cost/cost.h"
+#include "planner/graph/state.h"
+
+namespace meshift {
+namespace {
+
+using Kind = Probe::Kind;
+
+constexpr int64_t kItem = 4;              // bytes of an f32
+constexpr int64_t kSmallest = 256;        // bytes of the smallest tensor, or a member's item
+constexpr int64_t kSizeStep = 16;         // from one size to the next
+constexpr int64_t kSmall = 32 << 10;      // up to so many bytes, latencies are most of a time
+constexpr int64_t kMaxRanks = INT32_MAX;  // of a mesh
+
+std::vector<TopologyLevel> LevelsOf(const Topology& topology) {
+  std::vector<TopologyLevel> levels;
+  for (int i = 0; i < topology.NumLevels(); ++i) levels.push_back(topology.level(i));
+  return levels;
+}
+
+// What the probe's step does in local memory: how many copies, of how many bytes together.
+absl::Status CountCopies(const Probe& probe, const Topology& topology, Observation* observation) {
+  constexpr int64_t kUnit = 1'000'000;    // by which the latency of a copy is moved
+  constexpr int64_t kFast = 1'000 << 20;  // at which a byte takes next to no time
+  const auto time = [&](int64_t latency_ns, int64_t bytes_per_us) -> absl::StatusOr<int64_t> {
+    TopologyConstants constants = topology.constants();
+    constants.copy_latency_ns = latency_ns;
+    constants.copy_bandwidth_bytes_per_us = bytes_per_us;
+    MESHIFT_ASSIGN_OR_RETURN(const Topology changed,
+                             Topology::Create(LevelsOf(topology), constants));
+    return ProbeNs(probe, changed);
+  };
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t none, time(0, kFast));
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t starts, time(kUnit, kFast));
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t bytes, time(0, 1000));  // 1 ns each
+  observation->copies = (starts - none) / kUnit;
+  observation->copied_bytes = bytes - none;
+  return absl::OkStatus();
+}
+
+// A probe over the middle dim of out x members x in; `ranks` empty: 0 .. n-1.
+absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>& sizes,
+                                const std::vector<int64_t>& ranks, int64_t bytes,
+                                const Topology& topology) {
+  MESHIFT_ASSIGN_OR_RETURN(
+      const DeviceMesh mesh,
+      DeviceMesh::Create({{"out", sizes[0]}, {"members", sizes[1]}, {"in", sizes[2]}}, ranks));
+  const int64_t n = sizes[1];
+  const int64_t block = std::max<int64_t>(bytes / kItem / n, 1);
+  // Of a message.
+  const int64_t item = std::max<int64_t>(block / n, 1);
+  // All other dims cut too, so that nothing is anywhere twice and the step is the best plan.
+  const int64_t others = sizes[0] * sizes[2];
+  const Shape shape =
+      kind == Kind::kMessages ? Shape{n, n * item, others} : Shape{n * block, 1, others};
+  MESHIFT_ASSIGN_OR_RETURN(TensorType tensor, TensorType::Create(DType::kF32, shape));
+  const char* from = "S(2),S(0),S(2)";
+  const char* to = "S(2),R,S(2)";
+  StepOp op = StepOp::kAllGather;
+  int64_t moved = (n - 1) * block;
+  Observation::What what = Observation::What::kBlocks;
+  switch (kind) {
+    case Kind::kCopy:
+      from = "S(2),R,S(2)";
+      to = "S(2),S(0),S(2)";
+      op = StepOp::kSlice;
+      moved = block;
+      what = Observation::What::kCopy;
+      break;
+    case Kind::kReduce:
+      from = "S(2),P,S(2)";
+      op = StepOp::kAllReduce;
+      moved = n * block;
+      what = Observation::What::kAllReduce;
+      break;
+    case Kind::kMessages:
+      to = "S(2),S(1),S(2)";
+      op = StepOp::kAllToAll;
+      moved = (n - 1) * item;
+      what = Observation::What::kToAll;
+      break;
+    case Kind::kGather:
+    case Kind::kPair:
+      break;
+  }
+  MESHIFT_ASSIGN_OR_RETURN(Sharding source, Sharding::Parse(tensor, mesh, from));
+  MESHIFT_ASSIGN_OR_RETURN(Sharding target, Sharding::Parse(tensor, mesh, to));
+  Observation observation{
+      .what = what, .num_ranks = sizes[0] * n * sizes[2], .bytes = moved * kItem};
+  if (ranks.empty()) {
+    observation.groups = {.size = n, .modes = {{n, sizes[2]}}};
+  } else {
+    observation.groups = {.size = n, .ranks = {{ranks.begin(), ranks.begin() + n}}};
+  }
+  Probe probe{kind, op, level, moved * kItem, std::move(source), std::move(target), observation};
+  MESHIFT_RETURN_IF_ERROR(CountCopies(probe, topology, &probe.observation));
+  return probe;
+}
+
+// Bytes of the smallest tensor of a probe among n members that tells what is to be known by it.
+int64_t LeastBytes(Kind kind, int64_t n) {
+  if (kind != Kind::kCopy && kind != Kind::kGather) return kSmallest * n;
+  // A bandwidth: a size beyond kSmall, and another.
+  const int64_t blocks = kind == Kind::kCopy ? 1 : n - 1;
+  int64_t block = kSmallest * kSizeStep;
+  while (blocks * block <= kSmall) block *= kSizeStep;
+  return n * block;
+}
+
+}  // namespace
+
+Topology ProbeTopology(const Topology& structure) {
+  std::vector<TopologyLevel> levels;
+  int64_t bandwidth = 100'000;
+  for (const TopologyLevel& level : LevelsOf(structure)) {
+    levels.push_back({.name = level.name,
+                      .domain_size = level.domain_size,
+                      .bandwidth_bytes_per_us = bandwidth,
+                      .latency_ns = 1000});
+    bandwidth = std::max<int64_t>(bandwidth / 8, 1);
+  }
+  return *Topology::Create(std::move(levels));
+}
+
+absl::StatusOr<std::vector<Probe>> CalibrationProbes(const Topology& structure, int64_t num_ranks,
+                                                     int64_t max_bytes) {
+  if (num_ranks < 2) {
+    return InvalidArgument("{} ranks: links are between two or more", num_ranks);
+  }
+  if (num_ranks > kMaxRanks) {
+    return InvalidArgument("{} ranks: a mesh has at most {}", num_ranks, kMaxRanks);
+  }
+  std::vector<Probe> probes;
+  const Topology topology = ProbeTopology(structure);
+  const auto add = [&](Kind kind, int level, const std::vector<int64_t>& sizes,
+                       const std::vector<int64_t>& ranks) -> absl::Status {
+    const int64_t least = LeastBytes(kind, sizes[1]);
+    if (max_bytes < least) {
+      return InvalidArgument("{} bytes tell nothing about bandwidth among {} ranks: at least {} do",
+                             max_bytes, sizes[1], least);
+    }
+    for (int64_t bytes = kSmallest * sizes[1];; bytes *= kSizeStep) {
+      MESHIFT_ASSIGN_OR_RETURN(Probe probe, MakeProbe(kind, level, sizes, ranks, bytes, topology));
+      probes.push_back(std::move(probe));
+      if (bytes > max_bytes / kSizeStep) return absl::OkStatus();
+    }
+  };
+  int64_t inside = 1;  // ranks of a domain of the level below
+  for (int level = 0; level < structure.NumLevels(); ++level) {
+    const int64_t size = structure.level(level).domain_size;
+    const int64_t domain = size == 0 ? num_ranks / inside * inside : std::min(size, num_ranks);
+    const int64_t members = domain / inside;
+    if (members < 2) continue;
+    const std::vector<int64_t> sizes = {num_ranks / domain, members, inside};
+    const bool innermost = probes.empty();
+    MESHIFT_RETURN_IF_ERROR(add(Kind::kGather, level, sizes, {}));
+    MESHIFT_RETURN_IF_ERROR(add(Kind::kReduce, level, sizes, {}));
+    MESHIFT_RETURN_IF_ERROR(add(Kind::kMessages, level, sizes, {}));
+    if (innermost) {
+      MESHIFT_RETURN_IF_ERROR(add(Kind::kCopy, level, sizes, {}));
+      if (members > 2) {
+        std::vector<int64_t> pairs;
+        for (int64_t d = 0; d < sizes[0]; ++d) {
+          pairs.push_back(d * domain);
+          pairs.push_back(d * domain + 1);
+        }
+        MESHIFT_RETURN_IF_ERROR(add(Kind::kPair, level, {sizes[0], 2, 1}, pairs));
+      }
+    }
+    inside = domain;
+  }
+  return probes;
+}
+
+absl::StatusOr<int64_t> ProbeNs(const Probe& probe, const Topology& topology) {
+  MESHIFT_ASSIGN_OR_RETURN(const Problem problem, Problem::Create(probe.from, probe.to));
+  const CostModel model(problem, topology);
+  return model.Measure(probe.op, problem.source(), problem.target()).est_ns;
+}
+
+absl::StatusOr<Topology> FitTopology(const Topology& structure, absl::Span<const Probe> probes,
+                                     absl::Span<const int64_t> ns) {
+  if (ns.size() != probes.size() || probes.empty()) {
+    return InvalidArgument("{} times of {} probes", ns.size(), probes.size());
+  }
+  for (size_t i = 0; i < ns.size(); ++i) {
+    if (ns[i] < 1) return InvalidArgument("probe {} takes {} ns", i, ns[i]);
+  }
+  std::vector<Observation> observations;
+  for (size_t i = 0; i < ns.size(); ++i) {
+    observations.push_back(probes[i].observation);
+    observations.back().ns = ns[i];
+  }
+  return FitObservations(structure, observations);
+}
+
+}  // namespace meshift
