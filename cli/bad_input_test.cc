@@ -157,8 +157,10 @@ TEST(BadInput, OtherOptions) {
     const char* message;
   } cases[] = {
       {{"--topology", "nope"},
-       "--topology: topology 'nope': 'nope' is neither a preset (flat, a100, h100, h200, gb200) "
-       "nor name=size"},
+       "--topology: topology 'nope': 'nope' is neither name=size nor a preset (flat, a100-hdr, "
+       "a100-ndr, a100-efa, a100-roce, h100-ndr, h100-efa, h100-roce, h200-ndr, h200-efa, "
+       "h200-roce, b200-ndr, b200-efa, b200-roce, gb200-ndr, gb200-efa, gb200-roce, gb300-ndr, "
+       "gb300-efa, gb300-roce; a GPU alone is the first of its)"},
       {{"--topology", "nvlink=0"},
        "--topology: topology 'nvlink=0': level 'nvlink' has domain size 0; all but the last have "
        "1 or more"},

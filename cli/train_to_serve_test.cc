@@ -51,8 +51,8 @@ TEST(TrainToServe, TheRestGoesToTensorParallelism) {
     ASSERT_EQ(outcome.code, 0) << outcome;
     EXPECT_EQ(Line(outcome.out, "promise"),
               "promise replicas: kept (by the plans of all 7 parameters)");
-    // Each row crosses once, and the 32 replicas are gathered on the server's side.
-    EXPECT_NE(outcome.out.find("exchange{onto mesh 1}; all_gather{dp}"), std::string::npos)
+    // Each row crosses once, and the 8 replicas gather on the server's side, over NVLink.
+    EXPECT_NE(outcome.out.find("exchange{onto mesh 1}; exchange{tp}"), std::string::npos)
         << outcome;
   }
 }

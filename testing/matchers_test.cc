@@ -143,9 +143,9 @@ TEST_F(MatchersTest, AnErrorMatchesNothingAndIsShown) {
 TEST_F(MatchersTest, AFailureShowsThePlan) {
   EXPECT_EQ(PrintToString(two_),
             "f32[6,4] on a=2,b=3 as P,S(1) -> R,R, keeps batch-invariant\n"
-            "    all_reduce{a} -> S(0),S(1), sends 48 bytes\n"
+            "    all_reduce{a} -> R,S(1), sends 48 bytes\n"
             "    all_gather{b} -> R,R, sends 96 bytes\n"
-            "    in all 144 bytes sent, 352 at the peak");
+            "    in all 144 bytes sent, 384 at the peak");
   EXPECT_EQ(PrintToString(none_),
             "f32[6,4] on a=2,b=3 as P,S(1) -> P,S(1), keeps replicas\n"
             "    no steps\n"

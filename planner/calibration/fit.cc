@@ -90,7 +90,6 @@ std::vector<Parameter> ParametersOf(Numbers* numbers) {
     latency(&level.latency_ns);
     if (level.entry_ns > 0) latency(&level.entry_ns);
     bandwidth(&level.bandwidth_bytes_per_us);
-    bandwidth(&level.tree_bandwidth_bytes_per_us);
     bandwidth(&level.direct_bandwidth_bytes_per_us);
     bandwidth(&level.domain_bandwidth_bytes_per_us);
     bandwidth(&level.in_switch_bandwidth_bytes_per_us);

@@ -57,7 +57,7 @@ Topology Perturbed(const Topology& preset, uint64_t seed) {
     TopologyLevel level = preset.level(i);
     for (int64_t* const number :
          {&level.bandwidth_bytes_per_us, &level.latency_ns, &level.entry_ns,
-          &level.tree_bandwidth_bytes_per_us, &level.direct_bandwidth_bytes_per_us,
+          &level.direct_bandwidth_bytes_per_us,
           &level.domain_bandwidth_bytes_per_us, &level.in_switch_bandwidth_bytes_per_us}) {
       change(number);
     }
@@ -126,7 +126,6 @@ TEST(Fit, KeepsWhatIsNotThereAndWhatNoTimeTells) {
   const Topology preset = *Topology::Parse("a100");
   const Topology found = *FitObservations(preset, Times(*Topology::Parse("h100"), {8}, 1024));
   EXPECT_EQ(found.level(0).in_switch_bandwidth_bytes_per_us, 0);
-  EXPECT_EQ(found.level(0).tree_bandwidth_bytes_per_us, 0);
   EXPECT_EQ(found.level(1), preset.level(1));
   EXPECT_EQ(found.constants().copy_latency_ns, preset.constants().copy_latency_ns);
   EXPECT_EQ(found.constants().group_setup_ns, preset.constants().group_setup_ns);
