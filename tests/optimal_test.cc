@@ -119,6 +119,50 @@ TEST_P(OptimalTest, NoSequenceIsCheaperAcrossDomains) {
         {.topology = *Topology::Create({{"near", 2, 100, 100}, {"far", 0, 10, 2000}}, constants)});
 }
 
+// Bytes and starts of about one size, so that each algorithm and protocol is the quickest
+// somewhere.
+Topology TwoProtocols() {
+  const TopologyLevel near = {.name = "near",
+                              .domain_size = 2,
+                              .bandwidth_bytes_per_us = 100,
+                              .latency_ns = 100,
+                              .in_switch_bandwidth_bytes_per_us = 90,
+                              .in_switch_members = 2};
+  const TopologyLevel far = {.name = "far",
+                             .domain_size = 0,
+                             .bandwidth_bytes_per_us = 10,
+                             .latency_ns = 500,
+                             .entry_ns = 1500,
+                             .direct_bandwidth_bytes_per_us = 6,
+                             .domain_bandwidth_bytes_per_us = 15,
+                             .in_switch_bandwidth_bytes_per_us = 12};
+  const TopologyConstants constants{.collective_latency_ns = 1000,
+                                    .message_latency_ns = 100,
+                                    .copy_latency_ns = 200,
+                                    .copy_bandwidth_bytes_per_us = 400};
+  return *Topology::Create(
+      {near, far}, constants,
+      {{.name = "quick", .start_ns = 0, .bandwidth_percent = 30, .domain_percent = 20},
+       {.name = "wide", .start_ns = 1500, .latency_percent = 200}});
+}
+
+TEST_P(OptimalTest, NoSequenceIsCheaperByProtocols) {
+  Judge("protocols", 16, {.topology = TwoProtocols()});
+}
+
+TEST_P(OptimalTest, NoSequenceIsCheaperOnLargerMeshesByProtocols) {
+  constexpr uint64_t kCases = 3200;
+  Tally tally;
+  const Topology h100 = *Topology::Parse("nvlink=8");
+  for (uint64_t seed = GetParam(); seed < kCases; seed += kNumShards * testkit::TestFraction()) {
+    const testkit::RandomPair pair = testkit::RandomCase(seed);
+    BruteForce brute_force;
+    tally.Judge(brute_force, pair.from, pair.to, {.topology = TwoProtocols()});
+    tally.Judge(brute_force, pair.from, pair.to, {.topology = h100});
+  }
+  tally.Report("random, protocols", GetParam());
+}
+
 TEST_P(OptimalTest, NoSequenceIsCheaperWithoutAPromise) {
   Judge("no promise", 16, {.reproducibility = Reproducibility::kNone});
 }

@@ -57,8 +57,8 @@ Topology Perturbed(const Topology& preset, uint64_t seed) {
     TopologyLevel level = preset.level(i);
     for (int64_t* const number :
          {&level.bandwidth_bytes_per_us, &level.latency_ns, &level.entry_ns,
-          &level.direct_bandwidth_bytes_per_us,
-          &level.domain_bandwidth_bytes_per_us, &level.in_switch_bandwidth_bytes_per_us}) {
+          &level.direct_bandwidth_bytes_per_us, &level.domain_bandwidth_bytes_per_us,
+          &level.in_switch_bandwidth_bytes_per_us}) {
       change(number);
     }
     levels.push_back(std::move(level));
