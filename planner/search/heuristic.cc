@@ -13,10 +13,7 @@ constexpr int64_t kNever = INT64_MAX / 4;
 }  // namespace
 
 Heuristic::Heuristic(const Problem& problem, const CostModel& model, Successors& successors)
-    : problem_(problem),
-      model_(model),
-      successors_(successors),
-      layouts_(successors.layouts()) {
+    : problem_(problem), model_(model), successors_(successors), layouts_(successors.layouts()) {
   // A cast reads the wider value, or writes it.
   const int64_t bytes = problem.MaxBytes(problem.target());
   least_finish_ns_ = model.CopyNs(problem.num_stages() > 1 ? bytes / 2 : bytes);

@@ -26,10 +26,8 @@ StepBounds::StepBounds(const Problem& problem, const CostModel& model, CutTable&
   }
   first_of_.fill(-1);
   group_sizes_[0] = 1;
-  hops_[0] = 0;
   for (DimMask dims = 1; dims < DimMask{1} << problem.num_dims(); ++dims) {
     group_sizes_[dims] = group_sizes_[dims & (dims - 1)] * problem.size(__builtin_ctz(dims));
-    hops_[dims] = static_cast<int8_t>(Log2Ceil(group_sizes_[dims]));
   }
   Product& empty = products_[0];
   empty = {};

@@ -82,8 +82,6 @@ class StepBounds {
   int num_lists() const { return num_lists_; }
   int tensor_dim(int list) const { return tensor_dims_[list]; }
   int64_t GroupSize(DimMask dims) const { return group_sizes_[dims]; }
-  // Hops across these mesh dims, at least.
-  int Hops(DimMask dims) const { return hops_[dims]; }
 
   // What follows is of steps out of the state with these lists.
   void Start(const Lists& before);
@@ -177,7 +175,6 @@ class StepBounds {
   Samples target_;
   bool ragged_ = false;
   std::array<int64_t, 1 << kMaxStateDims> group_sizes_;
-  std::array<int8_t, 1 << kMaxStateDims> hops_;
   Lists before_ = {};
   // Of the lists that Compare() was called with, the products of the tensor dims before each.
   Lists compared_;

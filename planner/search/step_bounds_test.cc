@@ -31,7 +31,6 @@ TEST(StepBoundsTest, ProductsAreOfTheSamplesBoxes) {
   EXPECT_EQ(product.to, 0u);
   EXPECT_EQ(bounds.Moved(product), 4 * 2);
   EXPECT_EQ(bounds.MissingOfTarget(product.wanted), 0);
-  EXPECT_EQ(bounds.Hops(0b11), 3);  // 6 ranks
 }
 
 // Of all steps out of the source, and out of what they lead to.
