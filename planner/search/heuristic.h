@@ -10,7 +10,8 @@
 // state is finished where local steps alone may lead to the target (Successors::IsFinished).
 //
 //   h(s) = 0                                            s is the target
-//          min(f, C({}))                                finished; f: what the last local step copies
+//          min(f, C({}))                                finished; f: what the last local step
+//          copies
 //                                                       at least, half of the target with casts
 //          C(A) - alpha + phi(max(lack, average, links))    else
 //
@@ -95,8 +96,8 @@ class Heuristic {
   Layouts& layouts_;
   std::unique_ptr<LinkBound> links_;  // null where it has nothing to say
   int64_t least_finish_ns_ = 0;
-  int64_t elements_ = 1;  // E C
-  int64_t holders_ = 1;   // n
+  int64_t elements_ = 1;            // E C
+  int64_t holders_ = 1;             // n
   std::vector<int64_t> starts_ns_;  // C(A), by A
 };
 
