@@ -9,12 +9,11 @@
 // LeastReductionNs where something is yet to be reduced). phi is concave, and phi(0) = alpha. A
 // state is finished where local steps alone may lead to the target (Successors::IsFinished).
 //
-//   h(s) = 0                                            s is the target
-//          min(f, C({}))                                finished; f: what the last local step
-//          copies
-//                                                       at least, half of the target with casts
-//          C(A) - alpha + phi(max(lack, average, links))    else
+//   h(s) = 0                                              s is the target
+//          min(f, C({}))                                  finished
+//          C(A) - alpha + phi(max(lack, average, links))  else
 //
+// f: what the last local step copies at least; half of the target where there are casts.
 // A(s): mesh dims that the target's values must come across: those that are yet to be reduced, and
 //   those that cut a tensor dim which they do not cut in the target.
 // C(A): of groups over mesh dims that have all of A among them, one at least, the sum of alpha and
