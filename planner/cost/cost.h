@@ -187,12 +187,6 @@ class CostModel {
   int64_t BestBandwidth(int level) const;
   // Of bytes of a worst rank, at full speed.
   int64_t TransferNs(int64_t bytes) const { return MulDivFloor(bytes, 1000, best_bandwidth_); }
-  // Of so many parts of the least time that bytes of a worst rank take, those that their copy takes
-  // at least; all of them where a copy takes longer.
-  int64_t CopyParts(int64_t parts) const {
-    const int64_t copy = topology_.constants().copy_bandwidth_bytes_per_us;
-    return std::min(parts, MulDivCeil(parts, best_bandwidth_, copy) - 1);
-  }
   // How long collectives over `dims` take.
   const GroupTimes& Times(DimMask dims) const {
     const std::optional<GroupTimes>& times = times_[dims];
