@@ -256,7 +256,7 @@ GroupTimes::GroupTimes(const Topology& topology, const GroupShape& shape)
     lines->Seal();
     least_start_ns_ = std::min(least_start_ns_, lines->first().start);
     for (size_t i = 0; i < lines->size(); ++i) {
-      least_hops_ns_ = std::min(least_hops_ns_, (*lines)[i].what.hops_ns);
+      least_latency_ns_ = std::min(least_latency_ns_, (*lines)[i].what.hops_ns);
     }
   }
 }

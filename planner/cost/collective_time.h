@@ -83,7 +83,7 @@ class GroupTimes {
                                               Kind kind, int64_t bytes);
   // What any of them takes at least, and of that the hops.
   int64_t LeastStartNs() const { return least_start_ns_; }
-  int64_t LeastHopsNs() const { return least_hops_ns_; }
+  int64_t LeastLatencyNs() const { return least_latency_ns_; }
 
  private:
   using Lines = Envelope<CollectiveTime>;  // of no bytes; x: bytes, times: 1000, over: bandwidth
@@ -99,7 +99,7 @@ class GroupTimes {
   Lines to_all_;  // of messages to all other members, which are many a step's
   MessageTimes direct_;
   int64_t least_start_ns_ = INT64_MAX;
-  int64_t least_hops_ns_ = INT64_MAX;
+  int64_t least_latency_ns_ = INT64_MAX;
 };
 
 }  // namespace meshift

@@ -36,7 +36,7 @@ void Heuristic::CoverDims() {
   std::vector<int64_t> one(end, kNever);
   for (DimMask dims = end; dims-- > 0;) {
     if (dims != 0 && (!allowed || allowed->test(dims))) {
-      one[dims] = SaturatingAdd(model_.LeastCollectiveNs(), model_.Times(dims).LeastHopsNs());
+      one[dims] = SaturatingAdd(model_.LeastCollectiveNs(), model_.Times(dims).LeastLatencyNs());
     }
     for (DimMask bit = 1; bit < end; bit <<= 1) {
       if ((dims & bit) == 0) one[dims] = std::min(one[dims], one[dims | bit]);

@@ -17,7 +17,7 @@
 // A(s): mesh dims that the target's values must come across: those that are yet to be reduced, and
 //   those that cut a tensor dim which they do not cut in the target.
 // C(A): of groups over mesh dims that have all of A among them, one at least, the sum of alpha and
-//   a group's least hops (GroupTimes::LeastHopsNs), where it is least. Only allowed groups.
+//   a group's least hops (GroupTimes::LeastLatencyNs), where it is least. Only allowed groups.
 // lack(s): items of the target that some sample rank does not hold (cut_table.h); 0 where something
 //   is yet to be reduced, of which nobody holds a value.
 // average(s) = floor(E C max(p - 1 + n - r, 0) / R): E elements on R ranks; C is the product of the
