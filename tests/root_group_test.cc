@@ -48,7 +48,8 @@ TEST_P(RootGroupTest, NothingIsRefusedThatGoesThroughReplicas) {
     const absl::StatusOr<Plan> plan = MakePlan(triple.a, triple.c, options);
     if (plan.ok()) {
       ++planned;
-      EXPECT_TRUE(Verify(*plan).ok());
+      const Verdict verdict = Verify(*plan);
+      EXPECT_TRUE(verdict.ok()) << seed << ": " << (verdict.ok() ? "" : verdict.fault->message);
       for (const auto& [name, value] : plan->inputs().options) {
         exceeded += name == "exceeded_max_value" ? 1 : 0;
       }

@@ -39,92 +39,94 @@ struct Cut {
   Wide in = 0, out = 0;
 };
 
-// What must move, by any steps.
+// What must move, by any steps. Ranks that differ in mesh dims that stay partial are one holder: a
+// plan may add what they have, and give the sum to any of them.
 struct Task {
   Task(const Sharding& from, const Sharding& to)
       : ends{&from, &to}, one_mesh(from.mesh() == to.mesh()), ranks(from.mesh().NumRanks()) {
     for (const int e : {0, 1}) {
       const Sharding& end = *ends[e];
       copies[e] = Sizes(end.mesh(), [&](int d) { return end.placement(d).IsReplicate(); });
-      contributions[e] =
-          Sizes(end.mesh(), [&](int d) { return end.placement(d).IsPartial() && !Stays(d); });
+      partial[e] = Sizes(end.mesh(), [&](int d) { return end.placement(d).IsPartial(); });
     }
-    const DeviceMesh& mesh = to.mesh();
     // What each rank has of what it wants, added up; on large meshes no less.
     const bool large = one_mesh && ranks > kMaxRanks;
     Wide kept = large ? Wide{ranks} * std::min(from.MaxLocalElements(), to.MaxLocalElements()) : 0;
-    for (int64_t i = 0; !large && i < mesh.NumRanks(); ++i) {
-      const std::optional<Coordinate> at = from.mesh().CoordinateOf(mesh.RankAt(i));
-      if (at) kept += CommonElements(from.BoxAt(*at), to.BoxAt(mesh.CoordinateAt(i)));
+    for (int64_t i = 0; !large && i < to.mesh().NumRanks(); ++i) {
+      const std::optional<Coordinate> at = from.mesh().CoordinateOf(to.mesh().RankAt(i));
+      if (at) kept += CommonElements(from.BoxAt(*at), to.BoxAt(to.mesh().CoordinateAt(i)));
       ranks += at ? 0 : 1;
     }
-    const Wide all = Wide{NumElements(to.shape())} * Sizes(mesh, [&](int d) { return Stays(d); });
-    if (contributions[1] > 1 || all == 0) return;
-    total = moved = std::max<Wide>(all * copies[1] - kept, 0);
-    if (contributions[0] == 1) return;
-    moved = all * (contributions[0] - 1);
-    const int64_t alike = Sizes(mesh, [&](int d) {
+    const int64_t stay = Sizes(to.mesh(), [&](int d) {
+      return one_mesh && from.placement(d).IsPartial() && to.placement(d).IsPartial();
+    });
+    masks = partial[1] > stay;
+    if (masks) return;
+    const Wide all = NumElements(to.shape());
+    // To holders without all contributions; from ranks that are not every holder themselves.
+    const int64_t added = partial[0] / stay;
+    const Wide received = all * copies[1] - (added == 1 ? kept / stay : 0);
+    const Wide sent = all * partial[0] - (copies[1] > copies[0] ? 0 : kept / copies[1]);
+    total = moved = std::max<Wide>({received, sent, 0});
+    if (added == 1 || stay > 1) return;
+    moved = all * (added - 1);  // switches may add, too
+    const int64_t alike = Sizes(to.mesh(), [&](int d) {
       return one_mesh && to.placement(d).IsReplicate() && !from.placement(d).IsShard();
     });
-    total = all * (copies[1] + contributions[0] - 1) - std::min(all, kept / alike);
+    total = all * (copies[1] + added - 1) - std::min(all, kept / alike);
   }
 
-  bool Stays(int d) const {  // partial before and after
-    return one_mesh && ends[0]->placement(d).IsPartial() && ends[1]->placement(d).IsPartial();
-  }
-
-  // Boxes of one sharding are equal or have nothing in common: a sum over pairs of them.
+  // Boxes of one sharding are equal or have nothing in common: a sum over pairs of them. What comes
+  // in: values of whole holders. Out: contributions of these ranks alone, to holders elsewhere.
   Cut CutOf(const std::vector<int64_t>& some) const {
     struct Part {
       Box box;
-      int64_t distinct = 0;  // contributions
-      bool sole = false;     // no other rank has one of them
+      int64_t number = 0;  // of contributions; of holders
+      bool whole = false;  // all copies of a contribution; all ranks of a holder
     };
     Cut cut;
-    // By the coordinates on cuts, and on what stays partial.
-    std::array<std::map<std::array<int64_t, 2>, Part>, 2> parts;
+    std::array<std::map<int64_t, Part>, 2> parts;  // by the coordinates on cuts
     for (const int e : {0, 1}) {
       const DeviceMesh& mesh = ends[e]->mesh();
       int64_t size = 0;
-      std::map<std::array<int64_t, 3>, int64_t> held;  // ranks, by contribution, too
+      std::map<std::array<int64_t, 2>, int64_t> held;  // ranks, by contribution (holder), too
       for (const int64_t rank : some) {
         const std::optional<Coordinate> at = mesh.CoordinateOf(rank);
         if (!at) continue;
         ++size;
-        std::array<int64_t, 3> numbers = {};
+        std::array<int64_t, 2> numbers = {};
         for (int d = 0; d < mesh.NumDims(); ++d) {
           const Placement& p = ends[e]->placement(d);
-          int64_t& number = numbers[p.IsShard() ? 0 : Stays(d) ? 1 : 2];
-          if (!p.IsReplicate()) number = number * mesh.dim(d).size + (*at)[d];
+          if (e == 0 ? p.IsReplicate() : p.IsPartial()) continue;
+          int64_t& number = numbers[p.IsShard() ? 0 : 1];
+          number = number * mesh.dim(d).size + (*at)[d];
         }
-        Part& part = parts[e][{numbers[0], numbers[1]}];
-        if (part.distinct == 0) part.box = ends[e]->BoxAt(*at);
+        Part& part = parts[e][numbers[0]];
+        if (part.number == 0) part.box = ends[e]->BoxAt(*at);
         const int64_t same = ++held[numbers];
-        part.distinct += same == 1 ? 1 : 0;
-        part.sole |= same == copies[e];
+        part.number += same == 1 ? 1 : 0;
+        part.whole |= same == (e == 0 ? copies[0] : partial[1]);
       }
       cut.splits[e] = size > 0 && size < mesh.NumRanks();
     }
-    for (const auto& [name, target] : parts[1]) cut.in += target.box.NumElements();
-    for (const auto& [name, source] : parts[0]) {
-      if (source.sole) cut.out += source.box.NumElements();
+    for (const auto& [at, target] : parts[1]) cut.in += target.whole ? target.box.NumElements() : 0;
+    for (const auto& [at, source] : parts[0]) {
+      if (source.whole) cut.out += source.box.NumElements();
       for (const auto& [other, target] : parts[1]) {
-        if (name[1] != other[1]) continue;
         const int64_t common = CommonElements(source.box, target.box);
-        if (source.distinct == contributions[0]) cut.in -= common;
-        if (source.sole && target.sole) cut.out -= common;
+        if (target.whole && source.number == partial[0]) cut.in -= common;
+        if (source.whole && target.number == copies[1]) cut.out -= common;
       }
     }
     return cut;
   }
 
-  std::array<const Sharding*, 2> ends;  // before, after
-  bool one_mesh;
-  int64_t ranks;                              // of both meshes
-  std::array<int64_t, 2> copies = {};         // of each contribution, of a box
-  std::array<int64_t, 2> contributions = {};  // that are added; after: that a mask makes
-  Wide total = 0;                             // elements that all ranks together send
-  Wide moved = 0;                             // of them, each rank sends or receives its share
+  std::array<const Sharding*, 2> ends;
+  bool one_mesh, masks = false;  // where masks make what is partial after, nothing is known
+  int64_t ranks;                 // of both meshes
+  // Of a contribution, and contributions to a value; after: holders of one, and a holder's ranks.
+  std::array<int64_t, 2> copies = {}, partial = {};
+  Wide total = 0, moved = 0;  // elements sent; of them, each rank sends or receives its share
 };
 
 // Of even boxes on one mesh; the defaults hold of any. A row is what a box after has at one index
@@ -141,8 +143,9 @@ Shapes ShapesOf(const Problem& problem) {
   const Sharding &from = problem.from(), &to = problem.to();
   const DeviceMesh& mesh = problem.mesh();
   Shapes shapes{.even = true};
-  shapes.reach = Sizes(
-      mesh, [&](int d) { return from.placement(d).IsPartial() && !to.placement(d).IsPartial(); });
+  shapes.reach = Sizes(problem.mesh(), [&](int d) {
+    return from.placement(d).IsPartial() && !to.placement(d).IsPartial();
+  });
   int64_t elements = 1, common = 1, rows = 0;
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     int64_t before = 1, after = 1;
@@ -205,8 +208,7 @@ int64_t LeastBytesMoved(const Problem& problem) {
 LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& first,
                      const CostModel& second, int bits, int64_t reach) {
   const Task task(from, to);
-  if (task.contributions[1] > 1) return {};
-  const std::array<const CostModel*, 2> models = {&first, &second};
+  if (task.masks) return {};
   std::vector<int64_t> visited;
   for (const DeviceMesh* mesh : {&from.mesh(), &to.mesh()}) {
     const int64_t most = task.one_mesh ? kVisitedOnOne : kVisitedOnTwo;
@@ -234,9 +236,9 @@ LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& 
       const Cut cut = std::ssize(domain) == task.ranks ? Cut() : task.CutOf(domain);
       const Wide most = std::max(cut.in, cut.out) * bits;
       if (most == 0) continue;
-      const auto best = [&](int e) { return cut.splits[e] ? models[e]->BestBandwidth(level) : 0; };
-      const int64_t bandwidth =
-          std::max({first.topology().level(level).bandwidth_bytes_per_us, best(0), best(1)});
+      int64_t bandwidth = first.topology().level(level).bandwidth_bytes_per_us;
+      if (cut.splits[0]) bandwidth = std::max(bandwidth, first.BestBandwidth(level));
+      if (cut.splits[1]) bandwidth = std::max(bandwidth, second.BestBandwidth(level));
       const Wide links = Wide{8} * std::ssize(domain);
       bound.est_ns = std::max(bound.est_ns, Clamp(most * 1000 / (links * bandwidth)));
       bound.bytes_sent = std::max(bound.bytes_sent, DivUp(cut.out * bits, links));
@@ -244,8 +246,7 @@ LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& 
     }
   }
   if (bound.bytes_sent == 0 && bound.est_ns == 0) return {};
-  bound.est_ns = SaturatingAdd(first.LeastNs(bound.est_ns), hops_ns);
-  return bound;
+  return {bound.bytes_sent, SaturatingAdd(first.LeastNs(bound.est_ns), hops_ns)};
 }
 
 LowerBound LeastCost(const Problem& problem, const CostModel& model) {

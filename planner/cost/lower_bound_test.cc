@@ -79,8 +79,11 @@ TEST(LowerBoundTest, MovesContributions) {
   // to it, and one message more brings it there.
   EXPECT_EQ(Moved("a=2,b=2", "P,S(0)", "S(0),S(0)"), kBytes + kBytes / 2);
   EXPECT_EQ(Moved("a=2,b=2", "P,S(0)", "S(0)[1],S(0)[0]"), kBytes);
-  // What stays partial is a problem of its own for each of its coordinates.
+  // Of what stays partial, each contribution must reach the other half of the mesh.
   EXPECT_EQ(Moved("a=2,b=2", "P,S(0)", "P,R"), 2 * kBytes);
+  // But they may be added on the way: eight halves come to one rank of each half.
+  EXPECT_EQ(Moved("a=8,b=2", "P,P", "P,R"), 16 * kBytes);
+  EXPECT_EQ(Moved("a=2,b=8", "P,S(0)", "P,R"), 7 * kBytes);
 }
 
 TEST(LowerBoundTest, AMillionRanks) {
