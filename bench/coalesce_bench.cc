@@ -27,11 +27,11 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "base/text_table.h"
-#include "comm/local/local_world.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/local_world.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -1,4 +1,4 @@
-// What the ordered all-reduce of comm/deterministic.h costs, against the engine's own and against
+// What the ordered all-reduce of meshift/deterministic.h costs, against the engine's own and against
 // the rank reference.
 //
 //   ./bazelw run //bench:deterministic_bench     # bytes; then mpirun -n 4 and -n 8 of this program
@@ -31,22 +31,22 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "bench/traffic.h"
-#include "comm/deterministic.h"
-#include "comm/engine/engine.h"
+#include "meshift/deterministic.h"
+#include "meshift/engine.h"
 #include "comm/engine/testing_noop_engine.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/program/byte_count.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 #include "placement/tensor_type.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 namespace {

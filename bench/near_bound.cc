@@ -19,7 +19,7 @@
 
 #include "absl/status/status.h"
 #include "base/text_table.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 
 namespace meshift {
 namespace {

@@ -13,13 +13,13 @@
 
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
-#include "comm/engine/engine.h"
-#include "comm/mpi/mpi_engine.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/engine.h"
+#include "meshift/mpi_engine.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 #include "testing/allocation_count.h"
 
 namespace meshift {

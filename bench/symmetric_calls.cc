@@ -12,11 +12,11 @@
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "comm/engine/testing_noop_engine.h"
-#include "comm/redistributor.h"
-#include "comm/symmetric/symmetric_pool.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/redistributor.h"
+#include "meshift/symmetric.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

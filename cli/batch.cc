@@ -23,11 +23,11 @@
 #include "cli/json.h"
 #include "cli/problem.h"
 #include "cli/text.h"
-#include "mesh/device_mesh.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/device_mesh.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 
 namespace meshift::cli {
 namespace {

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "base/work_budget.h"
 #include "cli/io.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 
 namespace meshift::cli {
 

@@ -25,11 +25,11 @@
 #include "cli/site.h"
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
-#include "mesh/topology.h"
-#include "planner/calibration/calibration.h"
-#include "planner/plan/plan.h"
+#include "meshift/topology.h"
+#include "meshift/calibration.h"
+#include "meshift/plan.h"
 #include "planner/plan/quantity.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 
 namespace meshift::cli {
 namespace {

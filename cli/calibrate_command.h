@@ -26,7 +26,7 @@ struct CalibrateFlags {
   std::vector<std::string> logs;        // of nccl-tests; none: an engine is timed
 };
 
-// Prints the probes (planner/calibration/calibration.h) with the time of each and what the fitted
+// Prints the probes (meshift/calibration.h) with the time of each and what the fitted
 // model says of it, how far it is off, then the topology as --topology takes it.
 // cli/calibrate_logs.h says what is printed of logs.
 int CalibrateCommand(const CalibrateFlags& flags, Io& io);

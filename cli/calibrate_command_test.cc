@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/test_util.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 
 namespace meshift::cli {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "cli/io.h"
 #include "cli/nccl_tests_op.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "planner/calibration/fit.h"
 
 namespace meshift::cli {

@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "cli/io.h"
 #include "cli/test_util.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "planner/calibration/fit.h"
 
 namespace meshift::cli {

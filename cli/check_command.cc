@@ -15,10 +15,10 @@
 #include "cli/batch.h"
 #include "cli/io.h"
 #include "cli/text.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
 #include "planner/plan/plan_text.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/verifier.h"
 
 namespace meshift::cli {
 namespace {

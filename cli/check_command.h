@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cli/io.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan_io.h"
 
 namespace meshift::cli {
 

@@ -13,8 +13,8 @@
 #include "base/status_macros.h"
 #include "base/text_table.h"
 #include "cli/text.h"
-#include "comm/control/bootstrap.h"
-#include "comm/local/local_world.h"
+#include "meshift/bootstrap.h"
+#include "meshift/local_world.h"
 #include "testing/conformance_cases.h"
 #include "testing/conformance_run.h"
 

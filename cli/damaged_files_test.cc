@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/test_util.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/plan/plan_text.h"
 #include "testing/random.h"
 

@@ -25,7 +25,7 @@
 #include "base/status_macros.h"
 #include "cli/text.h"
 #include "comm/engine/timeouts.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
 #include "comm/nccl/nccl_start.h"
 

@@ -18,8 +18,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/control/bootstrap.h"
-#include "comm/engine/engine.h"
+#include "meshift/bootstrap.h"
+#include "meshift/engine.h"
 
 namespace meshift::cli {
 

@@ -11,11 +11,11 @@
 #include "base/status.h"
 #include "cli/problem.h"
 #include "cli/test_util.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/mpi_engine.h"
 #include "comm/nccl/nccl_start.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/plan/plan_text.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 
 namespace meshift::cli {
 namespace {

@@ -24,7 +24,7 @@
 #include "cli/local_tensors.h"
 #include "cli/site.h"
 #include "comm/local/reduction_order.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift::cli {
 

@@ -17,12 +17,12 @@
 #include "cli/json.h"
 #include "cli/text.h"
 #include "cli/time_text.h"
-#include "mesh/topology.h"
-#include "planner/alternatives.h"
+#include "meshift/topology.h"
+#include "meshift/explain.h"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/cost.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
 #include "planner/plan/plan_text.h"
 
 namespace meshift::cli {

@@ -10,10 +10,10 @@
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "cli/local_tensors.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
 
 namespace meshift::cli {
 

@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
 #include "cli/local_tensors.h"
-#include "comm/local/local_world.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/local_world.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 namespace {

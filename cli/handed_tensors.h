@@ -19,7 +19,7 @@
 #include "absl/types/span.h"
 #include "cli/local_tensors.h"
 #include "planner/plan/buffers.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift::cli {
 

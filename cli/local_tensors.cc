@@ -22,10 +22,10 @@
 #include "cli/file_set.h"
 #include "cli/io.h"
 #include "cli/npy.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 namespace {

@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "cli/file_set.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift::cli {
 namespace {

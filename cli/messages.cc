@@ -13,12 +13,12 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
 #include "placement/box.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "planner/plan/crossing.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift::cli {
 namespace {

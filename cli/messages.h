@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "placement/box.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift::cli {
 

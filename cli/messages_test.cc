@@ -11,11 +11,11 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift::cli {
 namespace {

@@ -18,11 +18,11 @@
 #include "cli/glob.h"
 #include "cli/io.h"
 #include "cli/json.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/notation.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 #include "placement/tensor_type.h"
 
 namespace meshift::cli {

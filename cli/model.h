@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/io.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/tensor_type.h"
 
 namespace meshift::cli {

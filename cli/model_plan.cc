@@ -27,16 +27,16 @@
 #include "cli/render_text.h"
 #include "cli/rules.h"
 #include "cli/text.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/relabel_ranks.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/one_mesh/assemble.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
 #include "planner/plan/plan_text.h"
-#include "planner/planner.h"
-#include "planner/planner_cache.h"
+#include "meshift/planner.h"
+#include "meshift/planner_cache.h"
 
 namespace meshift::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "cli/io.h"
 #include "cli/problem.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift::cli {
 

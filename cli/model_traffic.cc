@@ -12,14 +12,14 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "cli/text.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/cross_cost.h"
 #include "planner/cost/time_parts.h"
 #include "planner/plan/crossing.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/plan/rank_bytes.h"
 
 namespace meshift::cli {

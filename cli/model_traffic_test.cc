@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "cli/model_plan.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift::cli {
 namespace {

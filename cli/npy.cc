@@ -19,7 +19,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift::cli {
 namespace {

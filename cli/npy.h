@@ -27,7 +27,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift::cli {
 

@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift::cli {
 namespace {

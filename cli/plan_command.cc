@@ -15,10 +15,10 @@
 #include "cli/model_plan.h"
 #include "cli/problem.h"
 #include "cli/render_text.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
 #include "planner/plan/plan_text.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 
 namespace meshift::cli {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "cli/io.h"
 #include "cli/problem.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift::cli {
 

@@ -17,17 +17,17 @@
 #include "base/work_budget.h"
 #include "cli/io.h"
 #include "cli/topology_text.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/dtype.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/dtype.h"
 #include "placement/relabel_ranks.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "placement/tensor_type.h"
 #include "planner/groups/group_budget.h"
 #include "planner/options/capabilities.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/plan/quantity.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 
 namespace meshift::cli {
 namespace {

@@ -20,7 +20,7 @@
 #include "cli/render_text.h"
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/plan/plan_text.h"
 
 namespace meshift::cli {

@@ -13,7 +13,7 @@
 #include "cli/execute.h"
 #include "cli/model_plan.h"
 #include "cli/problem.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift::cli {
 

@@ -10,10 +10,10 @@
 #include "cli/execute.h"
 #include "cli/model_plan.h"
 #include "cli/problem.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift::cli {
 namespace {

@@ -13,11 +13,11 @@
 #include "base/ranges_text.h"
 #include "base/text_table.h"
 #include "cli/text.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <string>
 
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 

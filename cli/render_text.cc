@@ -7,8 +7,8 @@
 
 #include "base/text_table.h"
 #include "cli/messages.h"
-#include "placement/dtype.h"
-#include "planner/plan/plan.h"
+#include "meshift/dtype.h"
+#include "meshift/plan.h"
 
 namespace meshift::cli {
 namespace {

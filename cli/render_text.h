@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift::cli {
 

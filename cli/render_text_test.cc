@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift::cli {
 namespace {

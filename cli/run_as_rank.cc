@@ -28,8 +28,8 @@
 #include "cli/meeting.h"
 #include "cli/rank_site.h"
 #include "cli/site.h"
-#include "comm/control/bootstrap.h"
-#include "comm/engine/engine.h"
+#include "meshift/bootstrap.h"
+#include "meshift/engine.h"
 #include "comm/engine/engine_record.h"
 
 namespace meshift::cli {

@@ -29,11 +29,11 @@
 #include "cli/site.h"
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
 #include "planner/plan/plan_text.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 
 namespace meshift::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include "cli/npy.h"
 #include "cli/test_util.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift::cli {
 namespace {

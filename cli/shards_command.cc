@@ -14,8 +14,8 @@
 #include "cli/problem.h"
 #include "cli/render_shards.h"
 #include "cli/text.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 #include "placement/tensor_type.h"
 
 namespace meshift::cli {

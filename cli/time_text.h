@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "planner/cost/collective_time.h"
 
 namespace meshift::cli {

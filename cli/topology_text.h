@@ -19,7 +19,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/io.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "mesh/topology_presets.h"
 
 namespace meshift::cli {

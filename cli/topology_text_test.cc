@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 #include "cli/test_util.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "mesh/topology_presets.h"
 
 namespace meshift::cli {

@@ -1,4 +1,4 @@
-#include "comm/deterministic.h"
+#include "meshift/deterministic.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // The contract of one all-reduce, on the in-process engine, against a plain loop.
-#include "comm/deterministic.h"
+#include "meshift/deterministic.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/local/local_world.h"
+#include "meshift/local_world.h"
 #include "comm/local/reduction_order.h"
 #include "testing/random.h"
 #include "tests/plain_arithmetic.h"

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/control/bootstrap.h"
-#include "comm/local/local_world.h"
+#include "meshift/bootstrap.h"
+#include "meshift/local_world.h"
 #include "comm/redistribution/redistributor_options.h"
-#include "mesh/device_mesh.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/device_mesh.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 #include "planner/verifier/cases.h"
 #include "planner/verifier/right_cases.h"
 

@@ -1,4 +1,4 @@
-#include "comm/ragged.h"
+#include "meshift/ragged.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/program/program.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

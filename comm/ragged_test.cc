@@ -1,4 +1,4 @@
-#include "comm/ragged.h"
+#include "meshift/ragged.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "comm/engine/testing_fake_engine.h"
-#include "comm/local/local_world.h"
-#include "mesh/device_mesh.h"
+#include "meshift/local_world.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/redistributor.h"
+#include "meshift/redistributor.h"
 
 #include <memory>
 #include <utility>

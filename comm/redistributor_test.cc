@@ -1,4 +1,4 @@
-#include "comm/redistributor.h"
+#include "meshift/redistributor.h"
 
 #include <gtest/gtest.h>
 
@@ -12,15 +12,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/engine/testing_fake_engine.h"
-#include "comm/local/local_world.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/local_world.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 #include "planner/options/capabilities.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

@@ -21,11 +21,11 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/local/local_world.h"
-#include "comm/redistributor.h"
-#include "placement/gradient.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
+#include "meshift/local_world.h"
+#include "meshift/redistributor.h"
+#include "meshift/gradient.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 namespace {

@@ -16,8 +16,8 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/local/local_world.h"
-#include "comm/redistributor.h"
+#include "meshift/local_world.h"
+#include "meshift/redistributor.h"
 
 namespace meshift {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "cli/batch.h"
 #include "fuzz/fuzz.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "fuzz/fuzz.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using meshift::DeviceMesh;

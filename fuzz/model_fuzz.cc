@@ -9,9 +9,9 @@
 #include "cli/model.h"
 #include "cli/text.h"
 #include "fuzz/fuzz.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace {
 

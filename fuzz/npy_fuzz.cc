@@ -11,7 +11,7 @@
 #include "cli/npy.h"
 #include "fuzz/fuzz.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using meshift::DType;

@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "fuzz/fuzz.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 #include "placement/tensor_type.h"
 
 namespace {

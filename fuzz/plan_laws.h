@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "fuzz/fuzz.h"
-#include "planner/plan/plan.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/plan.h"
+#include "meshift/verifier.h"
 
 namespace meshift::fuzz {
 

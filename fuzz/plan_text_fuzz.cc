@@ -5,8 +5,8 @@
 
 #include "fuzz/fuzz.h"
 #include "fuzz/plan_laws.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
 #include "planner/plan/plan_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "fuzz/fuzz.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 
 #include <algorithm>
 #include <cassert>

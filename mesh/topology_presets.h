@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 
 namespace meshift {
 

@@ -1,4 +1,4 @@
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 
 #include <cstdint>
 #include <string>

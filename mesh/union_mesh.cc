@@ -1,4 +1,4 @@
-#include "mesh/union_mesh.h"
+#include "meshift/union_mesh.h"
 
 #include <algorithm>
 #include <cstdint>

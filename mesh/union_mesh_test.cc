@@ -1,10 +1,10 @@
-#include "mesh/union_mesh.h"
+#include "meshift/union_mesh.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 namespace {

@@ -14,7 +14,7 @@
 #define MESHIFT_PLACEMENT_CAST_H_
 
 #include "absl/status/status.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

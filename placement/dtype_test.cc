@@ -1,4 +1,4 @@
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 #include <gtest/gtest.h>
 

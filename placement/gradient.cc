@@ -1,4 +1,4 @@
-#include "placement/gradient.h"
+#include "meshift/gradient.h"
 
 #include <optional>
 #include <utility>

@@ -1,12 +1,12 @@
-#include "placement/gradient.h"
+#include "meshift/gradient.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
 #include "base/status.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

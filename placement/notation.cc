@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 #include "placement/scanner.h"
 
 namespace meshift {

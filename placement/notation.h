@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 

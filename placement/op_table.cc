@@ -4,8 +4,8 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

@@ -6,8 +6,8 @@
 #define MESHIFT_PLACEMENT_OP_TABLE_H_
 
 #include "absl/status/status.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 

@@ -1,4 +1,4 @@
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

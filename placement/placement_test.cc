@@ -1,4 +1,4 @@
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "absl/hash/hash_testing.h"
 #include "base/status.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

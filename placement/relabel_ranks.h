@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/work_budget.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
 

@@ -1,4 +1,4 @@
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 
 #include <fmt/format.h>
 
@@ -20,12 +20,12 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/notation.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 #include "placement/tensor_type.h"
 
 namespace meshift {

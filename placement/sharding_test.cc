@@ -1,4 +1,4 @@
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 
 #include <gtest/gtest.h>
 
@@ -11,10 +11,10 @@
 #include "absl/hash/hash_testing.h"
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

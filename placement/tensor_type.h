@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

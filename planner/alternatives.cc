@@ -1,4 +1,4 @@
-#include "planner/alternatives.h"
+#include "meshift/explain.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

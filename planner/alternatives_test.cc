@@ -1,4 +1,4 @@
-#include "planner/alternatives.h"
+#include "meshift/explain.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/sharding.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
+#include "meshift/verifier.h"
 #include "testing/small_world.h"
 
 namespace meshift {

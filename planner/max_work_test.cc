@@ -8,13 +8,13 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "base/work_budget.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/sharding.h"
-#include "planner/alternatives.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
-#include "planner/planner_cache.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
+#include "meshift/explain.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
+#include "meshift/planner_cache.h"
 
 namespace meshift {
 namespace {

@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

@@ -1,4 +1,4 @@
-#include "planner/planner.h"
+#include "meshift/planner.h"
 
 #include "planner/cross/cross_plan.h"
 #include "planner/one_mesh/plan_on_mesh.h"

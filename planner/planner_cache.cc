@@ -1,4 +1,4 @@
-#include "planner/planner_cache.h"
+#include "meshift/planner_cache.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "absl/hash/hash.h"
 #include "base/status_macros.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "planner/graph/state.h"
 #include "planner/one_mesh/plan_on_mesh.h"
 

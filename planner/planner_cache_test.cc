@@ -1,4 +1,4 @@
-#include "planner/planner_cache.h"
+#include "meshift/planner_cache.h"
 
 #include <cstdint>
 #include <optional>
@@ -10,11 +10,11 @@
 
 #include "base/lru_cache.h"
 #include "gtest/gtest.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 #include "testing/small_world.h"
 
 namespace meshift {

@@ -1,4 +1,4 @@
-#include "planner/planner.h"
+#include "meshift/planner.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/verifier/verifier.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

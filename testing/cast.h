@@ -18,7 +18,7 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "testing/number.h"
 
 namespace meshift::testkit {

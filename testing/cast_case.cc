@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift::testkit {
 

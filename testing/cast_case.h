@@ -12,7 +12,7 @@
 #include <memory>
 
 #include "absl/types/span.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "testing/cast.h"
 #include "testing/geometry.h"
 #include "testing/typed.h"

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "placement/cast.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "testing/number.h"
 
 namespace meshift::testkit {

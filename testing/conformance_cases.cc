@@ -6,9 +6,9 @@
 #include <numeric>
 #include <utility>
 
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 #include "testing/cross_world.h"
 #include "testing/random.h"
 #include "testing/small_world.h"

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift::testkit {
 

@@ -14,9 +14,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/control/bootstrap.h"
-#include "comm/engine/engine.h"
-#include "planner/planner.h"
+#include "meshift/bootstrap.h"
+#include "meshift/engine.h"
+#include "meshift/planner.h"
 #include "testing/conformance_cases.h"
 
 namespace meshift::testkit {

@@ -12,10 +12,10 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/control/bootstrap.h"
-#include "comm/local/local_world.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
+#include "meshift/bootstrap.h"
+#include "meshift/local_world.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
 #include "testing/conformance_cases.h"
 
 namespace meshift::testkit {

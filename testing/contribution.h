@@ -22,7 +22,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "placement/placement.h"
+#include "meshift/placement.h"
 #include "testing/cast.h"
 #include "testing/number.h"
 #include "testing/values.h"

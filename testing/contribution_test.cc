@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "placement/placement.h"
+#include "meshift/placement.h"
 #include "testing/number.h"
 #include "testing/random.h"
 #include "testing/values.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/tensor_type.h"
 #include "testing/random.h"
 #include "testing/shardings.h"

@@ -12,9 +12,9 @@
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 #include "testing/small_world.h"
 
 namespace meshift::testkit {

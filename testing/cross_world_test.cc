@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 
 namespace meshift::testkit {
 namespace {

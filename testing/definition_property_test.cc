@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 #include "testing/definition.h"
 #include "testing/naive_engine.h"
 #include "testing/oracle_buffers.h"

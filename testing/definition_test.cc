@@ -14,8 +14,8 @@
 
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 
 namespace meshift::testkit {
 namespace {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "mesh/device_mesh.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 
 namespace meshift::testkit {
 

@@ -11,7 +11,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 
 namespace meshift::testkit {
 

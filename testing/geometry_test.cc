@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "testing/small_world.h"
 
 namespace meshift::testkit {

@@ -24,8 +24,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 #include "testing/definition.h"
 
 namespace meshift::testkit {

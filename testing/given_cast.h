@@ -3,7 +3,7 @@
 #ifndef MESHIFT_TESTING_GIVEN_CAST_H_
 #define MESHIFT_TESTING_GIVEN_CAST_H_
 
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "testing/definition.h"
 #include "testing/given.h"
 #include "testing/given_world.h"

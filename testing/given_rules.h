@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 #include "testing/given_value.h"
 #include "testing/number.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "testing/values.h"
 
 namespace meshift::testkit {

@@ -22,7 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "testing/definition.h"
 
 namespace meshift::testkit {

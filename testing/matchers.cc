@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "planner/verifier/verifier.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

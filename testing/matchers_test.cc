@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
 
 namespace meshift::testkit {
 namespace {

@@ -14,8 +14,8 @@
 #include <optional>
 #include <vector>
 
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift::testkit {
 

@@ -18,7 +18,7 @@
 #include <limits>
 #include <type_traits>
 
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift::testkit {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift::testkit {
 namespace {

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 
 namespace meshift::testkit {
 

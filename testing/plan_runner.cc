@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/program/lowering.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift::testkit {
 namespace {

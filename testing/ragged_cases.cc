@@ -7,9 +7,9 @@
 #include <optional>
 #include <utility>
 
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
 

@@ -8,9 +8,9 @@
 
 #include "base/status_macros.h"
 #include "comm/local/reduction_order.h"
-#include "mesh/device_mesh.h"
-#include "mesh/union_mesh.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/device_mesh.h"
+#include "meshift/union_mesh.h"
+#include "meshift/verifier.h"
 #include "testing/plan_runner.h"
 #include "testing/values.h"
 

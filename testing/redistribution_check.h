@@ -18,10 +18,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
-#include "planner/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
+#include "meshift/planner.h"
 #include "testing/definition.h"
 
 namespace meshift::testkit {

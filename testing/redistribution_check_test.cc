@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "testing/matchers.h"
 #include "testing/plan_runner.h"
 #include "testing/synthetic_mesh.h"

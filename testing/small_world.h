@@ -13,10 +13,10 @@
 #include <optional>
 
 #include "absl/functional/function_ref.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 
 namespace meshift::testkit {
 

@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 
 namespace meshift::testkit {
 namespace {

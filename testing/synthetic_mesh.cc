@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "testing/random.h"
 
 namespace meshift::testkit {

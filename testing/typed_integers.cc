@@ -1,4 +1,4 @@
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "testing/number.h"
 #include "testing/typed.h"
 #include "testing/typed_impl.h"

@@ -6,7 +6,7 @@
 #ifndef MESHIFT_TESTING_WITH_TYPE_H_
 #define MESHIFT_TESTING_WITH_TYPE_H_
 
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "testing/number.h"
 
 namespace meshift::testkit {

@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
 #include "placement/cast.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
 

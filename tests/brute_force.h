@@ -21,10 +21,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "planner/graph/state.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 #include "testing/cast.h"
 #include "testing/small_world.h"
 #include "tests/world_tally.h"

@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "comm/local/reduction_order.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
 #include "placement/op_table.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "placement/tensor_type.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 #include "testing/random.h"
 #include "testing/shardings.h"
 #include "testing/small_world.h"

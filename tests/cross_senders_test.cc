@@ -12,14 +12,14 @@
 #include <tuple>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "mesh/union_mesh.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/union_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 #include "planner/plan/rank_bytes.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 #include "testing/cross_world.h"
 #include "testing/small_world.h"
 

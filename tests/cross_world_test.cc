@@ -9,10 +9,10 @@
 #include <array>
 #include <cstdint>
 
-#include "mesh/topology.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "planner/planner.h"
+#include "meshift/topology.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/planner.h"
 #include "testing/small_world.h"
 #include "tests/world_tally.h"
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "planner/planner.h"
+#include "meshift/planner.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
 #include "tests/golden_cases.h"

@@ -6,13 +6,13 @@
 #include <ostream>
 #include <string>
 
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 #include "planner/plan/plan_text.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "testing/small_world.h"
 #include "tests/world_tally.h"
 

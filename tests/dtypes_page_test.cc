@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

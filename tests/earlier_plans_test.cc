@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/path_cost.h"
 #include "planner/graph/state.h"
 #include "planner/one_mesh/reduction_choice.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 #include "planner/search/search.h"
 #include "testing/small_world.h"
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/gradient.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/gradient.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
 #include "testing/matchers.h"
 #include "testing/redistribution_check.h"
 

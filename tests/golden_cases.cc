@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
 #include "testing/small_world.h"
 
 namespace meshift {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "planner/planner.h"
+#include "meshift/planner.h"
 #include "tests/golden_cases.h"
 
 int main() {

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 #include "testing/random.h"
 #include "testing/shardings.h"
 

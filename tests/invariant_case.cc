@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/tensor/tensor_view.h"
+#include "meshift/tensor_view.h"
 #include "placement/box.h"
 #include "placement/tensor_type.h"
 #include "tests/ordered_case.h"

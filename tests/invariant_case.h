@@ -26,12 +26,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine/engine.h"
-#include "comm/redistributor.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/engine.h"
+#include "meshift/redistributor.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 #include "testing/random.h"
 
 namespace meshift {

@@ -14,7 +14,7 @@
 
 #include "absl/types/span.h"
 #include "base/status_macros.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "testing/values.h"
 
 namespace meshift {

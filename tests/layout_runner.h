@@ -15,12 +15,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/local/local_world.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
+#include "meshift/local_world.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "testing/definition.h"
 #include "testing/random.h"
 

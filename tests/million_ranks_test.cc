@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
 #include "testing/allocation_count.h"
 #include "testing/random.h"
 #include "testing/shardings.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "placement/cast.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -7,7 +7,7 @@
 #include <random>
 #include <string>
 
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "comm/local/reduction_order.h"
-#include "mesh/topology.h"
-#include "mesh/union_mesh.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/topology.h"
+#include "meshift/union_mesh.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 #include "testing/cross_world.h"
 #include "testing/small_world.h"
 #include "tests/ordered_case.h"

@@ -9,8 +9,8 @@
 
 #include "base/checked_math.h"
 #include "base/status_macros.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 #include "placement/tensor_type.h"
 #include "planner/cost/lower_bound.h"
 #include "planner/graph/state.h"

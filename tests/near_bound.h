@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "placement/box.h"
 
 namespace meshift {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
 #include "placement/op_table.h"
 #include "testing/random.h"

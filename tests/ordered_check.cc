@@ -8,10 +8,10 @@
 
 #include "absl/types/span.h"
 #include "base/status_macros.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "tests/ordered_case.h"
 
 namespace meshift {

@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "comm/engine/engine.h"
-#include "planner/plan/plan.h"
+#include "meshift/engine.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "comm/local/local_world.h"
+#include "meshift/local_world.h"
 #include "comm/local_run.h"
-#include "mesh/device_mesh.h"
-#include "mesh/union_mesh.h"
+#include "meshift/device_mesh.h"
+#include "meshift/union_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "comm/local/reduction_order.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "tests/ordered_case.h"
 
 namespace meshift {

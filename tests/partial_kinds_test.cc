@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "fmt/format.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 #include "tests/plan_runner.h"
 
 namespace meshift {

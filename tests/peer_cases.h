@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

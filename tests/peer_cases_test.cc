@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

@@ -10,12 +10,12 @@
 #include <string>
 
 #include "comm/local/reduction_order.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 #include "testing/plan_runner.h"
 #include "testing/small_world.h"
 #include "testing/values.h"

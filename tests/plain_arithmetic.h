@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "mesh/device_mesh.h"
-#include "planner/plan/plan.h"
+#include "meshift/device_mesh.h"
+#include "meshift/plan.h"
 #include "testing/plan_runner.h"
 
 namespace meshift {

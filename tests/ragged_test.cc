@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 #include "testing/ragged_cases.h"
 #include "testing/small_world.h"
 #include "tests/plan_runner.h"

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "planner/graph/state.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 #include "planner/search/value_rule.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/verifier.h"
 #include "testing/small_world.h"
 #include "tests/triples.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "placement/cast.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 #include "testing/small_world.h"
 #include "tests/layout_runner.h"
 

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/dtype.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 #include "placement/tensor_type.h"
 #include "testing/random.h"
 #include "testing/synthetic_mesh.h"

@@ -13,9 +13,9 @@
 #include <optional>
 #include <string_view>
 
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 #include "testing/random.h"
 #include "testing/shardings.h"
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "mesh/union_mesh.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/union_mesh.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 

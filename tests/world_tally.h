@@ -13,8 +13,8 @@
 #include <memory>
 #include <string>
 
-#include "placement/sharding.h"
-#include "planner/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
 #include "tests/plan_runner.h"
 
 namespace meshift {

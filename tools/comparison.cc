@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
-#include "mesh/topology.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/topology.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 #include "tests/peer_cases.h"
 #include "tests/plan_runner.h"
 

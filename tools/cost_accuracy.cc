@@ -29,7 +29,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "base/text_table.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "nlohmann/json.hpp"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/group_shape.h"

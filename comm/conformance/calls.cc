@@ -13,11 +13,11 @@
 
 #include "comm/conformance/conformance.h"
 #include "comm/conformance/memory.h"
-#include "comm/engine/engine.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/engine.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 
 namespace meshift::conformance {
 namespace {

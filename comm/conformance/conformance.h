@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

@@ -9,10 +9,10 @@
 #include "comm/conformance/conformance.h"
 #include "comm/conformance/memory.h"
 #include "comm/conformance/values.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift::conformance {
 namespace {

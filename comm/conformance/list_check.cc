@@ -14,11 +14,11 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 namespace {

@@ -9,9 +9,9 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "comm/engine/engine.h"
-#include "mesh/device_mesh.h"
-#include "planner/planner.h"
+#include "meshift/engine.h"
+#include "meshift/device_mesh.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 

@@ -17,7 +17,7 @@
 
 #include "base/status.h"
 #include "comm/conformance/values.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 
 #define MESHIFT_EXPECT_OK(expr) EXPECT_EQ(Message(expr), "")
 

@@ -9,9 +9,9 @@
 #include "comm/conformance/conformance.h"
 #include "comm/conformance/memory.h"
 #include "comm/conformance/values.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
-#include "placement/dtype.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
+#include "meshift/dtype.h"
 
 namespace meshift::conformance {
 namespace {

@@ -15,12 +15,12 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/kernels/cast.h"
-#include "comm/redistributor.h"
-#include "comm/symmetric/symmetric_pool.h"
-#include "comm/tensor/tensor_view.h"
-#include "placement/dtype.h"
+#include "meshift/redistributor.h"
+#include "meshift/symmetric.h"
+#include "meshift/tensor_view.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -7,10 +7,10 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "comm/engine/engine.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/engine.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 

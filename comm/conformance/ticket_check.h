@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "comm/kernels/small_float.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift::conformance {
 namespace {

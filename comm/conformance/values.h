@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift::conformance {
 

@@ -1,4 +1,4 @@
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 
 #include <chrono>
 #include <cstdint>

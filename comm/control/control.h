@@ -7,7 +7,7 @@
 //   return root->Explain(7, status);   // "...; rank 3 has made 6 calls; rank 5 is in call 7 with
 //   ..."
 //
-// Each rank of a world has one ControlChannel, from its Bootstrap (comm/control/bootstrap.h).
+// Each rank of a world has one ControlChannel, from its Bootstrap (meshift/bootstrap.h).
 // Everything is safe for concurrent use.
 #ifndef MESHIFT_COMM_CONTROL_CONTROL_H_
 #define MESHIFT_COMM_CONTROL_CONTROL_H_

@@ -20,7 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 #include "comm/control/frame.h"
 #include "comm/control/job_rank.h"
 #include "comm/control/meet.h"

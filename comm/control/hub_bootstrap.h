@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 #include "comm/control/hub.h"
 #include "comm/control/job_rank.h"
 #include "comm/control/meet.h"

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 #include "comm/control/control.h"
 #include "comm/control/frame.h"
 #include "comm/control/meet.h"

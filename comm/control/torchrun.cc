@@ -22,7 +22,7 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 #include "comm/control/frame_rules.h"
 #include "comm/control/hub_bootstrap.h"
 #include "comm/control/interfaces.h"

@@ -15,10 +15,10 @@
 #include "comm/cuda/copy_bodies.h"
 #include "comm/cuda/emulator.h"
 #include "comm/cuda/kernel_params.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/kernels/copy.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift::cuda {
 namespace {

@@ -11,12 +11,12 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/cuda/kernel_params.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/kernels/identity.h"
 #include "comm/kernels/reduce.h"
 #include "placement/cast.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift::cuda {
 namespace {

@@ -13,9 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "comm/cuda/kernel_params.h"
-#include "comm/engine/communicator.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/communicator.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift::cuda {
 

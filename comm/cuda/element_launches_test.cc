@@ -15,14 +15,14 @@
 #include "base/status.h"
 #include "comm/cuda/emulator.h"
 #include "comm/cuda/kernel_params.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/identity.h"
 #include "comm/kernels/reduce.h"
 #include "placement/cast.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift::cuda {
 namespace {

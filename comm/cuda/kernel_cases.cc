@@ -18,8 +18,8 @@
 #include "base/status_macros.h"
 #include "comm/cuda/device_fixture.h"
 #include "comm/cuda/kernels.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/identity.h"
@@ -27,9 +27,9 @@
 #include "fmt/format.h"
 #include "placement/box.h"
 #include "placement/cast.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

@@ -14,10 +14,10 @@
 #include "comm/cuda/driver.h"
 #include "comm/cuda/element_launches.h"
 #include "comm/cuda/kernel_params.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 // The images that nvcc made; //comm/cuda:kernels_image.
 extern "C" const unsigned char meshift_cuda_kernels[];

@@ -20,10 +20,10 @@
 #include "absl/types/span.h"
 #include "comm/cuda/driver.h"
 #include "comm/cuda/kernel_params.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 

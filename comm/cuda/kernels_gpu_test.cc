@@ -10,9 +10,9 @@
 #include "base/status.h"
 #include "comm/cuda/device_fixture.h"
 #include "comm/cuda/kernel_cases.h"
-#include "comm/engine/communicator.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/communicator.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

@@ -1,4 +1,4 @@
-// The calls of a Communicator (comm/engine/communicator.h), for engines that queue them; calls with
+// The calls of a Communicator (meshift/communicator.h), for engines that queue them; calls with
 // blocks of any sizes are of the same kinds.
 //
 //   Name(CollectiveKind::kReduceScatter);   // "reduce_scatter"

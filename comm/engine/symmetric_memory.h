@@ -1,6 +1,6 @@
 // Symmetric memory: buffers of one size that all members of a communicator have, and that its
 // collectives may reach directly, without packing and without messages.
-// comm/symmetric/symmetric_pool.h cuts them into blocks.
+// meshift/symmetric.h cuts them into blocks.
 //
 //   auto buffers = engine->AllocateSymmetric(*communicator, {.count = 2, .bytes = 1 << 20});
 //   communicator->CallSymmetric({.kind = SymmetricCall::Kind::kAllGather,
@@ -19,8 +19,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "comm/engine/communicator.h"
-#include "placement/dtype.h"
+#include "meshift/communicator.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

@@ -25,10 +25,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 #include "comm/program/program.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "mesh/rank_list.h"
 
 namespace meshift {

@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/engine/testing_fake_engine.h"
 #include "comm/program/program.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 namespace {

@@ -24,8 +24,8 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 
 namespace meshift::run_internal {
 

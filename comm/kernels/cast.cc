@@ -17,7 +17,7 @@
 #include "comm/kernels/codes.h"
 #include "comm/kernels/simd.h"
 #include "placement/cast.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "placement/cast.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

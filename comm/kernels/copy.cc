@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/kernels/copy_rows.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -12,9 +12,9 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

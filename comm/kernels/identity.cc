@@ -12,9 +12,9 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/kernels/small_float.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

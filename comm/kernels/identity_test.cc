@@ -10,9 +10,9 @@
 
 #include "base/status.h"
 #include "comm/kernels/reduce.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

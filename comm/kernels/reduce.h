@@ -25,8 +25,8 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "comm/engine/communicator.h"
-#include "placement/dtype.h"
+#include "meshift/communicator.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

@@ -15,8 +15,8 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "comm/kernels/small_float.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

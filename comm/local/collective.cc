@@ -17,8 +17,8 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/kernels/reduce.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "comm/engine/collective_kind.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/kernels/reduce.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

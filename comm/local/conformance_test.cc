@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/local/local_world.h"
+#include "meshift/local_world.h"
 
 namespace meshift {
 namespace {

@@ -15,12 +15,12 @@
 #include "base/ranges_text.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/local/collective.h"
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/local/collective.h"
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"

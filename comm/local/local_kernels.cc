@@ -12,10 +12,10 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status_macros.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/identity.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/local/local_world.h"
+#include "meshift/local_world.h"
 
 #include <fmt/format.h>
 
@@ -25,8 +25,8 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/control/control.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 #include "comm/engine/host_memory.h"
 #include "comm/engine/symmetric_memory.h"
 #include "comm/kernels/cast.h"
@@ -39,8 +39,8 @@
 #include "comm/local/scheduler.h"
 #include "comm/local/symmetric.h"
 #include "mesh/rank_list.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

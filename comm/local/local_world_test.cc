@@ -1,4 +1,4 @@
-#include "comm/local/local_world.h"
+#include "meshift/local_world.h"
 
 #include <gtest/gtest.h>
 
@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

@@ -22,7 +22,7 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/engine/timeouts.h"
 
 namespace meshift {

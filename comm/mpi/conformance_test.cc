@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/mpi_engine.h"
 
 namespace meshift {
 namespace {

@@ -1,6 +1,6 @@
 // What the conformance tests cannot ask of every engine: progress while nobody waits, time-outs and
 // aborts across processes, tags of groups, messages in pieces. For two ranks or more.
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -19,17 +19,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/engine/communicator.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/communicator.h"
+#include "meshift/mpi_engine.h"
 #include "comm/mpi/requests.h"
 #include "comm/mpi/testing_stopwatch.h"
 #include "comm/mpi/testing_world.h"
-#include "comm/redistributor.h"
-#include "mesh/device_mesh.h"
+#include "meshift/redistributor.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 namespace {

@@ -9,11 +9,11 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/control/bootstrap.h"
-#include "comm/engine/engine.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/bootstrap.h"
+#include "meshift/engine.h"
+#include "meshift/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
-#include "comm/redistributor.h"
+#include "meshift/redistributor.h"
 #include "tests/invariant_case.h"
 
 namespace meshift {

@@ -5,9 +5,9 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/conformance/list_check.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 namespace {

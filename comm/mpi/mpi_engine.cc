@@ -1,4 +1,4 @@
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/mpi_engine.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,8 +35,8 @@
 #include "comm/mpi/stream.h"
 #include "comm/mpi/symmetric.h"
 #include "comm/mpi/watch.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

@@ -2,7 +2,7 @@
 #include <mpi_absence.h>
 
 #include "base/status.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/mpi_engine.h"
 
 namespace meshift {
 

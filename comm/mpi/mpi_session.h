@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift {
 

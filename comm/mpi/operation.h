@@ -27,17 +27,17 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "comm/engine/collective_kind.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/kernels/reduce.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/requests.h"
 #include "comm/mpi/scratch.h"
 #include "comm/mpi/symmetric.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 
-// What a member asks for. Buffers as in comm/engine/communicator.h.
+// What a member asks for. Buffers as in meshift/communicator.h.
 struct MpiCall {
   using Kind = CollectiveKind;
   Kind kind = Kind::kBarrier;

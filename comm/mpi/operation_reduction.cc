@@ -9,7 +9,7 @@
 #include "base/status_macros.h"
 #include "comm/kernels/reduce.h"
 #include "comm/mpi/operation.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -6,9 +6,9 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "tests/ordered_check.h"
 
 namespace meshift {

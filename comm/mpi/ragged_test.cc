@@ -1,5 +1,5 @@
 // Ragged shards across processes, padded and exact; and the exchange of their sizes.
-#include "comm/ragged.h"
+#include "meshift/ragged.h"
 
 #include <fmt/format.h>
 
@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
-#include "mesh/device_mesh.h"
-#include "planner/planner.h"
+#include "meshift/device_mesh.h"
+#include "meshift/planner.h"
 #include "testing/conformance_run.h"
 #include "testing/payload_check.h"
 #include "testing/ragged_cases.h"

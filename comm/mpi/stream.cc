@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "comm/kernels/identity.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -32,7 +32,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/engine/timeouts.h"
 #include "comm/executor/work_preparer.h"
 #include "comm/kernels/cast.h"

@@ -12,12 +12,12 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/conformance/symmetric_check.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/engine/symmetric_memory.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
-#include "comm/symmetric/symmetric_pool.h"
-#include "mesh/device_mesh.h"
+#include "meshift/symmetric.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 namespace {

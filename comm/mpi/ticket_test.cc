@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "base/status_macros.h"
 #include "comm/conformance/ticket_check.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
 #include "testing/small_world.h"
 

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift::nccl_internal {
 

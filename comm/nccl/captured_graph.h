@@ -16,8 +16,8 @@
 
 #include "base/status.h"
 #include "comm/cuda/driver.h"
-#include "comm/engine/engine.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/engine.h"
+#include "meshift/nccl_engine.h"
 
 namespace meshift {
 

@@ -20,12 +20,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/engine/engine.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "comm/redistributor.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/redistributor.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

@@ -1,6 +1,6 @@
 // The NCCL engine under a redistributor, over the stand-in libraries: what later calls may do, what
 // is created, several groups at once. Graphs: graph_test.cc.
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 
 #include <cuda.h>
 #include <fmt/format.h>
@@ -19,20 +19,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 #include "comm/cuda/driver.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/nccl/engine_fixture.h"
 #include "comm/nccl/fake_environment.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 namespace {

@@ -17,15 +17,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/nccl/captured_graph.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -10,16 +10,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 #include "comm/nccl/captured_graph.h"
 #include "comm/nccl/engine_fixture.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "comm/redistributor.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/redistributor.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

@@ -15,13 +15,13 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "comm/cuda/driver.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 #include "comm/engine/timeouts.h"
 #include "comm/nccl/engine_fixture.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

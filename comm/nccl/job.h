@@ -41,14 +41,14 @@
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "comm/control/control.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/engine/timeouts.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/groups.h"
 #include "comm/nccl/launches.h"
 #include "comm/nccl/nccl_library.h"
 #include "comm/nccl/watchdog.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

@@ -18,7 +18,7 @@
 #include "comm/nccl/job.h"
 #include "comm/nccl/launches.h"
 #include "comm/nccl/nccl_library.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

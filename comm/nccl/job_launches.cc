@@ -19,7 +19,7 @@
 #include "comm/nccl/nccl_library.h"
 #include "comm/nccl/pause.h"
 #include "comm/nccl/trace_range.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -15,13 +15,13 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 #include "comm/engine/timeouts.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 // What NCCL may still use is left to the process, on purpose.
 extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }  // NOLINT: its name

@@ -29,7 +29,7 @@
 #include "comm/engine/timeouts.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/groups.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

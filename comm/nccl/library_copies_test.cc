@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_library.h"
 
 namespace meshift {

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/environment.h"
 #include "comm/nccl/nccl_library.h"

@@ -4,9 +4,9 @@
 
 #include <optional>
 
-#include "comm/engine/communicator.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/communicator.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

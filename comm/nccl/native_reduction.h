@@ -18,8 +18,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "comm/engine/communicator.h"
-#include "placement/dtype.h"
+#include "meshift/communicator.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

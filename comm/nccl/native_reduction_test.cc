@@ -6,10 +6,10 @@
 #include <set>
 #include <string>
 
-#include "comm/engine/communicator.h"
-#include "placement/dtype.h"
+#include "meshift/communicator.h"
+#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

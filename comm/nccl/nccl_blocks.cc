@@ -13,14 +13,14 @@
 #include "base/status_macros.h"
 #include "comm/cuda/kernels.h"
 #include "comm/engine/collective_kind.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/kernels/reduce.h"
 #include "comm/nccl/call_buffers.h"
 #include "comm/nccl/job.h"
 #include "comm/nccl/native_reduction.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/streams.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

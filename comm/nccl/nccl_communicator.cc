@@ -21,7 +21,7 @@
 #include "comm/cuda/kernel_params.h"
 #include "comm/cuda/kernels.h"
 #include "comm/engine/collective_kind.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/engine/symmetric_memory.h"
 #include "comm/kernels/reduce.h"
 #include "comm/nccl/call_buffers.h"
@@ -29,8 +29,8 @@
 #include "comm/nccl/native_reduction.h"
 #include "comm/nccl/streams.h"
 #include "comm/nccl/symmetric.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

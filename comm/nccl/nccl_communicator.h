@@ -1,4 +1,4 @@
-// One member's handle of an ncclComm_t. Not a public header: comm/nccl/nccl_engine.h makes them.
+// One member's handle of an ncclComm_t. Not a public header: meshift/nccl_engine.h makes them.
 //
 // Blocks of any sizes go as a group of broadcasts, or of reductions to one member each. What NCCL
 // cannot reduce with Meshift's arithmetic (native_reduction.h) goes in slices: each member gets its
@@ -20,11 +20,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/engine/symmetric_memory.h"
 #include "comm/nccl/job.h"
 #include "comm/nccl/streams.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "comm/nccl/environment.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 
 namespace meshift {
 

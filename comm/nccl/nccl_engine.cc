@@ -1,4 +1,4 @@
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,10 +19,10 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 #include "comm/cuda/driver.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 #include "comm/engine/symmetric_memory.h"
 #include "comm/engine/timeouts.h"
 #include "comm/nccl/device.h"
@@ -36,8 +36,8 @@
 #include "comm/nccl/nccl_library.h"
 #include "comm/nccl/streams.h"
 #include "comm/nccl/symmetric.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 #include "planner/options/capabilities.h"
 
 namespace meshift {

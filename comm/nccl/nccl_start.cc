@@ -1,6 +1,6 @@
 #include "comm/nccl/nccl_start.h"
 
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 
 namespace meshift {
 

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "comm/control/bootstrap.h"
-#include "comm/engine/engine.h"
+#include "meshift/bootstrap.h"
+#include "meshift/engine.h"
 #include "comm/engine/timeouts.h"
 
 namespace meshift {

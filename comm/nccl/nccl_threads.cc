@@ -14,10 +14,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 #include "comm/cuda/driver.h"
-#include "comm/engine/engine.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/engine.h"
+#include "meshift/nccl_engine.h"
 #include "testing/fake_gpu/fake_report.h"
 
 namespace meshift {

@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/control/bootstrap.h"
-#include "comm/engine/engine.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/bootstrap.h"
+#include "meshift/engine.h"
+#include "meshift/nccl_engine.h"
 #include "testing/fake_gpu/fake_report.h"
 
 namespace meshift {

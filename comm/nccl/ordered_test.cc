@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "testing/small_world.h"
 #include "tests/ordered_check.h"
 

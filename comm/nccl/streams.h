@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/job.h"
 

@@ -8,13 +8,13 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "comm/conformance/symmetric_check.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/engine/symmetric_memory.h"
 #include "comm/nccl/native_reduction.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "comm/symmetric/symmetric_pool.h"
-#include "mesh/device_mesh.h"
+#include "meshift/symmetric.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 namespace {

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/nccl/engine_fixture.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "comm/redistributor.h"
-#include "mesh/device_mesh.h"
+#include "meshift/redistributor.h"
+#include "meshift/device_mesh.h"
 
 #if MESHIFT_HAS_NVTX
 

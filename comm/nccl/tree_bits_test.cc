@@ -13,15 +13,15 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 #include "planner/options/capabilities.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 #include "testing/fake_gpu/fake_report.h"
 
 namespace meshift {

@@ -9,11 +9,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/checked_math.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 #include "planner/plan/crossing.h"
 
 namespace meshift {

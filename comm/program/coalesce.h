@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "mesh/topology.h"
-#include "planner/plan/plan.h"
+#include "meshift/topology.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

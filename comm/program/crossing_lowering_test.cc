@@ -10,10 +10,10 @@
 #include "comm/program/program.h"
 #include "comm/program/program_bytes.h"
 #include "comm/program/program_check.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 namespace {

@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "comm/program/program.h"
 #include "placement/box.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

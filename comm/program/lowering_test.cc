@@ -10,11 +10,11 @@
 #include "absl/status/statusor.h"
 #include "comm/program/program.h"
 #include "comm/program/program_check.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

@@ -8,7 +8,7 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -11,11 +11,11 @@
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
 #include "comm/program/program_parts.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

@@ -10,7 +10,7 @@
 
 #include "absl/types/span.h"
 #include "comm/program/step_geometry.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
 
 namespace meshift::lowering_internal {

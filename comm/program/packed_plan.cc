@@ -7,9 +7,9 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 #include "placement/tensor_type.h"
 
 namespace meshift {

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "placement/box.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "comm/engine/communicator.h"
-#include "mesh/device_mesh.h"
+#include "meshift/communicator.h"
+#include "meshift/device_mesh.h"
 #include "mesh/rank_list.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "planner/plan/plan.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 
@@ -40,7 +40,7 @@ struct Location {
   friend bool operator==(const Location&, const Location&) = default;
 };
 
-// A BoxCopy (comm/engine/engine.h) of elements of its instruction's dtype. Dims of size 1 are left
+// A BoxCopy (meshift/engine.h) of elements of its instruction's dtype. Dims of size 1 are left
 // out, dims that lie behind each other on both sides merged.
 struct ProgramCopy {
   Location src;

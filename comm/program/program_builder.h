@@ -17,10 +17,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "comm/program/program.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "planner/plan/plan.h"
+#include "meshift/dtype.h"
+#include "meshift/plan.h"
 
 namespace meshift::lowering_internal {
 

@@ -14,10 +14,10 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 
 namespace meshift::lowering_internal {
 

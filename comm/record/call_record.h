@@ -28,7 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/engine/engine_record.h"
 #include "comm/record/call_ring.h"
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

@@ -17,7 +17,7 @@
 #include "base/ranges_text.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -15,7 +15,7 @@
 #include "comm/record/call_ring.h"
 #include "comm/record/call_text.h"
 #include "comm/record/dump_writer.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

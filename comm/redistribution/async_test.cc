@@ -11,15 +11,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine/engine.h"
-#include "comm/local/local_world.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/engine.h"
+#include "meshift/local_world.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 namespace {

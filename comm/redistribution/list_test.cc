@@ -14,15 +14,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/local/local_world.h"
-#include "comm/redistributor.h"
+#include "meshift/local_world.h"
+#include "meshift/redistributor.h"
 #include "comm/tensor/strides.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 namespace {

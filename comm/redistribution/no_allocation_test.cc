@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 #include "comm/engine/testing_noop_engine.h"
-#include "comm/redistributor.h"
-#include "comm/symmetric/symmetric_pool.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/redistributor.h"
+#include "meshift/symmetric.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 #include "testing/allocation_count.h"
 
 namespace meshift {

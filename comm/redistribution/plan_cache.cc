@@ -11,10 +11,10 @@
 #include "base/status_macros.h"
 #include "comm/program/merge_programs.h"
 #include "placement/local_box.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 #include "planner/options/capabilities.h"
-#include "planner/plan/plan.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/plan.h"
+#include "meshift/verifier.h"
 
 namespace meshift::run_internal {
 namespace {

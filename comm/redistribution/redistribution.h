@@ -1,4 +1,4 @@
-// One redistribution: what a Redistributor (comm/redistributor.h) is asked to do.
+// One redistribution: what a Redistributor (meshift/redistributor.h) is asked to do.
 //
 //   redistribute({.from = from, .to = to, .source = in, .target = out, .after = &compute_stream})
 #ifndef MESHIFT_COMM_REDISTRIBUTION_REDISTRIBUTION_H_
@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <optional>
 
-#include "comm/engine/engine.h"
-#include "comm/redistribution/run_handle.h"
+#include "meshift/engine.h"
+#include "meshift/run_handle.h"
 #include "comm/symmetric/symmetric_use.h"
-#include "comm/tensor/tensor_view.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/tensor_view.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

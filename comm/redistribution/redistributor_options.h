@@ -1,4 +1,4 @@
-// How a Redistributor (comm/redistributor.h) plans and runs, and what it counts.
+// How a Redistributor (meshift/redistributor.h) plans and runs, and what it counts.
 //
 //   Redistributor::Create(mesh, engine, {.reproducibility = Reproducibility::kOrdered,
 //                                        .agreement = Agreement::kAlways});
@@ -10,17 +10,17 @@
 #include <memory>
 #include <optional>
 
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/executor/group_cache.h"
 #include "comm/symmetric/symmetric_use.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
 #include "planner/groups/group_budget.h"
 #include "planner/options/capabilities.h"
 #include "planner/plan/buffers.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
-#include "planner/planner_cache.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
+#include "meshift/planner_cache.h"
 
 namespace meshift {
 
@@ -32,7 +32,7 @@ enum class Agreement : uint8_t { kOff, kFirstCalls, kAlways };
 enum class StreamMode : uint8_t { kPerGroup, kSingleStream };
 
 struct RedistributorOptions {
-  // Of planning (planner/planner.h); equal on all ranks.
+  // Of planning (meshift/planner.h); equal on all ranks.
   Reproducibility reproducibility = Reproducibility::kReplicas;
   Topology topology = Topology::Flat();
   PlannerKind planner = PlannerKind::kBest;
@@ -46,7 +46,7 @@ struct RedistributorOptions {
   // Of each plan that is made. The root is the redistributor's mesh, whatever it says.
   GroupBudget groups = {};
 
-  // Whether plans that the caller brings are proven (planner/verifier/verifier.h) before they run.
+  // Whether plans that the caller brings are proven (meshift/verifier.h) before they run.
   bool verify_plans = true;
   bool time_steps = false;  // whether last_run() has the time of each step
   // Bytes, about, that each of three caches may hold: of plans; of programs for plans that are

@@ -11,16 +11,16 @@
 
 #include "absl/status/statusor.h"
 #include "comm/engine/testing_fake_engine.h"
-#include "comm/local/local_world.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
+#include "meshift/local_world.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "placement/local_box.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 namespace {

@@ -14,8 +14,8 @@
 #include "base/status_macros.h"
 #include "comm/program/program.h"
 #include "comm/tensor/strides.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -16,10 +16,10 @@
 #include "absl/status/statusor.h"
 #include "comm/engine/device.h"
 #include "comm/program/lowering.h"
-#include "comm/tensor/tensor_view.h"
+#include "meshift/tensor_view.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "planner/plan/plan.h"
+#include "meshift/dtype.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -7,9 +7,9 @@
 
 #include "base/status.h"
 #include "comm/program/lowering.h"
-#include "comm/tensor/tensor_view.h"
+#include "meshift/tensor_view.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

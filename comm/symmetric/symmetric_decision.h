@@ -12,7 +12,7 @@
 #include "comm/engine/symmetric_memory.h"
 #include "comm/symmetric/symmetric_form.h"
 #include "comm/symmetric/symmetric_use.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift::run_internal {
 

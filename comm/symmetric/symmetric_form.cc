@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "comm/program/step_geometry.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
 #include "placement/op_table.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -13,11 +13,11 @@
 #include <optional>
 #include <vector>
 
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/engine/symmetric_memory.h"
 #include "comm/symmetric/symmetric_use.h"
-#include "placement/dtype.h"
-#include "planner/plan/plan.h"
+#include "meshift/dtype.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -1,4 +1,4 @@
-#include "comm/symmetric/symmetric_pool.h"
+#include "meshift/symmetric.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "comm/symmetric/symmetric_pool.h"
+#include "meshift/symmetric.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -14,11 +14,11 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/engine/symmetric_memory.h"
-#include "comm/local/local_world.h"
+#include "meshift/local_world.h"
 #include "comm/symmetric/symmetric_space.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -1,5 +1,5 @@
 // Which bytes of equal buffers are taken: the arithmetic of a pool, without memory. Internal to
-// comm/symmetric/symmetric_pool.h.
+// meshift/symmetric.h.
 //
 //   SymmetricSpace space(/*buffer_bytes=*/1 << 20);
 //   space.AddBuffers(2);

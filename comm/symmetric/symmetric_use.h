@@ -13,7 +13,7 @@
 
 namespace meshift {
 
-class SymmetricPool;  // comm/symmetric/symmetric_pool.h
+class SymmetricPool;  // meshift/symmetric.h
 
 // A tensor's place in a pool: so many bytes behind the beginning of a block. Block 0: it has none.
 struct SymmetricTensor {

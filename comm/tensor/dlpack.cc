@@ -1,4 +1,4 @@
-#include "comm/tensor/dlpack.h"
+#include "meshift/dlpack.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include "base/status_macros.h"
 #include "comm/tensor/strides.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

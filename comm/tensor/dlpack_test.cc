@@ -1,4 +1,4 @@
-#include "comm/tensor/dlpack.h"
+#include "meshift/dlpack.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "comm/tensor/tensor_view.h"
+#include "meshift/tensor_view.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/tensor/tensor_view.h"
+#include "meshift/tensor_view.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -9,7 +9,7 @@
 
 #include "comm/tensor/strides.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 

@@ -1,9 +1,9 @@
-#include "comm/tensor/tensor_view.h"
+#include "meshift/tensor_view.h"
 
 #include <gtest/gtest.h>
 
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 namespace {

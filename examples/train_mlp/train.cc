@@ -14,11 +14,11 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/tensor/tensor_view.h"
+#include "meshift/tensor_view.h"
 #include "examples/train_mlp/data.h"
-#include "mesh/device_mesh.h"
-#include "placement/gradient.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/gradient.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

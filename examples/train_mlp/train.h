@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/engine/engine.h"
-#include "comm/redistributor.h"
+#include "meshift/engine.h"
+#include "meshift/redistributor.h"
 
 namespace meshift {
 

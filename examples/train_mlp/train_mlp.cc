@@ -15,10 +15,10 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/local/local_world.h"
+#include "meshift/local_world.h"
 #include "examples/train_mlp/report.h"
 #include "examples/train_mlp/train.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "comm/control/bootstrap.h"
-#include "comm/mpi/mpi_engine.h"
+#include "meshift/bootstrap.h"
+#include "meshift/mpi_engine.h"
 #include "comm/mpi/mpi_session.h"
 #include "examples/train_mlp/report.h"
 #include "examples/train_mlp/train.h"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
 #include "testing/layer_check.h"
 #include "testing/matchers.h"
 #include "testing/redistribution_check.h"

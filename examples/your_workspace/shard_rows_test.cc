@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "comm/local/local_world.h"
-#include "comm/redistributor.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/local_world.h"
+#include "meshift/redistributor.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 
 namespace {
 

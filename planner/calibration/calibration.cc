@@ -1,4 +1,4 @@
-#include "planner/calibration/calibration.h"
+#include "meshift/calibration.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
 #include "placement/tensor_type.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"

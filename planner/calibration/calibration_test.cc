@@ -1,4 +1,4 @@
-#include "planner/calibration/calibration.h"
+#include "meshift/calibration.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "planner/calibration/fit.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 namespace {

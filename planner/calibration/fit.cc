@@ -30,7 +30,7 @@ constexpr double kLeastGain = 1e-4;
 // seconds.
 constexpr int64_t kMaxWork = 100'000'000;
 constexpr int64_t kGroupWork = 400;
-constexpr int64_t kMaxNs = 1'000'000'000;         // of a latency: see mesh/topology.h
+constexpr int64_t kMaxNs = 1'000'000'000;         // of a latency: see meshift/topology.h
 constexpr int64_t kMaxBandwidth = 1'000'000'000;  // bytes per us
 constexpr int64_t kMaxLatencyPercent = 10'000;
 

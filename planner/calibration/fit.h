@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/group_shape.h"
 

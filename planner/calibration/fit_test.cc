@@ -13,7 +13,7 @@
 
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 
 namespace meshift {
 namespace {

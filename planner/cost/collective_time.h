@@ -21,7 +21,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "planner/cost/envelope.h"
 #include "planner/cost/group_shape.h"
 

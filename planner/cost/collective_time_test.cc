@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "testing/random.h"
 
 namespace meshift {

@@ -21,12 +21,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/checked_math.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/group_shape.h"
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -8,7 +8,7 @@
 #include "base/checked_math.h"
 #include "mesh/layout.h"
 #include "placement/cast.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/group_shape.h"
 

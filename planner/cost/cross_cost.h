@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <iterator>
 
-#include "mesh/topology.h"
-#include "placement/sharding.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
 #include "planner/cost/cost.h"
 #include "planner/plan/crossing.h"
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
 
 namespace meshift {
 namespace {

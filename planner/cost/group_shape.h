@@ -19,7 +19,7 @@
 #include "absl/types/span.h"
 #include "base/work_budget.h"
 #include "mesh/layout.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 
 namespace meshift {
 

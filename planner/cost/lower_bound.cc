@@ -9,7 +9,7 @@
 
 #include "base/checked_math.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "planner/cost/group_shape.h"
 #include "planner/graph/transitions.h"
 

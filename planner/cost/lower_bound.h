@@ -8,10 +8,10 @@
 
 #include <cstdint>
 
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 #include "testing/small_world.h"
 
 namespace meshift {

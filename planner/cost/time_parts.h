@@ -7,10 +7,10 @@
 #ifndef MESHIFT_PLANNER_COST_TIME_PARTS_H_
 #define MESHIFT_PLANNER_COST_TIME_PARTS_H_
 
-#include "mesh/topology.h"
-#include "placement/sharding.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
 #include "planner/cost/cost.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/sharding.h"
-#include "planner/planner.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
+#include "meshift/planner.h"
 #include "testing/small_world.h"
 
 namespace meshift {

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
 #include "planner/cost/cross_cost.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/plan_text.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 namespace {

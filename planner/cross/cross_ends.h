@@ -17,8 +17,8 @@
 
 #include <vector>
 
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 namespace {

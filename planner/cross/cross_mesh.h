@@ -22,10 +22,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "planner/groups/plan_groups.h"
-#include "planner/options/planner_options.h"
-#include "planner/plan/plan.h"
+#include "meshift/planner_options.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 
@@ -43,7 +43,7 @@ struct CrossLimits {
   int64_t bound_ns = INT64_MAX;
 };
 
-// MakePlan's errors (planner/planner.h); RESOURCE_EXHAUSTED without a message: no plan that was
+// MakePlan's errors (meshift/planner.h); RESOURCE_EXHAUSTED without a message: no plan that was
 // looked at keeps to the limits. `groups`: of both meshes; `options` are looked at but for
 // max_memory and groups, which the plan's inputs name only.
 // Charges its work to `budget`; where that is exhausted, the result is any.

@@ -7,16 +7,16 @@
 #include <utility>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
 #include "placement/cast.h"
 #include "planner/plan/crossing.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan_io.h"
 #include "planner/plan/plan_text.h"
 #include "planner/plan/rank_bytes.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 #include "planner/search/value_rule.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

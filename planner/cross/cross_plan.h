@@ -8,20 +8,20 @@
 
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
-#include "placement/sharding.h"
-#include "planner/options/planner_options.h"
-#include "planner/plan/plan.h"
+#include "meshift/sharding.h"
+#include "meshift/planner_options.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 
-// MakePlan's errors (planner/planner.h), and UNIMPLEMENTED for PlannerKind::kPerDim.
+// MakePlan's errors (meshift/planner.h), and UNIMPLEMENTED for PlannerKind::kPerDim.
 // Charges its work to `budget`; where that is exhausted, the result is any, and the caller refuses.
 // REQUIRES: the meshes of `from` and `to` differ. Takes O(ranks of both + messages), several times
 // where options limit memory or groups.
 absl::StatusOr<Plan> MakeCrossPlan(const Sharding& from, const Sharding& to,
                                    const PlannerOptions& options, WorkBudget& budget);
 
-// As LeastMemory (planner/planner.h).
+// As LeastMemory (meshift/planner.h).
 absl::StatusOr<int64_t> LeastCrossMemory(const Sharding& from, const Sharding& to,
                                          const PlannerOptions& options, WorkBudget& budget);
 

@@ -24,7 +24,7 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/work_budget.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

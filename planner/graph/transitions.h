@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "planner/graph/state.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "mesh/union_mesh.h"
+#include "meshift/union_mesh.h"
 
 namespace meshift {
 namespace {

@@ -18,8 +18,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "mesh/device_mesh.h"
-#include "planner/plan/plan.h"
+#include "meshift/device_mesh.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

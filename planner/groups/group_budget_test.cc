@@ -9,13 +9,13 @@
 #include <vector>
 
 #include "base/status.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "planner/groups/plan_groups.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan_io.h"
 #include "planner/plan/plan_text.h"
-#include "planner/planner.h"
-#include "planner/planner_cache.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/planner.h"
+#include "meshift/planner_cache.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/status_macros.h"
-#include "mesh/union_mesh.h"
+#include "meshift/union_mesh.h"
 #include "planner/plan/partition.h"
 
 namespace meshift {

@@ -20,7 +20,7 @@
 #include "planner/cost/path_cost.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/limits/budget_search.h"
-#include "planner/options/planner_options.h"
+#include "meshift/planner_options.h"
 #include "planner/plan/memory_limit.h"
 
 namespace meshift {

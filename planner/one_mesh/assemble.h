@@ -22,8 +22,8 @@
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/one_mesh/reduction_choice.h"
-#include "planner/options/planner_options.h"
-#include "planner/plan/plan.h"
+#include "meshift/planner_options.h"
+#include "meshift/plan.h"
 #include "planner/search/search.h"
 
 namespace meshift {

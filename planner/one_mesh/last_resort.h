@@ -8,11 +8,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "planner/cost/cost.h"
 #include "planner/one_mesh/mesh_problem.h"
-#include "planner/options/planner_options.h"
-#include "planner/plan/plan.h"
+#include "meshift/planner_options.h"
+#include "meshift/plan.h"
 #include "planner/search/search.h"
 
 namespace meshift {

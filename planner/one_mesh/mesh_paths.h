@@ -17,7 +17,7 @@
 #include "planner/groups/plan_groups.h"
 #include "planner/limits/budget_search.h"
 #include "planner/limits/limited_planner.h"
-#include "planner/options/planner_options.h"
+#include "meshift/planner_options.h"
 #include "planner/plan/memory_limit.h"
 #include "planner/search/search.h"
 

@@ -10,10 +10,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "planner/graph/state.h"
-#include "planner/options/planner_options.h"
-#include "planner/plan/plan.h"
+#include "meshift/planner_options.h"
+#include "meshift/plan.h"
 #include "planner/search/search.h"
 
 namespace meshift {

@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 #include "placement/op_table.h"
-#include "placement/placement.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

@@ -14,12 +14,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
-#include "planner/options/planner_options.h"
+#include "meshift/planner_options.h"
 
 namespace meshift {
 

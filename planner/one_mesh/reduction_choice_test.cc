@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

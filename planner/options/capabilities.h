@@ -12,8 +12,8 @@
 #include <string_view>
 #include <utility>
 
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 

@@ -1,4 +1,4 @@
-#include "planner/options/planner_options.h"
+#include "meshift/planner_options.h"
 
 #include <array>
 #include <cstddef>

@@ -7,8 +7,8 @@
 
 #include "absl/container/inlined_vector.h"
 #include "base/checked_math.h"
-#include "mesh/device_mesh.h"
-#include "placement/placement.h"
+#include "meshift/device_mesh.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

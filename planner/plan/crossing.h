@@ -22,9 +22,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "placement/box.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

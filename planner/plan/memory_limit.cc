@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 #include "planner/plan/workspace.h"
 
 namespace meshift {

@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "planner/plan/buffers.h"
 
 namespace meshift {

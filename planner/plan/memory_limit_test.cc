@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 #include "testing/ragged_cases.h"
 #include "testing/small_world.h"
 

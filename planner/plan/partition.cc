@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "mesh/layout.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 namespace {

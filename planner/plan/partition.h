@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 

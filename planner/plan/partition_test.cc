@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 namespace {

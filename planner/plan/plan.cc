@@ -1,4 +1,4 @@
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-#include "planner/plan/plan_io.h"
+#include "meshift/plan_io.h"
 
 #include <fmt/format.h>
 

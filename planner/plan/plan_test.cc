@@ -1,4 +1,4 @@
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "planner/plan/plan_io.h"
-#include "planner/planner.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/plan_io.h"
+#include "meshift/planner.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

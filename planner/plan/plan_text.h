@@ -20,8 +20,8 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
 #include "planner/plan/quantity.h"
 
 namespace meshift {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 #include "testing/small_world.h"
 
 namespace meshift {

@@ -7,12 +7,12 @@
 
 #include "absl/container/inlined_vector.h"
 #include "base/checked_math.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 #include "planner/plan/crossing.h"
 
 namespace meshift {

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

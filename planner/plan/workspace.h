@@ -11,8 +11,8 @@
 #include <cstdint>
 
 #include "base/checked_math.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

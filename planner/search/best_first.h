@@ -30,7 +30,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "planner/graph/state.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 #include "planner/graph/state.h"
 
 namespace meshift {

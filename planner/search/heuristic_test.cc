@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "gtest/gtest.h"
-#include "mesh/device_mesh.h"
-#include "mesh/topology.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/search/layouts.h"

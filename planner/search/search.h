@@ -27,7 +27,7 @@
 #include "planner/cost/path_cost.h"
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

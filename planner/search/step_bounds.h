@@ -24,7 +24,7 @@
 #include "base/checked_math.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/search/cut_table.h"
 
 namespace meshift {

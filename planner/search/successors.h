@@ -36,7 +36,7 @@
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/search/layouts.h"
 #include "planner/search/value_rule.h"
 

@@ -4,10 +4,10 @@
 #include <string_view>
 
 #include "base/checked_math.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 #include "planner/graph/transitions.h"
 
 namespace meshift {

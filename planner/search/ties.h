@@ -17,7 +17,7 @@
 #include "absl/types/span.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

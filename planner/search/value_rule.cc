@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/checked_math.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
 #include "planner/plan/quantity.h"
 
 namespace meshift {

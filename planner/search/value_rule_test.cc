@@ -5,8 +5,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 #include "planner/graph/state.h"
 
 namespace meshift {

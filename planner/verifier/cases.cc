@@ -6,7 +6,7 @@
 
 #include "base/checked_math.h"
 #include "placement/tensor_type.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

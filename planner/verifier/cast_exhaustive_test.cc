@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/cast.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 #include "planner/verifier/cases.h"
 #include "testing/cast.h"
 #include "testing/definition.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "placement/cast.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift::verifier_internal {
 namespace {

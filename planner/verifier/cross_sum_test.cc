@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 #include "planner/verifier/cases.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

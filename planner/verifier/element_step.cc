@@ -6,8 +6,8 @@
 #include <iterator>
 #include <utility>
 
-#include "mesh/device_mesh.h"
-#include "placement/placement.h"
+#include "meshift/device_mesh.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 namespace {

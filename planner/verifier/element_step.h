@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 

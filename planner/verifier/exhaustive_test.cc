@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "mesh/device_mesh.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/device_mesh.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 #include "placement/tensor_type.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/verifier/element_step.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/verifier.h"
 #include "testing/shardings.h"
 #include "testing/small_world.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

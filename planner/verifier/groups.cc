@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 
 namespace meshift::verifier_internal {
 namespace {

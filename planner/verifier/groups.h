@@ -6,8 +6,8 @@
 
 #include <optional>
 
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
 
 namespace meshift::verifier_internal {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "planner/verifier/boxes.h"
 
 namespace meshift::verifier_internal {

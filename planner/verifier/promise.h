@@ -7,8 +7,8 @@
 #include <optional>
 #include <vector>
 
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
 #include "planner/verifier/step.h"
 
 namespace meshift::verifier_internal {

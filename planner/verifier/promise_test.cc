@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/verifier/cases.h"
-#include "planner/verifier/verifier.h"
+#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

@@ -15,9 +15,9 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 
 namespace meshift::verifier_internal {
 

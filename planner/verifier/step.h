@@ -11,7 +11,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/verifier/broken.h"
 #include "planner/verifier/state.h"
 

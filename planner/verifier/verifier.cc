@@ -1,4 +1,4 @@
-#include "planner/verifier/verifier.h"
+#include "meshift/verifier.h"
 
 #include <fmt/format.h>
 
@@ -17,7 +17,7 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/work_budget.h"
-#include "mesh/topology.h"
+#include "meshift/topology.h"
 #include "placement/box.h"
 #include "planner/plan/buffers.h"
 #include "planner/verifier/boxes.h"

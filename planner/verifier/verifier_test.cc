@@ -1,5 +1,5 @@
 // Plans that are right.
-#include "planner/verifier/verifier.h"
+#include "meshift/verifier.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 #include "planner/verifier/cases.h"
 #include "planner/verifier/right_cases.h"
 

@@ -6,11 +6,11 @@
 #include <cstring>
 
 #include "comm/cuda/kernel_params.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/reduce.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift::fake {
 namespace {

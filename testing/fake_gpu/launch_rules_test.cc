@@ -4,8 +4,8 @@
 
 #include "comm/cuda/kernel_params.h"
 #include "gmock/gmock.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 #include "testing/fake_gpu/test_rank.h"
 
 namespace meshift {

@@ -16,15 +16,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 #include "comm/cuda/driver.h"
-#include "comm/engine/engine.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/engine.h"
+#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_library.h"
-#include "comm/redistributor.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/sharding.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

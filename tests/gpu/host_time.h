@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/control/bootstrap.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/bootstrap.h"
+#include "meshift/nccl_engine.h"
 
 namespace meshift {
 

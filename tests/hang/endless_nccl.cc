@@ -4,7 +4,7 @@
 
 #include "base/status_macros.h"
 #include "comm/cuda/driver.h"
-#include "comm/nccl/nccl_engine.h"
+#include "meshift/nccl_engine.h"
 #include "tests/hang/endless_work.h"
 
 namespace meshift {

@@ -5,7 +5,7 @@
 #define MESHIFT_TESTS_HANG_ENDLESS_WORK_H_
 
 #include "absl/status/status.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

@@ -1,7 +1,7 @@
 // Element types, by their short names: bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3
 // f8e5m2 f4e2m1 c64 c128.
-#ifndef MESHIFT_PLACEMENT_DTYPE_H_
-#define MESHIFT_PLACEMENT_DTYPE_H_
+#ifndef MESHIFT_DTYPE_H_
+#define MESHIFT_DTYPE_H_
 
 #include <cstdint>
 #include <string_view>
@@ -44,4 +44,4 @@ bool IsComplex(DType dtype);
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLACEMENT_DTYPE_H_
+#endif  // MESHIFT_DTYPE_H_

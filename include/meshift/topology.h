@@ -14,8 +14,8 @@
 // takes by these numbers.
 //
 // A Topology is an immutable value. Safe for concurrent use.
-#ifndef MESHIFT_MESH_TOPOLOGY_H_
-#define MESHIFT_MESH_TOPOLOGY_H_
+#ifndef MESHIFT_TOPOLOGY_H_
+#define MESHIFT_TOPOLOGY_H_
 
 #include <cstdint>
 #include <string>
@@ -110,4 +110,4 @@ class Topology {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_MESH_TOPOLOGY_H_
+#endif  // MESHIFT_TOPOLOGY_H_

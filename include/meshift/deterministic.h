@@ -29,19 +29,19 @@
 //
 // Not promised: equal bits for another number or order of members; of kNative, more than the result
 // says; anything where members give other shapes, dtypes or options.
-#ifndef MESHIFT_COMM_DETERMINISTIC_H_
-#define MESHIFT_COMM_DETERMINISTIC_H_
+#ifndef MESHIFT_DETERMINISTIC_H_
+#define MESHIFT_DETERMINISTIC_H_
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 #include "comm/redistribution/redistribution.h"
-#include "comm/tensor/tensor_view.h"
-#include "placement/dtype.h"
+#include "meshift/tensor_view.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 
@@ -81,4 +81,4 @@ absl::StatusOr<DeterministicResult> DeterministicAllReduce(
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_DETERMINISTIC_H_
+#endif  // MESHIFT_DETERMINISTIC_H_

@@ -12,7 +12,7 @@
 // Reductions have the arithmetic of comm/kernels/reduce.h, in ascending order of ranks, rounded
 // once: the bits of the local engine, equal on all members (EngineCapabilities::Local()).
 //
-// Errors travel with the work, as in comm/local/local_world.h: a stream keeps its first error; any
+// Errors travel with the work, as in meshift/local_world.h: a stream keeps its first error; any
 // error of a call ends the group on this rank. MPI tells no other rank of it, the control channel
 // does: a Redistributor's peers learn at once, others by their time-out. After an error MPI may
 // still touch the buffers of the calls that it ended, until the process leaves; a process that has
@@ -20,8 +20,8 @@
 //
 // MPI must have been initialised with MPI_THREAD_MULTIPLE, and must outlive the engine. The engine
 // uses a duplicate of the communicator, made and freed collectively. Safe for concurrent use.
-#ifndef MESHIFT_COMM_MPI_MPI_ENGINE_H_
-#define MESHIFT_COMM_MPI_MPI_ENGINE_H_
+#ifndef MESHIFT_MPI_ENGINE_H_
+#define MESHIFT_MPI_ENGINE_H_
 
 #include <chrono>
 #include <cstdint>
@@ -31,7 +31,7 @@
 
 #include "absl/status/statusor.h"
 #include "comm/control/control.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/engine/timeouts.h"
 
 namespace meshift {
@@ -71,4 +71,4 @@ std::string MpiAbsence();
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_MPI_MPI_ENGINE_H_
+#endif  // MESHIFT_MPI_ENGINE_H_

@@ -9,7 +9,7 @@
 //   MESHIFT_RETURN_IF_ERROR(run.Wait());
 //
 // From one mesh to another: make the redistributor for a mesh that has the ranks of both (UnionMesh
-// of mesh/union_mesh.h); `from` and `to` name their own meshes.
+// of meshift/union_mesh.h); `from` and `to` name their own meshes.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto all, UnionMesh(trainer, server));
 //   MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute, Redistributor::Create(all, engine));
@@ -52,8 +52,8 @@
 // Errors: one about the arguments of a call changes nothing. An error of the engine or a group is
 // for good: it ends the groups and tells the peers, so that none waits for this rank, and every
 // later call returns it. The target's contents are then unspecified.
-#ifndef MESHIFT_COMM_REDISTRIBUTOR_H_
-#define MESHIFT_COMM_REDISTRIBUTOR_H_
+#ifndef MESHIFT_REDISTRIBUTOR_H_
+#define MESHIFT_REDISTRIBUTOR_H_
 
 #include <cstdint>
 #include <memory>
@@ -64,17 +64,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/executor/executor.h"
 #include "comm/redistribution/redistribution.h"
 #include "comm/redistribution/redistributor_options.h"
-#include "comm/redistribution/run_handle.h"
-#include "comm/symmetric/symmetric_pool.h"
-#include "comm/tensor/tensor_view.h"
-#include "mesh/device_mesh.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/run_handle.h"
+#include "meshift/symmetric.h"
+#include "meshift/tensor_view.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 
@@ -155,4 +155,4 @@ class Redistributor {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_REDISTRIBUTOR_H_
+#endif  // MESHIFT_REDISTRIBUTOR_H_

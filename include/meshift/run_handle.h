@@ -3,14 +3,14 @@
 //   MESHIFT_ASSIGN_OR_RETURN(RunHandle run, redistribute({...}));
 //   MESHIFT_RETURN_IF_ERROR(run.Wait(*consumer));   // later work on `consumer` comes after it
 //   MESHIFT_RETURN_IF_ERROR(run.Wait());            // the host waits
-#ifndef MESHIFT_COMM_REDISTRIBUTION_RUN_HANDLE_H_
-#define MESHIFT_COMM_REDISTRIBUTION_RUN_HANDLE_H_
+#ifndef MESHIFT_RUN_HANDLE_H_
+#define MESHIFT_RUN_HANDLE_H_
 
 #include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 
@@ -54,4 +54,4 @@ class RunHandle {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_REDISTRIBUTION_RUN_HANDLE_H_
+#endif  // MESHIFT_RUN_HANDLE_H_

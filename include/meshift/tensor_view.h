@@ -3,15 +3,15 @@
 //   TensorView in = TensorView::Contiguous(data, DType::kBF16, {4096, 512});
 //   TensorView transposed{
 //       .data = data, .dtype = DType::kBF16, .shape = {512, 4096}, .strides = {1, 512}};
-#ifndef MESHIFT_COMM_TENSOR_TENSOR_VIEW_H_
-#define MESHIFT_COMM_TENSOR_TENSOR_VIEW_H_
+#ifndef MESHIFT_TENSOR_VIEW_H_
+#define MESHIFT_TENSOR_VIEW_H_
 
 #include <cstdint>
 #include <string>
 
 #include "comm/engine/device.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 
@@ -38,4 +38,4 @@ struct TensorView {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_TENSOR_TENSOR_VIEW_H_
+#endif  // MESHIFT_TENSOR_VIEW_H_

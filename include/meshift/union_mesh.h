@@ -3,11 +3,11 @@
 //
 //   UnionMesh(*DeviceMesh::Parse("a=4"), *DeviceMesh::Parse("b=2@3,9"))->ToString();
 //     // "ranks=5@0-3,9"
-#ifndef MESHIFT_MESH_UNION_MESH_H_
-#define MESHIFT_MESH_UNION_MESH_H_
+#ifndef MESHIFT_UNION_MESH_H_
+#define MESHIFT_UNION_MESH_H_
 
 #include "absl/status/statusor.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 
@@ -17,4 +17,4 @@ absl::StatusOr<DeviceMesh> UnionMesh(const DeviceMesh& a, const DeviceMesh& b);
 
 }  // namespace meshift
 
-#endif  // MESHIFT_MESH_UNION_MESH_H_
+#endif  // MESHIFT_UNION_MESH_H_

@@ -5,15 +5,15 @@
 //     // bf16 R,S(1) -> f32 S(0),S(1)
 //   MESHIFT_ASSIGN_OR_RETURN(g, GradientOf(shard, weight, {.summed_over = {"fsdp"}}));
 //     // bf16 P,S(1) -> f32 S(0),S(1): every rank of fsdp saw other data
-#ifndef MESHIFT_PLACEMENT_GRADIENT_H_
-#define MESHIFT_PLACEMENT_GRADIENT_H_
+#ifndef MESHIFT_GRADIENT_H_
+#define MESHIFT_GRADIENT_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "placement/placement.h"
-#include "placement/sharding.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 
@@ -38,4 +38,4 @@ absl::StatusOr<RedistributionPair> GradientOf(const Sharding& from, const Shardi
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLACEMENT_GRADIENT_H_
+#endif  // MESHIFT_GRADIENT_H_

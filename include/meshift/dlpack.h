@@ -9,8 +9,8 @@
 // Only describes memory, whose lifetime stays with those who own it. Reads and writes the structure
 // that all versions of DLPack have in common; type codes that old headers lack are known by number.
 // (DLTensor has no tag that could be declared here without the header.)
-#ifndef MESHIFT_COMM_TENSOR_DLPACK_H_
-#define MESHIFT_COMM_TENSOR_DLPACK_H_
+#ifndef MESHIFT_DLPACK_H_
+#define MESHIFT_DLPACK_H_
 
 #include <dlpack/dlpack.h>
 
@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/tensor/tensor_view.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 
@@ -37,4 +37,4 @@ absl::Status ToDlpack(const TensorView& view, absl::Span<int64_t> shape,
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_TENSOR_DLPACK_H_
+#endif  // MESHIFT_DLPACK_H_

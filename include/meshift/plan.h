@@ -6,10 +6,10 @@
 //   plan.fingerprint().ToString();      // 32 hex digits, equal on every rank
 //
 // What each field means, and how bytes are counted, is stated in docs/plan_format.md; the verifier
-// (planner/verifier/verifier.h) holds a plan to it. A Plan is a value that is cheap to copy; safe
+// (meshift/verifier.h) holds a plan to it. A Plan is a value that is cheap to copy; safe
 // for concurrent use.
-#ifndef MESHIFT_PLANNER_PLAN_PLAN_H_
-#define MESHIFT_PLANNER_PLAN_PLAN_H_
+#ifndef MESHIFT_PLAN_H_
+#define MESHIFT_PLAN_H_
 
 #include <cstdint>
 #include <memory>
@@ -21,7 +21,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "planner/plan/buffers.h"
 
 namespace meshift {
@@ -200,4 +200,4 @@ class Plan {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_PLAN_PLAN_H_
+#endif  // MESHIFT_PLAN_H_

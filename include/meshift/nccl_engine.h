@@ -19,8 +19,8 @@
 // A watchdog notices a call that hangs, also where nobody waits for it through the engine. The
 // first error of a group ends all groups of the engine, on all ranks. docs/nccl.md has the rules:
 // launch order, time-outs, arithmetic, lent communicators, graphs.
-#ifndef MESHIFT_COMM_NCCL_NCCL_ENGINE_H_
-#define MESHIFT_COMM_NCCL_NCCL_ENGINE_H_
+#ifndef MESHIFT_NCCL_ENGINE_H_
+#define MESHIFT_NCCL_ENGINE_H_
 
 #include <chrono>
 #include <cstdint>
@@ -29,9 +29,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "comm/control/bootstrap.h"
+#include "meshift/bootstrap.h"
 #include "comm/control/control.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/engine/timeouts.h"
 
 namespace meshift {
@@ -136,4 +136,4 @@ class NcclEngine : public Engine {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_NCCL_NCCL_ENGINE_H_
+#endif  // MESHIFT_NCCL_ENGINE_H_

@@ -8,20 +8,20 @@
 // done. `count`s are in elements. Members are numbered 0..size()-1 in ascending order of ranks.
 // A communicator is used by one thread at a time; different communicators may be used concurrently.
 // After Abort() every call fails with ABORTED.
-#ifndef MESHIFT_COMM_ENGINE_COMMUNICATOR_H_
-#define MESHIFT_COMM_ENGINE_COMMUNICATOR_H_
+#ifndef MESHIFT_COMMUNICATOR_H_
+#define MESHIFT_COMMUNICATOR_H_
 
 #include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 
-class Stream;          // comm/engine/engine.h
+class Stream;          // meshift/engine.h
 struct SymmetricCall;  // comm/engine/symmetric_memory.h
 
 // How values are combined. avg: the sum, divided once by `divisor`, before rounding. Only
@@ -122,4 +122,4 @@ class Communicator {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_ENGINE_COMMUNICATOR_H_
+#endif  // MESHIFT_COMMUNICATOR_H_

@@ -7,16 +7,16 @@
 //     // all_reduce{ddp,fsdp} -> R,R,R
 //
 // Planning is a pure function of its arguments: the same on every rank, in every process.
-#ifndef MESHIFT_PLANNER_PLANNER_H_
-#define MESHIFT_PLANNER_PLANNER_H_
+#ifndef MESHIFT_PLANNER_H_
+#define MESHIFT_PLANNER_H_
 
 #include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
-#include "placement/sharding.h"
-#include "planner/options/planner_options.h"
-#include "planner/plan/plan.h"
+#include "meshift/sharding.h"
+#include "meshift/planner_options.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 
@@ -50,4 +50,4 @@ absl::StatusOr<int64_t> LeastMemory(const Sharding& from, const Sharding& to,
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_PLANNER_H_
+#endif  // MESHIFT_PLANNER_H_

@@ -9,8 +9,8 @@
 // Plans are told apart by what they do, not by where they put it: of those with the same reductions
 // and moves over the same mesh dims the cheapest stands for all. A pure function of its arguments,
 // as planning is; safe for concurrent use.
-#ifndef MESHIFT_PLANNER_ALTERNATIVES_H_
-#define MESHIFT_PLANNER_ALTERNATIVES_H_
+#ifndef MESHIFT_EXPLAIN_H_
+#define MESHIFT_EXPLAIN_H_
 
 #include <cstdint>
 #include <string>
@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "placement/sharding.h"
+#include "meshift/sharding.h"
 #include "planner/cost/time_parts.h"
-#include "planner/plan/plan.h"
-#include "planner/planner.h"
+#include "meshift/plan.h"
+#include "meshift/planner.h"
 
 namespace meshift {
 
@@ -62,4 +62,4 @@ absl::StatusOr<std::vector<Alternative>> ListAlternatives(const Sharding& from, 
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_ALTERNATIVES_H_
+#endif  // MESHIFT_EXPLAIN_H_

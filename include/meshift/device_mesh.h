@@ -14,8 +14,8 @@
 // what one of eight costs; listed ranks cost O(runs), and looking one up O(log runs).
 //
 // A DeviceMesh is an immutable value; copies share their rank list. Safe for concurrent use.
-#ifndef MESHIFT_MESH_DEVICE_MESH_H_
-#define MESHIFT_MESH_DEVICE_MESH_H_
+#ifndef MESHIFT_DEVICE_MESH_H_
+#define MESHIFT_DEVICE_MESH_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -114,4 +114,4 @@ class DeviceMesh {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_MESH_DEVICE_MESH_H_
+#endif  // MESHIFT_DEVICE_MESH_H_

@@ -4,8 +4,8 @@
 //   MakePlan(from, to, {.reproducibility = Reproducibility::kOrdered, .topology = h100});
 //
 // All that planning depends on but the two shardings. A value; safe for concurrent use.
-#ifndef MESHIFT_PLANNER_OPTIONS_PLANNER_OPTIONS_H_
-#define MESHIFT_PLANNER_OPTIONS_PLANNER_OPTIONS_H_
+#ifndef MESHIFT_PLANNER_OPTIONS_H_
+#define MESHIFT_PLANNER_OPTIONS_H_
 
 #include <cstdint>
 #include <optional>
@@ -13,12 +13,12 @@
 
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
-#include "mesh/topology.h"
-#include "placement/dtype.h"
+#include "meshift/topology.h"
+#include "meshift/dtype.h"
 #include "planner/groups/group_budget.h"
 #include "planner/options/capabilities.h"
 #include "planner/plan/buffers.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 
@@ -80,4 +80,4 @@ struct PlannerOptions {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_OPTIONS_PLANNER_OPTIONS_H_
+#endif  // MESHIFT_PLANNER_OPTIONS_H_

@@ -7,18 +7,18 @@
 //
 // `structure` says which ranks share a domain; its numbers stand where nothing was measured: of
 // levels that the ranks do not reach, and group_setup_ns.
-#ifndef MESHIFT_PLANNER_CALIBRATION_CALIBRATION_H_
-#define MESHIFT_PLANNER_CALIBRATION_CALIBRATION_H_
+#ifndef MESHIFT_CALIBRATION_H_
+#define MESHIFT_CALIBRATION_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "mesh/topology.h"
-#include "placement/sharding.h"
+#include "meshift/topology.h"
+#include "meshift/sharding.h"
 #include "planner/calibration/fit.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 
@@ -59,4 +59,4 @@ absl::StatusOr<Topology> FitTopology(const Topology& structure, absl::Span<const
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_CALIBRATION_CALIBRATION_H_
+#endif  // MESHIFT_CALIBRATION_H_

@@ -24,8 +24,8 @@
 //
 // Engines belong to the world and must not outlive it; what they made may be destroyed after it,
 // but not used. Safe for concurrent use.
-#ifndef MESHIFT_COMM_LOCAL_LOCAL_WORLD_H_
-#define MESHIFT_COMM_LOCAL_LOCAL_WORLD_H_
+#ifndef MESHIFT_LOCAL_WORLD_H_
+#define MESHIFT_LOCAL_WORLD_H_
 
 #include <chrono>
 #include <cstdint>
@@ -34,7 +34,7 @@
 
 #include "absl/status/statusor.h"
 #include "comm/control/control.h"
-#include "comm/engine/engine.h"
+#include "meshift/engine.h"
 #include "comm/engine/timeouts.h"
 #include "comm/local/reduction_order.h"
 
@@ -75,4 +75,4 @@ class LocalWorld {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_LOCAL_LOCAL_WORLD_H_
+#endif  // MESHIFT_LOCAL_WORLD_H_

@@ -11,8 +11,8 @@
 //
 // A sharding is one for the whole mesh. So all its ranks tell each other, in one small all-gather,
 // and those with the same coordinate on the mesh dim have to agree.
-#ifndef MESHIFT_COMM_RAGGED_H_
-#define MESHIFT_COMM_RAGGED_H_
+#ifndef MESHIFT_RAGGED_H_
+#define MESHIFT_RAGGED_H_
 
 #include <cstdint>
 #include <memory>
@@ -21,11 +21,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 #include "comm/executor/group_cache.h"
-#include "mesh/device_mesh.h"
-#include "placement/placement.h"
+#include "meshift/device_mesh.h"
+#include "meshift/placement.h"
 
 namespace meshift {
 
@@ -70,4 +70,4 @@ class SizeExchange {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_RAGGED_H_
+#endif  // MESHIFT_RAGGED_H_

@@ -3,15 +3,15 @@
 //   std::string text = PlanToJson(plan);              // one object; docs/plan_format.md
 //   PlanFault fault;
 //   absl::StatusOr<Plan> again = PlanFromJson(text, &fault);
-#ifndef MESHIFT_PLANNER_PLAN_PLAN_IO_H_
-#define MESHIFT_PLANNER_PLAN_PLAN_IO_H_
+#ifndef MESHIFT_PLAN_IO_H_
+#define MESHIFT_PLAN_IO_H_
 
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "planner/plan/plan.h"
+#include "meshift/plan.h"
 
 namespace meshift {
 
@@ -34,4 +34,4 @@ absl::StatusOr<Plan> PlanFromJson(std::string_view json, PlanFault* fault = null
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_PLAN_PLAN_IO_H_
+#endif  // MESHIFT_PLAN_IO_H_

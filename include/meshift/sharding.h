@@ -13,8 +13,8 @@
 // outermost; one whose sizes are those of chunks of ceil(D / n) is the plain cut "S(0)".
 //
 // A Sharding is an immutable value; copies share what it says. Safe for concurrent use.
-#ifndef MESHIFT_PLACEMENT_SHARDING_H_
-#define MESHIFT_PLACEMENT_SHARDING_H_
+#ifndef MESHIFT_SHARDING_H_
+#define MESHIFT_SHARDING_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -27,10 +27,10 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "mesh/device_mesh.h"
+#include "meshift/device_mesh.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 #include "placement/tensor_type.h"
 
 namespace meshift {
@@ -109,4 +109,4 @@ class Sharding {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLACEMENT_SHARDING_H_
+#endif  // MESHIFT_SHARDING_H_

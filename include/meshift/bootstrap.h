@@ -7,8 +7,8 @@
 // A hub in rank 0's process passes messages on; the other ranks are connected to it by TCP, ranks
 // of one process directly. comm/mpi/mpi_session.h starts one from MPI. docs/engines.md says who is
 // trusted.
-#ifndef MESHIFT_COMM_CONTROL_BOOTSTRAP_H_
-#define MESHIFT_COMM_CONTROL_BOOTSTRAP_H_
+#ifndef MESHIFT_BOOTSTRAP_H_
+#define MESHIFT_BOOTSTRAP_H_
 
 #include <chrono>
 #include <cstdint>
@@ -87,4 +87,4 @@ class Bootstrap {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_CONTROL_BOOTSTRAP_H_
+#endif  // MESHIFT_BOOTSTRAP_H_

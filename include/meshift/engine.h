@@ -1,5 +1,5 @@
 // One rank's access to a place where programs run: memory, streams, local kernels, and the making
-// of communicators. `comm/local/local_world.h` has the in-process engine.
+// of communicators. `meshift/local_world.h` has the in-process engine.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, engine->CreateStream());
 //   MESHIFT_RETURN_IF_ERROR(engine->CopyBoxes(copies, dtype, *stream));      // queued
@@ -7,8 +7,8 @@
 //
 // Work on one stream runs in order; work on different streams only in the order that events force.
 // An Engine may be used from several threads; a Stream by one at a time.
-#ifndef MESHIFT_COMM_ENGINE_ENGINE_H_
-#define MESHIFT_COMM_ENGINE_ENGINE_H_
+#ifndef MESHIFT_ENGINE_H_
+#define MESHIFT_ENGINE_H_
 
 #include <cstdint>
 #include <memory>
@@ -21,15 +21,15 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "comm/engine/communicator.h"
+#include "meshift/communicator.h"
 #include "comm/engine/device.h"
 #include "comm/engine/engine_record.h"
 #include "comm/engine/symmetric_memory.h"
 #include "comm/engine/timeouts.h"
 #include "mesh/rank_list.h"
 #include "placement/box.h"
-#include "placement/dtype.h"
-#include "placement/placement.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
 #include "planner/options/capabilities.h"
 
 namespace meshift {
@@ -213,4 +213,4 @@ class Engine {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_ENGINE_ENGINE_H_
+#endif  // MESHIFT_ENGINE_H_

@@ -7,16 +7,16 @@
 // What is judged, in this order: that every step can be done as it says and leaves what `after`
 // says; that the last step leaves the target; that no value is lost or added twice; the promise
 // about bits (`kept`); bytes and totals; the fingerprint, last. Rules are named in docs/errors.md.
-#ifndef MESHIFT_PLANNER_VERIFIER_VERIFIER_H_
-#define MESHIFT_PLANNER_VERIFIER_VERIFIER_H_
+#ifndef MESHIFT_VERIFIER_H_
+#define MESHIFT_VERIFIER_H_
 
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "base/work_budget.h"
-#include "planner/plan/plan.h"
-#include "planner/plan/plan_io.h"
+#include "meshift/plan.h"
+#include "meshift/plan_io.h"
 
 namespace meshift {
 
@@ -41,4 +41,4 @@ Verdict Verify(const Plan& plan, const VerifyOptions& options = {});
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_VERIFIER_VERIFIER_H_
+#endif  // MESHIFT_VERIFIER_H_

@@ -19,8 +19,8 @@
 // Free a block once the calls that use it are done on this rank: then no member reads it any more.
 // Destroy a pool before its communicator and its engine; where the engine's buffers end
 // collectively (MPI), all members destroy theirs. Safe for concurrent use.
-#ifndef MESHIFT_COMM_SYMMETRIC_SYMMETRIC_POOL_H_
-#define MESHIFT_COMM_SYMMETRIC_SYMMETRIC_POOL_H_
+#ifndef MESHIFT_SYMMETRIC_H_
+#define MESHIFT_SYMMETRIC_H_
 
 #include <atomic>
 #include <cstdint>
@@ -34,8 +34,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "comm/engine/communicator.h"
-#include "comm/engine/engine.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 #include "comm/engine/symmetric_memory.h"
 #include "comm/symmetric/symmetric_space.h"
 #include "comm/symmetric/symmetric_use.h"
@@ -148,4 +148,4 @@ class SymmetricPool {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_COMM_SYMMETRIC_SYMMETRIC_POOL_H_
+#endif  // MESHIFT_SYMMETRIC_H_

@@ -12,8 +12,8 @@
 // Bounded by bytes, about: what was not used for the longest time goes first. Safe for concurrent
 // use; it consists of parts with a lock each, which no search is made under, so two threads that
 // miss the same plan at once both make it, alike.
-#ifndef MESHIFT_PLANNER_PLANNER_CACHE_H_
-#define MESHIFT_PLANNER_PLANNER_CACHE_H_
+#ifndef MESHIFT_PLANNER_CACHE_H_
+#define MESHIFT_PLANNER_CACHE_H_
 
 #include <array>
 #include <cstdint>
@@ -25,11 +25,11 @@
 #include "base/lru_cache.h"
 #include "base/mutex.h"
 #include "base/work_budget.h"
-#include "placement/dtype.h"
-#include "placement/sharding.h"
-#include "planner/plan/plan.h"
+#include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/plan.h"
 #include "planner/plan_key.h"
-#include "planner/planner.h"
+#include "meshift/planner.h"
 #include "planner/search/search.h"
 
 namespace meshift {
@@ -93,4 +93,4 @@ class PlannerCache {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_PLANNER_CACHE_H_
+#endif  // MESHIFT_PLANNER_CACHE_H_

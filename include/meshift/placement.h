@@ -4,8 +4,8 @@
 //   Placement::Shard(0)                 // S(0)
 //   Placement::Partial()                // P       (a sum)
 //   Placement::Partial(ReduceOp::kMax)  // P(max)
-#ifndef MESHIFT_PLACEMENT_PLACEMENT_H_
-#define MESHIFT_PLACEMENT_PLACEMENT_H_
+#ifndef MESHIFT_PLACEMENT_H_
+#define MESHIFT_PLACEMENT_H_
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
-#include "placement/dtype.h"
+#include "meshift/dtype.h"
 
 namespace meshift {
 
@@ -82,4 +82,4 @@ class Placement {
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLACEMENT_PLACEMENT_H_
+#endif  // MESHIFT_PLACEMENT_H_
