@@ -1,18 +1,16 @@
-// Making an absl::Status from a fmt pattern, and reading its message, without tripping over
-// Abseil builds in which absl::string_view is not std::string_view.
+// Making an absl::Status from a fmt pattern.
 //
 //   return InvalidArgument("Shard({}) is out of range for a rank-{} tensor", dim, rank);
-//   fmt::print(stderr, "{}\n", Message(status));
 #ifndef MESHIFT_BASE_STATUS_H_
 #define MESHIFT_BASE_STATUS_H_
 
 #include <fmt/format.h>
 
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "meshift/status.h"
 
 namespace meshift {
 
@@ -38,17 +36,6 @@ absl::Status Unimplemented(fmt::format_string<Args...> format, Args&&... args) {
 template <typename... Args>
 absl::Status Internal(fmt::format_string<Args...> format, Args&&... args) {
   return absl::InternalError(fmt::format(format, std::forward<Args>(args)...));
-}
-
-// The message of `status` as a std::string (empty for OK).
-inline std::string Message(const absl::Status& status) {
-  return std::string(status.message().data(), status.message().size());
-}
-
-// `status` with `context` and ": " put before its message; OK stays OK.
-inline absl::Status Annotate(const absl::Status& status, const std::string& context) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), context + ": " + Message(status));
 }
 
 }  // namespace meshift

@@ -18,9 +18,6 @@
 
 namespace meshift {
 
-// Ends planning and proving after some seconds, with at most about 1 GiB.
-inline constexpr int64_t kDefaultMaxWork = int64_t{1} << 29;
-
 class WorkBudget {
  public:
   explicit WorkBudget(int64_t limit) : limit_(limit) {}

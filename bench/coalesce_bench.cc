@@ -25,13 +25,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "base/text_table.h"
+#include "meshift/device_mesh.h"
 #include "meshift/local_world.h"
 #include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
-#include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

@@ -1,5 +1,5 @@
-// What the ordered all-reduce of meshift/deterministic.h costs, against the engine's own and against
-// the rank reference.
+// What the ordered all-reduce of meshift/deterministic.h costs, against the engine's own and
+// against the rank reference.
 //
 //   ./bazelw run //bench:deterministic_bench     # bytes; then mpirun -n 4 and -n 8 of this program
 //
@@ -29,24 +29,22 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "bench/traffic.h"
-#include "meshift/deterministic.h"
-#include "meshift/engine.h"
 #include "comm/engine/testing_noop_engine.h"
-#include "meshift/mpi_engine.h"
-#include "comm/mpi/mpi_session.h"
 #include "comm/program/byte_count.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
-#include "meshift/tensor_view.h"
+#include "meshift/deterministic.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
-#include "placement/tensor_type.h"
+#include "meshift/engine.h"
+#include "meshift/mpi_engine.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
+#include "meshift/topology.h"
 
 namespace meshift {
 namespace {

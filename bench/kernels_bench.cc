@@ -15,13 +15,13 @@
 #include <utility>
 #include <vector>
 
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/identity.h"
 #include "comm/kernels/reduce.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
 
 namespace meshift {

@@ -32,14 +32,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/bootstrap.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
 #include "comm/control/greeting.h"
 #include "comm/control/meet.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
+#include "meshift/bootstrap.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

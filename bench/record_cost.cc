@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/status_macros.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
 #include "meshift/engine.h"
 #include "meshift/mpi_engine.h"
 #include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
-#include "meshift/device_mesh.h"
-#include "meshift/dtype.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
 #include "testing/allocation_count.h"
 
 namespace meshift {

@@ -25,16 +25,15 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/bootstrap.h"
+#include "meshift/device_mesh.h"
 #include "meshift/engine.h"
 #include "meshift/local_world.h"
 #include "meshift/mpi_engine.h"
-#include "comm/mpi/mpi_session.h"
 #include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
-#include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

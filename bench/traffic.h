@@ -21,10 +21,10 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "comm/program/byte_count.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

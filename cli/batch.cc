@@ -17,7 +17,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/input_file.h"
 #include "cli/io.h"
 #include "cli/json.h"
@@ -27,6 +26,7 @@
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
 #include "meshift/planner.h"
+#include "meshift/status.h"
 #include "meshift/verifier.h"
 
 namespace meshift::cli {

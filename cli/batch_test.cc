@@ -10,9 +10,9 @@
 
 #include "base/status.h"
 #include "cli/test_util.h"
-#include "meshift/topology.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/topology.h"
 
 namespace meshift::cli {
 namespace {

@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "base/text_table.h"
 #include "cli/calibrate_logs.h"
 #include "cli/engines.h"
@@ -25,11 +24,12 @@
 #include "cli/site.h"
 #include "cli/text.h"
 #include "comm/local/reduction_order.h"
-#include "meshift/topology.h"
 #include "meshift/calibration.h"
 #include "meshift/plan.h"
-#include "planner/plan/quantity.h"
 #include "meshift/planner.h"
+#include "meshift/status.h"
+#include "meshift/topology.h"
+#include "planner/plan/quantity.h"
 
 namespace meshift::cli {
 namespace {

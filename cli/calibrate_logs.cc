@@ -12,12 +12,12 @@
 #include "absl/status/status.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "base/text_table.h"
 #include "cli/nccl_tests_log.h"
 #include "cli/text.h"
 #include "cli/topology_text.h"
 #include "mesh/topology_presets.h"
+#include "meshift/status.h"
 #include "planner/cost/collective_time.h"
 
 namespace meshift::cli {

@@ -10,15 +10,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "base/work_budget.h"
 #include "cli/batch.h"
 #include "cli/io.h"
 #include "cli/text.h"
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
-#include "planner/plan/plan_text.h"
+#include "meshift/status.h"
 #include "meshift/verifier.h"
+#include "planner/plan/plan_text.h"
 
 namespace meshift::cli {
 namespace {

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "base/text_table.h"
 #include "cli/text.h"
 #include "meshift/bootstrap.h"
 #include "meshift/local_world.h"
+#include "meshift/status.h"
 #include "testing/conformance_cases.h"
 #include "testing/conformance_run.h"
 

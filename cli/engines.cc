@@ -22,12 +22,11 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/text.h"
-#include "comm/engine/timeouts.h"
+#include "meshift/engine.h"
 #include "meshift/mpi_engine.h"
-#include "comm/mpi/mpi_session.h"
-#include "comm/nccl/nccl_start.h"
+#include "meshift/nccl_engine.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

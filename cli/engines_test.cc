@@ -12,10 +12,10 @@
 #include "cli/problem.h"
 #include "cli/test_util.h"
 #include "meshift/mpi_engine.h"
-#include "comm/nccl/nccl_start.h"
+#include "meshift/nccl_engine.h"
 #include "meshift/plan.h"
-#include "planner/plan/plan_text.h"
 #include "meshift/planner.h"
+#include "planner/plan/plan_text.h"
 
 namespace meshift::cli {
 namespace {

@@ -10,11 +10,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "base/text_table.h"
 #include "cli/io.h"
 #include "cli/text.h"
 #include "comm/nccl/environment.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

@@ -16,14 +16,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/status_macros.h"
 #include "cli/local_tensors.h"
 #include "cli/site.h"
 #include "comm/local/reduction_order.h"
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
 #include "testing/definition.h"
 #include "testing/small_world.h"
 

@@ -11,18 +11,18 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "base/text_table.h"
 #include "cli/explain_collective.h"
 #include "cli/json.h"
 #include "cli/text.h"
 #include "cli/time_text.h"
-#include "meshift/topology.h"
 #include "meshift/explain.h"
-#include "planner/cost/collective_time.h"
-#include "planner/cost/cost.h"
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
+#include "meshift/status.h"
+#include "meshift/topology.h"
+#include "planner/cost/collective_time.h"
+#include "planner/cost/cost.h"
 #include "planner/plan/plan_text.h"
 
 namespace meshift::cli {

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/io.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

@@ -8,12 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/status_macros.h"
 #include "cli/local_tensors.h"
 #include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 

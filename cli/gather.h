@@ -18,8 +18,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "cli/local_tensors.h"
-#include "meshift/engine.h"
 #include "meshift/device_mesh.h"
+#include "meshift/engine.h"
 
 namespace meshift::cli {
 

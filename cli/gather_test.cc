@@ -10,11 +10,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/status_macros.h"
 #include "cli/local_tensors.h"
-#include "meshift/local_world.h"
 #include "meshift/device_mesh.h"
+#include "meshift/local_world.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

@@ -18,7 +18,6 @@
 
 #include "absl/types/span.h"
 #include "cli/local_tensors.h"
-#include "planner/plan/buffers.h"
 #include "meshift/plan.h"
 
 namespace meshift::cli {

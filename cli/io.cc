@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/input_file.h"
 #include "cli/text.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "base/parse_json.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/text.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 

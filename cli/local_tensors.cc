@@ -18,14 +18,13 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/file_set.h"
 #include "cli/io.h"
 #include "cli/npy.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

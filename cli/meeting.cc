@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/text.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

@@ -14,11 +14,10 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
-#include "placement/box.h"
-#include "meshift/sharding.h"
-#include "planner/plan/crossing.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
+#include "planner/plan/crossing.h"
 
 namespace meshift::cli {
 namespace {

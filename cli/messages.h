@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "placement/box.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 

@@ -12,10 +12,9 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 namespace {

@@ -14,16 +14,15 @@
 #include "absl/status/statusor.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/glob.h"
 #include "cli/io.h"
 #include "cli/json.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
-#include "placement/notation.h"
 #include "meshift/placement.h"
-#include "placement/tensor_type.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "placement/notation.h"
 
 namespace meshift::cli {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "cli/io.h"
 #include "meshift/device_mesh.h"
-#include "placement/tensor_type.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 

@@ -16,7 +16,6 @@
 #include "absl/status/statusor.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "base/text_table.h"
 #include "base/work_budget.h"
 #include "cli/io.h"
@@ -28,15 +27,16 @@
 #include "cli/rules.h"
 #include "cli/text.h"
 #include "meshift/device_mesh.h"
-#include "placement/relabel_ranks.h"
-#include "meshift/sharding.h"
-#include "planner/groups/plan_groups.h"
-#include "planner/one_mesh/assemble.h"
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
-#include "planner/plan/plan_text.h"
 #include "meshift/planner.h"
 #include "meshift/planner_cache.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/union_mesh.h"
+#include "planner/groups/plan_groups.h"
+#include "planner/one_mesh/assemble.h"
+#include "planner/plan/plan_text.h"
 
 namespace meshift::cli {
 namespace {
@@ -134,7 +134,7 @@ absl::Status Relabel(std::vector<Task>* tasks, WorkBudget& budget) {
   const absl::StatusOr<DeviceMesh> mesh = RelabelRanks(tensors, &budget);
   if (!mesh.ok()) return Annotate(mesh.status(), "--relabel-ranks");
   for (Task& task : *tasks) {
-    MESHIFT_ASSIGN_OR_RETURN(task.to, OnMesh(task.to, *mesh));
+    MESHIFT_ASSIGN_OR_RETURN(task.to, task.to.OnMesh(*mesh));
   }
   return absl::OkStatus();
 }

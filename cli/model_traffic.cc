@@ -13,13 +13,13 @@
 #include "base/checked_math.h"
 #include "cli/text.h"
 #include "meshift/device_mesh.h"
+#include "meshift/plan.h"
 #include "meshift/topology.h"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/cross_cost.h"
 #include "planner/cost/time_parts.h"
 #include "planner/plan/crossing.h"
-#include "meshift/plan.h"
 #include "planner/plan/rank_bytes.h"
 
 namespace meshift::cli {

@@ -19,10 +19,10 @@
 #include "absl/status/statusor.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/json.h"
 #include "cli/nccl_tests_op.h"
 #include "cli/text.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

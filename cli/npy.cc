@@ -17,9 +17,9 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

@@ -26,8 +26,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 

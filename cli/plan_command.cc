@@ -7,7 +7,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/batch.h"
 #include "cli/io.h"
 #include "cli/json.h"
@@ -17,8 +16,9 @@
 #include "cli/render_text.h"
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
-#include "planner/plan/plan_text.h"
 #include "meshift/planner.h"
+#include "meshift/status.h"
+#include "planner/plan/plan_text.h"
 
 namespace meshift::cli {
 namespace {

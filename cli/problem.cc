@@ -13,21 +13,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "base/work_budget.h"
 #include "cli/io.h"
 #include "cli/topology_text.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
 #include "meshift/dtype.h"
-#include "placement/relabel_ranks.h"
-#include "meshift/sharding.h"
-#include "placement/tensor_type.h"
-#include "planner/groups/group_budget.h"
-#include "planner/options/capabilities.h"
 #include "meshift/plan.h"
-#include "planner/plan/quantity.h"
 #include "meshift/planner.h"
+#include "meshift/planner_options.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/topology.h"
+#include "meshift/union_mesh.h"
+#include "planner/plan/quantity.h"
 
 namespace meshift::cli {
 namespace {
@@ -155,7 +153,7 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh
     WorkBudget budget(options.max_work / 2);
     const absl::StatusOr<DeviceMesh> relabelled = RelabelRanks({{*from, to}}, &budget);
     if (!relabelled.ok()) return Annotate(relabelled.status(), Spelled(flags, "--relabel-ranks"));
-    MESHIFT_ASSIGN_OR_RETURN(to, OnMesh(to, *relabelled));
+    MESHIFT_ASSIGN_OR_RETURN(to, to.OnMesh(*relabelled));
   }
   MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(flags, mesh, to.mesh(), &options.groups));
   return Problem{*std::move(from), std::move(to), std::move(options)};

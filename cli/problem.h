@@ -14,10 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
-#include "planner/groups/group_budget.h"
-#include "planner/options/capabilities.h"
 #include "meshift/planner.h"
+#include "meshift/planner_options.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 

@@ -6,14 +6,14 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "base/status_macros.h"
 #include "cli/execute.h"
 #include "cli/model_plan.h"
 #include "cli/problem.h"
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

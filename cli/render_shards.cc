@@ -14,7 +14,6 @@
 #include "base/text_table.h"
 #include "cli/text.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 namespace {

@@ -13,10 +13,10 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/glob.h"
 #include "cli/json.h"
 #include "cli/text.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

@@ -22,15 +22,15 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/engines.h"
 #include "cli/io.h"
 #include "cli/meeting.h"
 #include "cli/rank_site.h"
 #include "cli/site.h"
+#include "comm/engine/engine_record.h"
 #include "meshift/bootstrap.h"
 #include "meshift/engine.h"
-#include "comm/engine/engine_record.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "base/work_budget.h"
 #include "cli/check_command.h"
 #include "cli/conformance.h"
@@ -31,9 +30,10 @@
 #include "comm/local/reduction_order.h"
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
-#include "planner/plan/plan_text.h"
 #include "meshift/planner.h"
+#include "meshift/status.h"
 #include "meshift/verifier.h"
+#include "planner/plan/plan_text.h"
 
 namespace meshift::cli {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "cli/npy.h"
 #include "cli/test_util.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cli {
 namespace {

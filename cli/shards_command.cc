@@ -9,14 +9,13 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/io.h"
 #include "cli/problem.h"
 #include "cli/render_shards.h"
 #include "cli/text.h"
 #include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
-#include "placement/tensor_type.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

@@ -20,8 +20,8 @@
 #include "absl/status/statusor.h"
 #include "cli/local_tensors.h"
 #include "comm/local/reduction_order.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 #include "testing/definition.h"
 
 namespace meshift::cli {

@@ -15,11 +15,11 @@
 #include "absl/status/status.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "cli/input_file.h"
 #include "cli/io.h"
 #include "cli/nccl_topology_xml.h"
 #include "cli/text.h"
+#include "meshift/status.h"
 
 namespace meshift::cli {
 namespace {

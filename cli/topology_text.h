@@ -19,8 +19,8 @@
 
 #include "absl/status/statusor.h"
 #include "cli/io.h"
-#include "meshift/topology.h"
 #include "mesh/topology_presets.h"
+#include "meshift/topology.h"
 
 namespace meshift::cli {
 

@@ -10,8 +10,8 @@
 
 #include "base/status.h"
 #include "cli/test_util.h"
-#include "meshift/topology.h"
 #include "mesh/topology_presets.h"
+#include "meshift/topology.h"
 
 namespace meshift::cli {
 namespace {

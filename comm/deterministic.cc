@@ -9,12 +9,12 @@
 #include "absl/status/status.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/kernels/reduce.h"
 #include "comm/redistribution/view_check.h"
 #include "comm/tensor/strides.h"
+#include "meshift/planner_options.h"
+#include "meshift/status.h"
 #include "placement/cast.h"
-#include "planner/options/capabilities.h"
 
 namespace meshift {
 namespace {

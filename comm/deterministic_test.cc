@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "meshift/local_world.h"
 #include "comm/local/reduction_order.h"
+#include "meshift/local_world.h"
 #include "testing/random.h"
 #include "tests/plain_arithmetic.h"
 

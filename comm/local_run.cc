@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "comm/redistribution/redistributor_options.h"
+#include "meshift/redistributor.h"
+#include "meshift/status.h"
 
 namespace meshift {
 

@@ -14,11 +14,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "meshift/device_mesh.h"
 #include "meshift/local_world.h"
+#include "meshift/plan.h"
 #include "meshift/redistributor.h"
 #include "meshift/tensor_view.h"
-#include "meshift/device_mesh.h"
-#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -11,12 +11,12 @@
 
 #include "absl/status/statusor.h"
 #include "meshift/bootstrap.h"
-#include "meshift/local_world.h"
-#include "comm/redistribution/redistributor_options.h"
 #include "meshift/device_mesh.h"
+#include "meshift/local_world.h"
 #include "meshift/placement.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
 #include "planner/verifier/cases.h"
 #include "planner/verifier/right_cases.h"
 

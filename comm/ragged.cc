@@ -5,11 +5,17 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "comm/executor/group_cache.h"
 #include "comm/program/program.h"
 #include "meshift/dtype.h"
+#include "meshift/status.h"
 
 namespace meshift {
+
+SizeExchange::SizeExchange(DeviceMesh mesh, Engine* engine)
+    : mesh_(std::move(mesh)), engine_(engine) {}
+
+SizeExchange::~SizeExchange() = default;
 
 absl::StatusOr<std::unique_ptr<SizeExchange>> SizeExchange::Create(const DeviceMesh& mesh,
                                                                    Engine* engine) {

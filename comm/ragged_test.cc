@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "comm/engine/testing_fake_engine.h"
-#include "meshift/local_world.h"
 #include "meshift/device_mesh.h"
+#include "meshift/local_world.h"
 
 namespace meshift {
 namespace {

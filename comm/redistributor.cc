@@ -3,8 +3,8 @@
 #include <memory>
 #include <utility>
 
-#include "base/status_macros.h"
 #include "comm/redistribution/run_core.h"
+#include "meshift/status.h"
 
 namespace meshift {
 
@@ -59,6 +59,26 @@ absl::StatusOr<std::unique_ptr<SymmetricPool>> Redistributor::MakeSymmetricPool(
     absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options) {
   return core_->MakeSymmetricPool(mesh_dims, options);
 }
+
+absl::StatusOr<ShardedTensor> Redistributor::Empty(const Sharding& sharding) const {
+  TensorView view = View(sharding, static_cast<void*>(nullptr));
+  std::unique_ptr<Buffer> memory;
+  if (view.NumBytes() > 0) {
+    MESHIFT_ASSIGN_OR_RETURN(memory, core_->engine().Allocate(view.NumBytes()));
+    view.data = memory->data();
+  }
+  return ShardedTensor(sharding, std::move(view), std::move(memory));
+}
+
+TensorView Redistributor::View(const Sharding& sharding, void* data) const {
+  return TensorView::Contiguous(data, sharding.dtype(), sharding.LocalBox(rank()).size);
+}
+
+TensorView Redistributor::View(const Sharding& sharding, const void* data) const {
+  return TensorView::ReadOnly(data, sharding.dtype(), sharding.LocalBox(rank()).size);
+}
+
+int64_t Redistributor::rank() const { return core_->engine().rank(); }
 
 void Redistributor::Abort() { core_->Abort(); }
 

@@ -12,14 +12,14 @@
 #include "absl/status/statusor.h"
 #include "comm/engine/testing_fake_engine.h"
 #include "comm/kernels/small_float.h"
-#include "meshift/local_world.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
+#include "meshift/local_world.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

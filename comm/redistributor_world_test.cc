@@ -8,12 +8,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/local_world.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
+#include "meshift/local_world.h"
+#include "meshift/redistributor.h"
 #include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

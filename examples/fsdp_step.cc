@@ -20,12 +20,12 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/local_world.h"
-#include "meshift/redistributor.h"
 #include "meshift/gradient.h"
-#include "meshift/sharding.h"
+#include "meshift/local_world.h"
 #include "meshift/planner.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/local_world.h"
 #include "meshift/redistributor.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -12,13 +12,13 @@
 
 #include "absl/status/status.h"
 #include "comm/control/client.h"
-#include "comm/control/control.h"
 #include "comm/control/frame.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
 #include "comm/control/testing_peer.h"
 #include "fuzz/frames.h"
 #include "fuzz/fuzz.h"
+#include "meshift/bootstrap.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using meshift::Frame;

@@ -10,8 +10,8 @@
 #include "absl/types/span.h"
 #include "cli/npy.h"
 #include "fuzz/fuzz.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using meshift::DType;

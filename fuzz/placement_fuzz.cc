@@ -6,7 +6,6 @@
 #include "fuzz/fuzz.h"
 #include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
-#include "placement/tensor_type.h"
 
 namespace {
 

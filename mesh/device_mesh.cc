@@ -22,10 +22,10 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "fmt/format.h"
 #include "mesh/group_lists.h"
 #include "mesh/name.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

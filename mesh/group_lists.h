@@ -13,7 +13,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
-#include "mesh/rank_list.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 

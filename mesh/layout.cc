@@ -17,8 +17,8 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "fmt/format.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

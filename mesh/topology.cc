@@ -16,10 +16,10 @@
 #include "absl/types/span.h"
 #include "base/parse_json.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "fmt/format.h"
 #include "mesh/name.h"
 #include "mesh/topology_presets.h"
+#include "meshift/status.h"
 #include "nlohmann/json.hpp"
 
 namespace meshift {

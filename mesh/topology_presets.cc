@@ -7,9 +7,9 @@
 #include <system_error>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -1,5 +1,3 @@
-#include "placement/box.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

@@ -1,11 +1,11 @@
-#include "placement/box.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <vector>
+
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

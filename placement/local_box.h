@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/sharding.h"
 
 namespace meshift {

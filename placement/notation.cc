@@ -11,8 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/placement.h"
+#include "meshift/status.h"
 #include "placement/scanner.h"
 
 namespace meshift {

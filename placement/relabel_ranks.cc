@@ -1,5 +1,3 @@
-#include "placement/relabel_ranks.h"
-
 #include <cstdint>
 #include <iterator>
 #include <optional>
@@ -9,9 +7,10 @@
 #include "base/assignment.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/union_mesh.h"
 
 namespace meshift {
 namespace {
@@ -74,10 +73,6 @@ absl::StatusOr<DeviceMesh> RelabelRanks(absl::Span<const RelabelledTensor> tenso
   for (const int64_t i : MaxAssignment(n, held, budget)) ranks.push_back(mesh.RankAt(i));
   if (ranks.empty()) return budget->Refusal(kWhat);
   return DeviceMesh::Create({mesh.dims().begin(), mesh.dims().end()}, std::move(ranks));
-}
-
-absl::StatusOr<Sharding> OnMesh(const Sharding& sharding, const DeviceMesh& mesh) {
-  return Sharding::Parse(sharding.tensor(), mesh, sharding.PlacementsText());
 }
 
 }  // namespace meshift

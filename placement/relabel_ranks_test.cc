@@ -1,5 +1,3 @@
-#include "placement/relabel_ranks.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,8 +6,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/union_mesh.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
 
@@ -26,7 +25,7 @@ std::string Relabelled(const std::string& from, const std::string& to) {
 // The sharding with its mesh dims over `ranks`.
 Sharding On(const Sharding& sharding, std::vector<int64_t> ranks) {
   const absl::Span<const DeviceMesh::Dim> dims = sharding.mesh().dims();
-  return *OnMesh(sharding, *DeviceMesh::Create({dims.begin(), dims.end()}, std::move(ranks)));
+  return *sharding.OnMesh(*DeviceMesh::Create({dims.begin(), dims.end()}, std::move(ranks)));
 }
 
 // Bytes of the target's parts that their ranks do not hold.

@@ -19,14 +19,13 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
 #include "placement/notation.h"
 #include "placement/op_table.h"
-#include "meshift/placement.h"
-#include "placement/tensor_type.h"
 
 namespace meshift {
 namespace {
@@ -306,6 +305,23 @@ absl::StatusOr<Sharding> Sharding::WithPlacements(std::string_view placements) c
   return Parse(tensor(), mesh(), placements);
 }
 
+absl::StatusOr<Sharding> Sharding::WithPlacements(std::vector<Placement> placements,
+                                                  std::vector<Cuts> cuts) const {
+  return Create(mesh(), tensor(), std::move(placements), std::move(cuts));
+}
+
+absl::StatusOr<Sharding> Sharding::WithShape(Shape shape) const {
+  const size_t rank = shape.size();
+  MESHIFT_ASSIGN_OR_RETURN(TensorType tensor, TensorType::Create(dtype(), std::move(shape)));
+  std::vector<Cuts> cuts = rep_->cuts;
+  cuts.resize(rank);
+  return Create(mesh(), std::move(tensor), rep_->placements, std::move(cuts));
+}
+
+absl::StatusOr<Sharding> Sharding::OnMesh(const DeviceMesh& mesh) const {
+  return Create(mesh, tensor(), rep_->placements, rep_->cuts);
+}
+
 absl::StatusOr<Sharding> Sharding::WithDType(DType dtype) const {
   if (dtype == this->dtype()) return *this;
   MESHIFT_ASSIGN_OR_RETURN(TensorType tensor, TensorType::Create(dtype, shape()));
@@ -317,7 +333,10 @@ bool Sharding::HasPartial() const {
                      [](const Placement& placement) { return placement.IsPartial(); });
 }
 
-Box Sharding::LocalBox(int64_t rank) const { return BoxAt(*mesh().CoordinateOf(rank)); }
+Box Sharding::LocalBox(int64_t rank) const {
+  const std::optional<Coordinate> at = mesh().CoordinateOf(rank);
+  return at ? BoxAt(*at) : Box{.offset = {0}, .size = {0}};
+}
 
 Box Sharding::BoxAt(absl::Span<const int64_t> coordinate) const {
   Box box{Shape(shape().size()), shape()};

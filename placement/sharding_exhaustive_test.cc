@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"

@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -1,5 +1,3 @@
-#include "placement/tensor_type.h"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -12,7 +10,8 @@
 #include "absl/status/statusor.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
 #include "placement/scanner.h"
 
 namespace meshift {

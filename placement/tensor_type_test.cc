@@ -1,5 +1,3 @@
-#include "placement/tensor_type.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
@@ -7,6 +5,7 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -1,5 +1,3 @@
-#include "meshift/explain.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,7 +13,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "base/status_macros.h"
+#include "meshift/explain.h"
+#include "meshift/status.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/path_cost.h"
 #include "planner/cost/time_parts.h"

@@ -1,5 +1,3 @@
-#include "meshift/explain.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,8 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
+#include "meshift/explain.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "meshift/verifier.h"
 #include "testing/small_world.h"
 

@@ -9,12 +9,12 @@
 #include "base/status.h"
 #include "base/work_budget.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
-#include "meshift/sharding.h"
 #include "meshift/explain.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "meshift/planner_cache.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 
 namespace meshift {
 namespace {

@@ -1,15 +1,21 @@
 #include "meshift/planner_cache.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 
 #include "absl/hash/hash.h"
-#include "base/status_macros.h"
+#include "base/lru_cache.h"
+#include "base/mutex.h"
+#include "base/work_budget.h"
 #include "meshift/device_mesh.h"
+#include "meshift/status.h"
 #include "planner/graph/state.h"
 #include "planner/one_mesh/plan_on_mesh.h"
+#include "planner/plan_key.h"
+#include "planner/search/search.h"
 
 namespace meshift {
 namespace {
@@ -92,10 +98,33 @@ int64_t BytesOf(const Path& path) {
 
 }  // namespace
 
+struct PlannerCache::Parts {
+  static constexpr size_t kCount = 16;
+  // Locks of different parts do not share a cache line.
+  struct alignas(64) Part {
+    explicit Part(int64_t max_bytes) : plans(max_bytes), paths(max_bytes) {}
+    Mutex mutex;
+    LruCache<PlanKey, Plan> plans MESHIFT_GUARDED_BY(mutex);
+    LruCache<std::string, Path> paths MESHIFT_GUARDED_BY(mutex);
+    PlannerCacheStats stats MESHIFT_GUARDED_BY(mutex);
+  };
+  // A std::array of what can be neither moved nor made without arguments.
+  template <size_t... kIndex>
+  static std::array<Part, kCount> Make(int64_t max_bytes, std::index_sequence<kIndex...>) {
+    return {((void)kIndex, Part(max_bytes))...};
+  }
+  explicit Parts(int64_t max_bytes) : all(Make(max_bytes, std::make_index_sequence<kCount>())) {}
+
+  Part& Of(size_t hash) { return all[hash % kCount]; }
+
+  std::array<Part, kCount> all;
+};
+
 PlannerCache::PlannerCache(PlannerOptions options, const PlannerCacheLimits& limits)
     : options_(std::move(options)),
-      parts_(MakeParts(limits.max_bytes / static_cast<int64_t>(kParts),
-                       std::make_index_sequence<kParts>())) {}
+      parts_(std::make_unique<Parts>(limits.max_bytes / static_cast<int64_t>(Parts::kCount))) {}
+
+PlannerCache::~PlannerCache() = default;
 
 absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to,
                                         std::optional<DType> reduce_dtype) {
@@ -113,7 +142,7 @@ absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to
                                         std::optional<DType> reduce_dtype, WorkBudget& budget,
                                         bool charges_known) {
   const PlanKey key{&from, &to, reduce_dtype};
-  Part& part = parts_[absl::HashOf(key) % kParts];
+  Parts::Part& part = parts_->Of(absl::HashOf(key));
   {
     MutexLock lock(part.mutex);
     if (const Plan* plan = part.plans.Find(key)) {
@@ -126,7 +155,7 @@ absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to
   bool shared = false;
   const auto path_of = [&](const Problem& problem, FindPathFn find) -> absl::StatusOr<Path> {
     std::string text = KeyOf(problem, options.reduce_dtype);
-    Part& paths = parts_[absl::HashOf(text) % kParts];
+    Parts::Part& paths = parts_->Of(absl::HashOf(text));
     {
       MutexLock lock(paths.mutex);
       if (const Path* path = paths.paths.Find(text)) {
@@ -156,7 +185,7 @@ absl::StatusOr<Plan> PlannerCache::Find(const Sharding& from, const Sharding& to
 
 PlannerCacheStats PlannerCache::stats() const {
   PlannerCacheStats sum;
-  for (Part& part : parts_) {
+  for (Parts::Part& part : parts_->all) {
     MutexLock lock(part.mutex);
     sum.hits += part.stats.hits;
     sum.shared_paths += part.stats.shared_paths;

@@ -11,10 +11,10 @@
 #include "base/lru_cache.h"
 #include "gtest/gtest.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "testing/small_world.h"
 
 namespace meshift {

@@ -10,8 +10,8 @@
 #include <set>
 #include <string>
 
-#include "placement/cast.h"
 #include "meshift/dtype.h"
+#include "placement/cast.h"
 #include "testing/number.h"
 
 namespace meshift::testkit {

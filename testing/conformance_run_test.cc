@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "meshift/bootstrap.h"
-#include "meshift/local_world.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
+#include "meshift/local_world.h"
 #include "testing/conformance_cases.h"
 
 namespace meshift::testkit {

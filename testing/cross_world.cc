@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "placement/tensor_type.h"
+#include "meshift/sharding.h"
 #include "testing/random.h"
 #include "testing/shardings.h"
 

@@ -11,9 +11,9 @@
 
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
-#include "placement/op_table.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
+#include "placement/op_table.h"
 
 namespace meshift::testkit {
 namespace {

@@ -12,11 +12,10 @@
 
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
-#include "placement/op_table.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
+#include "placement/op_table.h"
 #include "testing/cross_world.h"
 #include "testing/definition.h"
 #include "testing/given.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/sharding.h"
 #include "testing/small_world.h"
 

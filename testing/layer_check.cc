@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/device_mesh.h"
+#include "meshift/status.h"
 #include "testing/values.h"
 
 namespace meshift::testkit {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "meshift/sharding.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 
 namespace meshift::testkit {
 namespace {

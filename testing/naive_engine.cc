@@ -15,11 +15,10 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
-#include "placement/cast.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
+#include "placement/cast.h"
 #include "testing/number.h"
 #include "testing/random.h"
 #include "testing/with_type.h"

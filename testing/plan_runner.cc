@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/program/lowering.h"
 #include "meshift/dtype.h"
+#include "meshift/status.h"
 
 namespace meshift::testkit {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "meshift/device_mesh.h"
-#include "placement/op_table.h"
 #include "meshift/placement.h"
+#include "placement/op_table.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
 

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/status_macros.h"
 #include "comm/local/reduction_order.h"
 #include "meshift/device_mesh.h"
+#include "meshift/status.h"
 #include "meshift/union_mesh.h"
 #include "meshift/verifier.h"
 #include "testing/plan_runner.h"

@@ -18,10 +18,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 #include "testing/definition.h"
 
 namespace meshift::testkit {

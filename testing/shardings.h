@@ -14,7 +14,6 @@
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
-#include "placement/tensor_type.h"
 #include "testing/random.h"
 
 namespace meshift::testkit {

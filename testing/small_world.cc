@@ -10,11 +10,9 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
-#include "placement/tensor_type.h"
 #include "testing/random.h"
 #include "testing/shardings.h"
 #include "testing/synthetic_mesh.h"

@@ -14,11 +14,10 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
-#include "placement/op_table.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
+#include "placement/op_table.h"
 
 namespace meshift::testkit {
 namespace {

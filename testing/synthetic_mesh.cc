@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/status_macros.h"
 #include "meshift/device_mesh.h"
+#include "meshift/status.h"
 #include "testing/random.h"
 
 namespace meshift::testkit {

@@ -14,13 +14,13 @@
 
 #include "absl/status/status.h"
 #include "meshift/device_mesh.h"
+#include "meshift/placement.h"
+#include "meshift/planner.h"
+#include "meshift/sharding.h"
 #include "meshift/topology.h"
+#include "meshift/verifier.h"
 #include "placement/cast.h"
 #include "placement/op_table.h"
-#include "meshift/placement.h"
-#include "meshift/sharding.h"
-#include "meshift/planner.h"
-#include "meshift/verifier.h"
 #include "testing/random.h"
 #include "testing/small_world.h"
 

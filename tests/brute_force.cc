@@ -14,7 +14,7 @@
 #include "absl/container/node_hash_map.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 #include "planner/cost/cost.h"
 #include "planner/one_mesh/reduction_choice.h"
 #include "planner/plan/rank_bytes.h"

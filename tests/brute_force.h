@@ -21,10 +21,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
-#include "meshift/sharding.h"
-#include "planner/graph/state.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "planner/graph/state.h"
 
 namespace meshift {
 

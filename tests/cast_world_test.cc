@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "meshift/dtype.h"
-#include "placement/op_table.h"
 #include "meshift/planner.h"
+#include "placement/op_table.h"
 #include "testing/cast.h"
 #include "testing/small_world.h"
 #include "tests/world_tally.h"

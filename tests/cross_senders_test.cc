@@ -13,13 +13,12 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/planner.h"
+#include "meshift/sharding.h"
 #include "meshift/topology.h"
 #include "meshift/union_mesh.h"
-#include "placement/box.h"
-#include "meshift/dtype.h"
-#include "meshift/sharding.h"
 #include "planner/plan/rank_bytes.h"
-#include "meshift/planner.h"
 #include "testing/cross_world.h"
 #include "testing/small_world.h"
 

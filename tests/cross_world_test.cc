@@ -9,10 +9,10 @@
 #include <array>
 #include <cstdint>
 
-#include "meshift/topology.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/planner.h"
+#include "meshift/topology.h"
 #include "testing/small_world.h"
 #include "tests/world_tally.h"
 

@@ -7,12 +7,12 @@
 #include <string>
 
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
-#include "planner/plan/plan_text.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "meshift/verifier.h"
+#include "planner/plan/plan_text.h"
 
 namespace meshift {
 namespace {

@@ -11,14 +11,14 @@
 
 #include "absl/strings/str_split.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
 #include "meshift/dtype.h"
+#include "meshift/planner.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/path_cost.h"
 #include "planner/graph/state.h"
 #include "planner/one_mesh/reduction_choice.h"
-#include "meshift/planner.h"
 #include "planner/search/search.h"
 #include "testing/small_world.h"
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
 #include "meshift/gradient.h"
-#include "meshift/sharding.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "testing/matchers.h"
 #include "testing/redistribution_check.h"
 

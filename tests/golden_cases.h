@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

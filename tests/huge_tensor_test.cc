@@ -8,10 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "meshift/verifier.h"
 #include "testing/random.h"
 #include "testing/shardings.h"

@@ -7,10 +7,9 @@
 #include <cstring>
 
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
 #include "meshift/tensor_view.h"
-#include "placement/box.h"
-#include "placement/tensor_type.h"
 #include "tests/ordered_case.h"
 
 namespace meshift {

@@ -26,12 +26,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
 #include "meshift/engine.h"
 #include "meshift/redistributor.h"
-#include "meshift/device_mesh.h"
-#include "meshift/topology.h"
-#include "meshift/dtype.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "testing/random.h"
 
 namespace meshift {

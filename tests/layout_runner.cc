@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "base/status_macros.h"
 #include "meshift/dtype.h"
+#include "meshift/status.h"
 #include "testing/values.h"
 
 namespace meshift {

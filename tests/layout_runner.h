@@ -15,12 +15,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/local_world.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
+#include "meshift/local_world.h"
 #include "meshift/plan.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 #include "testing/definition.h"
 #include "testing/random.h"
 

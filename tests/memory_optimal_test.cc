@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "meshift/planner.h"
 #include "meshift/topology.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/limits/memory_search.h"
 #include "planner/one_mesh/reduction_choice.h"
 #include "planner/plan/memory_limit.h"
-#include "meshift/planner.h"
 #include "testing/conformance_cases.h"
 #include "testing/ragged_cases.h"
 #include "testing/random.h"

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 #include "testing/allocation_count.h"
 #include "testing/random.h"
 #include "testing/shardings.h"

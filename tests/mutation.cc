@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "placement/cast.h"
 #include "meshift/dtype.h"
+#include "placement/cast.h"
 
 namespace meshift {
 namespace {

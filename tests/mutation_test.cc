@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "comm/local/reduction_order.h"
+#include "meshift/planner.h"
 #include "meshift/topology.h"
 #include "meshift/union_mesh.h"
-#include "meshift/planner.h"
 #include "meshift/verifier.h"
 #include "testing/cross_world.h"
 #include "testing/small_world.h"

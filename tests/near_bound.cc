@@ -8,10 +8,9 @@
 #include <utility>
 
 #include "base/checked_math.h"
-#include "base/status_macros.h"
 #include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
-#include "placement/tensor_type.h"
+#include "meshift/status.h"
 #include "planner/cost/lower_bound.h"
 #include "planner/graph/state.h"
 #include "planner/plan/rank_bytes.h"

@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "meshift/topology.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 
 namespace meshift {
 

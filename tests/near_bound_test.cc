@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "meshift/sharding.h"
 #include "meshift/topology.h"
-#include "placement/box.h"
 
 namespace meshift {
 namespace {

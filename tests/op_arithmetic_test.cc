@@ -14,12 +14,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/status_macros.h"
-#include "meshift/local_world.h"
 #include "comm/local_run.h"
-#include "placement/op_table.h"
-#include "meshift/sharding.h"
+#include "meshift/local_world.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "placement/op_table.h"
 #include "testing/matchers.h"
 #include "testing/small_world.h"
 #include "tests/plain_arithmetic.h"

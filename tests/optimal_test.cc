@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "meshift/topology.h"
 #include "meshift/planner.h"
+#include "meshift/topology.h"
 #include "testing/small_world.h"
 #include "tests/brute_force.h"
 

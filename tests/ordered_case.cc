@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
+#include "meshift/sharding.h"
 #include "placement/op_table.h"
 #include "testing/random.h"
 #include "testing/synthetic_mesh.h"

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "meshift/topology.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "tests/plain_arithmetic.h"
 
 namespace meshift {

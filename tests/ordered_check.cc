@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "base/status_macros.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
 #include "tests/ordered_case.h"
 
 namespace meshift {

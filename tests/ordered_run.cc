@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "meshift/local_world.h"
 #include "comm/local_run.h"
 #include "meshift/device_mesh.h"
-#include "meshift/union_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/local_world.h"
 #include "meshift/sharding.h"
+#include "meshift/union_mesh.h"
 
 namespace meshift {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -10,11 +10,11 @@
 #include <string>
 
 #include "comm/local/reduction_order.h"
-#include "meshift/topology.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "meshift/verifier.h"
 #include "testing/plan_runner.h"
 #include "testing/small_world.h"

@@ -5,8 +5,8 @@
 #include <chrono>
 #include <string>
 
-#include "base/status_macros.h"
 #include "comm/local/reduction_order.h"
+#include "meshift/status.h"
 #include "planner/plan/rank_bytes.h"
 #include "testing/values.h"
 

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "meshift/sharding.h"
-#include "planner/graph/state.h"
 #include "meshift/planner.h"
-#include "planner/search/value_rule.h"
+#include "meshift/sharding.h"
 #include "meshift/verifier.h"
+#include "planner/graph/state.h"
+#include "planner/search/value_rule.h"
 #include "testing/small_world.h"
 #include "tests/triples.h"
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "placement/cast.h"
 #include "meshift/planner.h"
+#include "placement/cast.h"
 #include "testing/small_world.h"
 #include "tests/layout_runner.h"
 

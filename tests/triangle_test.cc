@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "meshift/topology.h"
-#include "meshift/sharding.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "testing/small_world.h"
 #include "tests/triples.h"
 

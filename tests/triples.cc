@@ -7,11 +7,11 @@
 
 #include "absl/status/statusor.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
 #include "meshift/dtype.h"
-#include "placement/op_table.h"
 #include "meshift/placement.h"
-#include "placement/tensor_type.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
+#include "placement/op_table.h"
 #include "testing/random.h"
 #include "testing/synthetic_mesh.h"
 

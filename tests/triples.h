@@ -13,9 +13,9 @@
 #include <optional>
 #include <string_view>
 
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

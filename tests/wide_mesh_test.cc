@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 #include "meshift/verifier.h"
 #include "testing/random.h"
 #include "testing/shardings.h"

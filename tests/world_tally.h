@@ -13,8 +13,8 @@
 #include <memory>
 #include <string>
 
-#include "meshift/sharding.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 #include "tests/plan_runner.h"
 
 namespace meshift {

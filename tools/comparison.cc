@@ -14,9 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/status_macros.h"
-#include "meshift/topology.h"
 #include "meshift/planner.h"
+#include "meshift/status.h"
+#include "meshift/topology.h"
 #include "meshift/verifier.h"
 #include "tests/peer_cases.h"
 #include "tests/plan_runner.h"

@@ -13,11 +13,11 @@
 
 #include "comm/conformance/conformance.h"
 #include "comm/conformance/memory.h"
+#include "meshift/device_mesh.h"
 #include "meshift/engine.h"
 #include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
-#include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift::conformance {
 namespace {

@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "meshift/engine.h"
 #include "meshift/device_mesh.h"
+#include "meshift/engine.h"
 #include "meshift/planner.h"
 
 namespace meshift {

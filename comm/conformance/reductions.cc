@@ -10,8 +10,8 @@
 #include "comm/conformance/memory.h"
 #include "comm/conformance/values.h"
 #include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
 
 namespace meshift::conformance {

@@ -13,14 +13,14 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/kernels/cast.h"
+#include "meshift/dtype.h"
 #include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
 #include "meshift/symmetric.h"
 #include "meshift/tensor_view.h"
-#include "meshift/dtype.h"
 #include "placement/op_table.h"
-#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

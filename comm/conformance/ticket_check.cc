@@ -14,12 +14,12 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
+#include "meshift/redistributor.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

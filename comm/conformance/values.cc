@@ -14,8 +14,8 @@
 
 #include "comm/kernels/small_float.h"
 #include "meshift/dtype.h"
-#include "placement/op_table.h"
 #include "meshift/placement.h"
+#include "placement/op_table.h"
 
 namespace meshift::conformance {
 namespace {

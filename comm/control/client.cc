@@ -28,14 +28,14 @@
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/control/client_root.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
 #include "comm/control/greeting.h"
-#include "comm/control/job_rank.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
+#include "meshift/bootstrap.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -26,11 +26,10 @@
 #include "absl/types/span.h"
 #include "base/mutex.h"
 #include "comm/control/client_root.h"
-#include "comm/control/control.h"
 #include "comm/control/frame.h"
-#include "comm/control/job_rank.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift {
 

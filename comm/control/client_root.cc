@@ -16,10 +16,10 @@
 #include "absl/status/status.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/control/client.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -17,8 +17,8 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "comm/control/control.h"
 #include "comm/control/frame.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift {
 

@@ -1,6 +1,4 @@
 // The same tests for ranks in one process and for ranks that are connected by TCP.
-#include "comm/control/control.h"
-
 #include <gtest/gtest.h>
 #include <pthread.h>
 
@@ -20,12 +18,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "meshift/bootstrap.h"
 #include "comm/control/frame.h"
-#include "comm/control/job_rank.h"
 #include "comm/control/meet.h"
 #include "comm/control/socket.h"
 #include "comm/control/testing_peer.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift {
 namespace {

@@ -19,8 +19,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/control/frame.h"
-#include "comm/control/job_rank.h"
 #include "comm/control/secret.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift {
 

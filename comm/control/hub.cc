@@ -28,13 +28,13 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
 #include "comm/control/greeting.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
 #include "comm/control/switchboard.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -12,11 +12,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/bootstrap.h"
 #include "comm/control/hub.h"
-#include "comm/control/job_rank.h"
 #include "comm/control/meet.h"
 #include "comm/control/secret.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift {
 

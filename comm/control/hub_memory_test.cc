@@ -11,11 +11,10 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "meshift/bootstrap.h"
-#include "comm/control/control.h"
 #include "comm/control/frame.h"
 #include "comm/control/meet.h"
 #include "comm/control/testing_peer.h"
+#include "meshift/bootstrap.h"
 
 namespace {
 

@@ -19,11 +19,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/control/client.h"
-#include "comm/control/job_rank.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
+#include "meshift/bootstrap.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

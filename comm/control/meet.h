@@ -13,8 +13,8 @@
 
 #include "absl/status/statusor.h"
 #include "comm/control/client.h"
-#include "comm/control/job_rank.h"
 #include "comm/control/secret.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift {
 

@@ -24,15 +24,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "meshift/bootstrap.h"
-#include "comm/control/control.h"
 #include "comm/control/frame.h"
 #include "comm/control/greeting.h"
 #include "comm/control/hub_bootstrap.h"
-#include "comm/control/job_rank.h"
 #include "comm/control/meet.h"
 #include "comm/control/socket.h"
 #include "comm/control/testing_peer.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift {
 namespace {

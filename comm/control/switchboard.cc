@@ -17,9 +17,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/control/frame.h"
 #include "comm/control/frame_rules.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -18,9 +18,9 @@
 #include "absl/status/status.h"
 #include "base/mutex.h"
 #include "comm/control/frame.h"
-#include "comm/control/job_rank.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift {
 

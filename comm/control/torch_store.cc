@@ -17,8 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/control/socket.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

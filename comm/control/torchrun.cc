@@ -21,16 +21,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/bootstrap.h"
 #include "comm/control/frame_rules.h"
 #include "comm/control/hub_bootstrap.h"
 #include "comm/control/interfaces.h"
-#include "comm/control/job_rank.h"
 #include "comm/control/meet.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
 #include "comm/control/torch_store.h"
+#include "meshift/bootstrap.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

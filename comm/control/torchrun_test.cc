@@ -18,11 +18,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "meshift/bootstrap.h"
 #include "comm/control/interfaces.h"
 #include "comm/control/socket.h"
 #include "comm/control/testing_store.h"
 #include "comm/control/torch_store.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift {
 namespace {

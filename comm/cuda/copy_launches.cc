@@ -9,12 +9,12 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/cuda/copy_bodies.h"
 #include "comm/cuda/kernel_params.h"
-#include "meshift/engine.h"
 #include "comm/kernels/copy.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/status.h"
 
 namespace meshift::cuda {
 namespace {

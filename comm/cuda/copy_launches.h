@@ -15,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "comm/cuda/kernel_params.h"
-#include "meshift/engine.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 
 namespace meshift::cuda {
 

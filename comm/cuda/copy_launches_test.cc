@@ -15,10 +15,10 @@
 #include "comm/cuda/copy_bodies.h"
 #include "comm/cuda/emulator.h"
 #include "comm/cuda/kernel_params.h"
-#include "meshift/engine.h"
 #include "comm/kernels/copy.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/sharding.h"
 
 namespace meshift::cuda {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/cuda/driver.h"
 #include "comm/cuda/kernels.h"
+#include "meshift/status.h"
 
 namespace meshift {
 

@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/cuda/driver_functions.h"
 #include "comm/engine/shared_library.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -9,14 +9,14 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/cuda/kernel_params.h"
-#include "meshift/communicator.h"
 #include "comm/kernels/identity.h"
 #include "comm/kernels/reduce.h"
-#include "placement/cast.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
+#include "meshift/status.h"
+#include "placement/cast.h"
 
 namespace meshift::cuda {
 namespace {

@@ -15,14 +15,14 @@
 #include "base/status.h"
 #include "comm/cuda/emulator.h"
 #include "comm/cuda/kernel_params.h"
-#include "meshift/communicator.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/identity.h"
 #include "comm/kernels/reduce.h"
-#include "placement/cast.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
-#include "placement/op_table.h"
 #include "meshift/placement.h"
+#include "placement/cast.h"
+#include "placement/op_table.h"
 
 namespace meshift::cuda {
 namespace {

@@ -15,21 +15,21 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/status_macros.h"
 #include "comm/cuda/device_fixture.h"
 #include "comm/cuda/kernels.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/identity.h"
 #include "comm/kernels/reduce.h"
 #include "fmt/format.h"
-#include "placement/box.h"
-#include "placement/cast.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
-#include "placement/op_table.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "placement/cast.h"
+#include "placement/op_table.h"
 
 namespace meshift {
 namespace {

@@ -9,15 +9,15 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/cuda/copy_launches.h"
 #include "comm/cuda/driver.h"
 #include "comm/cuda/element_launches.h"
 #include "comm/cuda/kernel_params.h"
 #include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
+#include "meshift/status.h"
 
 // The images that nvcc made; //comm/cuda:kernels_image.
 extern "C" const unsigned char meshift_cuda_kernels[];

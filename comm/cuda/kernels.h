@@ -21,8 +21,8 @@
 #include "comm/cuda/driver.h"
 #include "comm/cuda/kernel_params.h"
 #include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
 
 namespace meshift {

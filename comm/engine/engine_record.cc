@@ -3,9 +3,22 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 
 namespace meshift {
+
+Engine::Engine() : record_(std::make_unique<RecordSlot>()) {}
+Engine::~Engine() = default;
+
+absl::Status Engine::SetRecord(RecordOptions options) {
+  return record_->SetOptions(std::move(options));
+}
+
+absl::StatusOr<std::string> Engine::Dump(const std::string& folder) const {
+  const std::shared_ptr<EngineRecord> record = record_->Get();
+  if (record != nullptr) return record->Dump(folder);
+  return FailedPrecondition("no redistributor of this engine records its calls");
+}
 
 absl::Status CheckRecordOptions(const RecordOptions& options) {
   constexpr int64_t kMaxCalls = 1'000'000;

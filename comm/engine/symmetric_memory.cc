@@ -1,5 +1,3 @@
-#include "comm/engine/symmetric_memory.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +5,8 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/engine.h"
+#include "meshift/status.h"
 
 namespace meshift {
 

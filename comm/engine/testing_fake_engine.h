@@ -26,7 +26,7 @@
 #include "absl/types/span.h"
 #include "meshift/communicator.h"
 #include "meshift/engine.h"
-#include "planner/options/capabilities.h"
+#include "meshift/planner_options.h"
 
 namespace meshift {
 

@@ -19,7 +19,6 @@
 #include "absl/types/span.h"
 #include "meshift/communicator.h"
 #include "meshift/engine.h"
-#include "comm/engine/symmetric_memory.h"
 
 namespace meshift {
 

@@ -1,9 +1,8 @@
-#include "comm/engine/timeouts.h"
-
 #include <tuple>
 
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/engine.h"
+#include "meshift/status.h"
 
 namespace meshift {
 

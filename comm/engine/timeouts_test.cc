@@ -1,10 +1,9 @@
-#include "comm/engine/timeouts.h"
-
 #include <chrono>
 
 #include "base/status.h"
 #include "comm/engine/testing_noop_engine.h"
 #include "gtest/gtest.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 namespace {

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/program/byte_count.h"
 #include "comm/program/program_bytes.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

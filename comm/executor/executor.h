@@ -24,10 +24,10 @@
 #include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "comm/executor/work_preparer.h"
 #include "comm/program/program.h"
+#include "meshift/communicator.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 
@@ -53,17 +53,6 @@ struct ProgramPart {
   // Recorded behind this part where the next one is on another stream, which waits for it. Kept
   // from run to run.
   std::shared_ptr<Event> done;
-};
-
-// What a run did. Reused by the next run, it keeps its memory.
-struct RunRecord {
-  ABSL_ATTRIBUTE_HOT void Clear();
-  std::vector<int64_t> bytes_sent;             // by this rank, per step
-  std::vector<int64_t> calls;                  // collective calls of this rank, per step
-  std::vector<std::shared_ptr<Event>> events;  // if timed: one more than steps
-
-  // The time that step `i` took on this rank; -1 if it was not timed or is not done.
-  int64_t StepNs(int i) const;
 };
 
 // What its engine has made ready of a program (comm/executor/work_preparer.h).

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "comm/engine/testing_fake_engine.h"
 #include "comm/program/byte_count.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
+#include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
+#include "meshift/engine.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 #include "planner/plan/partition.h"
 
 namespace meshift {

@@ -25,19 +25,12 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "comm/program/program.h"
+#include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
-#include "mesh/rank_list.h"
+#include "meshift/engine.h"
 
 namespace meshift {
-
-struct GroupCacheStats {
-  int64_t created = 0;  // communicators that were made and kept, without the root
-  int64_t reused = 0;   // calls of Get that made none, on members of the group
-  int64_t size = 0;     // communicators that the cache holds, without the root
-};
 
 class GroupCache {
  public:

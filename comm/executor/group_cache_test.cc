@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/communicator.h"
 #include "comm/engine/testing_fake_engine.h"
 #include "comm/program/program.h"
+#include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
 
 namespace meshift {

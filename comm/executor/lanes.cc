@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/status_macros.h"
+#include "meshift/status.h"
 
 namespace meshift::run_internal {
 

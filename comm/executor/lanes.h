@@ -23,9 +23,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "base/status_macros.h"
 #include "meshift/communicator.h"
 #include "meshift/engine.h"
+#include "meshift/status.h"
 
 namespace meshift::run_internal {
 

@@ -12,12 +12,12 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/kernels/codec.h"
 #include "comm/kernels/codes.h"
 #include "comm/kernels/simd.h"
-#include "placement/cast.h"
 #include "meshift/dtype.h"
+#include "meshift/status.h"
+#include "placement/cast.h"
 
 namespace meshift {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "placement/cast.h"
 #include "meshift/dtype.h"
+#include "placement/cast.h"
 
 namespace meshift {
 namespace {

@@ -9,11 +9,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/engine.h"
 #include "comm/kernels/copy_rows.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/engine.h"
 #include "comm/kernels/copy_rows.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

@@ -12,9 +12,9 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "meshift/engine.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

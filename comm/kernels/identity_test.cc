@@ -11,8 +11,8 @@
 #include "base/status.h"
 #include "comm/kernels/reduce.h"
 #include "meshift/dtype.h"
-#include "placement/op_table.h"
 #include "meshift/placement.h"
+#include "placement/op_table.h"
 
 namespace meshift {
 namespace {

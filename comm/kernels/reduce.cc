@@ -8,15 +8,15 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "meshift/communicator.h"
 #include "comm/kernels/codec.h"
 #include "comm/kernels/codes.h"
 #include "comm/kernels/reducers.h"
 #include "comm/kernels/simd.h"
 #include "comm/kernels/small_float.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
-#include "placement/op_table.h"
 #include "meshift/placement.h"
+#include "placement/op_table.h"
 
 namespace meshift {
 namespace {

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "comm/engine/collective_kind.h"
-#include "meshift/communicator.h"
 #include "comm/kernels/reduce.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
 
 namespace meshift {

@@ -13,9 +13,9 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "meshift/communicator.h"
+#include "meshift/dtype.h"
 #include "meshift/engine.h"
 #include "meshift/local_world.h"
-#include "meshift/dtype.h"
 #include "meshift/placement.h"
 
 namespace meshift {

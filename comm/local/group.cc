@@ -14,13 +14,13 @@
 #include "absl/types/span.h"
 #include "base/ranges_text.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/communicator.h"
 #include "comm/local/collective.h"
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

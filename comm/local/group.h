@@ -12,11 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "meshift/communicator.h"
 #include "comm/local/collective.h"
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"
-#include "mesh/rank_list.h"
+#include "meshift/communicator.h"
+#include "meshift/device_mesh.h"
 
 namespace meshift {
 

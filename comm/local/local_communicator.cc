@@ -13,13 +13,13 @@
 #include "base/checked_math.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "meshift/communicator.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/local/collective.h"
 #include "comm/local/group.h"
 #include "comm/local/scheduler.h"
 #include "comm/local/symmetric.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

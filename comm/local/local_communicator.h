@@ -9,13 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "meshift/communicator.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/local/collective.h"
 #include "comm/local/group.h"
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

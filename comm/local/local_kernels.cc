@@ -11,11 +11,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
-#include "base/status_macros.h"
-#include "meshift/engine.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/identity.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

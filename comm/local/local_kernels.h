@@ -9,12 +9,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "meshift/engine.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/reduce.h"
 #include "comm/local/scheduler.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

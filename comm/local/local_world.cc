@@ -23,12 +23,7 @@
 #include "base/mutex.h"
 #include "base/ranges_text.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "comm/control/control.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "comm/engine/host_memory.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/identity.h"
 #include "comm/kernels/reduce.h"
@@ -38,9 +33,13 @@
 #include "comm/local/reduction_order.h"
 #include "comm/local/scheduler.h"
 #include "comm/local/symmetric.h"
-#include "mesh/rank_list.h"
+#include "meshift/bootstrap.h"
+#include "meshift/communicator.h"
+#include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

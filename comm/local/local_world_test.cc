@@ -14,8 +14,8 @@
 
 #include "base/status.h"
 #include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
 
 namespace meshift {

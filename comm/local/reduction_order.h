@@ -5,17 +5,9 @@
 
 #include <cstdint>
 
-namespace meshift {
+#include "meshift/local_world.h"
 
-// In which order a collective combines contributions of order-dependent reductions (sums, averages
-// and products of floats).
-enum class ReductionOrder : uint8_t {
-  kRanks,        // ascending ranks
-  kTopology,     // inside each domain of ReductionSettings::domain_size first, each domain's result
-                 // rounded to the wire dtype, then across domains
-  kAdversarial,  // ascending ranks, then moved by a few units in the last place, a distance of its
-                 // own for each group of the partition: only values from one group have equal bits
-};
+namespace meshift {
 
 struct ReductionSettings {
   ReductionOrder order = ReductionOrder::kRanks;

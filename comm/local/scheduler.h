@@ -23,7 +23,6 @@
 #include "absl/status/status.h"
 #include "base/mutex.h"
 #include "meshift/engine.h"
-#include "comm/engine/timeouts.h"
 
 namespace meshift {
 

@@ -15,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/local/group.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

@@ -19,17 +19,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "meshift/communicator.h"
-#include "meshift/mpi_engine.h"
 #include "comm/mpi/requests.h"
 #include "comm/mpi/testing_stopwatch.h"
 #include "comm/mpi/testing_world.h"
-#include "meshift/redistributor.h"
+#include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
+#include "meshift/mpi_engine.h"
 #include "meshift/plan.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

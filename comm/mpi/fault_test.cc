@@ -29,17 +29,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/mpi_engine.h"
-#include "comm/mpi/mpi_session.h"
 #include "comm/mpi/testing_hang.h"
 #include "comm/mpi/testing_stopwatch.h"
 #include "comm/mpi/testing_world.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
+#include "meshift/mpi_engine.h"
+#include "meshift/redistributor.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

@@ -11,14 +11,13 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/mpi_engine.h"
-#include "comm/mpi/mpi_session.h"
 #include "comm/program/lowering.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
+#include "meshift/mpi_engine.h"
+#include "meshift/redistributor.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

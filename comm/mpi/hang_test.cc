@@ -17,15 +17,15 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "comm/executor/work_preparer.h"
-#include "meshift/mpi_engine.h"
 #include "comm/mpi/testing_hang.h"
 #include "comm/mpi/testing_stopwatch.h"
 #include "comm/mpi/testing_world.h"
 #include "comm/program/program.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/mpi_engine.h"
 
 namespace meshift {
 namespace {

@@ -8,12 +8,11 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/bootstrap.h"
 #include "meshift/engine.h"
 #include "meshift/mpi_engine.h"
-#include "comm/mpi/mpi_session.h"
 #include "meshift/redistributor.h"
+#include "meshift/status.h"
 #include "tests/invariant_case.h"
 
 namespace meshift {

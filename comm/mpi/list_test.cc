@@ -3,11 +3,10 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/conformance/list_check.h"
-#include "meshift/mpi_engine.h"
-#include "comm/mpi/mpi_session.h"
 #include "meshift/device_mesh.h"
+#include "meshift/mpi_engine.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

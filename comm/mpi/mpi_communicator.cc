@@ -8,10 +8,10 @@
 #include "base/checked_math.h"
 #include "base/final_cast.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/kernels/reduce.h"
 #include "comm/mpi/symmetric.h"
+#include "meshift/engine.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

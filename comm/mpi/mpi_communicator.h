@@ -16,14 +16,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/prepared.h"
 #include "comm/mpi/progress.h"
 #include "comm/mpi/stream.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

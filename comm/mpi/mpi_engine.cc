@@ -19,9 +19,7 @@
 #include "base/checked_math.h"
 #include "base/final_cast.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/engine/host_memory.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/executor/work_preparer.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
@@ -36,7 +34,9 @@
 #include "comm/mpi/symmetric.h"
 #include "comm/mpi/watch.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -1,5 +1,3 @@
-#include "comm/mpi/mpi_session.h"
-
 #include <mpi.h>
 
 #include <cstdlib>
@@ -7,8 +5,9 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/mpi/requests.h"
+#include "meshift/mpi_engine.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "base/status.h"
-#include "comm/mpi/mpi_session.h"
+#include "meshift/mpi_engine.h"
 
 namespace meshift {
 

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <string_view>
 
-#include "comm/mpi/mpi_session.h"
 #include "comm/mpi/testing_world.h"
+#include "meshift/mpi_engine.h"
 
 int main(int argc, char** argv) {
   auto session = meshift::MpiSession::Start();

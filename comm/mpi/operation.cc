@@ -8,8 +8,8 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/kernels/copy_rows.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

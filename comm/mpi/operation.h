@@ -27,12 +27,12 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "comm/engine/collective_kind.h"
-#include "meshift/communicator.h"
 #include "comm/kernels/reduce.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/requests.h"
 #include "comm/mpi/scratch.h"
 #include "comm/mpi/symmetric.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
 
 namespace meshift {

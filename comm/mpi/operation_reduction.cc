@@ -6,10 +6,10 @@
 
 #include "absl/status/status.h"
 #include "base/checked_math.h"
-#include "base/status_macros.h"
 #include "comm/kernels/reduce.h"
 #include "comm/mpi/operation.h"
 #include "meshift/dtype.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -5,10 +5,9 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/mpi_engine.h"
-#include "comm/mpi/mpi_session.h"
 #include "meshift/plan.h"
+#include "meshift/status.h"
 #include "tests/ordered_check.h"
 
 namespace meshift {

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "base/status_macros.h"
+#include "meshift/status.h"
 
 namespace meshift {
 

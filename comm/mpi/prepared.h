@@ -15,12 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "meshift/communicator.h"
 #include "comm/executor/work_preparer.h"
 #include "comm/kernels/copy.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/operation.h"
 #include "comm/program/program.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
 
 namespace meshift {

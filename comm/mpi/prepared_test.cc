@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "comm/executor/work_preparer.h"
-#include "meshift/mpi_engine.h"
 #include "comm/program/program.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
+#include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/mpi_engine.h"
+#include "meshift/redistributor.h"
 #include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 #include "testing/allocation_count.h"
 
 namespace meshift {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/checked_math.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

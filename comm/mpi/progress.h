@@ -21,10 +21,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "comm/engine/timeouts.h"
 #include "comm/mpi/scratch.h"
 #include "comm/mpi/stream.h"
 #include "comm/mpi/watch.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 
 namespace meshift {
 

@@ -9,8 +9,8 @@
 #include "base/final_cast.h"
 #include "base/status.h"
 #include "comm/kernels/identity.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

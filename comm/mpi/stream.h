@@ -32,8 +32,6 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
-#include "meshift/engine.h"
-#include "comm/engine/timeouts.h"
 #include "comm/executor/work_preparer.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
@@ -43,6 +41,7 @@
 #include "comm/mpi/prepared.h"
 #include "comm/mpi/scratch.h"
 #include "comm/mpi/watch.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

@@ -5,8 +5,8 @@
 #include "absl/status/status.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/mpi/requests.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/mpi/group.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

@@ -1,4 +1,6 @@
 // Redistributions on symmetric memory across processes of one host, and what goes wrong there.
+#include "meshift/symmetric.h"
+
 #include <fmt/format.h>
 #include <mpi.h>
 
@@ -10,14 +12,11 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/conformance/symmetric_check.h"
-#include "meshift/engine.h"
-#include "comm/engine/symmetric_memory.h"
-#include "meshift/mpi_engine.h"
-#include "comm/mpi/mpi_session.h"
-#include "meshift/symmetric.h"
 #include "meshift/device_mesh.h"
+#include "meshift/engine.h"
+#include "meshift/mpi_engine.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

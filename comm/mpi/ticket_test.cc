@@ -8,10 +8,9 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/conformance/ticket_check.h"
 #include "meshift/mpi_engine.h"
-#include "comm/mpi/mpi_session.h"
+#include "meshift/status.h"
 #include "testing/small_world.h"
 
 namespace meshift {

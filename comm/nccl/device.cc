@@ -16,9 +16,9 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/cuda/driver.h"
 #include "comm/cuda/kernels.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -20,11 +20,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "comm/nccl/nccl_threads.h"
+#include "meshift/device_mesh.h"
 #include "meshift/engine.h"
 #include "meshift/nccl_engine.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/redistributor.h"
-#include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
 
 namespace meshift {

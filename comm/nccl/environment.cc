@@ -27,9 +27,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/engine/shared_library.h"
 #include "comm/nccl/library_source.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

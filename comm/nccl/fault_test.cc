@@ -17,15 +17,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/engine.h"
 #include "comm/nccl/captured_graph.h"
-#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/nccl_engine.h"
+#include "meshift/redistributor.h"
 #include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

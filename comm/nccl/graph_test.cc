@@ -10,16 +10,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "comm/nccl/captured_graph.h"
 #include "comm/nccl/engine_fixture.h"
-#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "meshift/redistributor.h"
+#include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/nccl_engine.h"
 #include "meshift/placement.h"
+#include "meshift/redistributor.h"
 
 namespace meshift {
 namespace {

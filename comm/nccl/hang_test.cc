@@ -15,13 +15,12 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "comm/cuda/driver.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
-#include "comm/engine/timeouts.h"
 #include "comm/nccl/engine_fixture.h"
-#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/nccl_engine.h"
 
 namespace meshift {
 namespace {

@@ -16,8 +16,6 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "comm/control/control.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/groups.h"
 #include "comm/nccl/job_times.h"
@@ -26,6 +24,8 @@
 #include "comm/nccl/pause.h"
 #include "comm/nccl/side_thread.h"
 #include "comm/nccl/watchdog.h"
+#include "meshift/bootstrap.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

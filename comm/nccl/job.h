@@ -40,15 +40,14 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
-#include "comm/control/control.h"
-#include "meshift/engine.h"
-#include "comm/engine/timeouts.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/groups.h"
 #include "comm/nccl/launches.h"
 #include "comm/nccl/nccl_library.h"
 #include "comm/nccl/watchdog.h"
+#include "meshift/bootstrap.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

@@ -12,13 +12,13 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/groups.h"
 #include "comm/nccl/job.h"
 #include "comm/nccl/launches.h"
 #include "comm/nccl/nccl_library.h"
 #include "meshift/dtype.h"
+#include "meshift/status.h"
 
 namespace meshift {
 

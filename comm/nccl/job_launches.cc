@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "base/status_macros.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/groups.h"
 #include "comm/nccl/job.h"
@@ -20,6 +19,7 @@
 #include "comm/nccl/pause.h"
 #include "comm/nccl/trace_range.h"
 #include "meshift/dtype.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

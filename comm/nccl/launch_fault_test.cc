@@ -15,12 +15,11 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
-#include "comm/engine/timeouts.h"
-#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/nccl_engine.h"
 #include "meshift/placement.h"
 
 // What NCCL may still use is left to the process, on purpose.

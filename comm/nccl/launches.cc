@@ -14,9 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "base/status_macros.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/groups.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

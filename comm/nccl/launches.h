@@ -26,10 +26,10 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "comm/engine/collective_kind.h"
-#include "comm/engine/timeouts.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/groups.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

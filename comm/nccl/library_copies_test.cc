@@ -9,8 +9,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_library.h"
+#include "meshift/nccl_engine.h"
 
 namespace meshift {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "base/status.h"
 #include "comm/conformance/list_check.h"
-#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
 #include "meshift/device_mesh.h"
+#include "meshift/nccl_engine.h"
 
 namespace meshift {
 namespace {

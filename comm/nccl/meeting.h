@@ -10,11 +10,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/bootstrap.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/environment.h"
 #include "comm/nccl/nccl_library.h"
-#include "planner/options/capabilities.h"
+#include "meshift/bootstrap.h"
+#include "meshift/planner_options.h"
 
 namespace meshift {
 

@@ -8,8 +8,8 @@
 
 #include "meshift/communicator.h"
 #include "meshift/dtype.h"
-#include "placement/op_table.h"
 #include "meshift/placement.h"
+#include "placement/op_table.h"
 
 namespace meshift {
 namespace {

@@ -10,17 +10,17 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/cuda/kernels.h"
 #include "comm/engine/collective_kind.h"
-#include "meshift/communicator.h"
 #include "comm/kernels/reduce.h"
 #include "comm/nccl/call_buffers.h"
 #include "comm/nccl/job.h"
 #include "comm/nccl/native_reduction.h"
 #include "comm/nccl/nccl_communicator.h"
 #include "comm/nccl/streams.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/status.h"
 
 namespace meshift {
 

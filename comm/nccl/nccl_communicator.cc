@@ -17,20 +17,20 @@
 #include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/cuda/kernel_params.h"
 #include "comm/cuda/kernels.h"
 #include "comm/engine/collective_kind.h"
-#include "meshift/communicator.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/kernels/reduce.h"
 #include "comm/nccl/call_buffers.h"
 #include "comm/nccl/job.h"
 #include "comm/nccl/native_reduction.h"
 #include "comm/nccl/streams.h"
 #include "comm/nccl/symmetric.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

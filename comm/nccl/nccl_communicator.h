@@ -20,11 +20,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "meshift/communicator.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/nccl/job.h"
 #include "comm/nccl/streams.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

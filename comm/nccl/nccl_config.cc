@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "comm/engine/timeouts.h"
+#include "meshift/engine.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

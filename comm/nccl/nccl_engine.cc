@@ -18,13 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/bootstrap.h"
 #include "comm/cuda/driver.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
-#include "comm/engine/symmetric_memory.h"
-#include "comm/engine/timeouts.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/environment.h"
 #include "comm/nccl/groups.h"
@@ -36,9 +30,13 @@
 #include "comm/nccl/nccl_library.h"
 #include "comm/nccl/streams.h"
 #include "comm/nccl/symmetric.h"
+#include "meshift/bootstrap.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
-#include "planner/options/capabilities.h"
+#include "meshift/planner_options.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

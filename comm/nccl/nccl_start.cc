@@ -1,5 +1,3 @@
-#include "comm/nccl/nccl_start.h"
-
 #include "meshift/nccl_engine.h"
 
 namespace meshift {

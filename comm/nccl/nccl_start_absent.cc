@@ -2,7 +2,7 @@
 #include <cuda_absence.h>
 
 #include "base/status.h"
-#include "comm/nccl/nccl_start.h"
+#include "meshift/nccl_engine.h"
 
 namespace meshift {
 

@@ -13,11 +13,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/status_macros.h"
-#include "meshift/bootstrap.h"
 #include "comm/cuda/driver.h"
+#include "meshift/bootstrap.h"
 #include "meshift/engine.h"
 #include "meshift/nccl_engine.h"
+#include "meshift/status.h"
 #include "testing/fake_gpu/fake_report.h"
 
 namespace meshift {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "comm/nccl/engine_fixture.h"
+#include "meshift/device_mesh.h"
 #include "meshift/nccl_engine.h"
 #include "meshift/redistributor.h"
-#include "meshift/device_mesh.h"
 
 namespace meshift {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/bootstrap.h"
 #include "comm/control/socket.h"
-#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
+#include "meshift/bootstrap.h"
+#include "meshift/nccl_engine.h"
 
 namespace meshift {
 namespace {

@@ -7,9 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/job.h"
+#include "meshift/status.h"
 
 namespace meshift {
 

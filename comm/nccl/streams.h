@@ -9,9 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/engine.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/job.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

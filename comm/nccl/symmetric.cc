@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/nccl/device.h"
 #include "comm/nccl/nccl_library.h"
+#include "meshift/status.h"
 
 namespace meshift {
 

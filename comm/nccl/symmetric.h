@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/nccl/job.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

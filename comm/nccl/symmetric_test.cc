@@ -1,4 +1,6 @@
 // Redistributions on symmetric memory of the NCCL engine, over the stand-in libraries.
+#include "meshift/symmetric.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -8,13 +10,11 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "comm/conformance/symmetric_check.h"
-#include "meshift/engine.h"
-#include "comm/engine/symmetric_memory.h"
 #include "comm/nccl/native_reduction.h"
-#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "meshift/symmetric.h"
 #include "meshift/device_mesh.h"
+#include "meshift/engine.h"
+#include "meshift/nccl_engine.h"
 
 namespace meshift {
 namespace {

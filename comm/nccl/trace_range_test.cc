@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "meshift/communicator.h"
 #include "comm/nccl/engine_fixture.h"
-#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "meshift/redistributor.h"
+#include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
+#include "meshift/nccl_engine.h"
+#include "meshift/redistributor.h"
 
 #if MESHIFT_HAS_NVTX
 

@@ -13,15 +13,15 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "meshift/nccl_engine.h"
 #include "comm/nccl/nccl_threads.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
-#include "planner/options/capabilities.h"
+#include "meshift/nccl_engine.h"
 #include "meshift/planner.h"
+#include "meshift/planner_options.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 #include "testing/fake_gpu/fake_report.h"
 
 namespace meshift {

@@ -10,7 +10,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/checked_math.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"

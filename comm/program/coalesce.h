@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "meshift/topology.h"
 #include "meshift/plan.h"
+#include "meshift/topology.h"
 
 namespace meshift {
 

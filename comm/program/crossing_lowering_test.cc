@@ -12,8 +12,8 @@
 #include "comm/program/program_check.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "absl/types/span.h"
 #include "base/checked_math.h"
-#include "base/status_macros.h"
 #include "comm/program/step_lowering.h"
+#include "meshift/status.h"
 
 namespace meshift::lowering_internal {
 

@@ -9,19 +9,19 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/program/packed_plan.h"
 #include "comm/program/program_builder.h"
 #include "comm/program/step_geometry.h"
 #include "comm/program/step_lowering.h"
 #include "comm/tensor/strides.h"
 #include "meshift/device_mesh.h"
+#include "meshift/placement.h"
+#include "meshift/planner_options.h"
+#include "meshift/status.h"
 #include "meshift/topology.h"
 #include "meshift/union_mesh.h"
 #include "placement/cast.h"
 #include "placement/local_box.h"
-#include "meshift/placement.h"
-#include "planner/options/capabilities.h"
 #include "planner/plan/crossing.h"
 
 namespace meshift {

@@ -17,8 +17,8 @@
 
 #include "absl/status/statusor.h"
 #include "comm/program/program.h"
-#include "placement/box.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

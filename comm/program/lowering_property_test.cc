@@ -19,11 +19,9 @@
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
-#include "meshift/sharding.h"
-#include "placement/tensor_type.h"
-#include "planner/plan/buffers.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 #include "testing/random.h"
 #include "testing/shardings.h"
 

@@ -12,9 +12,9 @@
 #include "comm/program/program_check.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

@@ -7,8 +7,8 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/dtype.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -12,10 +12,10 @@
 #include "comm/program/program.h"
 #include "comm/program/program_parts.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

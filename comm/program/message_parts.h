@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "comm/program/step_geometry.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
+#include "meshift/sharding.h"
 
 namespace meshift::lowering_internal {
 

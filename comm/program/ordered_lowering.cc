@@ -8,8 +8,8 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/program/step_lowering.h"
+#include "meshift/status.h"
 
 namespace meshift::lowering_internal {
 namespace {

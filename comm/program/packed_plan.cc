@@ -6,11 +6,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
-#include "placement/tensor_type.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -8,8 +8,8 @@
 #define MESHIFT_COMM_PROGRAM_PACKED_PLAN_H_
 
 #include "absl/status/statusor.h"
-#include "placement/box.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

@@ -19,11 +19,10 @@
 #include "absl/types/span.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
-#include "mesh/rank_list.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

@@ -18,9 +18,9 @@
 #include "absl/types/span.h"
 #include "comm/program/program.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 
 namespace meshift::lowering_internal {
 

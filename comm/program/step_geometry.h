@@ -15,9 +15,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 
 namespace meshift::lowering_internal {
 

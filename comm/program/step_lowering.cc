@@ -9,7 +9,7 @@
 #include "absl/container/inlined_vector.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 #include "placement/op_table.h"
 
 namespace meshift::lowering_internal {

@@ -14,15 +14,15 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
-#include "meshift/communicator.h"
 #include "comm/program/message_parts.h"
 #include "comm/program/program.h"
 #include "comm/program/program_builder.h"
 #include "comm/program/step_geometry.h"
+#include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
+#include "meshift/plan.h"
 #include "meshift/sharding.h"
 #include "planner/plan/crossing.h"
-#include "meshift/plan.h"
 
 namespace meshift::lowering_internal {
 

@@ -8,8 +8,8 @@
 
 #include "base/ranges_text.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/record/dump_writer.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -28,9 +28,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "meshift/engine.h"
 #include "comm/engine/engine_record.h"
 #include "comm/record/call_ring.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

@@ -23,10 +23,10 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
-#include "meshift/engine.h"
 #include "comm/engine/engine_record.h"
 #include "comm/record/call_text.h"
 #include "comm/record/tick_clock.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

@@ -19,8 +19,8 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/record/json_cursor.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

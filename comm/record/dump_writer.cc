@@ -16,8 +16,8 @@
 
 #include "base/ranges_text.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/dtype.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/engine/timeouts.h"
 #include "comm/record/call_ring.h"
+#include "meshift/engine.h"
 
 namespace meshift {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/record/dump_report.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

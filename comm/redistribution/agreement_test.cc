@@ -15,15 +15,14 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "meshift/bootstrap.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
 #include "meshift/engine.h"
 #include "meshift/local_world.h"
 #include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
-#include "meshift/device_mesh.h"
-#include "meshift/topology.h"
-#include "placement/box.h"
-#include "meshift/dtype.h"
 #include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
+#include "meshift/topology.h"
 
 namespace meshift {
 namespace {

@@ -11,15 +11,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/engine.h"
-#include "meshift/local_world.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
+#include "meshift/engine.h"
+#include "meshift/local_world.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

@@ -14,15 +14,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/local_world.h"
-#include "meshift/redistributor.h"
 #include "comm/tensor/strides.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
+#include "meshift/local_world.h"
 #include "meshift/planner.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "meshift/bootstrap.h"
 #include "comm/engine/testing_noop_engine.h"
+#include "meshift/bootstrap.h"
+#include "meshift/device_mesh.h"
 #include "meshift/redistributor.h"
+#include "meshift/sharding.h"
 #include "meshift/symmetric.h"
 #include "meshift/tensor_view.h"
-#include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
 #include "testing/allocation_count.h"
 
 namespace meshift {

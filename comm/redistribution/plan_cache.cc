@@ -8,13 +8,13 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/program/merge_programs.h"
-#include "placement/local_box.h"
 #include "meshift/placement.h"
-#include "planner/options/capabilities.h"
 #include "meshift/plan.h"
+#include "meshift/planner_options.h"
+#include "meshift/status.h"
 #include "meshift/verifier.h"
+#include "placement/local_box.h"
 
 namespace meshift::run_internal {
 namespace {

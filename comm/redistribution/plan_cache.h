@@ -23,7 +23,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/lru_cache.h"
-#include "meshift/communicator.h"
 #include "comm/executor/executor.h"
 #include "comm/executor/lanes.h"
 #include "comm/program/coalesce.h"
@@ -31,13 +30,13 @@
 #include "comm/program/program.h"
 #include "comm/record/call_text.h"
 #include "comm/redistribution/view_check.h"
+#include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
-#include "planner/plan_key.h"
 #include "meshift/planner_cache.h"
+#include "meshift/sharding.h"
+#include "planner/plan_key.h"
 
 namespace meshift::run_internal {
 

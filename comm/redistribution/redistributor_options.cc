@@ -1,4 +1,4 @@
-#include "comm/redistribution/redistributor_options.h"
+#include "meshift/redistributor.h"
 
 namespace meshift {
 

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/program/coalesce.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program_parts.h"
 #include "comm/redistribution/run_turn.h"
 #include "comm/redistribution/view_check.h"
+#include "meshift/status.h"
 #include "placement/local_box.h"
 
 namespace meshift::run_internal {
@@ -458,6 +458,12 @@ absl::Status RunCore::Wait(const Run& run) {
   return Health();
 }
 
+bool RunCore::IsDone(const Run& run) {
+  const auto is_reached = [](const std::shared_ptr<Event>& event) { return event->IsReached(); };
+  return std::all_of(run.done.begin(), run.done.begin() + run.num_done, is_reached) ||
+         !Health().ok();
+}
+
 absl::Status RunCore::Wait(const Run& run, Stream& stream) {
   MESHIFT_RETURN_IF_ERROR(Health());
   for (size_t i = 0; i < run.num_done; ++i) {
@@ -492,6 +498,8 @@ RunHandle::RunHandle(const RunHandle& other) : core_(other.core_), run_(other.ru
 }
 
 void RunHandle::Release() { core_->GiveBack(run_); }
+
+bool RunHandle::IsDone() const { return run_ == nullptr || core_->IsDone(*run_); }
 
 absl::Status RunHandle::Wait() const {
   return run_ == nullptr ? absl::OkStatus() : core_->Wait(*run_);

@@ -23,26 +23,23 @@
 #include "absl/types/span.h"
 #include "base/lru_cache.h"
 #include "base/mutex.h"
-#include "comm/control/control.h"
-#include "comm/engine/device.h"
-#include "meshift/engine.h"
 #include "comm/executor/executor.h"
 #include "comm/executor/group_cache.h"
 #include "comm/executor/lanes.h"
 #include "comm/record/call_record.h"
 #include "comm/record/call_ring.h"
 #include "comm/redistribution/plan_cache.h"
-#include "comm/redistribution/redistribution.h"
-#include "comm/redistribution/redistributor_options.h"
-#include "meshift/run_handle.h"
 #include "comm/redistribution/ticket_line.h"
 #include "comm/redistribution/view_check.h"
 #include "comm/symmetric/symmetric_decision.h"
-#include "meshift/symmetric.h"
-#include "comm/symmetric/symmetric_use.h"
-#include "meshift/tensor_view.h"
+#include "meshift/bootstrap.h"
 #include "meshift/device_mesh.h"
+#include "meshift/engine.h"
 #include "meshift/plan.h"
+#include "meshift/redistributor.h"
+#include "meshift/run_handle.h"
+#include "meshift/symmetric.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift::run_internal {
 
@@ -127,6 +124,8 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
 
   // Of handles, from any thread.
   absl::Status Wait(const Run& run);
+  bool IsDone(const Run& run);
+  Engine& engine() const { return *engine_; }
   absl::Status Wait(const Run& run, Stream& stream);
   void GiveBack(Run* run);
 

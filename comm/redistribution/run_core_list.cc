@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/redistribution/run_core.h"
 #include "comm/redistribution/run_turn.h"
 #include "comm/redistribution/view_check.h"
+#include "meshift/status.h"
 
 namespace meshift::run_internal {
 namespace {

@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/program/step_geometry.h"
 #include "comm/redistribution/run_core.h"
 #include "comm/symmetric/symmetric_form.h"
+#include "meshift/status.h"
 
 namespace meshift::run_internal {
 namespace {

@@ -11,16 +11,15 @@
 
 #include "absl/status/statusor.h"
 #include "comm/engine/testing_fake_engine.h"
-#include "meshift/local_world.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
-#include "placement/local_box.h"
+#include "meshift/local_world.h"
 #include "meshift/placement.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
+#include "placement/local_box.h"
 
 namespace meshift {
 namespace {

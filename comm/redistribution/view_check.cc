@@ -11,11 +11,11 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/program/program.h"
 #include "comm/tensor/strides.h"
 #include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {
@@ -87,6 +87,7 @@ PlainTensor::PlainTensor(DType type, const Shape& dims) : dtype(type), shape(dim
 bool ArePlain(const TensorView& source, const PlainTensor& plain_source, const TensorView& target,
               const PlainTensor& plain_target, const Device& device) {
   if (!IsPlain(source, plain_source) || !IsPlain(target, plain_target)) return false;
+  if (target.read_only) return false;
   if (!(source.device == target.device) || !MayBeOn(device, source)) return false;
   const auto range = [](const TensorView& view, int64_t bytes) {
     const auto begin = reinterpret_cast<uintptr_t>(view.data);
@@ -194,6 +195,13 @@ absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank, const
   }
   MESHIFT_RETURN_IF_ERROR(CheckView("source", source, plan.from().dtype(), shapes.source, rank));
   MESHIFT_RETURN_IF_ERROR(CheckView("target", target, plan.to().dtype(), shapes.target, rank));
+  if (target.read_only) {
+    return InvalidArgument("the target {} is in memory that is only read", target.ToString());
+  }
+  if (consume_source && source.read_only) {
+    return InvalidArgument("the source {} is in memory that is only read, and cannot be consumed",
+                           source.ToString());
+  }
   MESHIFT_RETURN_IF_ERROR(CheckTarget(target));
   if (!(source.device == target.device)) {
     return InvalidArgument("the source is on device {}, the target on device {}",

@@ -14,12 +14,11 @@
 #include "absl/base/attributes.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine/device.h"
 #include "comm/program/lowering.h"
-#include "meshift/tensor_view.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 

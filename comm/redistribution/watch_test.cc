@@ -21,13 +21,13 @@
 #include "base/mutex.h"
 #include "base/status.h"
 #include "meshift/bootstrap.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
 #include "meshift/engine.h"
 #include "meshift/local_world.h"
 #include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
-#include "meshift/device_mesh.h"
-#include "meshift/dtype.h"
 #include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

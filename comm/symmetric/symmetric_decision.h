@@ -9,10 +9,10 @@
 #include <string>
 #include <utility>
 
-#include "comm/engine/symmetric_memory.h"
 #include "comm/symmetric/symmetric_form.h"
-#include "comm/symmetric/symmetric_use.h"
+#include "meshift/engine.h"
 #include "meshift/plan.h"
+#include "meshift/symmetric.h"
 
 namespace meshift::run_internal {
 

@@ -6,9 +6,8 @@
 
 #include "comm/program/step_geometry.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
-#include "placement/op_table.h"
 #include "meshift/sharding.h"
+#include "placement/op_table.h"
 
 namespace meshift {
 namespace {

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "meshift/communicator.h"
-#include "comm/engine/symmetric_memory.h"
-#include "comm/symmetric/symmetric_use.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 #include "meshift/plan.h"
+#include "meshift/symmetric.h"
 
 namespace meshift {
 

@@ -1,13 +1,18 @@
-#include "meshift/symmetric.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <iterator>
+#include <map>
 
+#include "absl/container/flat_hash_map.h"
 #include "base/checked_math.h"
+#include "base/mutex.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "comm/symmetric/symmetric_space.h"
+#include "meshift/status.h"
+#include "meshift/symmetric.h"
 
 namespace meshift {
 namespace {
@@ -38,6 +43,39 @@ absl::Status CheckOptions(const SymmetricPoolOptions& options) {
   return absl::OkStatus();
 }
 
+struct SymmetricPool::State {
+  explicit State(int64_t buffer_bytes) : space(buffer_bytes) {}
+
+  Mutex growing;  // held while others are waited for; `mutex`, taken inside it, never is
+  mutable Mutex mutex;
+  std::vector<std::unique_ptr<SymmetricBuffer>> buffers MESHIFT_GUARDED_BY(mutex);
+  std::map<uintptr_t, int64_t> by_address MESHIFT_GUARDED_BY(mutex);  // buffers, by their begin
+  SymmetricSpace space MESHIFT_GUARDED_BY(mutex);
+  absl::flat_hash_map<int64_t, SymmetricSpace::Range> blocks MESHIFT_GUARDED_BY(mutex);
+  // Blocks by buffer and offset.
+  std::map<std::pair<int64_t, int64_t>, int64_t> by_place MESHIFT_GUARDED_BY(mutex);
+  int64_t high_water MESHIFT_GUARDED_BY(mutex) = 0;
+  int64_t allocations MESHIFT_GUARDED_BY(mutex) = 0;
+  int64_t refused MESHIFT_GUARDED_BY(mutex) = 0;
+  std::atomic<int64_t> hits{0};
+  std::array<std::atomic<int64_t>, kNumSymmetricMisses> misses = {};
+};
+
+SymmetricPool::SymmetricPool(Engine* engine, Communicator* communicator,
+                             const SymmetricPoolOptions& options)
+    : engine_(engine),
+      communicator_(communicator),
+      options_(options),
+      state_(std::make_unique<State>(options.buffer_bytes)) {}
+
+SymmetricPool::~SymmetricPool() = default;
+
+void SymmetricPool::CountHit() { state_->hits.fetch_add(1, std::memory_order_relaxed); }
+
+void SymmetricPool::CountMiss(SymmetricMiss miss) {
+  state_->misses[static_cast<size_t>(miss)].fetch_add(1, std::memory_order_relaxed);
+}
+
 absl::StatusOr<std::unique_ptr<SymmetricPool>> SymmetricPool::Create(
     Engine* engine, Communicator* communicator, const SymmetricPoolOptions& options) {
   MESHIFT_RETURN_IF_ERROR(CheckOptions(options));
@@ -49,11 +87,11 @@ absl::StatusOr<std::unique_ptr<SymmetricPool>> SymmetricPool::Create(
 }
 
 absl::Status SymmetricPool::Reserve(int64_t buffers) {
-  const MutexLock growing(growing_);
+  const MutexLock growing(state_->growing);
   int64_t have = 0;
   {
-    const MutexLock lock(mutex_);
-    have = space_.num_buffers();
+    const MutexLock lock(state_->mutex);
+    have = state_->space.num_buffers();
   }
   if (buffers > options_.max_buffers) {
     return absl::ResourceExhaustedError(fmt::format("{}: {} buffers are more than max_buffers {}",
@@ -65,13 +103,13 @@ absl::Status SymmetricPool::Reserve(int64_t buffers) {
   absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> made =
       engine_->AllocateSymmetric(*communicator_, request);
   if (!made.ok()) return Annotate(made.status(), ToString());
-  const MutexLock lock(mutex_);
+  const MutexLock lock(state_->mutex);
   for (std::unique_ptr<SymmetricBuffer>& buffer : *made) {
-    by_address_.emplace(reinterpret_cast<uintptr_t>(buffer->data()),
-                        static_cast<int64_t>(buffers_.size()));
-    buffers_.push_back(std::move(buffer));
+    state_->by_address.emplace(reinterpret_cast<uintptr_t>(buffer->data()),
+                               static_cast<int64_t>(state_->buffers.size()));
+    state_->buffers.push_back(std::move(buffer));
   }
-  space_.AddBuffers(request.count);
+  state_->space.AddBuffers(request.count);
   return absl::OkStatus();
 }
 
@@ -79,92 +117,96 @@ absl::StatusOr<SymmetricBlock> SymmetricPool::Allocate(int64_t bytes) {
   if (bytes < 1 || bytes > kMaxBufferBytes) {
     return InvalidArgument("{}: a block of {} bytes", ToString(), bytes);
   }
-  const MutexLock lock(mutex_);
-  const std::optional<SymmetricSpace::Range> range = space_.Take(RoundUp(bytes, kAlignment));
+  const MutexLock lock(state_->mutex);
+  const std::optional<SymmetricSpace::Range> range = state_->space.Take(RoundUp(bytes, kAlignment));
   if (!range) {
-    ++refused_;
+    ++state_->refused;
     return absl::ResourceExhaustedError(fmt::format(
         "{}: no block of {} bytes: {} bytes are free in {} ranges, the largest of {}; {} of {} "
         "buffers are registered",
-        ToString(), bytes, space_.free_bytes(), space_.num_free_ranges(), space_.largest_free(),
-        space_.num_buffers(), options_.max_buffers));
+        ToString(), bytes, state_->space.free_bytes(), state_->space.num_free_ranges(),
+        state_->space.largest_free(), state_->space.num_buffers(), options_.max_buffers));
   }
-  const int64_t number = ++allocations_;
-  blocks_.emplace(number, *range);
-  by_place_.emplace(std::pair(range->buffer, range->offset), number);
-  high_water_ =
-      std::max(high_water_, space_.num_buffers() * options_.buffer_bytes - space_.free_bytes());
-  return SymmetricBlock{.number = number,
-                        .data = static_cast<char*>(buffers_[range->buffer]->data()) + range->offset,
-                        .bytes = range->bytes,
-                        .buffer = range->buffer,
-                        .offset = range->offset};
+  const int64_t number = ++state_->allocations;
+  state_->blocks.emplace(number, *range);
+  state_->by_place.emplace(std::pair(range->buffer, range->offset), number);
+  state_->high_water =
+      std::max(state_->high_water,
+               state_->space.num_buffers() * options_.buffer_bytes - state_->space.free_bytes());
+  return SymmetricBlock{
+      .number = number,
+      .data = static_cast<char*>(state_->buffers[range->buffer]->data()) + range->offset,
+      .bytes = range->bytes,
+      .buffer = range->buffer,
+      .offset = range->offset};
 }
 
 absl::Status SymmetricPool::Free(int64_t block) {
-  const MutexLock lock(mutex_);
-  const auto found = blocks_.find(block);
-  if (found == blocks_.end()) return InvalidArgument("{} has no block {}", ToString(), block);
+  const MutexLock lock(state_->mutex);
+  const auto found = state_->blocks.find(block);
+  if (found == state_->blocks.end())
+    return InvalidArgument("{} has no block {}", ToString(), block);
   const SymmetricSpace::Range range = found->second;
-  blocks_.erase(found);
-  by_place_.erase({range.buffer, range.offset});
-  space_.GiveBack(range);
+  state_->blocks.erase(found);
+  state_->by_place.erase({range.buffer, range.offset});
+  state_->space.GiveBack(range);
   return absl::OkStatus();
 }
 
 absl::StatusOr<SymmetricBlock> SymmetricPool::Find(int64_t block) const {
-  const MutexLock lock(mutex_);
-  const auto found = blocks_.find(block);
-  if (found == blocks_.end()) {
+  const MutexLock lock(state_->mutex);
+  const auto found = state_->blocks.find(block);
+  if (found == state_->blocks.end()) {
     return absl::NotFoundError(fmt::format("{} has no block {}", ToString(), block));
   }
   const SymmetricSpace::Range& range = found->second;
-  return SymmetricBlock{.number = block,
-                        .data = static_cast<char*>(buffers_[range.buffer]->data()) + range.offset,
-                        .bytes = range.bytes,
-                        .buffer = range.buffer,
-                        .offset = range.offset};
+  return SymmetricBlock{
+      .number = block,
+      .data = static_cast<char*>(state_->buffers[range.buffer]->data()) + range.offset,
+      .bytes = range.bytes,
+      .buffer = range.buffer,
+      .offset = range.offset};
 }
 
 SymmetricTensor SymmetricPool::TensorAt(const void* data) const {
   const auto address = reinterpret_cast<uintptr_t>(data);
-  const MutexLock lock(mutex_);
-  auto buffer = by_address_.upper_bound(address);
-  if (buffer == by_address_.begin()) return {};
+  const MutexLock lock(state_->mutex);
+  auto buffer = state_->by_address.upper_bound(address);
+  if (buffer == state_->by_address.begin()) return {};
   --buffer;
   const auto at = static_cast<int64_t>(address - buffer->first);
   if (at >= options_.buffer_bytes) return {};
-  auto block = by_place_.upper_bound({buffer->second, at});
-  if (block == by_place_.begin()) return {};
+  auto block = state_->by_place.upper_bound({buffer->second, at});
+  if (block == state_->by_place.begin()) return {};
   --block;
   const auto& [place, number] = *block;
   if (place.first != buffer->second) return {};
   const int64_t offset = at - place.second;
-  if (offset >= blocks_.find(number)->second.bytes) return {};
+  if (offset >= state_->blocks.find(number)->second.bytes) return {};
   return {.block = number, .offset = offset};
 }
 
 SymmetricPlace SymmetricPool::PlaceOf(const SymmetricBlock& block, int64_t offset) const {
-  const MutexLock lock(mutex_);
-  return {.buffer = buffers_[block.buffer].get(), .offset = block.offset + offset};
+  const MutexLock lock(state_->mutex);
+  return {.buffer = state_->buffers[block.buffer].get(), .offset = block.offset + offset};
 }
 
 SymmetricPoolStats SymmetricPool::stats() const {
-  const MutexLock lock(mutex_);
+  const MutexLock lock(state_->mutex);
   SymmetricPoolStats stats;
-  stats.buffers = space_.num_buffers();
+  stats.buffers = state_->space.num_buffers();
   stats.registered_bytes = stats.buffers * options_.buffer_bytes;
-  stats.free_bytes = space_.free_bytes();
+  stats.free_bytes = state_->space.free_bytes();
   stats.bytes_in_use = stats.registered_bytes - stats.free_bytes;
-  stats.high_water_bytes = high_water_;
-  stats.blocks = static_cast<int64_t>(blocks_.size());
-  stats.allocations = allocations_;
-  stats.refused = refused_;
-  stats.largest_free = space_.largest_free();
-  stats.free_ranges = space_.num_free_ranges();
-  stats.calls.hits = hits_.load(std::memory_order_relaxed);
-  for (size_t i = 0; i < misses_.size(); ++i) {
-    stats.calls.misses[i] = misses_[i].load(std::memory_order_relaxed);
+  stats.high_water_bytes = state_->high_water;
+  stats.blocks = static_cast<int64_t>(state_->blocks.size());
+  stats.allocations = state_->allocations;
+  stats.refused = state_->refused;
+  stats.largest_free = state_->space.largest_free();
+  stats.free_ranges = state_->space.num_free_ranges();
+  stats.calls.hits = state_->hits.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < state_->misses.size(); ++i) {
+    stats.calls.misses[i] = state_->misses[i].load(std::memory_order_relaxed);
   }
   return stats;
 }

@@ -1,5 +1,3 @@
-#include "meshift/symmetric.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,11 +12,11 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "meshift/engine.h"
-#include "comm/engine/symmetric_memory.h"
-#include "meshift/local_world.h"
 #include "comm/symmetric/symmetric_space.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/local_world.h"
+#include "meshift/symmetric.h"
 
 namespace meshift {
 namespace {

@@ -13,16 +13,16 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "comm/conformance/symmetric_check.h"
-#include "meshift/bootstrap.h"
 #include "comm/engine/testing_fake_engine.h"
-#include "meshift/local_world.h"
-#include "meshift/redistributor.h"
 #include "comm/symmetric/symmetric_form.h"
-#include "meshift/tensor_view.h"
+#include "meshift/bootstrap.h"
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
+#include "meshift/local_world.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

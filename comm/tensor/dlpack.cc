@@ -7,10 +7,10 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/tensor/strides.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "meshift/tensor_view.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

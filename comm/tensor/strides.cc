@@ -9,7 +9,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
-#include "placement/box.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

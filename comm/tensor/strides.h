@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "absl/types/span.h"
-#include "placement/box.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

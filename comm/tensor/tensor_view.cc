@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "comm/tensor/strides.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 
@@ -20,6 +20,12 @@ TensorView TensorView::Contiguous(void* data, DType dtype, Shape shape, Device d
   view.device = device;
   view.strides = RowMajorStrides(shape);
   view.shape = std::move(shape);
+  return view;
+}
+
+TensorView TensorView::ReadOnly(const void* data, DType dtype, Shape shape, Device device) {
+  TensorView view = Contiguous(const_cast<void*>(data), dtype, std::move(shape), device);
+  view.read_only = true;
   return view;
 }
 

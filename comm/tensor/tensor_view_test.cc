@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -13,12 +13,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/tensor_view.h"
 #include "examples/train_mlp/data.h"
 #include "meshift/device_mesh.h"
 #include "meshift/gradient.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/local_world.h"
 #include "examples/train_mlp/report.h"
 #include "examples/train_mlp/train.h"
 #include "meshift/device_mesh.h"
+#include "meshift/local_world.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

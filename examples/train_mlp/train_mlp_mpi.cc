@@ -10,12 +10,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/status_macros.h"
-#include "meshift/bootstrap.h"
-#include "meshift/mpi_engine.h"
-#include "comm/mpi/mpi_session.h"
 #include "examples/train_mlp/report.h"
 #include "examples/train_mlp/train.h"
+#include "meshift/bootstrap.h"
+#include "meshift/mpi_engine.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 #include "testing/layer_check.h"
 #include "testing/matchers.h"
 #include "testing/redistribution_check.h"

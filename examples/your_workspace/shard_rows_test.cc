@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "base/status_macros.h"
-#include "meshift/local_world.h"
-#include "meshift/redistributor.h"
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
+#include "meshift/local_world.h"
 #include "meshift/planner.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
 #include "meshift/verifier.h"
 
 namespace {

@@ -11,16 +11,18 @@
 #define MESHIFT_CALIBRATION_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "meshift/topology.h"
-#include "meshift/sharding.h"
-#include "planner/calibration/fit.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 
 namespace meshift {
+
+struct Observation;  // planner/calibration/fit.h
 
 struct Probe {
   enum class Kind : uint8_t {
@@ -36,7 +38,8 @@ struct Probe {
   int64_t bytes;  // that the worst rank sends, or copies; of kReduce, of the tensor
   Sharding from;
   Sharding to;
-  Observation observation;  // what the cost model makes of it; without a time
+  std::shared_ptr<const Observation>
+      observation;  // what the cost model makes of it; for FitTopology
 };
 
 // A topology of those levels, under which each probe is the best plan for what it does: without
@@ -52,7 +55,7 @@ absl::StatusOr<std::vector<Probe>> CalibrationProbes(const Topology& structure, 
 // What the cost model says of a probe's step, in ns.
 absl::StatusOr<int64_t> ProbeNs(const Probe& probe, const Topology& topology);
 
-// FitObservations (planner/calibration/fit.h) of the probes' times. INVALID_ARGUMENT: as many times
+// Fits the probes' times. INVALID_ARGUMENT: as many times
 // as probes are needed, and none below 1 ns.
 absl::StatusOr<Topology> FitTopology(const Topology& structure, absl::Span<const Probe> probes,
                                      absl::Span<const int64_t> ns);

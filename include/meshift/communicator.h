@@ -22,7 +22,7 @@
 namespace meshift {
 
 class Stream;          // meshift/engine.h
-struct SymmetricCall;  // comm/engine/symmetric_memory.h
+struct SymmetricCall;  // meshift/engine.h
 
 // How values are combined. avg: the sum, divided once by `divisor`, before rounding. Only
 // reductions in order (Engine::ReduceInOrder) heed `block`: where it is k > 0, inputs b*k ..
@@ -94,7 +94,7 @@ class Communicator {
     return absl::OkStatus();
   }
 
-  // What this engine does of a call on symmetric memory (comm/engine/symmetric_memory.h), by what
+  // What this engine does of a call on symmetric memory (meshift/engine.h), by what
   // is equal on all members: nothing; or what AllGather and ReduceScatter do, where order-dependent
   // reductions may have other bits, or have their bits.
   enum class SymmetricSupport : uint8_t { kNone, kOtherBits, kSameBits };
@@ -118,6 +118,13 @@ class Communicator {
 
  protected:
   Communicator() = default;
+};
+
+// Of the communicators of a mesh: of a redistributor.
+struct GroupCacheStats {
+  int64_t created = 0;  // communicators that were made and kept, without the root
+  int64_t reused = 0;   // calls of Get that made none, on members of the group
+  int64_t size = 0;     // communicators that the cache holds, without the root
 };
 
 }  // namespace meshift

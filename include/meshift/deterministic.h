@@ -38,10 +38,10 @@
 
 #include "absl/status/statusor.h"
 #include "meshift/communicator.h"
-#include "meshift/engine.h"
-#include "comm/redistribution/redistribution.h"
-#include "meshift/tensor_view.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
+#include "meshift/redistributor.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 

@@ -10,7 +10,10 @@
 #ifndef MESHIFT_ENGINE_H_
 #define MESHIFT_ENGINE_H_
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,21 +23,131 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/status.h"
 #include "meshift/communicator.h"
-#include "comm/engine/device.h"
-#include "comm/engine/engine_record.h"
-#include "comm/engine/symmetric_memory.h"
-#include "comm/engine/timeouts.h"
-#include "mesh/rank_list.h"
-#include "placement/box.h"
+#include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
-#include "planner/options/capabilities.h"
+#include "meshift/planner_options.h"
+#include "meshift/sharding.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 
-class ControlChannel;  // comm/control/control.h
+// Symmetric memory: buffers of one size that all members of a communicator have, and that its
+// collectives may reach directly, without packing and without messages.
+// meshift/symmetric.h cuts them into blocks.
+//
+//   auto buffers = engine->AllocateSymmetric(*communicator, {.count = 2, .bytes = 1 << 20});
+//   communicator->CallSymmetric({.kind = SymmetricCall::Kind::kAllGather,
+//                                .counts = counts,
+//                                .send = {(*buffers)[0].get(), 0},
+//                                .recv = {(*buffers)[1].get(), 256}},
+//                               *stream);
+//
+// A place in symmetric memory is a buffer's number and an offset, which mean the same on all
+// members; addresses differ.
+
+// This member's memory of one number. Ends before its communicator, and after the calls on it.
+class SymmetricBuffer {
+ public:
+  explicit SymmetricBuffer(int64_t number) : number_(number) {}
+  SymmetricBuffer(const SymmetricBuffer&) = delete;
+  SymmetricBuffer& operator=(const SymmetricBuffer&) = delete;
+  virtual ~SymmetricBuffer() = default;
+
+  virtual void* data() const = 0;  // at least 64-byte aligned
+  virtual int64_t size_bytes() const = 0;
+  // As the request counts: the members' buffers of one number belong together.
+  int64_t number() const { return number_; }
+
+ private:
+  const int64_t number_;
+};
+
+// What all members ask for: `count` buffers of `bytes` bytes, with numbers from `first` on.
+struct SymmetricRequest {
+  int64_t first = 0;
+  int64_t count = 1;
+  int64_t bytes = 0;
+  std::string ToString() const;  // "2 buffers of 1048576 bytes from number 3 on"
+  friend bool operator==(const SymmetricRequest&, const SymmetricRequest&) = default;
+};
+// INVALID_ARGUMENT where no engine could serve it.
+absl::Status CheckRequest(const SymmetricRequest& request);
+
+struct SymmetricPlace {
+  SymmetricBuffer* buffer = nullptr;
+  int64_t offset = 0;  // bytes, a multiple of the element's
+  char* data() const { return static_cast<char*>(buffer->data()) + offset; }
+};
+
+// A collective on symmetric memory. Member i's block has counts[i] elements, and begins behind
+// those of the members before it.
+//   all-gather:     `send` has this member's block; `recv`, on all, gets all of them.
+//   reduce-scatter: `send` has all blocks; `recv` gets the reduction of the members' blocks of this
+//                   one's number.
+// Equal on all members, but for the buffers' addresses. Places do not overlap.
+struct SymmetricCall {
+  enum class Kind : uint8_t { kAllGather, kReduceScatter };
+  Kind kind = Kind::kAllGather;
+  DType dtype = DType::kU8;  // of at least a byte: all-gathers of others are of bytes
+  Reduction reduction = {};  // kReduceScatter
+  absl::Span<const int64_t> counts = {};
+  SymmetricPlace send = {};
+  SymmetricPlace recv = {};
+
+  int64_t Total() const;  // elements of all blocks
+  bool IsEven() const;    // all blocks have one size
+  // "symmetric all_gather(8 x bf16, buffer 0+256 -> 1+0)"
+  std::string ToString() const;
+};
+// INVALID_ARGUMENT where member `member` of `size` cannot make it.
+absl::Status CheckSymmetricCall(const SymmetricCall& call, int member, int size);
+
+// How long calls may take before they count as hung.
+//
+//   MESHIFT_RETURN_IF_ERROR(engine->SetTimeouts({.running = std::chrono::minutes(2)}));
+//
+// In two phases: what comes first on a communicator makes connections, and waits for ranks that
+// still load their models; what comes later does not.
+
+struct Timeouts {
+  std::chrono::nanoseconds setup = std::chrono::minutes(10);    // the first call of each kind
+  std::chrono::nanoseconds running = std::chrono::minutes(10);  // all others
+  // Both phases alike.
+  static Timeouts Of(std::chrono::nanoseconds both) { return {.setup = both, .running = both}; }
+  friend bool operator==(const Timeouts&, const Timeouts&) = default;
+};
+
+// INVALID_ARGUMENT names the one that is not positive.
+absl::Status CheckTimeouts(const Timeouts& timeouts);
+
+// Time-outs that are set while other threads use them.
+class AtomicTimeouts {
+ public:
+  AtomicTimeouts() : AtomicTimeouts(Timeouts{}) {}
+  explicit AtomicTimeouts(const Timeouts& timeouts) { Store(timeouts); }
+  Timeouts Get() const {
+    return {.setup = std::chrono::nanoseconds(setup_ns()),
+            .running = std::chrono::nanoseconds(running_ns())};
+  }
+  int64_t setup_ns() const { return setup_ns_.load(std::memory_order_relaxed); }
+  int64_t running_ns() const { return running_ns_.load(std::memory_order_relaxed); }
+  // As CheckTimeouts; then nothing changes.
+  absl::Status Set(const Timeouts& timeouts);
+
+ private:
+  void Store(const Timeouts& timeouts) {
+    setup_ns_.store(timeouts.setup.count(), std::memory_order_relaxed);
+    running_ns_.store(timeouts.running.count(), std::memory_order_relaxed);
+  }
+
+  std::atomic<int64_t> setup_ns_;
+  std::atomic<int64_t> running_ns_;
+};
+
+class ControlChannel;  // meshift/bootstrap.h
+class RecordSlot;      // comm/engine/engine_record.h
 
 // An in-order queue of work of one rank. Made by an Engine; destroying it waits for its work.
 class Stream {
@@ -55,6 +168,17 @@ class Event {
   virtual bool InGraph() const { return false; }
 };
 
+// What a run did. Reused by the next run, it keeps its memory.
+struct RunRecord {
+  void Clear();
+  std::vector<int64_t> bytes_sent;             // by this rank, per step
+  std::vector<int64_t> calls;                  // collective calls of this rank, per step
+  std::vector<std::shared_ptr<Event>> events;  // if timed: one more than steps
+
+  // The time that step `i` took on this rank; -1 if it was not timed or is not done.
+  int64_t StepNs(int i) const;
+};
+
 // Memory of an engine; freed when destroyed.
 class Buffer {
  public:
@@ -70,6 +194,54 @@ struct BoxCopy {
   Shape shape;
   Shape src_strides;
   Shape dst_strides;
+};
+
+// A call of a redistributor whose work is done.
+struct EndedCall {
+  int64_t call = 0;         // its number in the redistributor
+  std::string_view groups;  // "ranks 0-7", or the groups that its steps are of
+  std::string_view plan;    // the fingerprint, and from what to what
+  int64_t bytes = 0;        // sent by this rank
+  // From when it could run to its end; -1: not known.
+  int64_t ns = -1;
+};
+
+// Something that happens seldom.
+struct LogEvent {
+  enum class Kind : uint8_t { kRedistributor, kSplit, kTimeout, kAbort, kDump };
+  Kind kind = Kind::kRedistributor;
+  std::string_view text;  // one line
+  int64_t ns = 0;         // how long it took
+};
+
+struct RecordOptions {
+  // How many of the last calls are remembered; 0: none, and nobody watches.
+  int64_t calls = 2000;
+  // Whether a thread looks at the calls in flight, so that one that takes longer than the engine's
+  // time-out (Engine::SetTimeouts) ends all, also while nobody waits for it.
+  bool watchdog = true;
+  // Where the record is written on the first error, as Engine::Dump() does; empty: nowhere.
+  std::string dump_folder = {};
+  // Whenever this file appears, or is touched, the record is written. Needs the watchdog.
+  std::string trigger_file = {};
+  // Called for each call that has ended, soon after it has; by one thread at a time. Must return
+  // soon, and not call the engine or its redistributors.
+  std::function<void(const EndedCall&)> on_ended = {};
+  // Called likewise, from any thread.
+  std::function<void(const LogEvent&)> on_log = {};
+};
+
+// INVALID_ARGUMENT: `calls` is negative or more than a million.
+absl::Status CheckRecordOptions(const RecordOptions& options);
+
+class EngineRecord {
+ public:
+  virtual ~EngineRecord() = default;
+  // Writes what is remembered to a file in `folder`, whose path it returns.
+  virtual absl::StatusOr<std::string> Dump(const std::string& folder) = 0;
+  // Writes it to the folder of the options, with an error that is not the engine's, unless there is
+  // no such folder or an error of the engine has had it written.
+  virtual absl::Status DumpError(const absl::Status& error) = 0;
 };
 
 struct GroupOptions {
@@ -90,7 +262,10 @@ struct GroupOptions {
 
 class Engine {
  public:
-  virtual ~Engine() = default;
+  Engine();
+  virtual ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   virtual const std::string& name() const = 0;  // "local"
   virtual int64_t rank() const = 0;             // this process's rank: 0 .. world_size()-1
@@ -114,16 +289,12 @@ class Engine {
   virtual Timeouts timeouts() const { return timeouts_.Get(); }
   // What its redistributors remember of their calls, and how these are watched. FAILED_PRECONDITION
   // once a redistributor was made.
-  absl::Status SetRecord(RecordOptions options) { return record_.SetOptions(std::move(options)); }
+  absl::Status SetRecord(RecordOptions options);
   // Writes what is remembered of the last calls to a file in `folder`, or in the record's own
   // folder where that is empty; returns its path. FAILED_PRECONDITION where there is nothing, or no
   // folder. Any thread, at any time.
-  absl::StatusOr<std::string> Dump(const std::string& folder = "") const {
-    const std::shared_ptr<EngineRecord> record = record_.Get();
-    if (record != nullptr) return record->Dump(folder);
-    return FailedPrecondition("no redistributor of this engine records its calls");
-  }
-  RecordSlot& record() { return record_; }  // for redistributors
+  absl::StatusOr<std::string> Dump(const std::string& folder = "") const;
+  RecordSlot& record() { return *record_; }  // for redistributors
   // A communicator of `ranks` (ascending world ranks, two or more, this rank's among them), which
   // make group number `group` of a partition of `parent`'s ranks. All members of `parent` make
   // their Split calls in the same order. Does not wait for other ranks.
@@ -208,7 +379,7 @@ class Engine {
 
  private:
   AtomicTimeouts timeouts_;
-  RecordSlot record_;
+  const std::unique_ptr<RecordSlot> record_;
 };
 
 }  // namespace meshift

@@ -18,10 +18,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "meshift/sharding.h"
-#include "planner/cost/time_parts.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

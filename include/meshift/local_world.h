@@ -33,12 +33,20 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/control/control.h"
+#include "meshift/bootstrap.h"
 #include "meshift/engine.h"
-#include "comm/engine/timeouts.h"
-#include "comm/local/reduction_order.h"
 
 namespace meshift {
+
+// In which order a collective combines contributions of order-dependent reductions (sums, averages
+// and products of floats).
+enum class ReductionOrder : uint8_t {
+  kRanks,        // ascending ranks
+  kTopology,     // inside each domain of LocalWorldOptions::domain_size first, each domain's result
+                 // rounded to the wire dtype, then across domains
+  kAdversarial,  // ascending ranks, then moved by a few units in the last place, a distance of its
+                 // own for each group of the partition: only values from one group have equal bits
+};
 
 struct LocalWorldOptions {
   int64_t num_ranks = 1;

@@ -30,11 +30,43 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "comm/control/control.h"
+#include "meshift/bootstrap.h"
 #include "meshift/engine.h"
-#include "comm/engine/timeouts.h"
 
 namespace meshift {
+
+// MPI for a program that has not initialised it: for several threads, finalised at the end.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(MpiSession session, MpiSession::Start());
+//   ...
+//   if (failed) MpiSession::Leave(1);
+
+// Finalises MPI when destroyed, where it has initialised it. Movable.
+class MpiSession {
+ public:
+  // OK too where the program has initialised MPI. UNIMPLEMENTED where this build has no MPI.
+  static absl::StatusOr<MpiSession> Start();
+  MpiSession(MpiSession&& other) noexcept : owns_(other.owns_) { other.owns_ = false; }
+  MpiSession& operator=(MpiSession&&) = delete;
+  ~MpiSession();
+
+  // Ends the process at once, without MPI_Finalize and without destructors: after an error these
+  // may wait for messages that never come. The caller has flushed its output.
+  [[noreturn]] static void Leave(int exit_code);
+
+ private:
+  explicit MpiSession(bool owns) : owns_(owns) {}
+  bool owns_;
+};
+
+// Bootstraps the job over MPI: rank 0 opens the hub, and broadcasts where, with a secret that it
+// has drawn. The hub listens on loopback where all ranks share memory, else where
+// MESHIFT_SOCKET_IFNAME says (Bootstrap::Listen()). Collective; the communicator as in
+// MpiEngineOptions. Errors as those of Bootstrap::Listen() and Connect(); UNAVAILABLE also where
+// rank 0 could not open the hub.
+absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(
+    Bootstrap::Timeout timeout = Bootstrap::kDefaultTimeout,
+    std::optional<int> communicator = std::nullopt);
 
 struct MpiEngineOptions {
   // A collective that makes no step for so long ends with DEADLINE_EXCEEDED, which names the ranks

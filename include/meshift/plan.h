@@ -22,9 +22,27 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "meshift/sharding.h"
-#include "planner/plan/buffers.h"
 
 namespace meshift {
+
+// The work that planning, or proving, may take: units of about 10 ns on one core, each charged for
+// 2 bytes of memory at most. The default ends either after some seconds, with at most about 1 GiB.
+inline constexpr int64_t kDefaultMaxWork = int64_t{1} << 29;
+
+// How a run is handed source and target, which the memory that it takes depends on.
+//
+//   PlannerOptions{.max_memory = 1 << 30, .buffers = Buffers::kOne}
+//   ParseBuffers("consumed")                // Buffers::kConsumed
+
+enum class Buffers : uint8_t {
+  kTwo,       // each in its own
+  kConsumed,  // likewise; the source is given up, and its memory takes pieces once it was read
+  kOne,       // both begin at one address
+};
+
+std::string_view Name(Buffers buffers);  // "two", "consumed", "one"
+// INVALID_ARGUMENT where the name is none of the three.
+absl::StatusOr<Buffers> ParseBuffers(std::string_view name);
 
 // Promises about bits (docs/reproducibility.md); each includes those before it.
 enum class Reproducibility : uint8_t { kNone, kReplicas, kBatchInvariant, kOrdered };
@@ -109,6 +127,27 @@ struct PlanTotals {
                                 // them) + workspace
   int64_t workspace_bytes = 0;  // all that is needed beyond source and target
   friend bool operator==(const PlanTotals&, const PlanTotals&) = default;
+};
+
+// What the time of a step is made of, in ns, by the terms of docs/cost_model.md.
+enum class Algorithm : uint8_t { kRing, kTree, kInSwitch, kDirect };
+std::string_view Name(Algorithm algorithm);  // "ring", "tree", "in-switch", "direct"
+
+// Of several collectives one behind the other, the sums; algorithm, protocol and level are those of
+// the last.
+struct TimeParts {
+  int64_t starts_ns = 0;
+  int64_t hops_ns = 0;
+  int64_t messages_ns = 0;
+  int64_t links_ns = 0;
+  int64_t copies_ns = 0;
+  Algorithm algorithm = Algorithm::kRing;
+  int protocol = -1;  // of the topology's; -1: it has none, or nothing is sent
+  int level = -1;     // of the links that bytes wait for; -1: none are sent
+  // Where these are between domains: the fewest members of a group that share a domain of the level
+  // below, each with a link of its own. Else 0.
+  int64_t sharing = 0;
+  int64_t Sum() const;  // saturates
 };
 
 // What no algorithm can go below.

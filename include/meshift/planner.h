@@ -13,12 +13,13 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "base/work_budget.h"
-#include "meshift/sharding.h"
-#include "meshift/planner_options.h"
 #include "meshift/plan.h"
+#include "meshift/planner_options.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
+
+class WorkBudget;  // base/work_budget.h
 
 // The plan from `from` to `to`, whose dtypes and meshes may differ; casts are placed by cost.
 // INVALID_ARGUMENT where the target cannot be reached (another shape, a change of the partial op,

@@ -17,22 +17,20 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "base/lru_cache.h"
-#include "base/mutex.h"
-#include "base/work_budget.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
-#include "planner/plan_key.h"
 #include "meshift/planner.h"
-#include "planner/search/search.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
+
+class WorkBudget;  // base/work_budget.h
 
 struct PlannerCacheLimits {
   // Of plans and of paths, each; a plan takes some thousand, more where ranks or sizes are listed.
@@ -53,6 +51,7 @@ class PlannerCache {
  public:
   // `options`: of all plans.
   explicit PlannerCache(PlannerOptions options = {}, const PlannerCacheLimits& limits = {});
+  ~PlannerCache();
 
   // As MakePlan with the options of the cache, but for reduce_dtype where it is given. Refusals are
   // not remembered.
@@ -67,28 +66,14 @@ class PlannerCache {
   PlannerCacheStats stats() const;
 
  private:
-  static constexpr size_t kParts = 16;
-
+  struct Parts;
   // `charges_known`: paths that were found before count as if they were found now.
   absl::StatusOr<Plan> Find(const Sharding& from, const Sharding& to,
                             std::optional<DType> reduce_dtype, WorkBudget& budget,
                             bool charges_known);
 
-  // Locks of different parts do not share a cache line.
-  struct alignas(64) Part {
-    explicit Part(int64_t max_bytes) : plans(max_bytes), paths(max_bytes) {}
-    Mutex mutex;
-    LruCache<PlanKey, Plan> plans MESHIFT_GUARDED_BY(mutex);
-    LruCache<std::string, Path> paths MESHIFT_GUARDED_BY(mutex);
-    PlannerCacheStats stats MESHIFT_GUARDED_BY(mutex);
-  };
   const PlannerOptions options_;
-  // A std::array of what can be neither moved nor made without arguments.
-  template <size_t... kIndex>
-  static std::array<Part, kParts> MakeParts(int64_t max_bytes, std::index_sequence<kIndex...>) {
-    return {((void)kIndex, Part(max_bytes))...};
-  }
-  mutable std::array<Part, kParts> parts_;
+  const std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace meshift

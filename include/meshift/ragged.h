@@ -22,19 +22,21 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshift/communicator.h"
-#include "meshift/engine.h"
-#include "comm/executor/group_cache.h"
 #include "meshift/device_mesh.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
 
 namespace meshift {
+
+class GroupCache;  // comm/executor/group_cache.h
 
 // Not for use from several threads, nor while another thread uses the engine's world, which is the
 // communicator where the mesh has all ranks.
 class SizeExchange {
  public:
+  ~SizeExchange();
   // Collective over the mesh's ranks. `engine` must outlive it. Errors: those of
-  // GroupCache::Create, and of memory that there is not.
+  // a group that cannot be made, and of memory that there is not.
   static absl::StatusOr<std::unique_ptr<SizeExchange>> Create(const DeviceMesh& mesh,
                                                               Engine* engine);
 
@@ -52,7 +54,7 @@ class SizeExchange {
     int64_t rows = 0;
   };
 
-  SizeExchange(DeviceMesh mesh, Engine* engine) : mesh_(std::move(mesh)), engine_(engine) {}
+  SizeExchange(DeviceMesh mesh, Engine* engine);
   // Puts the exchange on the stream.
   absl::Status Queue(const Word& own, std::vector<Word>* by_member);
   // `words` by position in the mesh.

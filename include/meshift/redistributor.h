@@ -55,6 +55,7 @@
 #ifndef MESHIFT_REDISTRIBUTOR_H_
 #define MESHIFT_REDISTRIBUTOR_H_
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -64,19 +65,157 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "meshift/engine.h"
-#include "comm/executor/executor.h"
-#include "comm/redistribution/redistribution.h"
-#include "comm/redistribution/redistributor_options.h"
-#include "meshift/run_handle.h"
-#include "meshift/symmetric.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
+#include "meshift/engine.h"
 #include "meshift/plan.h"
+#include "meshift/planner_options.h"
+#include "meshift/run_handle.h"
+#include "meshift/sharding.h"
+#include "meshift/symmetric.h"
+#include "meshift/tensor_view.h"
+#include "meshift/topology.h"
 
 namespace meshift {
+
+class PlannerCache;  // meshift/planner_cache.h
+
+// How a redistributor plans and runs, and what it counts.
+//
+//   Redistributor::Create(mesh, engine, {.reproducibility = Reproducibility::kOrdered,
+//                                        .agreement = Agreement::kAlways});
+
+// Which calls wait until all peers have told which plan they run.
+enum class Agreement : uint8_t { kOff, kFirstCalls, kAlways };
+
+// Whether each group has a stream of its own, or all share one, as where a framework has one stream
+// for communication: then a call waits for all before it. To compare with; bits are the same.
+enum class StreamMode : uint8_t { kPerGroup, kSingleStream };
+
+struct RedistributorOptions {
+  // Of planning (meshift/planner_options.h); equal on all ranks.
+  Reproducibility reproducibility = Reproducibility::kReplicas;
+  Topology topology = Topology::Flat();
+  PlannerKind planner = PlannerKind::kBest;
+  // None: what the engine says of itself (Engine::Capabilities), so that plans name it.
+  std::optional<EngineCapabilities> capabilities = std::nullopt;
+  RaggedSizes ragged_sizes = RaggedSizes::kCost;
+  int64_t reduce_block = 0;
+  std::optional<int64_t> max_memory = std::nullopt;  // of each plan that is made, in bytes
+  std::optional<int64_t> max_value = std::nullopt;   // of a value between two steps, likewise
+  Buffers buffers = Buffers::kTwo;  // how calls hand them over, for the limit and the plans
+  // Of each plan that is made. The root is the redistributor's mesh, whatever it says.
+  GroupBudget groups = {};
+
+  // Whether plans that the caller brings are proven (meshift/verifier.h) before they run.
+  bool verify_plans = true;
+  bool time_steps = false;  // whether last_run() has the time of each step
+  // Bytes, about, that each of three caches may hold: of plans; of programs for plans that are
+  // made; of programs for plans that the caller brings. What was not used for the longest time goes
+  // first.
+  int64_t max_cached_bytes = int64_t{64} << 20;
+  // Where plans are made and remembered; several redistributors may share it, so that each plan is
+  // made once in a process. Of PlanningOptions(mesh, engine, options). None: the redistributor's
+  // own.
+  std::shared_ptr<PlannerCache> plans = nullptr;
+
+  // Of running; the first two equal on all ranks.
+  Agreement agreement = Agreement::kFirstCalls;
+  int64_t agreement_calls = 16;  // kFirstCalls: those with numbers below it
+  // For peers that are to agree, and for a ticket that is missing. None: the engine's
+  // (Engine::timeouts), where the first call of all is of the phase of setup.
+  std::optional<std::chrono::nanoseconds> timeout = std::nullopt;
+  StreamMode streams = StreamMode::kPerGroup;  // this rank's; ranks may differ
+  // A list of tensors: those whose collectives send at most so many bytes each are merged into few
+  // collectives (comm/program/coalesce.h). Equal on all ranks. None: as many as a collective
+  // carries while it starts, which the engine says, or the topology's fastest links. 0: only what
+  // sends nothing.
+  std::optional<int64_t> coalesce_bytes = std::nullopt;
+};
+
+// How a redistributor of this mesh and these options plans: `options.plans` is made of this.
+PlannerOptions PlanningOptions(const DeviceMesh& mesh, const Engine& engine,
+                               const RedistributorOptions& options);
+
+struct RedistributorStats {
+  int64_t calls = 0;
+  int64_t plans_made = 0;     // planned or verified, and lowered, because they were not cached
+  int64_t plans_reused = 0;   // found
+  int64_t plans_cached = 0;   // now
+  int64_t programs_made = 0;  // lowered for other layouts than row-major
+  GroupCacheStats groups;
+  // Calls that named a symmetric pool: how many used it, and why others did not. The rest of
+  // `calls` named none.
+  SymmetricCounts symmetric;
+};
+
+// One redistribution: what a Redistributor (meshift/redistributor.h) is asked to do.
+//
+//   redistribute({.from = from, .to = to, .source = in, .target = out, .after = &compute_stream})
+
+// Scratch memory of the caller, aligned to 16 bytes; untouched until the work is done. None: the
+// redistributor keeps its own, which grows with the plans.
+struct Workspace {
+  void* data = nullptr;
+  int64_t bytes = 0;
+};
+
+struct Redistribution {
+  Sharding from;
+  Sharding to;
+  TensorView source;  // this rank's local tensors; none where it is not in the tensor's mesh
+  TensorView target;
+  Workspace workspace = {};
+  // The source is given up: once it was read, its memory takes values and packed pieces on the way,
+  // as far as they fit, and the call needs so much less workspace. Its contents are then
+  // unspecified. Without effect on a source that is not contiguous or not aligned to 16 bytes.
+  bool consume_source = false;
+  // In which partial values are reduced (PlannerOptions). Equal on all ranks.
+  std::optional<DType> reduce_dtype = std::nullopt;
+
+  // What must be done before the source is read or the target is written: all work that is on this
+  // stream of the same engine now, and that earlier run. Null and empty: nothing, memory is ready.
+  Stream* after = nullptr;
+  RunHandle after_run = {};
+  // The place of this call in the order of all calls, where several threads make them: 0, 1, 2, ...
+  // of the redistributor, in an order that is equal on all ranks. All calls have one, or none has.
+  // A call waits for those before it; one that is refused has used its ticket up.
+  std::optional<int64_t> ticket = std::nullopt;
+
+  // Where the tensors lie in symmetric memory: the call then goes without packing and messages if
+  // its plan, the group and the engine allow it, else as always (docs/symmetric_memory.md). Equal
+  // on all ranks, also on those whose part is empty. Null: nothing is looked at.
+  const SymmetricUse* symmetric = nullptr;
+};
+
+// What a plan that was made elsewhere is run with: as the fields of a Redistribution say.
+struct PlanRunOptions {
+  Workspace workspace = {};
+  bool consume_source = false;
+  Stream* after = nullptr;
+  RunHandle after_run = {};
+  std::optional<int64_t> ticket = std::nullopt;
+};
+
+// A rank's part of a tensor, row-major, with the sharding that says which part: as DTensor is to a
+// torch.Tensor. Owns its memory, which is the engine's and must not outlive it. Movable.
+class ShardedTensor {
+ public:
+  const Sharding& sharding() const { return sharding_; }
+  const TensorView& view() const { return view_; }
+  const Shape& shape() const { return view_.shape; }  // of the part
+  void* data() const { return view_.data; }           // null where there are no elements
+  int64_t size_bytes() const { return view_.NumBytes(); }
+
+ private:
+  friend class Redistributor;
+  ShardedTensor(Sharding sharding, TensorView view, std::unique_ptr<Buffer> memory)
+      : sharding_(std::move(sharding)), view_(std::move(view)), memory_(std::move(memory)) {}
+
+  Sharding sharding_;
+  TensorView view_;
+  std::unique_ptr<Buffer> memory_;
+};
 
 // Movable. Safe for concurrent use, but moves and last_run(); calls of several threads have
 // tickets.
@@ -142,11 +281,20 @@ class Redistributor {
   // an error before. May be called twice, and from any thread.
   void Abort();
 
+  // This rank's part of a tensor of this sharding, in memory of its own whose contents are
+  // unspecified; without elements where the rank is outside the sharding's mesh.
+  // RESOURCE_EXHAUSTED: there is no more memory.
+  absl::StatusOr<ShardedTensor> Empty(const Sharding& sharding) const;
+  // The row-major view of this rank's part, which begins at `data`.
+  TensorView View(const Sharding& sharding, void* data) const;
+  TensorView View(const Sharding& sharding, const void* data) const;  // to read
+
   RedistributorStats stats() const;
   // Of the last call on this rank: bytes sent per step, and times where time_steps is set. Of a
   // list: the steps of its programs, one behind the other.
   const RunRecord& last_run() const;
   const DeviceMesh& mesh() const;
+  int64_t rank() const;  // the engine's
 
  private:
   explicit Redistributor(std::shared_ptr<run_internal::RunCore> core) : core_(std::move(core)) {}

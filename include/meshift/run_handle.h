@@ -2,6 +2,7 @@
 //
 //   MESHIFT_ASSIGN_OR_RETURN(RunHandle run, redistribute({...}));
 //   MESHIFT_RETURN_IF_ERROR(run.Wait(*consumer));   // later work on `consumer` comes after it
+//   while (!run.IsDone()) ...                       // the host does something else
 //   MESHIFT_RETURN_IF_ERROR(run.Wait());            // the host waits
 #ifndef MESHIFT_RUN_HANDLE_H_
 #define MESHIFT_RUN_HANDLE_H_
@@ -19,7 +20,10 @@ class RunCore;
 struct Run;
 }  // namespace run_internal
 
-// Copies mean the same work; cheap. Safe for concurrent use, but assignments.
+// Copies mean the same work; cheap. Safe for concurrent use, but assignments. Dropping a handle
+// neither waits nor cancels: the work goes on, its tensors must stay until it is done, and nobody
+// can tell any more when that is, but by waiting for a later call that came after it, or by the
+// redistributor's end, which waits for all work.
 class RunHandle {
  public:
   RunHandle() = default;  // nothing to wait for
@@ -35,6 +39,10 @@ class RunHandle {
     if (run_ != nullptr) Release();
   }
 
+  // Whether Wait() would return without waiting. Never waits itself, but where MPI does. Some
+  // engines work only while somebody waits (LocalWorldOptions::num_workers = 0): there it stays
+  // false until somebody has.
+  bool IsDone() const;
   // Waits until this work is done, not for other work. Returns the redistributor's first error. May
   // be called again. DEADLINE_EXCEEDED, where ranks are missing, names them where they can be
   // known; FAILED_PRECONDITION names the plans of ranks that disagree.

@@ -28,12 +28,66 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
-#include "placement/tensor_type.h"
 
 namespace meshift {
+
+// A box of global indices: for each tensor dim a half-open interval [offset, offset + size).
+//
+//   Box box{{4, 0}, {2, 8}};            // rows 4..5, columns 0..7
+//   box.NumElements();                  // 16
+//   Intersect(box, {{5, 4}, {9, 2}});   // {{5, 4}, {1, 2}}
+//
+// A local tensor is the row-major (C order) content of its rank's box.
+
+using Shape = absl::InlinedVector<int64_t, 5>;
+
+// The product of the sizes; 1 for a rank-0 shape.
+int64_t NumElements(absl::Span<const int64_t> shape);
+
+struct Box {
+  Shape offset;
+  Shape size;
+
+  int64_t NumElements() const { return meshift::NumElements(size); }
+  bool IsEmpty() const { return NumElements() == 0; }
+  // "[4:6, 0:8]"
+  std::string ToString() const;
+  friend bool operator==(const Box&, const Box&) = default;
+};
+
+// The common part; where there is none, a box with a size of 0. REQUIRES: equal ranks.
+Box Intersect(const Box& a, const Box& b);
+int64_t CommonElements(const Box& a, const Box& b);  // of that part
+// Whether every element of `inner` is in `outer` (always true of an empty one).
+bool Contains(const Box& outer, const Box& inner);
+// Whether `inner`'s elements lie in one run, in order, in the row-major content of `outer`; a box
+// of fewer than two elements does. REQUIRES: Contains(outer, inner).
+bool IsContiguousIn(const Box& inner, const Box& outer);
+// The position of inner's first element in the row-major content of outer.
+// REQUIRES: Contains(outer, inner) and !inner.IsEmpty().
+int64_t OffsetIn(const Box& inner, const Box& outer);
+
+// A dtype with a global shape: "bf16[8192,8192]"; rank 0 is "f32[]".
+//
+//   MESHIFT_ASSIGN_OR_RETURN(TensorType type, TensorType::Parse("bf16[8192,8192]"));
+//   Bytes(type.dtype, NumElements(type.shape));  // 134217728
+
+inline constexpr int kMaxTensorRank = 16;
+
+struct TensorType {
+  DType dtype = DType::kF32;
+  Shape shape;
+
+  // At most kMaxTensorRank dims, each >= 0, at most 2^63 - 1 elements and bytes in all. Both hold
+  // without the dims of size 0 too, so that no product of sizes overflows.
+  static absl::StatusOr<TensorType> Create(DType dtype, Shape shape);
+  // Reads what ToString prints, with spaces wherever one likes.
+  static absl::StatusOr<TensorType> Parse(std::string_view text);
+  std::string ToString() const;
+  friend bool operator==(const TensorType&, const TensorType&) = default;
+};
 
 // The mesh dims that cut one tensor dim, outermost first.
 using Cuts = absl::InlinedVector<int, 4>;
@@ -57,8 +111,15 @@ class Sharding {
                                         std::string_view placements);
   // Reads what ToString prints.
   static absl::StatusOr<Sharding> Parse(std::string_view text);
-  // The same tensor and mesh, placed otherwise.
+  // The same tensor and mesh, placed otherwise. Errors as those of Create.
   absl::StatusOr<Sharding> WithPlacements(std::string_view placements) const;
+  absl::StatusOr<Sharding> WithPlacements(std::vector<Placement> placements,
+                                          std::vector<Cuts> cuts = {}) const;
+  // The same placements of a tensor of another shape; of as many dims, if one is cut that is not
+  // there. Ragged sizes must add up to the new one.
+  absl::StatusOr<Sharding> WithShape(Shape shape) const;
+  // The same tensor and placements on another mesh, of as many dims.
+  absl::StatusOr<Sharding> OnMesh(const DeviceMesh& mesh) const;
   // The same placements of a tensor of another dtype. INVALID_ARGUMENT where the dtype does not
   // have a partial op, or f4e2m1 would be cut inside a byte.
   absl::StatusOr<Sharding> WithDType(DType dtype) const;
@@ -73,7 +134,7 @@ class Sharding {
   absl::Span<const int> CutsOf(int tensor_dim) const { return rep_->cuts[tensor_dim]; }
   bool HasPartial() const;
 
-  // What `rank` holds. REQUIRES: the rank is in the mesh.
+  // What `rank` holds: of a rank outside the mesh nothing, a box of one dim whose size is 0.
   Box LocalBox(int64_t rank) const;
   Box BoxAt(absl::Span<const int64_t> coordinate) const;
   // The elements of the largest local box. O(mesh dims), and O(sizes) of a ragged cut.

@@ -1,4 +1,4 @@
-// A bounded pool of symmetric memory (comm/engine/symmetric_memory.h) of one communicator:
+// A bounded pool of symmetric memory (meshift/engine.h) of one communicator:
 // registered buffers of equal size, cut into blocks.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto pool, SymmetricPool::Create(engine, communicator,
@@ -22,25 +22,66 @@
 #ifndef MESHIFT_SYMMETRIC_H_
 #define MESHIFT_SYMMETRIC_H_
 
-#include <atomic>
+#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/mutex.h"
 #include "meshift/communicator.h"
 #include "meshift/engine.h"
-#include "comm/engine/symmetric_memory.h"
-#include "comm/symmetric/symmetric_space.h"
-#include "comm/symmetric/symmetric_use.h"
 
 namespace meshift {
+
+// What a call says about its tensors and symmetric memory, and what became of it.
+//
+//   const SymmetricUse use{pool, pool->TensorAt(in.data), pool->TensorAt(out.data)};
+//   redistribute({.from = from, .to = to, .source = in, .target = out, .symmetric = &use});
+//   redistribute.stats().symmetric.hits;  // 1, or a miss with its reason
+
+class SymmetricPool;  // meshift/symmetric.h
+
+// A tensor's place in a pool: so many bytes behind the beginning of a block. Block 0: it has none.
+struct SymmetricTensor {
+  int64_t block = 0;
+  int64_t offset = 0;
+  friend bool operator==(const SymmetricTensor&, const SymmetricTensor&) = default;
+};
+
+// Equal on all ranks: what decides must not be what one rank's address happens to be.
+struct SymmetricUse {
+  SymmetricPool* pool = nullptr;
+  SymmetricTensor source = {};
+  SymmetricTensor target = {};
+};
+
+// Why a call that names a pool went the ordinary way. Each follows from what is equal on all
+// members of the group.
+enum class SymmetricMiss : uint8_t {
+  kSource,     // the source has no block
+  kTarget,     // the target has none
+  kOperation,  // not one all-gather or reduce-scatter whose blocks lie one behind the other
+  kGroup,      // of another group than the pool's
+  kSize,       // the largest part does not fit into its block behind the offset
+  kOverlap,    // source and target share memory
+  kPromise,    // the plan's promise about bits would not be kept
+  kEngine,     // the engine has no such symmetric call
+  kList,       // a tensor of a list
+};
+inline constexpr size_t kNumSymmetricMisses = 9;
+std::string_view Name(SymmetricMiss miss);  // "source", "target", ...
+
+struct SymmetricCounts {
+  int64_t hits = 0;
+  std::array<int64_t, kNumSymmetricMisses> misses = {};
+  int64_t Missed(SymmetricMiss miss) const { return misses[static_cast<size_t>(miss)]; }
+  friend bool operator==(const SymmetricCounts&, const SymmetricCounts&) = default;
+};
 
 // Equal on all members.
 struct SymmetricPoolOptions {
@@ -76,6 +117,7 @@ struct SymmetricPoolStats {
 
 class SymmetricPool {
  public:
+  ~SymmetricPool();
   static constexpr int64_t kAlignment = 256;
 
   // Collective. `engine` and `communicator` must outlive the pool. UNIMPLEMENTED, on all members,
@@ -103,10 +145,8 @@ class SymmetricPool {
 
   // For redistributors: a block's place for calls, and the count of what became of a call.
   SymmetricPlace PlaceOf(const SymmetricBlock& block, int64_t offset) const;
-  void CountHit() { hits_.fetch_add(1, std::memory_order_relaxed); }
-  void CountMiss(SymmetricMiss miss) {
-    misses_[static_cast<size_t>(miss)].fetch_add(1, std::memory_order_relaxed);
-  }
+  void CountHit();
+  void CountMiss(SymmetricMiss miss);
   // The one that made the pool, which keeps it; a number that is its own there; the group's ranks.
   void SetOwner(std::shared_ptr<void> owner, int64_t id, std::vector<int64_t> ranks) {
     owner_ = std::move(owner);
@@ -118,11 +158,8 @@ class SymmetricPool {
   const std::vector<int64_t>& ranks() const { return ranks_; }
 
  private:
-  SymmetricPool(Engine* engine, Communicator* communicator, const SymmetricPoolOptions& options)
-      : engine_(engine),
-        communicator_(communicator),
-        options_(options),
-        space_(options.buffer_bytes) {}
+  struct State;
+  SymmetricPool(Engine* engine, Communicator* communicator, const SymmetricPoolOptions& options);
 
   std::shared_ptr<void> owner_;  // destroyed last
   int64_t id_ = 0;
@@ -130,20 +167,7 @@ class SymmetricPool {
   Engine* const engine_;
   Communicator* const communicator_;
   const SymmetricPoolOptions options_;
-
-  Mutex growing_;  // held while others are waited for; `mutex_`, taken inside it, never is
-  mutable Mutex mutex_;
-  std::vector<std::unique_ptr<SymmetricBuffer>> buffers_ MESHIFT_GUARDED_BY(mutex_);
-  std::map<uintptr_t, int64_t> by_address_ MESHIFT_GUARDED_BY(mutex_);  // buffers, by their begin
-  SymmetricSpace space_ MESHIFT_GUARDED_BY(mutex_);
-  absl::flat_hash_map<int64_t, SymmetricSpace::Range> blocks_ MESHIFT_GUARDED_BY(mutex_);
-  // Blocks by buffer and offset.
-  std::map<std::pair<int64_t, int64_t>, int64_t> by_place_ MESHIFT_GUARDED_BY(mutex_);
-  int64_t high_water_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  int64_t allocations_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  int64_t refused_ MESHIFT_GUARDED_BY(mutex_) = 0;
-  std::atomic<int64_t> hits_{0};
-  std::array<std::atomic<int64_t>, kNumSymmetricMisses> misses_ = {};
+  const std::unique_ptr<State> state_;
 };
 
 }  // namespace meshift

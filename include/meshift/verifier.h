@@ -14,7 +14,6 @@
 #include <optional>
 #include <string>
 
-#include "base/work_budget.h"
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
 

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
-#include "placement/tensor_type.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "planner/calibration/fit.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 
@@ -106,8 +107,9 @@ absl::StatusOr<Probe> MakeProbe(Kind kind, int level, const std::vector<int64_t>
   } else {
     observation.groups = {.size = n, .ranks = {{ranks.begin(), ranks.begin() + n}}};
   }
-  Probe probe{kind, op, level, moved * kItem, std::move(source), std::move(target), observation};
-  MESHIFT_RETURN_IF_ERROR(CountCopies(probe, topology, &probe.observation));
+  Probe probe{kind, op, level, moved * kItem, std::move(source), std::move(target), nullptr};
+  MESHIFT_RETURN_IF_ERROR(CountCopies(probe, topology, &observation));
+  probe.observation = std::make_shared<const Observation>(std::move(observation));
   return probe;
 }
 
@@ -199,10 +201,13 @@ absl::StatusOr<Topology> FitTopology(const Topology& structure, absl::Span<const
   }
   for (size_t i = 0; i < ns.size(); ++i) {
     if (ns[i] < 1) return InvalidArgument("probe {} takes {} ns", i, ns[i]);
+    if (probes[i].observation == nullptr) {
+      return InvalidArgument("probe {} is none of CalibrationProbes", i);
+    }
   }
   std::vector<Observation> observations;
   for (size_t i = 0; i < ns.size(); ++i) {
-    observations.push_back(probes[i].observation);
+    observations.push_back(*probes[i].observation);
     observations.back().ns = ns[i];
   }
   return FitObservations(structure, observations);

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "meshift/topology.h"
-#include "planner/calibration/fit.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/topology.h"
+#include "planner/calibration/fit.h"
 
 namespace meshift {
 namespace {
@@ -131,7 +131,7 @@ TEST(Calibration, ProbesAreObservedAsTheCostModelPricesThem) {
     for (const int64_t ranks : {2, 3, 8, 16, 24, 80}) {
       const std::vector<Probe> probes = *CalibrationProbes(topology, ranks, kMaxBytes);
       for (const Probe& probe : probes) {
-        EXPECT_NEAR(TimeOf(probe.observation, topology).Ns(), *ProbeNs(probe, topology), 2)
+        EXPECT_NEAR(TimeOf(*probe.observation, topology).Ns(), *ProbeNs(probe, topology), 2)
             << text << " " << Name(probe.op) << " " << probe.from.ToString();
       }
     }

@@ -10,7 +10,7 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -21,14 +21,12 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "base/checked_math.h"
+#include "meshift/plan.h"
 #include "meshift/topology.h"
 #include "planner/cost/envelope.h"
 #include "planner/cost/group_shape.h"
 
 namespace meshift {
-
-enum class Algorithm : uint8_t { kRing, kTree, kInSwitch, kDirect };
-std::string_view Name(Algorithm algorithm);  // "ring", "tree", "in-switch", "direct"
 
 struct CollectiveTime {
   int64_t start_ns = 0;

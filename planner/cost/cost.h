@@ -21,33 +21,14 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/checked_math.h"
+#include "meshift/plan.h"
 #include "meshift/topology.h"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/group_shape.h"
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
-#include "meshift/plan.h"
 
 namespace meshift {
-
-// What a step takes, in ns. Of several collectives one behind the other, the sums; algorithm,
-// protocol and level are those of the last.
-struct TimeParts {
-  int64_t starts_ns = 0;
-  int64_t hops_ns = 0;
-  int64_t messages_ns = 0;
-  int64_t links_ns = 0;
-  int64_t copies_ns = 0;
-  Algorithm algorithm = Algorithm::kRing;
-  int protocol = -1;    // of the topology's; -1: it has none, or nothing is sent
-  int level = -1;       // of the links that bytes wait for; -1: none are sent
-  int64_t sharing = 0;  // CollectiveTime::sharing
-
-  int64_t Sum() const {
-    const int64_t in_turn = SaturatingAdd(SaturatingAdd(starts_ns, hops_ns), messages_ns);
-    return SaturatingAdd(SaturatingAdd(in_turn, links_ns), copies_ns);
-  }
-};
 
 struct Traffic {
   int64_t bytes_sent = 0;       // worst rank

@@ -9,8 +9,8 @@
 
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "testing/random.h"

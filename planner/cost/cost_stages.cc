@@ -7,8 +7,8 @@
 
 #include "base/checked_math.h"
 #include "mesh/layout.h"
-#include "placement/cast.h"
 #include "meshift/dtype.h"
+#include "placement/cast.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/group_shape.h"
 

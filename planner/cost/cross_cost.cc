@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "base/checked_math.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
+#include "meshift/sharding.h"
 #include "planner/cost/group_shape.h"
 #include "planner/plan/workspace.h"
 

@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <iterator>
 
-#include "meshift/topology.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "planner/cost/cost.h"
 #include "planner/plan/crossing.h"
 

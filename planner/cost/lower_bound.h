@@ -8,10 +8,10 @@
 
 #include <cstdint>
 
+#include "meshift/plan.h"
 #include "meshift/sharding.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
-#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
+#include "meshift/planner.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
-#include "meshift/planner.h"
 #include "testing/small_world.h"
 
 namespace meshift {

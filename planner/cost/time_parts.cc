@@ -1,11 +1,17 @@
 #include "planner/cost/time_parts.h"
 
 #include "absl/status/statusor.h"
+#include "base/checked_math.h"
 #include "planner/cost/cross_cost.h"
 #include "planner/graph/state.h"
 #include "planner/plan/crossing.h"
 
 namespace meshift {
+
+int64_t TimeParts::Sum() const {
+  const int64_t in_turn = SaturatingAdd(SaturatingAdd(starts_ns, hops_ns), messages_ns);
+  return SaturatingAdd(SaturatingAdd(in_turn, links_ns), copies_ns);
+}
 namespace {
 
 CostOptions OptionsOf(const Step& step) {

@@ -7,10 +7,10 @@
 #ifndef MESHIFT_PLANNER_COST_TIME_PARTS_H_
 #define MESHIFT_PLANNER_COST_TIME_PARTS_H_
 
-#include "meshift/topology.h"
-#include "meshift/sharding.h"
-#include "planner/cost/cost.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
+#include "planner/cost/cost.h"
 
 namespace meshift {
 

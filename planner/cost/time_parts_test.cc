@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
-#include "meshift/sharding.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "testing/small_world.h"
 
 namespace meshift {

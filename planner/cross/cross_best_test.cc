@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
+#include "meshift/planner.h"
 #include "meshift/topology.h"
 #include "planner/cost/cross_cost.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/plan_text.h"
-#include "meshift/planner.h"
 
 namespace meshift {
 namespace {

@@ -22,10 +22,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
+#include "meshift/plan.h"
+#include "meshift/planner_options.h"
 #include "meshift/sharding.h"
 #include "planner/groups/plan_groups.h"
-#include "meshift/planner_options.h"
-#include "meshift/plan.h"
 
 namespace meshift {
 

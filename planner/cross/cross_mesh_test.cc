@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
+#include "meshift/plan_io.h"
+#include "meshift/planner.h"
 #include "meshift/topology.h"
+#include "meshift/verifier.h"
 #include "placement/cast.h"
 #include "planner/plan/crossing.h"
-#include "meshift/plan_io.h"
 #include "planner/plan/plan_text.h"
 #include "planner/plan/rank_bytes.h"
-#include "meshift/planner.h"
 #include "planner/search/value_rule.h"
-#include "meshift/verifier.h"
 
 namespace meshift {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 #include "planner/cost/path_cost.h"
 #include "planner/cross/cross_mesh.h"
 #include "planner/groups/plan_groups.h"

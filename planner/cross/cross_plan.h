@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
-#include "meshift/sharding.h"
-#include "meshift/planner_options.h"
 #include "meshift/plan.h"
+#include "meshift/planner_options.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

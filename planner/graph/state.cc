@@ -4,7 +4,7 @@
 
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 #include "placement/cast.h"
 #include "placement/op_table.h"
 

@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "planner/graph/state.h"
 #include "meshift/plan.h"
+#include "planner/graph/state.h"
 
 namespace meshift {
 

@@ -1,5 +1,3 @@
-#include "planner/groups/group_budget.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +9,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/planner_options.h"
+#include "meshift/status.h"
 #include "meshift/union_mesh.h"
 
 namespace meshift {

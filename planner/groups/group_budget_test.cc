@@ -1,5 +1,3 @@
-#include "planner/groups/group_budget.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -10,12 +8,13 @@
 
 #include "base/status.h"
 #include "meshift/device_mesh.h"
-#include "planner/groups/plan_groups.h"
 #include "meshift/plan_io.h"
-#include "planner/plan/plan_text.h"
 #include "meshift/planner.h"
 #include "meshift/planner_cache.h"
+#include "meshift/planner_options.h"
 #include "meshift/verifier.h"
+#include "planner/groups/plan_groups.h"
+#include "planner/plan/plan_text.h"
 
 namespace meshift {
 namespace {

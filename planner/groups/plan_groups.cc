@@ -12,7 +12,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 #include "meshift/union_mesh.h"
 #include "planner/plan/partition.h"
 

@@ -24,9 +24,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
-#include "planner/graph/state.h"
-#include "planner/groups/group_budget.h"
 #include "meshift/plan.h"
+#include "meshift/planner_options.h"
+#include "planner/graph/state.h"
 
 namespace meshift {
 

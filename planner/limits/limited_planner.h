@@ -16,11 +16,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/status_macros.h"
+#include "meshift/planner_options.h"
+#include "meshift/status.h"
 #include "planner/cost/path_cost.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/limits/budget_search.h"
-#include "meshift/planner_options.h"
 #include "planner/plan/memory_limit.h"
 
 namespace meshift {

@@ -18,12 +18,12 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/work_budget.h"
+#include "meshift/plan.h"
+#include "meshift/planner_options.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/one_mesh/reduction_choice.h"
-#include "meshift/planner_options.h"
-#include "meshift/plan.h"
 #include "planner/search/search.h"
 
 namespace meshift {

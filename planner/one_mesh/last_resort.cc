@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 #include "planner/cost/lower_bound.h"
 #include "planner/one_mesh/assemble.h"
 #include "planner/one_mesh/mesh_paths.h"

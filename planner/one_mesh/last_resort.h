@@ -8,11 +8,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
+#include "meshift/plan.h"
+#include "meshift/planner_options.h"
 #include "meshift/sharding.h"
 #include "planner/cost/cost.h"
 #include "planner/one_mesh/mesh_problem.h"
-#include "meshift/planner_options.h"
-#include "meshift/plan.h"
 #include "planner/search/search.h"
 
 namespace meshift {

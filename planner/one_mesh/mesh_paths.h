@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "meshift/planner_options.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/path_cost.h"
 #include "planner/graph/state.h"
@@ -17,7 +18,6 @@
 #include "planner/groups/plan_groups.h"
 #include "planner/limits/budget_search.h"
 #include "planner/limits/limited_planner.h"
-#include "meshift/planner_options.h"
 #include "planner/plan/memory_limit.h"
 #include "planner/search/search.h"
 

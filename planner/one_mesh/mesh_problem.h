@@ -10,12 +10,12 @@
 
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
+#include "meshift/planner_options.h"
 #include "meshift/sharding.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/one_mesh/reduction_choice.h"
-#include "meshift/planner_options.h"
 #include "planner/plan/memory_limit.h"
 
 namespace meshift {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/checked_math.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 #include "planner/cost/cost.h"
 #include "planner/limits/memory_search.h"
 #include "planner/one_mesh/assemble.h"

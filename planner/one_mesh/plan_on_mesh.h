@@ -10,10 +10,10 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "base/work_budget.h"
+#include "meshift/plan.h"
+#include "meshift/planner_options.h"
 #include "meshift/sharding.h"
 #include "planner/graph/state.h"
-#include "meshift/planner_options.h"
-#include "meshift/plan.h"
 #include "planner/search/search.h"
 
 namespace meshift {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "placement/op_table.h"
 #include "meshift/placement.h"
+#include "placement/op_table.h"
 
 namespace meshift {
 namespace {

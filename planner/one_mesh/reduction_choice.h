@@ -15,11 +15,11 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
+#include "meshift/planner_options.h"
 #include "meshift/topology.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
-#include "meshift/planner_options.h"
 
 namespace meshift {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "meshift/verifier.h"
 
 namespace meshift {

@@ -1,5 +1,3 @@
-#include "planner/options/capabilities.h"
-
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "meshift/planner_options.h"
 #include "placement/op_table.h"
 
 namespace meshift {

@@ -22,9 +22,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "meshift/topology.h"
-#include "placement/box.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 
 namespace meshift {
 

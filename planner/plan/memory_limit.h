@@ -16,8 +16,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "meshift/plan.h"
 #include "meshift/sharding.h"
-#include "planner/plan/buffers.h"
 
 namespace meshift {
 

@@ -181,6 +181,17 @@ void AddCanonical(const PlanFields& f, Text* text) {
 
 }  // namespace
 
+std::string_view Name(Buffers buffers) {
+  constexpr std::array<std::string_view, 3> kNames = {"two", "consumed", "one"};
+  return kNames[static_cast<size_t>(buffers)];
+}
+absl::StatusOr<Buffers> ParseBuffers(std::string_view name) {
+  for (const Buffers buffers : {Buffers::kTwo, Buffers::kConsumed, Buffers::kOne}) {
+    if (Name(buffers) == name) return buffers;
+  }
+  return InvalidArgument("'{}' is no way to hand over buffers; known are two, consumed, one", name);
+}
+
 std::string_view Name(Reproducibility r) { return NameIn(kReproducibilityNames, r); }
 
 absl::StatusOr<Reproducibility> ParseReproducibility(std::string_view name) {

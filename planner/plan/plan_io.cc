@@ -8,7 +8,7 @@
 
 #include "base/parse_json.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

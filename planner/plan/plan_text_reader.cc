@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 #include "planner/plan/plan_text.h"
 #include "planner/plan/plan_text_parts.h"
 #include "planner/plan/quantity.h"

@@ -8,11 +8,10 @@
 #include "absl/container/inlined_vector.h"
 #include "base/checked_math.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "planner/plan/crossing.h"
 
 namespace meshift {

@@ -11,8 +11,8 @@
 #include <cstdint>
 
 #include "base/checked_math.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

@@ -29,8 +29,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "planner/graph/state.h"
 #include "meshift/plan.h"
+#include "planner/graph/state.h"
 
 namespace meshift {
 

@@ -6,8 +6,8 @@
 
 #include "gtest/gtest.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/search/layouts.h"

@@ -23,11 +23,11 @@
 #include <optional>
 #include <vector>
 
+#include "meshift/plan.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/path_cost.h"
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
-#include "meshift/plan.h"
 
 namespace meshift {
 

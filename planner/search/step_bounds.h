@@ -22,9 +22,9 @@
 #include <memory>
 
 #include "base/checked_math.h"
+#include "meshift/plan.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
-#include "meshift/plan.h"
 #include "planner/search/cut_table.h"
 
 namespace meshift {

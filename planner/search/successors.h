@@ -33,10 +33,10 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "meshift/plan.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/graph/transitions.h"
-#include "meshift/plan.h"
 #include "planner/search/layouts.h"
 #include "planner/search/value_rule.h"
 

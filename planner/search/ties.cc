@@ -5,7 +5,6 @@
 
 #include "base/checked_math.h"
 #include "meshift/device_mesh.h"
-#include "placement/box.h"
 #include "meshift/dtype.h"
 #include "meshift/sharding.h"
 #include "planner/graph/transitions.h"

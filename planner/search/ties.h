@@ -15,9 +15,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "meshift/plan.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
-#include "meshift/plan.h"
 
 namespace meshift {
 

@@ -6,11 +6,11 @@
 
 #include "gtest/gtest.h"
 #include "meshift/device_mesh.h"
-#include "meshift/topology.h"
+#include "meshift/plan.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "planner/cost/cost.h"
 #include "planner/graph/state.h"
-#include "meshift/plan.h"
 
 namespace meshift {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "base/checked_math.h"
-#include "placement/tensor_type.h"
+#include "meshift/sharding.h"
 #include "meshift/verifier.h"
 
 namespace meshift {

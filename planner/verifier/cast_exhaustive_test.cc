@@ -15,10 +15,10 @@
 
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
-#include "placement/cast.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
+#include "placement/cast.h"
 #include "planner/verifier/cases.h"
 #include "testing/cast.h"
 #include "testing/definition.h"

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "placement/cast.h"
 #include "meshift/dtype.h"
+#include "placement/cast.h"
 
 namespace meshift::verifier_internal {
 namespace {

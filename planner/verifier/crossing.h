@@ -16,9 +16,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "meshift/topology.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "planner/verifier/boxes.h"
 #include "planner/verifier/bytes.h"
 #include "planner/verifier/state.h"

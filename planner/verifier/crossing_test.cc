@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
-#include "planner/verifier/cases.h"
+#include "meshift/sharding.h"
 #include "meshift/verifier.h"
+#include "planner/verifier/cases.h"
 
 namespace meshift {
 namespace {

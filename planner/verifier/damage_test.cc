@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 #include "planner/verifier/cases.h"
 
 namespace meshift {

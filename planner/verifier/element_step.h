@@ -12,8 +12,8 @@
 #include <optional>
 #include <vector>
 
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 
 namespace meshift {
 

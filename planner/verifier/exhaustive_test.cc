@@ -12,11 +12,10 @@
 
 #include "meshift/device_mesh.h"
 #include "meshift/placement.h"
-#include "meshift/sharding.h"
-#include "placement/tensor_type.h"
 #include "meshift/plan.h"
-#include "planner/verifier/element_step.h"
+#include "meshift/sharding.h"
 #include "meshift/verifier.h"
+#include "planner/verifier/element_step.h"
 #include "testing/shardings.h"
 #include "testing/small_world.h"
 

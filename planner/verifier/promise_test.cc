@@ -4,8 +4,8 @@
 #include <string>
 
 #include "meshift/plan.h"
-#include "planner/verifier/cases.h"
 #include "meshift/verifier.h"
+#include "planner/verifier/cases.h"
 
 namespace meshift {
 namespace {

@@ -16,8 +16,8 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
-#include "meshift/sharding.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 
 namespace meshift::verifier_internal {
 

@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "comm/cuda/kernel_params.h"
-#include "meshift/communicator.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/reduce.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 

@@ -15,16 +15,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/status_macros.h"
-#include "meshift/bootstrap.h"
 #include "comm/cuda/driver.h"
+#include "comm/nccl/nccl_library.h"
+#include "meshift/bootstrap.h"
+#include "meshift/device_mesh.h"
 #include "meshift/engine.h"
 #include "meshift/nccl_engine.h"
-#include "comm/nccl/nccl_library.h"
 #include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
-#include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

@@ -13,14 +13,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/cuda/device_fixture.h"
 #include "comm/cuda/kernels.h"
-#include "meshift/communicator.h"
-#include "meshift/engine.h"
 #include "fmt/format.h"
+#include "meshift/communicator.h"
 #include "meshift/dtype.h"
+#include "meshift/engine.h"
 #include "meshift/placement.h"
+#include "meshift/status.h"
 
 namespace meshift {
 namespace {

@@ -18,9 +18,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "comm/cuda/device_fixture.h"
 #include "comm/cuda/kernel_cases.h"
+#include "meshift/status.h"
 #include "tests/gpu/kernel_bandwidth.h"
 
 namespace meshift {

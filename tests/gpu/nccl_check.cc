@@ -32,7 +32,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
+#include "meshift/status.h"
 #include "tests/gpu/nccl_worker.h"
 #include "tests/gpu/one_device.h"
 #include "tests/gpu/processes.h"

@@ -13,10 +13,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/status_macros.h"
-#include "meshift/bootstrap.h"
 #include "comm/cuda/driver.h"
 #include "comm/nccl/nccl_library.h"
+#include "meshift/bootstrap.h"
+#include "meshift/status.h"
 
 namespace meshift {
 

@@ -21,9 +21,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "meshift/bootstrap.h"
 #include "comm/cuda/driver.h"
 #include "comm/nccl/nccl_library.h"
+#include "meshift/bootstrap.h"
 
 namespace meshift {
 

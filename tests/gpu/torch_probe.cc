@@ -18,14 +18,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/bootstrap.h"
+#include "meshift/device_mesh.h"
 #include "meshift/engine.h"
 #include "meshift/nccl_engine.h"
 #include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
-#include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
 #include "tests/gpu/one_device.h"
 
 namespace meshift {

@@ -2,9 +2,9 @@
 #include <cuda.h>
 #include <unistd.h>
 
-#include "base/status_macros.h"
 #include "comm/cuda/driver.h"
 #include "meshift/nccl_engine.h"
+#include "meshift/status.h"
 #include "tests/hang/endless_work.h"
 
 namespace meshift {

@@ -15,16 +15,16 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/status.h"
-#include "base/status_macros.h"
 #include "meshift/bootstrap.h"
-#include "meshift/engine.h"
-#include "meshift/local_world.h"
-#include "meshift/redistributor.h"
-#include "meshift/tensor_view.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
-#include "meshift/sharding.h"
+#include "meshift/engine.h"
+#include "meshift/local_world.h"
 #include "meshift/plan.h"
+#include "meshift/redistributor.h"
+#include "meshift/sharding.h"
+#include "meshift/status.h"
+#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {

@@ -1,16 +1,22 @@
-// Early return on errors:
+// Errors: absl::Status, as everywhere in Meshift, and what makes them short to pass on.
 //
 //   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(stream));
 //   MESHIFT_ASSIGN_OR_RETURN(DeviceMesh mesh, DeviceMesh::Parse("dp=2,tp=4"));
-#ifndef MESHIFT_BASE_STATUS_MACROS_H_
-#define MESHIFT_BASE_STATUS_MACROS_H_
+//
+// The library throws nothing, prints nothing and never ends the process. docs/errors.md lists codes
+// and messages.
+#ifndef MESHIFT_STATUS_H_
+#define MESHIFT_STATUS_H_
 
+#include <string>
 #include <utility>
 
 #include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+// Both return from the function that they are in. They may stand twice on a line, or in another
+// macro.
 #define MESHIFT_RETURN_IF_ERROR(expr)                                                       \
   do {                                                                                      \
     if (absl::Status meshift_status_ = (expr); ABSL_PREDICT_FALSE(!meshift_status_.ok())) { \
@@ -19,7 +25,7 @@
   } while (false)
 
 #define MESHIFT_ASSIGN_OR_RETURN(lhs, expr) \
-  MESHIFT_ASSIGN_OR_RETURN_IMPL_(MESHIFT_CONCAT_(meshift_statusor_, __LINE__), lhs, expr)
+  MESHIFT_ASSIGN_OR_RETURN_IMPL_(MESHIFT_CONCAT_(meshift_statusor_, __COUNTER__), lhs, expr)
 
 #define MESHIFT_ASSIGN_OR_RETURN_IMPL_(statusor, lhs, expr)                    \
   auto statusor = (expr);                                                      \
@@ -29,4 +35,20 @@
 #define MESHIFT_CONCAT_(a, b) MESHIFT_CONCAT_IMPL_(a, b)
 #define MESHIFT_CONCAT_IMPL_(a, b) a##b
 
-#endif  // MESHIFT_BASE_STATUS_MACROS_H_
+namespace meshift {
+
+// The message of `status` as a std::string (empty for OK), where absl::string_view is not
+// std::string_view.
+inline std::string Message(const absl::Status& status) {
+  return std::string(status.message().data(), status.message().size());
+}
+
+// `status` with `context` and ": " put before its message; OK stays OK.
+inline absl::Status Annotate(const absl::Status& status, const std::string& context) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), context + ": " + Message(status));
+}
+
+}  // namespace meshift
+
+#endif  // MESHIFT_STATUS_H_

@@ -1,0 +1,10 @@
+// Which Meshift this is. CHANGELOG.md says what a version may change.
+//
+//   #if MESHIFT_VERSION_NUMBER >= 200     // 0.2.0 or later
+#ifndef MESHIFT_VERSION_H_
+#define MESHIFT_VERSION_H_
+
+#define MESHIFT_VERSION "0.2.0"
+#define MESHIFT_VERSION_NUMBER 200  // 10000 * major + 100 * minor + patch
+
+#endif  // MESHIFT_VERSION_H_
