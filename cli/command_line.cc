@@ -33,6 +33,7 @@
 #include "cli/shards_command.h"
 #include "cli/topology_text.h"
 #include "comm/nccl/environment.h"
+#include "meshift/version.h"
 
 namespace meshift::cli {
 namespace {
@@ -352,6 +353,7 @@ int ParseAndRun(std::vector<std::string> args, Io& io) {
   CLI::App app("Plans, proves and runs redistributions of tensors over device meshes.", "meshift");
   app.footer(kFooter);
   app.require_subcommand(1);
+  app.set_version_flag("--version", "meshift " MESHIFT_VERSION);
   PlanFlags plan_flags;
   ExplainFlags explain_flags;
   RunFlags run_flags;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "meshift/planner_cache.h"
 #include "meshift/redistributor.h"
 #include "meshift/status.h"
 

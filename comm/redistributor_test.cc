@@ -18,6 +18,7 @@
 #include "meshift/placement.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
+#include "meshift/planner_cache.h"
 #include "meshift/planner_options.h"
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"

@@ -235,6 +235,34 @@ TEST(Sharding, ErrorsOfCreate) {
             "f32[-1]: size -1 is negative");
 }
 
+TEST(Sharding, ModifiedByWhatIsTyped) {
+  const Sharding s = Make("f32[8,6]", "a=2,b=3", "S(0)[1],S(0)[0]");
+  EXPECT_EQ(s.WithPlacements({Placement::Replicate(), Placement::Shard(1)})->ToString(),
+            "f32[8,6] on a=2,b=3 as R,S(1)");
+  EXPECT_EQ(s.WithPlacements({Placement::Shard(0), Placement::Shard(0)}, {{1, 0}, {}})->ToString(),
+            s.ToString());
+  EXPECT_EQ(Message(s.WithPlacements({Placement::Replicate()}).status()),
+            Message(s.WithPlacements("R").status()));
+  EXPECT_EQ(s.WithShape({5, 6})->ToString(), "f32[5,6] on a=2,b=3 as S(0)[1],S(0)[0]");
+  EXPECT_EQ(s.WithShape({9})->ToString(), "f32[9] on a=2,b=3 as S(0)[1],S(0)[0]");
+  EXPECT_FALSE(s.WithShape({}).ok());
+  EXPECT_FALSE(s.WithShape({-1, 6}).ok());
+  const Sharding ragged = Make("f32[8]", "a=2", "S(0){3,5}");
+  EXPECT_TRUE(ragged.WithShape({8, 2}).ok());
+  EXPECT_FALSE(ragged.WithShape({9}).ok());
+  EXPECT_EQ(s.OnMesh(MeshOf("x=4,y=2"))->ToString(), "f32[8,6] on x=4,y=2 as S(0)[1],S(0)[0]");
+  EXPECT_FALSE(s.OnMesh(MeshOf("x=4")).ok());
+}
+
+TEST(Sharding, RanksOutsideTheMeshHoldNothing) {
+  const Sharding s = Make("f32[8,6]", "a=2@3,5", "S(0)");
+  EXPECT_EQ(s.LocalBox(5), (Box{{4, 0}, {4, 6}}));
+  for (const int64_t rank : {-1, 0, 4, 6}) {
+    EXPECT_EQ(s.LocalBox(rank), (Box{{0}, {0}}));
+    EXPECT_TRUE(Make("f32[]", "a=2@3,5", "R").LocalBox(rank).IsEmpty());
+  }
+}
+
 TEST(Sharding, ErrorsOfTheWholeText) {
   for (const char* text : {"", "f32[8]", "f32[8] on a=2", "f32[8] as R on a=2"}) {
     EXPECT_NE(Message(Sharding::Parse(text).status()).find("\"TENSOR on MESH as PLACEMENTS\""),

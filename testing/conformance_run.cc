@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "meshift/device_mesh.h"
 #include "meshift/plan.h"
+#include "meshift/planner.h"
 #include "meshift/redistributor.h"
 #include "meshift/status.h"
 #include "meshift/tensor_view.h"

@@ -8,6 +8,7 @@
 
 #include "comm/local/reduction_order.h"
 #include "meshift/device_mesh.h"
+#include "meshift/planner.h"
 #include "meshift/status.h"
 #include "meshift/union_mesh.h"
 #include "meshift/verifier.h"

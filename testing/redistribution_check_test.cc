@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "meshift/device_mesh.h"
+#include "meshift/planner.h"
 #include "testing/matchers.h"
 #include "testing/plan_runner.h"
 #include "testing/synthetic_mesh.h"

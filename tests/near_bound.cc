@@ -9,6 +9,7 @@
 
 #include "base/checked_math.h"
 #include "meshift/device_mesh.h"
+#include "meshift/planner.h"
 #include "meshift/sharding.h"
 #include "meshift/status.h"
 #include "planner/cost/lower_bound.h"

@@ -9,6 +9,7 @@
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
+#include "meshift/planner.h"
 #include "meshift/sharding.h"
 #include "meshift/topology.h"
 #include "placement/op_table.h"

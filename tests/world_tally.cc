@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "meshift/planner.h"
 #include "meshift/union_mesh.h"
 #include "meshift/verifier.h"
 

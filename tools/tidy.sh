@@ -25,7 +25,7 @@ if ((${#files[@]} == 0)); then
   exit 1
 fi
 
-flags=(-std=c++20 -I. -Wall -Wextra)
+flags=(-std=c++20 -I. -Iinclude -Wall -Wextra)
 # Headers that some files want and that lie outside /usr/include.
 mpi=/usr/lib/x86_64-linux-gnu/openmpi/include
 [[ -d $mpi ]] && flags+=(-isystem "$mpi" -DOMPI_SKIP_MPICXX)

@@ -11,6 +11,7 @@
 #include "comm/program/program_parts.h"
 #include "comm/redistribution/run_turn.h"
 #include "comm/redistribution/view_check.h"
+#include "meshift/planner_cache.h"
 #include "meshift/status.h"
 #include "placement/local_box.h"
 

@@ -116,6 +116,10 @@ TEST(ViewCheck, PlainTensorsAreRowMajorAndApart) {
   EXPECT_TRUE(ArePlain(also, row, elsewhere, row, elsewhere.device));
   EXPECT_TRUE(ArePlain(first, row, second, row, elsewhere.device));  // of which nothing is said
   EXPECT_FALSE(ArePlain(also, row, elsewhere, row, {Device::Kind::kCuda, 0}));
+  TensorView read_only = second;
+  read_only.read_only = true;
+  EXPECT_FALSE(plain(first, read_only));
+  EXPECT_TRUE(plain(read_only, first));
   TensorView null = second;
   null.data = nullptr;
   EXPECT_FALSE(plain(first, null));

@@ -1,8 +1,8 @@
 // The engine of real processes: one rank per process, over MPI.
 //
-//   MESHIFT_ASSIGN_OR_RETURN(auto session, MpiSession::Start());        // or the program's own
-//   MESHIFT_ASSIGN_OR_RETURN(auto bootstrap, MpiBootstrap());
-//   MESHIFT_ASSIGN_OR_RETURN(auto engine, CreateMpiEngine({.control = bootstrap->control()}));
+//   MESHIFT_ASSIGN_OR_RETURN(auto job, MpiJob::Start());    // or MpiJob::Start(communicator)
+//   const absl::Status status = Train(job->engine());
+//   if (!status.ok()) job->Leave(1);
 //
 // Nothing blocks, but where MPI does (MpiEngineOptions::bounded_waits): collectives are made of
 // non-blocking messages and go on whenever somebody waits, and from a thread of the engine while
@@ -28,10 +28,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "meshift/bootstrap.h"
 #include "meshift/engine.h"
+
+#if defined(__has_include)
+#if __has_include(<mpi.h>)
+#include <mpi.h>
+#endif
+#endif
 
 namespace meshift {
 
@@ -97,6 +104,41 @@ struct MpiEngineOptions {
 // FAILED_PRECONDITION where MPI is not initialised, or not for several threads; UNIMPLEMENTED where
 // this build has no MPI.
 absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& options = {});
+
+// A rank of a job over MPI, with all that it needs, in the order in which it must begin and end:
+// MPI itself, where the program has not initialised it; the control channel, by which ranks learn
+// of each other's failures at once; and the engine. Its redistributors must be gone before it.
+class MpiJob {
+ public:
+  // Collective. `options.control`: none, for one of the job's own. Errors as those of
+  // MpiSession::Start, MpiBootstrap and CreateMpiEngine.
+  static absl::StatusOr<std::unique_ptr<MpiJob>> Start(const MpiEngineOptions& options = {});
+#ifdef MPI_VERSION
+  // The communicator's ranks are the world. REQUIRES: it outlives the job.
+  static absl::StatusOr<std::unique_ptr<MpiJob>> Start(MPI_Comm communicator,
+                                                       MpiEngineOptions options = {}) {
+    options.communicator = static_cast<int>(MPI_Comm_c2f(communicator));
+    return Start(options);
+  }
+#endif
+  // Waits until all ranks' jobs end; after an error see Leave.
+  ~MpiJob();
+
+  Engine* engine() const { return engine_.get(); }  // never null
+  // Null where the options brought a control channel.
+  Bootstrap* bootstrap() const { return bootstrap_.get(); }
+
+  // For a rank that has seen an error: MpiSession::Leave. The destructor would wait in MPI_Finalize
+  // for ranks that never come.
+  [[noreturn]] static void Leave(int exit_code) { MpiSession::Leave(exit_code); }
+
+ private:
+  explicit MpiJob(MpiSession session) : session_(std::move(session)) {}
+
+  MpiSession session_;  // destroyed last
+  std::unique_ptr<Bootstrap> bootstrap_;
+  std::unique_ptr<Engine> engine_;
+};
 
 // Why this build has no MPI; empty where it has.
 std::string MpiAbsence();

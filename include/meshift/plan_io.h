@@ -32,6 +32,24 @@ std::string PlanToJson(const Plan& plan, int indent = 2);
 // that the mesh lacks, an `after` that does not parse).
 absl::StatusOr<Plan> PlanFromJson(std::string_view json, PlanFault* fault = nullptr);
 
+// As text that people read: what `meshift plan` prints.
+//
+//   # meshift plan: bf16[4096,512], P,P,R -> R,R,R
+//   # mesh ddp=8,fsdp=5,tp=1 (40 ranks)
+//   # topology h100, engine local, planner best, reproducibility replicas
+//   # step  op          mesh dims  groups  after     in    out       sent       est  how
+//   0       all_reduce  ddp,fsdp   1 x 40  R,R,R  4 MiB  4 MiB  8178893 B  68.72 us  sum ...
+//   total: 1 collective, sent 8178893 B, est 68.72 us, peak 8 MiB, workspace 0 B
+//   ...
+//
+// Nothing is rounded: what is not a short decimal fraction of a larger unit is in bytes.
+// docs/plan_format.md states the form.
+std::string PlanToText(const Plan& plan);
+// Errors and faults as PlanFromJson.
+absl::StatusOr<Plan> PlanFromText(std::string_view text, PlanFault* fault = nullptr);
+// Either form: text begins with '#'.
+absl::StatusOr<Plan> ReadPlan(std::string_view text, PlanFault* fault = nullptr);
+
 }  // namespace meshift
 
 #endif  // MESHIFT_PLAN_IO_H_

@@ -1,17 +1,11 @@
-// Plans as text that people read, and back: what `meshift plan` prints.
+// Parts of a plan's text (PlanToText), for those who put other tables between them.
 //
-//   std::string text = PlanToText(plan);
+//   PlanPreamble(plan, "plan") + PlanStepsTable(plan)
 //     // # meshift plan: bf16[4096,512], P,P,R -> R,R,R
 //     // # mesh ddp=8,fsdp=5,tp=1 (40 ranks)
 //     // # topology h100, engine local, planner best, reproducibility replicas
 //     // # step  op          mesh dims  groups  after     in    out       sent       est  how
 //     // 0       all_reduce  ddp,fsdp   1 x 40  R,R,R  4 MiB  4 MiB  8178893 B  68.72 us  sum ...
-//     // total: 1 collective, sent 8178893 B, est 68.72 us, peak 8 MiB, workspace 0 B
-//     // ...
-//   absl::StatusOr<Plan> again = PlanFromText(text);   // *again == plan
-//
-// Nothing is rounded: what is not a short decimal fraction of a larger unit is in bytes.
-// docs/plan_format.md states the form.
 #ifndef MESHIFT_PLANNER_PLAN_PLAN_TEXT_H_
 #define MESHIFT_PLANNER_PLAN_PLAN_TEXT_H_
 
@@ -26,15 +20,7 @@
 
 namespace meshift {
 
-std::string PlanToText(const Plan& plan);
-
-// Errors and faults as PlanFromJson.
-absl::StatusOr<Plan> PlanFromText(std::string_view text, PlanFault* fault = nullptr);
-
-// Either form: text begins with '#'.
-absl::StatusOr<Plan> ReadPlan(std::string_view text, PlanFault* fault = nullptr);
-
-// Parts, for those who put other tables between them. The "#" lines; `verb` is "plan" or "run".
+// The "#" lines; `verb` is "plan" or "run".
 std::string PlanPreamble(const Plan& plan, std::string_view verb);
 // The last of them: "# topology flat, engine local, planner best".
 std::string PlanInputsLine(const Plan& plan);

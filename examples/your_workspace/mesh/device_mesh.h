@@ -1,0 +1,13 @@
+// Likewise: triangles.
+#ifndef YOUR_WORKSPACE_MESH_DEVICE_MESH_H_
+#define YOUR_WORKSPACE_MESH_DEVICE_MESH_H_
+
+namespace your_workspace {
+
+struct DeviceMesh {
+  int triangles = 0;
+};
+
+}  // namespace your_workspace
+
+#endif  // YOUR_WORKSPACE_MESH_DEVICE_MESH_H_
