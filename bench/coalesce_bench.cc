@@ -79,7 +79,8 @@ class Job {
     for (int64_t r = 0; r < kRanks; ++r) {
       MESHIFT_ASSIGN_OR_RETURN(
           Redistributor redistributor,
-          Redistributor::Create(mesh, job->world_->engine(r), {.coalesce_bytes = coalesce_bytes}));
+          Redistributor::Create(mesh, job->world_->engine(r),
+                                {.expert = {.coalesce_bytes = coalesce_bytes}}));
       job->redistributors_.push_back(std::move(redistributor));
       for (const auto& [source, target] : job->shardings_) {
         const TensorView in = job->View(source, r);

@@ -89,7 +89,7 @@ absl::StatusOr<Bench> Bench::Create(Engine* engine) {
     MESHIFT_ASSIGN_OR_RETURN(
         Redistributor redistribute,
         Redistributor::Create(bench.mesh_, engine,
-                              {.agreement = Agreement::kOff, .streams = mode}));
+                              {.agreement = Agreement::kOff, .expert = {.streams = mode}}));
     bench.modes_.push_back(std::move(redistribute));
   }
   MESHIFT_ASSIGN_OR_RETURN(bench.producer_, engine->CreateStream());

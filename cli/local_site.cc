@@ -178,8 +178,9 @@ class LocalSite final : public Site {
     for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
       MESHIFT_RETURN_IF_ERROR(world->engine(mesh.RankAt(p))->SetRecord({.calls = 0}));
     }
-    MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<LocalRunner> runner,
-                             LocalRunner::Create(world.get(), mesh, {.time_steps = true}));
+    MESHIFT_ASSIGN_OR_RETURN(
+        std::unique_ptr<LocalRunner> runner,
+        LocalRunner::Create(world.get(), mesh, {.expert = {.time_steps = true}}));
     return std::make_unique<LocalSiteRunner>(plan, std::move(mesh), std::move(world),
                                              std::move(runner));
   }

@@ -211,7 +211,7 @@ class RankSite final : public Site {
     MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,
                              UnionMesh(plan.from().mesh(), plan.to().mesh()));
     absl::StatusOr<Redistributor> redistributor =
-        Redistributor::Create(mesh, job_.engine.get(), {.time_steps = true});
+        Redistributor::Create(mesh, job_.engine.get(), {.expert = {.time_steps = true}});
     MESHIFT_RETURN_IF_ERROR(Agree(redistributor.status()));
     runner_ = std::make_unique<RankSiteRunner>(plan, &job_, &meeting_, *std::move(redistributor));
     MESHIFT_RETURN_IF_ERROR(Agree(runner_->Prepare()));

@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
   if (!of_rank.plans) {
     of_rank.plans =
         std::make_shared<PlannerCache>(PlanningOptions(mesh, *world->engine(0), options),
-                                       PlannerCacheLimits{options.max_cached_bytes});
+                                       PlannerCacheLimits{options.expert.max_cached_bytes});
   }
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
     const int64_t rank = mesh.RankAt(p);
@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
     MESHIFT_ASSIGN_OR_RETURN(Redistributor redistributor,
                              Redistributor::Create(mesh, world->engine(rank), of_rank));
     runner->redistributors_.push_back(std::move(redistributor));
-    of_rank.verify_plans = false;  // the first rank does
+    of_rank.expert.verify_plans = false;  // the first rank does
   }
   return runner;
 }

@@ -36,8 +36,9 @@ struct LocalRun {
 class LocalRunner {
  public:
   // `world` must have the mesh's ranks and outlive the runner. Each new plan is made once, and with
-  // options.verify_plans verified once, not once per rank. FAILED_PRECONDITION: the world has
-  // control channels, and by options.agreement calls wait for their peers, which one thread cannot.
+  // options.expert.verify_plans verified once, not once per rank. FAILED_PRECONDITION: the world
+  // has control channels, and by options.agreement calls wait for their peers, which one thread
+  // cannot.
   static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(
       LocalWorld* world, const DeviceMesh& mesh, const RedistributorOptions& options = {});
 

@@ -131,7 +131,8 @@ TEST(LocalRunTest, PlansByHandAreRight) {
 TEST(LocalRunTest, CountsAndTimesPerStep) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
   const auto world = LocalWorld::Create({.num_ranks = 4}).value();
-  const auto runner = LocalRunner::Create(world.get(), mesh, {.time_steps = true}).value();
+  const auto runner =
+      LocalRunner::Create(world.get(), mesh, {.expert = {.time_steps = true}}).value();
   const Case c = {
       "a=2,b=2",
       "f32[3]",

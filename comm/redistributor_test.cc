@@ -96,31 +96,34 @@ TEST_F(RedistributorTest, CacheIsBounded) {
   const auto needed = [&](const Sharding& to) {
     int64_t bytes = 0;
     for (; bytes < 10000; bytes += 64) {
-      Redistributor redistribute = Make({.max_cached_bytes = bytes});
+      Redistributor redistribute = Make({.expert = {.max_cached_bytes = bytes}});
       EXPECT_TRUE(redistribute.Prepare(from_, to).ok());
       if (redistribute.stats().plans_cached == 1) break;
     }
     return bytes;
   };
   Redistributor redistribute =
-      Make({.max_cached_bytes = std::max(needed(to_), needed(Parse("R,R")))});
+      Make({.expert = {.max_cached_bytes = std::max(needed(to_), needed(Parse("R,R")))}});
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(redistribute.Prepare(from_, to_).ok());
     ASSERT_TRUE(redistribute.Prepare(from_, Parse("R,R")).ok());
   }
   EXPECT_EQ(redistribute.stats().plans_made, 4);
   EXPECT_EQ(redistribute.stats().plans_cached, 1);
-  Redistributor forgetful = Make({.max_cached_bytes = 0});
+  Redistributor forgetful = Make({.expert = {.max_cached_bytes = 0}});
   ASSERT_TRUE(forgetful.Prepare(from_, to_).ok());
   EXPECT_EQ(forgetful.stats().plans_cached, 0);
   EXPECT_TRUE(forgetful(Args()).ok());
-  EXPECT_EQ(Redistributor::Create(mesh_, &engine_, {.max_cached_bytes = -1}).status().ToString(),
+  EXPECT_EQ(Redistributor::Create(mesh_, &engine_, {.expert = {.max_cached_bytes = -1}})
+                .status()
+                .ToString(),
             "INVALID_ARGUMENT: max_cached_bytes -1 is negative");
 }
 
 TEST_F(RedistributorTest, PlansMayBeShared) {
   RedistributorOptions options;
-  options.groups = {.allow_new_groups = false, .existing_groups = std::vector<MeshGroups>()};
+  options.planning.groups = {.allow_new_groups = false,
+                             .existing_groups = std::vector<MeshGroups>()};
   options.plans = std::make_shared<PlannerCache>(PlanningOptions(mesh_, engine_, options));
   Redistributor first = Make(options);
   Redistributor second = Make(options);
@@ -132,18 +135,18 @@ TEST_F(RedistributorTest, PlansMayBeShared) {
   // Each has lowered it for itself.
   EXPECT_EQ(first.stats().plans_made, 1);
   EXPECT_EQ(second.stats().plans_made, 1);
-  options.max_memory = 100;
+  options.planning.max_memory = 100;
   EXPECT_EQ(Redistributor::Create(mesh_, &engine_, options).status().ToString(),
             "INVALID_ARGUMENT: the cache of plans is of other options than the redistributor");
 }
 
 TEST_F(RedistributorTest, PlansKeepToTheLimitOnMemory) {
   const int64_t least = LeastMemory(from_, to_).value();
-  Redistributor tight = Make({.max_memory = least - 1});
+  Redistributor tight = Make({.planning = {.max_memory = least - 1}});
   EXPECT_TRUE(absl::IsResourceExhausted(tight(Args()).status()));
   EXPECT_TRUE(absl::IsResourceExhausted(tight.Prepare(from_, to_).status()));
   EXPECT_EQ(engine_.log(), Lines{});  // nothing was done, and no group made
-  Redistributor enough = Make({.max_memory = least});
+  Redistributor enough = Make({.planning = {.max_memory = least}});
   EXPECT_EQ(enough.Prepare(from_, to_)->total().peak_bytes, least);
   EXPECT_TRUE(enough(Args()).ok());
 }
@@ -151,14 +154,16 @@ TEST_F(RedistributorTest, PlansKeepToTheLimitOnMemory) {
 TEST_F(RedistributorTest, PlansKeepToTheBudgetOfGroups) {
   // Only the root exists.
   Redistributor tight =
-      Make({.groups = {.allow_new_groups = false, .existing_groups = std::vector<MeshGroups>()}});
+      Make({.planning = {.groups = {.allow_new_groups = false,
+                                    .existing_groups = std::vector<MeshGroups>()}}});
   const Plan plan = tight.Prepare(from_, to_).value();
   std::vector<std::pair<StepOp, DimSet>> steps;
   for (const Step& step : plan.steps()) steps.emplace_back(step.op, step.mesh_dims);
   EXPECT_EQ(steps, (std::vector<std::pair<StepOp, DimSet>>{
                        {StepOp::kMask, {1}}, {StepOp::kAllReduce, {0, 1}}, {StepOp::kSlice, {1}}}));
   EXPECT_EQ(engine_.log(), Lines{});  // no group was made
-  EXPECT_EQ(Redistributor::Create(mesh_, &engine_, {.groups = {.expected_uses = 0}}).status(),
+  EXPECT_EQ(Redistributor::Create(mesh_, &engine_, {.planning = {.groups = {.expected_uses = 0}}})
+                .status(),
             absl::InvalidArgumentError("expected_uses of 0 is below 1"));
 }
 
@@ -384,7 +389,10 @@ TEST_F(RedistributorTest, RanksOutsideTheMeshDoNothing) {
 // Without capabilities among the options, plans are made for the engine that is to run them.
 TEST_F(RedistributorTest, PlansNameTheEngine) {
   EXPECT_EQ(Make().Prepare(from_, to_)->inputs().engine, "fake");
-  EXPECT_EQ(Make({.capabilities = EngineCapabilities::Nccl()}).Prepare(from_, to_)->inputs().engine,
+  EXPECT_EQ(Make({.expert = {.capabilities = EngineCapabilities::Nccl()}})
+                .Prepare(from_, to_)
+                ->inputs()
+                .engine,
             "nccl");
   const auto world = LocalWorld::Create({.num_ranks = 4}).value();
   Redistributor local = Redistributor::Create(mesh_, world->engine(0)).value();
@@ -397,7 +405,7 @@ TEST_F(RedistributorTest, PlansOnlyWhatTheEngineReduces) {
   EXPECT_EQ(Refusal(redistribute, Args()), "UNIMPLEMENTED: engine 'fake' cannot reduce f32 by sum");
   EXPECT_EQ(engine_.log(), Lines{});
   // An option goes before what the engine says.
-  Redistributor told = Make({.capabilities = EngineCapabilities::Full("told")});
+  Redistributor told = Make({.expert = {.capabilities = EngineCapabilities::Full("told")}});
   EXPECT_TRUE(told(Args()).ok());
 }
 
@@ -408,7 +416,7 @@ TEST_F(RedistributorTest, RefusesPlansThatRestOnAnotherEngine) {
           .value();
   ASSERT_EQ(plan.steps()[0].reduce_order, ReduceOrder::kAny);
   const auto run = [&](const EngineCapabilities& capabilities) {
-    Redistributor redistribute = Make({.capabilities = capabilities});
+    Redistributor redistribute = Make({.expert = {.capabilities = capabilities}});
     return redistribute.Run(plan, View(&in_, {4, 2}), View(&out_, {4, 2})).status();
   };
   EXPECT_TRUE(run(EngineCapabilities::Local()).ok());
@@ -424,9 +432,9 @@ TEST_F(RedistributorTest, RefusesPlansThatRestOnAnotherEngine) {
 // Where the promise rests on NCCL's tree, its group has one channel, also that of all ranks; the
 // groups of other calls are others.
 TEST_F(RedistributorTest, ATreeThatTreatsElementsAlikeHasOneChannel) {
-  RedistributorOptions options{.reproducibility = Reproducibility::kBatchInvariant,
-                               .capabilities = EngineCapabilities::Nccl()};
-  options.capabilities->native_invariance = NativeInvariance::kAllReduce;
+  RedistributorOptions options{.planning = {.reproducibility = Reproducibility::kBatchInvariant},
+                               .expert = {.capabilities = EngineCapabilities::Nccl()}};
+  options.expert.capabilities->native_invariance = NativeInvariance::kAllReduce;
   Redistributor redistribute = Make(options);
   const auto run = [&](const Sharding& from, const Sharding& to) {
     engine_.ClearLog();

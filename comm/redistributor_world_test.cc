@@ -28,7 +28,8 @@ TEST(RedistributorWorldTest, OneThreadDrivesAllRanks) {
   std::vector<std::vector<float>> in(6), middle(6), out(6);
   for (int p = 0; p < 6; ++p) {
     redistributors.push_back(
-        Redistributor::Create(mesh, world->engine(mesh.RankAt(p)), {.time_steps = true}).value());
+        Redistributor::Create(mesh, world->engine(mesh.RankAt(p)), {.expert = {.time_steps = true}})
+            .value());
     in[p] = {1, 2, 3, 4, static_cast<float>(p)};
     middle[p].resize(cut.BoxAt(mesh.CoordinateAt(p)).NumElements());
     out[p].resize(5);

@@ -81,10 +81,11 @@ class PayloadCheck {
     MESHIFT_ASSIGN_OR_RETURN(sizes_, SizeExchange::Create(mesh_, engine_));
     MESHIFT_ASSIGN_OR_RETURN(stream_, engine_->CreateStream());
     for (int s = 0; s < 3; ++s) {
-      MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute,
-                               Redistributor::Create(mesh_, engine_,
-                                                     {.ragged_sizes = static_cast<RaggedSizes>(s),
-                                                      .coalesce_bytes = int64_t{1} << 40}));
+      MESHIFT_ASSIGN_OR_RETURN(
+          Redistributor redistribute,
+          Redistributor::Create(mesh_, engine_,
+                                {.planning = {.ragged_sizes = static_cast<RaggedSizes>(s)},
+                                 .expert = {.coalesce_bytes = int64_t{1} << 40}}));
       redistributors_.push_back(std::move(redistribute));
     }
     return absl::OkStatus();

@@ -37,7 +37,8 @@ class InvariantTest : public ::testing::TestWithParam<int> {
     std::unique_ptr<LocalWorld>& world = worlds_[size];
     if (world == nullptr) world = LocalWorld::Create({.num_ranks = size}).value();
     world->SetReductionOrder(ReductionOrder::kTopology, c.domain());
-    const RedistributorOptions options{.reproducibility = promise, .topology = c.topology()};
+    const RedistributorOptions options{
+        .planning = {.reproducibility = promise, .topology = c.topology()}};
     std::vector<Redistributor> redistributors;
     for (int64_t r = 0; r < size; ++r) {
       MESHIFT_ASSIGN_OR_RETURN(Redistributor made,

@@ -299,10 +299,10 @@ void GroupBudgetTest::RunPlan(const Plan& plan, const PlannerOptions& options,
           .value();
   const std::unique_ptr<LocalRunner> runner =
       LocalRunner::Create(world.get(), mesh,
-                          {.reproducibility = options.reproducibility,
-                           .topology = options.topology,
-                           .reduce_block = options.reduce_block,
-                           .groups = options.groups})
+                          {.planning = {.reproducibility = options.reproducibility,
+                                        .topology = options.topology,
+                                        .reduce_block = options.reduce_block,
+                                        .groups = options.groups}})
           .value();
   const auto memory = [](const Sharding& sharding, std::vector<std::vector<float>>* tensors) {
     std::vector<void*> data;

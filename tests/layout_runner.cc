@@ -82,9 +82,10 @@ LayoutRunner::LayoutRunner(const DeviceMesh& mesh) : mesh_(mesh), ranks_(mesh.Nu
                {.num_ranks = last + 1, .num_workers = 0, .timeout = std::chrono::seconds(2)})
                .value();
   for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
-    redistributors_.push_back(Redistributor::Create(mesh, world_->engine(mesh.RankAt(position)),
-                                                    {.verify_plans = false, .max_cached_bytes = 0})
-                                  .value());
+    redistributors_.push_back(
+        Redistributor::Create(mesh, world_->engine(mesh.RankAt(position)),
+                              {.expert = {.verify_plans = false, .max_cached_bytes = 0}})
+            .value());
   }
 }
 

@@ -113,8 +113,9 @@ absl::StatusOr<Counted> RunCounted(const Plan& plan, const PlannerOptions& optio
     targets.push_back(data);
     views.emplace_back(static_cast<const std::byte*>(data), static_cast<size_t>(bytes));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<LocalRunner> runner,
-                           LocalRunner::Create(world.get(), mesh, {.verify_plans = false}));
+  MESHIFT_ASSIGN_OR_RETURN(
+      const std::unique_ptr<LocalRunner> runner,
+      LocalRunner::Create(world.get(), mesh, {.expert = {.verify_plans = false}}));
   const bool consumes = options.buffers == Buffers::kConsumed;
   MESHIFT_RETURN_IF_ERROR(runner->Run(plan, sources, targets, consumes).status());
   MESHIFT_ASSIGN_OR_RETURN(const testkit::CheckResult result, oracle.Check(fill, views));

@@ -45,9 +45,9 @@ absl::Status CheckProblem(Engine* engine, const OrderedCase& c, const OrderedPro
   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*stream));
   MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute,
                            Redistributor::Create(problem.from.mesh(), engine,
-                                                 {.reproducibility = promise,
-                                                  .topology = TopologyOf(c),
-                                                  .reduce_block = c.reduce_block(),
+                                                 {.planning = {.reproducibility = promise,
+                                                               .topology = TopologyOf(c),
+                                                               .reduce_block = c.reduce_block()},
                                                   .agreement = Agreement::kOff}));
   MESHIFT_ASSIGN_OR_RETURN(
       const RunHandle run,

@@ -47,7 +47,7 @@ std::string FindOtherBits(const OrderedCase& c, const Plan& plan, ReductionOrder
   const int64_t last = *std::max_element(ranks.begin(), ranks.end());
   const auto world = LocalWorld::Create({.num_ranks = last + 1}).value();
   world->SetReductionOrder(order, domain);
-  const auto runner = LocalRunner::Create(world.get(), mesh, {.verify_plans = false});
+  const auto runner = LocalRunner::Create(world.get(), mesh, {.expert = {.verify_plans = false}});
   if (!runner.ok()) return runner.status().ToString();
   const auto run = (*runner)->Run(plan, sources.addresses, targets.addresses);
   if (!run.ok()) return run.status().ToString();

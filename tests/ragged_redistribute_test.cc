@@ -60,9 +60,9 @@ absl::StatusOr<Outcome> RunAll(const Tensor& tensor, RaggedSizes sizes) {
   std::vector<Redistributor> redistributors;
   std::vector<RunHandle> runs;
   for (int64_t rank = 0; rank < kRanks; ++rank) {
-    MESHIFT_ASSIGN_OR_RETURN(
-        Redistributor redistribute,
-        Redistributor::Create(from.mesh(), world->engine(rank), {.ragged_sizes = sizes}));
+    MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute,
+                             Redistributor::Create(from.mesh(), world->engine(rank),
+                                                   {.planning = {.ragged_sizes = sizes}}));
     redistributors.push_back(std::move(redistribute));
     sources[rank].resize(oracle.SourceBytes(rank));
     targets[rank].resize(oracle.TargetBytes(rank), std::byte{0xa5});

@@ -31,10 +31,11 @@ class Check {
       : engine_(engine), mesh_(mesh), options_(options), random_(options.seed) {}
 
   absl::Status Run() {
-    MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute,
-                             Redistributor::Create(mesh_, engine_,
-                                                   {.ragged_sizes = options_.ragged_sizes,
-                                                    .coalesce_bytes = options_.coalesce_bytes}));
+    MESHIFT_ASSIGN_OR_RETURN(
+        Redistributor redistribute,
+        Redistributor::Create(mesh_, engine_,
+                              {.planning = {.ragged_sizes = options_.ragged_sizes},
+                               .expert = {.coalesce_bytes = options_.coalesce_bytes}}));
     MESHIFT_ASSIGN_OR_RETURN(stream_, engine_->CreateStream());
     for (int list = 0; list < options_.lists; ++list) {
       const absl::Status status = RunList(redistribute);

@@ -23,9 +23,9 @@ constexpr int64_t kCases = 500;
 absl::Status RunCase(const InvariantCase& c, Engine& engine, Bootstrap& bootstrap) {
   MESHIFT_ASSIGN_OR_RETURN(
       Redistributor redistribute,
-      Redistributor::Create(
-          c.mesh(), &engine,
-          {.reproducibility = Reproducibility::kBatchInvariant, .topology = c.topology()}));
+      Redistributor::Create(c.mesh(), &engine,
+                            {.planning = {.reproducibility = Reproducibility::kBatchInvariant,
+                                          .topology = c.topology()}}));
   InvariantBits bits;
   for (const InvariantBatch& batch : c.Batches()) {
     MESHIFT_ASSIGN_OR_RETURN(InvariantRun run,

@@ -174,7 +174,8 @@ TEST_F(PreparedTest, RedistributesManyTensorsAtOnce) {
                       "S(0)")
           .value();
   const Sharding to = from.WithPlacements("S(1)").value();
-  Redistributor redistribute = Redistributor::Create(mesh, engine_.get(), {.max_value = 0}).value();
+  Redistributor redistribute =
+      Redistributor::Create(mesh, engine_.get(), {.planning = {.max_value = 0}}).value();
   const auto value = [&](int time, int64_t row, int64_t column) {
     return static_cast<int32_t>((row * columns + column) * kTimes + time);
   };

@@ -54,7 +54,8 @@ Seen Reduce(const Variables& variables, Reproducibility promise) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=3").value();
   std::mutex mutex;
   (*ranks)->Run([&](NcclEngine& engine, int64_t rank) {
-    auto redistribute = Redistributor::Create(mesh, &engine, {.reproducibility = promise});
+    auto redistribute =
+        Redistributor::Create(mesh, &engine, {.planning = {.reproducibility = promise}});
     ASSERT_TRUE(redistribute.ok()) << redistribute.status();
     for (const int64_t count : {1, 7, 48, 1000}) {
       const std::string tensor = "f32[" + std::to_string(count) + "]";

@@ -155,7 +155,7 @@ TEST(NcclTreeTest, IsTakenWhereAllEnvironmentsAreFit) {
   (*ranks)->Run([&](NcclEngine& engine, int64_t rank) {
     EXPECT_EQ(engine.Capabilities().native_invariance, NativeInvariance::kAllReduce);
     const auto make = [&](Reproducibility promise) {
-      return Redistributor::Create(mesh, &engine, {.reproducibility = promise});
+      return Redistributor::Create(mesh, &engine, {.planning = {.reproducibility = promise}});
     };
     auto invariant = make(Reproducibility::kBatchInvariant);
     auto usual = make(Reproducibility::kReplicas);
@@ -205,8 +205,8 @@ TEST(NcclTreeTest, AReduceScatterIsDoneInOrder) {
   ASSERT_TRUE(ranks.ok()) << ranks.status();
   const DeviceMesh mesh = DeviceMesh::Parse("a=4").value();
   (*ranks)->Run([&](NcclEngine& engine, int64_t) {
-    auto redistribute =
-        Redistributor::Create(mesh, &engine, {.reproducibility = Reproducibility::kBatchInvariant});
+    auto redistribute = Redistributor::Create(
+        mesh, &engine, {.planning = {.reproducibility = Reproducibility::kBatchInvariant}});
     ASSERT_TRUE(redistribute.ok()) << redistribute.status();
     const auto sums = Move(engine, *redistribute, mesh, "P", "S(0)");
     ASSERT_TRUE(sums.ok()) << sums.status();
@@ -249,7 +249,7 @@ TEST(NcclTreeTest, OneRanksEnvironmentDecidesForAll) {
       EXPECT_EQ(capabilities.native_invariance, NativeInvariance::kNone);
       EXPECT_EQ(capabilities.native_why.find(c.why), 0) << capabilities.native_why;
       auto redistribute = Redistributor::Create(
-          mesh, &engine, {.reproducibility = Reproducibility::kBatchInvariant});
+          mesh, &engine, {.planning = {.reproducibility = Reproducibility::kBatchInvariant}});
       ASSERT_TRUE(redistribute.ok()) << redistribute.status();
       const auto sums = Move(engine, *redistribute, mesh, "P,P", "R,R");
       ASSERT_TRUE(sums.ok()) << sums.status();
@@ -284,7 +284,7 @@ TEST(NcclStreamsTest, ASingleStreamCarriesAllGroups) {
     auto ranks = NcclThreads::Create(kRanks);
     ASSERT_TRUE(ranks.ok()) << ranks.status();
     (*ranks)->Run([&](NcclEngine& engine, int64_t rank) {
-      auto redistribute = Redistributor::Create(mesh, &engine, {.streams = mode});
+      auto redistribute = Redistributor::Create(mesh, &engine, {.expert = {.streams = mode}});
       ASSERT_TRUE(redistribute.ok()) << redistribute.status();
       for (int round = 0; round < 3; ++round) {
         const auto over_a = Move(engine, *redistribute, mesh, "S(0),R", "R,R");

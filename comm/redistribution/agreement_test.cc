@@ -249,7 +249,7 @@ TEST_F(AgreementTest, UnlikeTopologiesAreUnlikePlans) {
   Barrier remade;
   const std::vector<End> ends = Run(Options(Agreement::kAlways), [&](int r, Rank& rank) {
     RedistributorOptions options = Options(Agreement::kAlways);
-    if (r == 3) options.topology = Topology::Parse("nvlink=2").value();
+    if (r == 3) options.planning.topology = Topology::Parse("nvlink=2").value();
     rank.Remake(options);
     remade.Arrive();
     return rank.Move("f32[8] on x=2 as R", "f32[8] on y=2@2-3 as S(0)");

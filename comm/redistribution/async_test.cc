@@ -89,7 +89,7 @@ TEST_F(AsyncTest, GroupsHaveTheirOwnStreams) {
 }
 
 TEST_F(AsyncTest, ASingleStreamKeepsTheOrder) {
-  Start({.streams = StreamMode::kSingleStream}, std::chrono::milliseconds(100));
+  Start({.expert = {.streams = StreamMode::kSingleStream}}, std::chrono::milliseconds(100));
   std::vector<Floats> in = {{1, 2}, {3, 4}};
   std::vector<Floats> out(4, Floats(4));
   RunHandle last;

@@ -228,8 +228,9 @@ TEST_F(ListTest, RandomLists) {
   int64_t calls_together = 0;
   int64_t num_tensors = 0;
   for (int round = 0; round < 150; ++round) {
-    Start(meshes[below(5)],
-          {.coalesce_bytes = round % 5 == 0 ? std::optional<int64_t>(16) : std::nullopt});
+    Start(
+        meshes[below(5)],
+        {.expert = {.coalesce_bytes = round % 5 == 0 ? std::optional<int64_t>(16) : std::nullopt}});
     std::vector<Tensor> tensors;
     const int wanted = 1 + below(12);
     while (static_cast<int>(tensors.size()) < wanted) {
@@ -287,7 +288,7 @@ TEST_F(ListTest, LikeCallsAreOne) {
 }
 
 TEST_F(ListTest, LargeTensorsStayAlone) {
-  Start("a=4", {.coalesce_bytes = 48});
+  Start("a=4", {.expert = {.coalesce_bytes = 48}});
   // They send 48, 48 and 96 bytes; what is merged has at most 8 * 48.
   std::vector<Tensor> tensors = {Of("f32[16]", "S(0)", "R"), Of("f32[16]", "S(0)", "R"),
                                  Of("f32[32]", "S(0)", "R")};

@@ -22,7 +22,7 @@ std::shared_ptr<PlannerCache> PlannerOf(const DeviceMesh& mesh, const Engine& en
                                         const RedistributorOptions& options) {
   if (options.plans) return options.plans;
   return std::make_shared<PlannerCache>(PlanningOptions(mesh, engine, options),
-                                        PlannerCacheLimits{options.max_cached_bytes});
+                                        PlannerCacheLimits{options.expert.max_cached_bytes});
 }
 
 // Whether peers may know why a call has failed.
@@ -41,31 +41,31 @@ RunCore::RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOpti
       tensor_device_(engine->tensor_device()),
       record_(CallRecord::Of(engine)),
       executor_(engine),
-      plans_(engine->rank(), PlannerOf(mesh, *engine, options), options.verify_plans,
-             options.max_cached_bytes,
-             options.coalesce_bytes.value_or(
-                 engine->CoalesceBytes().value_or(DefaultCoalesceBytes(options.topology))),
+      plans_(engine->rank(), PlannerOf(mesh, *engine, options), options.expert.verify_plans,
+             options.expert.max_cached_bytes,
+             options.expert.coalesce_bytes.value_or(
+                 engine->CoalesceBytes().value_or(DefaultCoalesceBytes(options.planning.topology))),
              [this](const DeviceMesh& m) { return GroupCache::CheckMesh(mesh_, m); }),
-      lanes_(engine, options.streams == StreamMode::kSingleStream) {}
+      lanes_(engine, options.expert.streams == StreamMode::kSingleStream) {}
 
 absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh, Engine* engine,
                                                          const RedistributorOptions& options) {
-  if (options.max_cached_bytes < 0) {
-    return InvalidArgument("max_cached_bytes {} is negative", options.max_cached_bytes);
+  if (options.expert.max_cached_bytes < 0) {
+    return InvalidArgument("max_cached_bytes {} is negative", options.expert.max_cached_bytes);
   }
   if (options.plans && !(options.plans->options() == PlanningOptions(mesh, *engine, options))) {
     return InvalidArgument("the cache of plans is of other options than the redistributor");
   }
-  if (options.agreement_calls < 0) {
-    return InvalidArgument("agreement_calls {} is negative", options.agreement_calls);
+  if (options.expert.agreement_calls < 0) {
+    return InvalidArgument("agreement_calls {} is negative", options.expert.agreement_calls);
   }
-  if (options.coalesce_bytes.value_or(0) < 0) {
-    return InvalidArgument("coalesce_bytes {} is negative", *options.coalesce_bytes);
+  if (options.expert.coalesce_bytes.value_or(0) < 0) {
+    return InvalidArgument("coalesce_bytes {} is negative", *options.expert.coalesce_bytes);
   }
   if (options.timeout && *options.timeout <= std::chrono::nanoseconds::zero()) {
     return InvalidArgument("a timeout of {} ns is not positive", options.timeout->count());
   }
-  MESHIFT_RETURN_IF_ERROR(CheckGroupBudget(options.groups));
+  MESHIFT_RETURN_IF_ERROR(CheckGroupBudget(options.planning.groups));
   const int64_t begin_ns = SteadyNowNs();
   auto core = std::make_shared<RunCore>(mesh, engine, options);
   if (!mesh.PositionOf(engine->rank())) {
@@ -154,7 +154,7 @@ absl::StatusOr<int64_t> RunCore::BeginCall(const Fingerprint& fingerprint,
   if (root_ == nullptr) return call;
   const bool awaits =
       options_.agreement == Agreement::kAlways ||
-      (options_.agreement == Agreement::kFirstCalls && call < options_.agreement_calls);
+      (options_.agreement == Agreement::kFirstCalls && call < options_.expert.agreement_calls);
   root_->Post({.call = call, .high = fingerprint.high, .low = fingerprint.low, .what = text.get()},
               awaits);
   // The post that was there is forgotten now.
@@ -259,7 +259,7 @@ absl::Status RunCore::WaitBefore(Stream& stream, const Run& run) {
 }
 
 RunRecord* RunCore::RecordOf(BoundProgram& program) {
-  if (options_.time_steps || !program.runs_whole) return NewRecord();
+  if (options_.expert.time_steps || !program.runs_whole) return NewRecord();
   if (last_whole_.get() != &program) last_whole_ = program.shared_from_this();
   return nullptr;
 }
@@ -279,7 +279,7 @@ absl::Status RunCore::Issue(BoundProgram& program, ProgramBuffers buffers, RunRe
   } else {
     MESHIFT_RETURN_IF_ERROR(
         executor_.EnqueueParts(program.program, program.communicators, buffers,
-                               {.time_steps = options_.time_steps, .ready = &program.ready},
+                               {.time_steps = options_.expert.time_steps, .ready = &program.ready},
                                absl::MakeSpan(program.parts), record));
     if (std::find(run->ends.begin(), run->ends.end(), &end) == run->ends.end()) {
       run->ends.push_back(&end);

@@ -159,7 +159,7 @@ absl::Status RunCore::CallSymmetric(const SymmetricUse& use, const SymmetricDeci
   MESHIFT_RETURN_IF_ERROR(WaitBefore(stream, *run));
   RunRecord* const record = NewRecord();
   const auto mark = [&]() -> absl::Status {
-    if (!options_.time_steps) return absl::OkStatus();
+    if (!options_.expert.time_steps) return absl::OkStatus();
     MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Event> event, engine_->Record(stream));
     record->events.push_back(std::move(event));
     return absl::OkStatus();

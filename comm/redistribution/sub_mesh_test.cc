@@ -52,7 +52,8 @@ class SubMeshTest : public testing::Test {
     const DeviceMesh all = DeviceMesh::Create({{"ranks", kRanks}}).value();
     for (int64_t rank = 0; rank < kRanks; ++rank) {
       redistribute_.push_back(
-          Redistributor::Create(all, world_->engine(rank), {.verify_plans = false}).value());
+          Redistributor::Create(all, world_->engine(rank), {.expert = {.verify_plans = false}})
+              .value());
     }
   }
 

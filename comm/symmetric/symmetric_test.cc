@@ -220,7 +220,7 @@ TEST(SymmetricTest, WorkIsOrderedAsAlways) {
   for (int r = 0; r < 2; ++r) {
     Rank& rank = ranks[r];
     Redistributor redistribute =
-        Redistributor::Create(mesh, world->engine(r), {.time_steps = true}).value();
+        Redistributor::Create(mesh, world->engine(r), {.expert = {.time_steps = true}}).value();
     rank.pool = redistribute.MakeSymmetricPool({0}, {.buffer_bytes = 4096}).value();
     for (SymmetricBlock* block : {&rank.a, &rank.b, &rank.c}) {
       *block = rank.pool->Allocate(256).value();

@@ -131,7 +131,7 @@ class NcclEngine : public Engine {
   // Collective over them where they may_split; then no operation of the communicator may be
   // unfinished. FAILED_PRECONDITION where the process has another
   // copy of NCCL, with both files. Says nothing of the ranks' environments: who knows better sets
-  // RedistributorOptions::capabilities.
+  // RedistributorExpertOptions::capabilities.
   static absl::StatusOr<std::unique_ptr<NcclEngine>> FromLent(const NcclLent& lent,
                                                               const NcclOptions& options = {});
 

@@ -82,7 +82,7 @@ class PlannerCache;  // meshift/planner_cache.h
 
 // How a redistributor plans and runs, and what it counts.
 //
-//   Redistributor::Create(mesh, engine, {.reproducibility = Reproducibility::kOrdered,
+//   Redistributor::Create(mesh, engine, {.planning = {.topology = h100},
 //                                        .agreement = Agreement::kAlways});
 
 // Which calls wait until all peers have told which plan they run.
@@ -92,45 +92,41 @@ enum class Agreement : uint8_t { kOff, kFirstCalls, kAlways };
 // for communication: then a call waits for all before it. To compare with; bits are the same.
 enum class StreamMode : uint8_t { kPerGroup, kSingleStream };
 
-struct RedistributorOptions {
-  // Of planning (meshift/planner_options.h); equal on all ranks.
-  Reproducibility reproducibility = Reproducibility::kReplicas;
-  Topology topology = Topology::Flat();
-  PlannerKind planner = PlannerKind::kBest;
+// What few programs set.
+struct RedistributorExpertOptions {
   // None: what the engine says of itself (Engine::Capabilities), so that plans name it.
   std::optional<EngineCapabilities> capabilities = std::nullopt;
-  RaggedSizes ragged_sizes = RaggedSizes::kCost;
-  int64_t reduce_block = 0;
-  std::optional<int64_t> max_memory = std::nullopt;  // of each plan that is made, in bytes
-  std::optional<int64_t> max_value = std::nullopt;   // of a value between two steps, likewise
-  Buffers buffers = Buffers::kTwo;  // how calls hand them over, for the limit and the plans
-  // Of each plan that is made. The root is the redistributor's mesh, whatever it says.
-  GroupBudget groups = {};
-
   // Whether plans that the caller brings are proven (meshift/verifier.h) before they run.
   bool verify_plans = true;
   bool time_steps = false;  // whether last_run() has the time of each step
   // Bytes, about, that each of three caches may hold: of plans; of programs for plans that are
-  // made; of programs for plans that the caller brings. What was not used for the longest time goes
-  // first.
+  // made; of programs for plans that the caller brings. What was not used for the longest time
+  // goes first.
   int64_t max_cached_bytes = int64_t{64} << 20;
+  int64_t agreement_calls = 16;  // kFirstCalls: those with numbers below it; equal on all ranks
+  StreamMode streams = StreamMode::kPerGroup;  // this rank's; ranks may differ
+  // A list of tensors: those whose collectives send at most so many bytes each are merged into
+  // few collectives (comm/program/coalesce.h). Equal on all ranks. None: as many as a collective
+  // carries while it starts, which the engine says, or the topology's fastest links. 0: only what
+  // sends nothing.
+  std::optional<int64_t> coalesce_bytes = std::nullopt;
+};
+
+struct RedistributorOptions {
+  // How plans are made; equal on all ranks. `planning.engine` is not looked at (expert.capabilities
+  // is), nor `planning.groups.root`, which is the redistributor's mesh.
+  PlannerOptions planning = {};
+  // Which calls wait for their peers' word; equal on all ranks.
+  Agreement agreement = Agreement::kFirstCalls;
+  // For peers that are to agree, and for a ticket that is missing. None: the engine's
+  // (Engine::timeouts), where the first call of all is of the phase of setup.
+  std::optional<std::chrono::nanoseconds> timeout = std::nullopt;
   // Where plans are made and remembered; several redistributors may share it, so that each plan is
   // made once in a process. Of PlanningOptions(mesh, engine, options). None: the redistributor's
   // own.
   std::shared_ptr<PlannerCache> plans = nullptr;
 
-  // Of running; the first two equal on all ranks.
-  Agreement agreement = Agreement::kFirstCalls;
-  int64_t agreement_calls = 16;  // kFirstCalls: those with numbers below it
-  // For peers that are to agree, and for a ticket that is missing. None: the engine's
-  // (Engine::timeouts), where the first call of all is of the phase of setup.
-  std::optional<std::chrono::nanoseconds> timeout = std::nullopt;
-  StreamMode streams = StreamMode::kPerGroup;  // this rank's; ranks may differ
-  // A list of tensors: those whose collectives send at most so many bytes each are merged into few
-  // collectives (comm/program/coalesce.h). Equal on all ranks. None: as many as a collective
-  // carries while it starts, which the engine says, or the topology's fastest links. 0: only what
-  // sends nothing.
-  std::optional<int64_t> coalesce_bytes = std::nullopt;
+  RedistributorExpertOptions expert = {};
 };
 
 // How a redistributor of this mesh and these options plans: `options.plans` is made of this.
