@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "meshift/planner.h"
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
 #include "meshift/tensor_view.h"
 
 namespace meshift {
@@ -115,6 +117,68 @@ TEST_F(AsyncTest, AConsumersStreamWaits) {
   ASSERT_TRUE(engine->Synchronize(*consumer).ok());
   EXPECT_EQ(consumed, (Floats{1, 2, 5, 6}));
   for (const RunHandle& other : others) ASSERT_TRUE(other.Wait().ok());
+}
+
+// Of a call whose peers are missing, of one that is done, of one that has failed, and of none.
+TEST_F(AsyncTest, IsDoneNeverWaits) {
+  Start();
+  std::vector<Floats> in = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
+  std::vector<Floats> out(4, Floats(4));
+  EXPECT_TRUE(RunHandle().IsDone());
+  const RunHandle first = Gather(0, 'a', in[0], out[0]).value();
+  const RunHandle copy = first;
+  EXPECT_FALSE(first.IsDone());
+  const RunHandle second = Gather(2, 'a', in[2], out[2]).value();
+  while (!first.IsDone() || !second.IsDone()) std::this_thread::yield();
+  EXPECT_TRUE(copy.IsDone());
+  EXPECT_EQ(out[0], (Floats{1, 2, 5, 6}));
+  EXPECT_TRUE(first.Wait().ok());
+  EXPECT_TRUE(first.IsDone());
+
+  const RunHandle lonely = Gather(1, 'a', in[1], out[1]).value();
+  EXPECT_FALSE(lonely.IsDone());
+  redistribute_[1].Abort();
+  EXPECT_TRUE(lonely.IsDone());
+  EXPECT_FALSE(lonely.Wait().ok());
+}
+
+TEST_F(AsyncTest, WhatIsOnlyReadIsNotWritten) {
+  Start();
+  Floats in(4, 1);
+  Floats out(2);
+  const Sharding from = Parse("R,R");
+  const Sharding to = Parse("S(0),R");
+  Redistributor& redistribute = redistribute_[0];
+  const TensorView source = redistribute.View(from, static_cast<const float*>(in.data()));
+  const TensorView target = redistribute.View(to, out.data());
+  EXPECT_TRUE(source.read_only);
+  EXPECT_FALSE(target.read_only);
+  const auto error = [&](const Redistribution& what) {
+    return Message(redistribute(what).status());
+  };
+  EXPECT_EQ(error({.from = from, .to = to, .source = source, .target = target}), "");
+  EXPECT_EQ(error({.from = from,
+                   .to = to,
+                   .source = source,
+                   .target = redistribute.View(to, static_cast<const float*>(out.data()))}),
+            "the target f32[2] is in memory that is only read");
+  EXPECT_EQ(
+      error({.from = from, .to = to, .source = source, .target = target, .consume_source = true}),
+      "the source f32[4] is in memory that is only read, and cannot be consumed");
+}
+
+TEST_F(AsyncTest, TensorsOfTheEngine) {
+  Start();
+  const ShardedTensor tensor = redistribute_[3].Empty(Parse("S(0),R")).value();
+  EXPECT_EQ(tensor.sharding(), Parse("S(0),R"));
+  EXPECT_EQ(tensor.shape(), (Shape{2}));
+  EXPECT_EQ(tensor.size_bytes(), 8);
+  EXPECT_NE(tensor.data(), nullptr);
+  EXPECT_EQ(redistribute_[3].rank(), 3);
+  // Outside the mesh, and of no elements.
+  const Sharding elsewhere = Sharding::Parse("f32[4] on c=2@0,1 as R").value();
+  EXPECT_EQ(redistribute_[3].Empty(elsewhere)->data(), nullptr);
+  EXPECT_EQ(redistribute_[3].Empty(Parse("R,R", 0))->size_bytes(), 0);
 }
 
 // By shardings, and by plans.
