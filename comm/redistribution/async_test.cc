@@ -156,7 +156,9 @@ TEST_F(AsyncTest, WhatIsOnlyReadIsNotWritten) {
   const auto error = [&](const Redistribution& what) {
     return Message(redistribute(what).status());
   };
-  EXPECT_EQ(error({.from = from, .to = to, .source = source, .target = target}), "");
+  const RunHandle run =
+      redistribute({.from = from, .to = to, .source = source, .target = target}).value();
+  EXPECT_TRUE(run.Wait().ok());
   EXPECT_EQ(error({.from = from,
                    .to = to,
                    .source = source,
