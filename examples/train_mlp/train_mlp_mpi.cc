@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,23 +18,16 @@
 namespace meshift {
 namespace {
 
-absl::Status Main(const TrainOptions& options) {
-  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Bootstrap> bootstrap, MpiBootstrap());
-  MESHIFT_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                           CreateMpiEngine({.control = bootstrap->control()}));
-  MESHIFT_ASSIGN_OR_RETURN(const std::vector<float> losses, Train(engine.get(), options));
+absl::Status Main(const MpiJob& job, const TrainOptions& options) {
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<float> losses, Train(job.engine(), options));
   // Every rank has the same losses, bit for bit.
   std::string text;
   for (const float loss : losses) text += fmt::format("{:a} ", loss);
-  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, bootstrap->Exchange(text));
+  MESHIFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, job.bootstrap()->Exchange(text));
   for (const std::string& other : all) {
     if (other != text) return Internal("ranks hold different losses");
   }
-  const absl::Status status =
-      engine->rank() == 0 ? Report(losses, TrainAlone(options)) : absl::OkStatus();
-  // Rank 0 has the hub, and goes last.
-  MESHIFT_RETURN_IF_ERROR(bootstrap->Exchange("").status());
-  return status;
+  return job.engine()->rank() == 0 ? Report(losses, TrainAlone(options)) : absl::OkStatus();
 }
 
 }  // namespace
@@ -44,11 +36,11 @@ absl::Status Main(const TrainOptions& options) {
 int main(int argc, char** argv) {
   meshift::TrainOptions options;
   if (argc > 1) options.mesh = argv[1];
-  const auto session = meshift::MpiSession::Start();
-  const absl::Status status = session.ok() ? meshift::Main(options) : session.status();
+  const auto job = meshift::MpiJob::Start();
+  const absl::Status status = job.ok() ? meshift::Main(**job, options) : job.status();
   if (status.ok()) return 0;
   fmt::print(stderr, "{}\n", status.ToString());
   std::fflush(nullptr);
-  if (session.ok()) meshift::MpiSession::Leave(1);
+  if (job.ok()) (*job)->Leave(1);
   return 1;
 }
