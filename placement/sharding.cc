@@ -22,7 +22,6 @@
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
-#include "meshift/sharding.h"
 #include "meshift/status.h"
 #include "placement/notation.h"
 #include "placement/op_table.h"

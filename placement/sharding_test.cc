@@ -14,7 +14,6 @@
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
-#include "meshift/sharding.h"
 
 namespace meshift {
 namespace {

@@ -21,7 +21,6 @@
 #include "comm/control/meet.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
-#include "meshift/bootstrap.h"
 #include "meshift/status.h"
 
 namespace meshift {

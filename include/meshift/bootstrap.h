@@ -41,7 +41,7 @@ struct JobRank {
 //   ... no answer in time ...
 //   return root->Explain(7, status);   // "...; rank 3 has made 6 calls; rank 5 is in call 7 ..."
 //
-// Each rank of a world has one ControlChannel, from its Bootstrap (meshift/bootstrap.h).
+// Each rank of a world has one ControlChannel, from its Bootstrap.
 // Everything is safe for concurrent use.
 
 // Which plan a rank runs in one of its calls.

@@ -175,7 +175,7 @@ struct PlannerOptions {
   // How runs are handed source and target: what the plan says of memory, and the limit, is of that.
   // A run may do otherwise, and then takes more or less.
   Buffers buffers = Buffers::kTwo;
-  // Which groups the plan may use, and what new ones cost (meshift/planner_options.h).
+  // Which groups the plan may use, and what new ones cost.
   GroupBudget groups = {};
   // The work that planning may take, in units of about 10 ns (kDefaultMaxWork): states, steps,
   // ranks and messages are counted, so that it ends at the same place on every rank. Beyond it,

@@ -145,7 +145,7 @@ struct RedistributorStats {
   SymmetricCounts symmetric;
 };
 
-// One redistribution: what a Redistributor (meshift/redistributor.h) is asked to do.
+// One redistribution: what a Redistributor is asked to do.
 //
 //   redistribute({.from = from, .to = to, .source = in, .target = out, .after = &compute_stream})
 
