@@ -28,6 +28,7 @@
 #include "meshift/planner.h"
 #include "meshift/status.h"
 #include "meshift/verifier.h"
+#include "planner/plan/option_table.h"
 
 namespace meshift::cli {
 namespace {
@@ -75,6 +76,27 @@ absl::StatusOr<DeviceMesh> ReadMesh(const Json& json, std::string_view key) {
   return mesh;
 }
 
+absl::StatusOr<bool> JsonBool(const Json& json, std::string_view key) {
+  if (json.is_boolean()) return json.get<bool>();
+  return InvalidArgument("{}: {} is neither true nor false", key, JsonQuote(json));
+}
+
+// The value of an option of planning, as the command line takes it.
+absl::StatusOr<std::string> TextOf(const PlannerOption& option, const Json& value) {
+  if (option.kind == OptionKind::kSwitch) {
+    MESHIFT_ASSIGN_OR_RETURN(const bool is_on, JsonBool(value, option.name));
+    return std::string(is_on ? "on" : "off");
+  }
+  const bool may_be_text = option.kind != OptionKind::kNumber;
+  const bool may_be_number =
+      option.kind == OptionKind::kNumber || option.kind == OptionKind::kBytes;
+  if (may_be_number && !(may_be_text && value.is_string())) {
+    MESHIFT_ASSIGN_OR_RETURN(const int64_t number, JsonInt(value, option.name));
+    return fmt::format("{}", number);
+  }
+  return JsonString(value, option.name);
+}
+
 // The keys of a line, which remembers those that were asked for: what nobody asks for is misspelt,
 // as a rule. A key whose value is null is as one that is not there.
 class Line {
@@ -95,20 +117,10 @@ class Line {
     MESHIFT_ASSIGN_OR_RETURN(*text, JsonString(*value, key));
     return absl::OkStatus();
   }
-  absl::Status ReadInt(const std::string& key, std::optional<int64_t>* number) {
+  absl::Status ReadBool(const std::string& key, bool* flag) {
     const Json* const value = Find(key);
     if (value == nullptr) return absl::OkStatus();
-    MESHIFT_ASSIGN_OR_RETURN(*number, JsonInt(*value, key));
-    return absl::OkStatus();
-  }
-  template <typename Flag>  // bool, or an optional one
-  absl::Status ReadBool(const std::string& key, Flag* flag) {
-    const Json* const value = Find(key);
-    if (value == nullptr) return absl::OkStatus();
-    if (!value->is_boolean()) {
-      return InvalidArgument("{}: {} is neither true nor false", key, JsonQuote(*value));
-    }
-    *flag = value->get<bool>();
+    MESHIFT_ASSIGN_OR_RETURN(*flag, JsonBool(*value, key));
     return absl::OkStatus();
   }
   // Of a key that must be there.
@@ -139,33 +151,17 @@ absl::StatusOr<ProblemFlags> ReadFlags(Line& line, bool allow_files) {
   ProblemFlags flags;
   flags.is_line = true;
   flags.allow_files = allow_files;
-  flags.promise_option = "--reproducibility";
   MESHIFT_ASSIGN_OR_RETURN(flags.tensor, line.GetString("tensor"));
   MESHIFT_ASSIGN_OR_RETURN(flags.from, line.GetString("from"));
   MESHIFT_ASSIGN_OR_RETURN(flags.to, line.GetString("to"));
   MESHIFT_RETURN_IF_ERROR(line.ReadString("to_dtype", &flags.to_dtype));
   MESHIFT_RETURN_IF_ERROR(line.ReadBool("relabel_ranks", &flags.relabel_ranks));
-  MESHIFT_RETURN_IF_ERROR(line.ReadString("existing_groups", &flags.existing_groups));
-  MESHIFT_RETURN_IF_ERROR(line.ReadString("reproducibility", &flags.reproducibility));
-  MESHIFT_RETURN_IF_ERROR(line.ReadString("planner", &flags.planner));
-  MESHIFT_RETURN_IF_ERROR(line.ReadString("reduce_dtype", &flags.reduce_dtype));
-  MESHIFT_RETURN_IF_ERROR(line.ReadString("ragged_sizes", &flags.ragged_sizes));
-  MESHIFT_RETURN_IF_ERROR(line.ReadInt("reduce_block", &flags.reduce_block));
-  for (const auto& [key, value] :
-       {std::pair("max_memory", &flags.max_memory), std::pair("max_value", &flags.max_value)}) {
-    const Json* const given = line.Find(key);
-    if (given == nullptr) continue;
-    if (given->is_string()) {
-      *value = given->get<std::string>();
-    } else {
-      MESHIFT_ASSIGN_OR_RETURN(const int64_t bytes, JsonInt(*given, key));
-      *value = fmt::format("{}", bytes);
-    }
+  for (const PlannerOption& option : PlannerOptionTable()) {
+    const std::string key(option.name);
+    const Json* const value = line.Find(key);
+    if (value == nullptr) continue;
+    MESHIFT_ASSIGN_OR_RETURN(flags.options[key], TextOf(option, *value));
   }
-  MESHIFT_RETURN_IF_ERROR(line.ReadString("buffers", &flags.buffers));
-  MESHIFT_RETURN_IF_ERROR(line.ReadBool("new_groups", &flags.new_groups));
-  MESHIFT_RETURN_IF_ERROR(line.ReadInt("max_communicators", &flags.max_communicators));
-  MESHIFT_RETURN_IF_ERROR(line.ReadInt("expected_uses", &flags.expected_uses));
   if (const Json* const topology = line.Find("topology"); topology != nullptr) {
     flags.topology = topology->is_string() ? topology->get<std::string>() : JsonText(*topology);
   }
@@ -186,16 +182,17 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions opt
   if (const Json* const other = line.Find("to_mesh"); other != nullptr) {
     MESHIFT_ASSIGN_OR_RETURN(to_mesh, ReadMesh(*other, "to_mesh"));
   }
-  MESHIFT_ASSIGN_OR_RETURN(const ProblemFlags flags, ReadFlags(line, allow_files));
+  MESHIFT_ASSIGN_OR_RETURN(ProblemFlags flags, ReadFlags(line, allow_files));
+  if (existing_groups) flags.options.try_emplace("existing_groups", *existing_groups);
   *ignored = line.NotAskedFor();
+  const int64_t most_work = options.max_work;
   MESHIFT_RETURN_IF_ERROR(SetPlannerOptions(flags, &options));
-  MESHIFT_ASSIGN_OR_RETURN(Problem problem, ParseProblem(flags, mesh, to_mesh, std::move(options)));
-  if (!flags.existing_groups) {
-    ProblemFlags given;  // on the command line
-    given.existing_groups = existing_groups;
-    MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(given, problem.from.mesh(), problem.to.mesh(),
-                                                &problem.options.groups));
+  if (options.max_work > most_work) {
+    return InvalidArgument("max_work is {}; a line may have at most {} (--max-work)",
+                           options.max_work, most_work);
   }
+  MESHIFT_ASSIGN_OR_RETURN(const Problem problem,
+                           ParseProblem(flags, mesh, to_mesh, std::move(options)));
   return MakePlan(problem.from, problem.to, problem.options);
 }
 

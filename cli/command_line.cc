@@ -34,6 +34,7 @@
 #include "cli/topology_text.h"
 #include "comm/nccl/environment.h"
 #include "meshift/version.h"
+#include "planner/plan/option_table.h"
 
 namespace meshift::cli {
 namespace {
@@ -91,17 +92,29 @@ CLI::Option* AddPath(CLI::App* app, const std::string& name, T* path,
   return app->add_option(name, *path, description)->check(is_path);
 }
 
-// By either name; errors say which.
-void AddPromise(CLI::App* app, ProblemFlags* flags) {
-  const auto add = [&](const char* name, const char* description) {
-    const auto set = [flags, name](const std::string& text) {
-      flags->reproducibility = text;
-      flags->promise_option = name;
+// The options of planner/plan/option_table.h. The promise has two names; errors say which was used.
+void AddPlannerOptions(CLI::App* app, ProblemFlags* flags) {
+  for (const PlannerOption& option : PlannerOptionTable()) {
+    const std::string name(option.name);
+    const std::string flag(option.flag);
+    const std::string help(option.help);
+    if (option.kind == OptionKind::kSwitch) {
+      app->add_flag_callback(
+          flag, [flags, name] { flags->options[name] = "off"; }, help);
+      continue;
+    }
+    const auto set = [flags, name](const std::string& text) { flags->options[name] = text; };
+    CLI::Option* const added = app->add_option_function<std::string>(flag, set, help)
+                                   ->type_name(std::string(option.value_name));
+    if (name != "reproducibility") continue;
+    const auto set_likewise = [flags, name](const std::string& text) {
+      flags->options[name] = text;
+      flags->promise_option = "--reproducibility";
     };
-    return app->add_option_function<std::string>(name, set, description)->type_name("PROMISE");
-  };
-  add("--promise", "the promise about bits: none, replicas (default), batch-invariant, ordered")
-      ->excludes(add("--reproducibility", "the same as --promise"));
+    added->excludes(app->add_option_function<std::string>("--reproducibility", set_likewise,
+                                                          "the same as --promise")
+                        ->type_name(std::string(option.value_name)));
+  }
 }
 
 void AddProblem(CLI::App* app, ProblemFlags* flags) {
@@ -117,50 +130,11 @@ void AddProblem(CLI::App* app, ProblemFlags* flags) {
   app->add_option("--to", flags->to, "target placements: R,R,R")->type_name("PLACEMENTS");
   app->add_option("--to-dtype", flags->to_dtype, "the target's dtype, where it is another: bf16")
       ->type_name("DTYPE");
-  app->add_option("--reduce-dtype", flags->reduce_dtype,
-                  "the dtype of reductions, where the planner's choice is not wanted: f32")
-      ->type_name("DTYPE");
   app->add_option("--topology", flags->topology,
                   "links: a preset (flat a100 h100-efa gb200), nvlink=8, FILE.json, or "
                   "h100,FILE.xml with NCCL's file of a node")
       ->type_name("TOPOLOGY");
-  AddPromise(app, flags);
-  AddNumber(app, "--reduce-block", &flags->reduce_block, 1, kNoLimit,
-            "ordered: add blocks of so many consecutive coordinates first")
-      ->type_name("K");
-  app->add_option("--max-memory", flags->max_memory,
-                  "source, target and workspace of a rank together take at most: 1.5GiB")
-      ->type_name("BYTES");
-  app->add_option("--max-value", flags->max_value,
-                  "a value between two steps takes at most, on a rank: 64MiB (default: a quarter "
-                  "more than source and target, and 4 MiB in any case)")
-      ->type_name("BYTES");
-  app->add_option("--buffers", flags->buffers,
-                  "whose memory that is of: source and target in two (default), the source "
-                  "consumed, both in one")
-      ->type_name("BUFFERS");
-  app->add_flag_callback(
-      "--no-new-groups", [flags] { flags->new_groups = false; },
-      "only groups that exist: the root, and those of --existing-groups");
-  app->add_option("--existing-groups", flags->existing_groups,
-                  "groups that exist: fsdp;ddp,fsdp (of the target's mesh 1:tp; none: -); "
-                  "without it, those of one mesh dim")
-      ->type_name("GROUPS");
-  AddNumber(app, "--max-communicators", &flags->max_communicators, 0, kNoLimit,
-            "a rank needs at most so many for a plan, the root among them")
-      ->type_name("N");
-  AddNumber(app, "--expected-uses", &flags->expected_uses, 1, kNoLimit,
-            "a plan runs so often: each new group costs its set-up, divided by this")
-      ->type_name("N");
-  AddNumber(app, "--max-work", &flags->max_work, 1, kNoLimit,
-            "planning ends beyond so much work: states, steps, ranks, messages (default 2^29, some "
-            "seconds)")
-      ->type_name("N");
-  app->add_option("--planner", flags->planner, "best (default), per-dim")->type_name("PLANNER");
-  app->add_option(
-         "--ragged-sizes", flags->ragged_sizes,
-         "gathers and scatters of ragged shards: max (padded), sum (exact), cost (default)")
-      ->type_name("SIZES");
+  AddPlannerOptions(app, flags);
   AddPath(app, "--model", &flags->model,
           "all parameters of a model file; in a placement list TP stands for S(tp_dim), "
           "cut first, EP "

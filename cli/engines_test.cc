@@ -60,7 +60,7 @@ TEST(Engines, AreNamedByTheirPlans) {
     ASSERT_TRUE(problem.ok()) << problem.status();
     const absl::StatusOr<Plan> plan = MakePlan(problem->from, problem->to, problem->options);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_EQ(plan->inputs().engine, name);
+    EXPECT_EQ(plan->options().engine.name(), name);
     EXPECT_EQ(PlanInputsLine(*plan),
               "# topology flat, engine " + name + ", planner best, reproducibility replicas\n");
     fingerprints.insert(plan->fingerprint().ToString());

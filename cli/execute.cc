@@ -21,11 +21,10 @@
 #include "meshift/device_mesh.h"
 #include "meshift/plan.h"
 #include "meshift/status.h"
+#include "meshift/testing.h"
 #include "meshift/topology.h"
 #include "meshift/union_mesh.h"
-#include "testing/definition.h"
 #include "testing/given.h"
-#include "testing/values.h"
 
 namespace meshift::cli {
 namespace {
@@ -87,7 +86,7 @@ class Given : public Contents {
   absl::Status Fill(const LocalTensors&) const override { return absl::OkStatus(); }
   absl::StatusOr<CheckResult> Check(const RunTensors& tensors) const override {
     return testkit::CheckGiven(plan_.from(), plan_.to(), tensors.sources.Views(),
-                               tensors.targets.Views(), plan_.reduce_dtype());
+                               tensors.targets.Views(), plan_.options().reduce_dtype);
   }
 
  private:
@@ -230,7 +229,7 @@ absl::StatusOr<RunTensors> MakeTensors(const Plan& plan, const Site& site) {
 absl::StatusOr<RunReport> Execute(const Plan& plan, const ExecuteOptions& options, Site* site,
                                   RunTensors* tensors) {
   const absl::StatusOr<Oracle> created =
-      Oracle::Create(plan.from(), plan.to(), plan.reduce_dtype());
+      Oracle::Create(plan.from(), plan.to(), plan.options().reduce_dtype);
   MESHIFT_RETURN_IF_ERROR(site->Agree(created.status()));
   const Oracle& oracle = *created;
   Judge judge(plan, site, tensors);
@@ -266,8 +265,7 @@ absl::StatusOr<RunReport> ExecuteGiven(const Plan& plan, const ExecuteOptions& o
 }
 
 int64_t DomainSize(const Plan& plan) {
-  const absl::StatusOr<Topology> topology = Topology::Parse(plan.inputs().topology);
-  const int64_t size = topology.ok() ? topology->level(0).domain_size : 0;
+  const int64_t size = plan.options().topology.level(0).domain_size;
   return size > 0 ? size : kDefaultDomainSize;
 }
 

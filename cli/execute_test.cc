@@ -24,7 +24,7 @@
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
 #include "meshift/status.h"
-#include "testing/definition.h"
+#include "meshift/testing.h"
 #include "testing/small_world.h"
 
 namespace meshift::cli {

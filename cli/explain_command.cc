@@ -120,7 +120,9 @@ absl::Status Run(const ExplainFlags& flags, Io& io) {
   MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.model, "--model", "explain"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.rules, "--rules", "explain"));
   MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.filter, "--filter", "explain"));
-  MESHIFT_RETURN_IF_ERROR(Exclude(problem_flags.planner, "--planner", "explain"));
+  if (problem_flags.options.contains("planner")) {
+    return InvalidArgument("--planner and explain exclude each other");
+  }
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(problem_flags));
   MESHIFT_ASSIGN_OR_RETURN(
       const std::vector<Alternative> all,

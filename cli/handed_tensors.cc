@@ -31,7 +31,7 @@ int64_t KeptBytes(Buffers buffers, int64_t source_bytes, int64_t target_bytes) {
 }
 
 HandedTensors::HandedTensors(const Plan& plan, const LocalTensors& sources, LocalTensors* targets)
-    : buffers_(plan.buffers()),
+    : buffers_(plan.options().buffers),
       sources_(sources),
       targets_(*targets),
       source_data_(sources.data().begin(), sources.data().end()),

@@ -66,8 +66,7 @@ absl::StatusOr<std::vector<int64_t>> PlannedBytes(const Plan& plan, int i, const
     return planned;
   }
   // The messages of all ranks are listed together.
-  MESHIFT_ASSIGN_OR_RETURN(const Topology topology, Topology::Parse(plan.inputs().topology));
-  const Crossing crossing = Crossing::Of(before, step.after, topology);
+  const Crossing crossing = Crossing::Of(before, step.after, plan.options().topology);
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
     planned.push_back(Bytes(before.dtype(), crossing.SentBy(mesh.RankAt(p))));
   }
@@ -104,9 +103,9 @@ class LocalSiteRunner final : public SiteRunner {
     };
     for (int64_t p = 0; p < mesh_.NumRanks(); ++p) {
       const int64_t rank = mesh_.RankAt(p);
-      const int64_t handed_bytes =
-          HandedBytes(plan_.buffers(), bytes_of(sources, plan_.from().mesh().PositionOf(rank)),
-                      bytes_of(*targets, plan_.to().mesh().PositionOf(rank)));
+      const int64_t handed_bytes = HandedBytes(
+          plan_.options().buffers, bytes_of(sources, plan_.from().mesh().PositionOf(rank)),
+          bytes_of(*targets, plan_.to().mesh().PositionOf(rank)));
       // Of the engine's memory, the workspace is all that a run takes.
       result.peak_bytes =
           std::max(result.peak_bytes, handed_bytes + world_->memory(rank).peak_bytes);
@@ -149,7 +148,7 @@ class LocalSite final : public Site {
                              UnionMesh(plan.from().mesh(), plan.to().mesh()));
     int64_t bytes = 0;
     const int64_t kept =
-        KeptBytes(plan.buffers(), TensorBytes(plan.from()), TensorBytes(plan.to()));
+        KeptBytes(plan.options().buffers, TensorBytes(plan.from()), TensorBytes(plan.to()));
     const int64_t per_rank =
         SaturatingAdd(SaturatingAdd(plan.total().peak_bytes, kept), kBytesPerRank);
     if (!CheckedMul(mesh.NumRanks(), per_rank, &bytes)) bytes = INT64_MAX;

@@ -95,9 +95,7 @@ RankMessage MessageOf(const Sharding& before, const Coordinate& from, int64_t ta
 
 std::vector<RankMessage> CrossingMessages(const Plan& plan, const Sharding& before,
                                           const Sharding& after) {
-  const absl::StatusOr<Topology> topology = Topology::Parse(plan.inputs().topology);
-  if (!topology.ok()) return {};  // no plan of ours
-  const Crossing crossing = Crossing::Of(before, after, *topology);
+  const Crossing crossing = Crossing::Of(before, after, plan.options().topology);
   std::vector<RankMessage> messages;
   for (const CrossingMessage& message : crossing.messages()) {
     messages.push_back(MessageOf(before, *before.mesh().CoordinateOf(message.sender),

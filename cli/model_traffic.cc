@@ -236,8 +236,8 @@ class Ledger {
 }  // namespace
 
 ModelTraffic TrafficOf(const ModelPlan& model) {
-  const Topology topology = Topology::Parse(model.rows[0].plan.inputs().topology).value();
-  Ledger ledger(model.rows[0].plan, topology);
+  const Plan& first = model.rows[0].plan;
+  Ledger ledger(first, first.options().topology);
   for (const ModelRow& row : model.rows) ledger.Add(row.plan, row.count);
   return ledger.Sum();
 }

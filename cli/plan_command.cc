@@ -27,7 +27,11 @@ absl::Status RunBatch(const PlanFlags& flags, Io& io) {
   MESHIFT_RETURN_IF_ERROR(ExcludeProblem(flags.problem, "--batch"));
   if (flags.messages) return InvalidArgument("--messages and --batch exclude each other");
   MESHIFT_ASSIGN_OR_RETURN(const PlannerOptions defaults, ParsePlannerOptions(flags.problem));
-  return PlanBatch(*flags.batch, defaults, flags.problem.existing_groups, flags.allow_files, io);
+  const OptionTexts& options = flags.problem.options;
+  const auto groups = options.find("existing_groups");
+  return PlanBatch(*flags.batch, defaults,
+                   groups == options.end() ? std::nullopt : std::optional(groups->second),
+                   flags.allow_files, io);
 }
 
 absl::Status RunModel(const PlanFlags& flags, Io& io) {

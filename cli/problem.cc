@@ -25,7 +25,7 @@
 #include "meshift/status.h"
 #include "meshift/topology.h"
 #include "meshift/union_mesh.h"
-#include "planner/plan/quantity.h"
+#include "planner/plan/option_table.h"
 
 namespace meshift::cli {
 namespace {
@@ -36,6 +36,12 @@ std::string Spelled(const ProblemFlags& flags, std::string_view option) {
   std::string key(option.substr(2));
   std::replace(key.begin(), key.end(), '-', '_');
   return key;
+}
+
+// An option of planning likewise: "max_memory", "--max-memory", or the other name of the promise.
+std::string Spelled(const ProblemFlags& flags, const PlannerOption& option) {
+  if (flags.is_line) return std::string(option.name);
+  return option.name == "reproducibility" ? flags.promise_option : std::string(option.flag);
 }
 
 // *value = parse(text), where there is a text; errors name the option.
@@ -65,28 +71,23 @@ absl::Status SetTopology(const ProblemFlags& flags, Topology* topology) {
   return absl::OkStatus();
 }
 
+// Sets what the flags say of one option.
+absl::Status SetOption(const ProblemFlags& flags, const PlannerOption& option,
+                       absl::Span<const DeviceMesh> meshes, PlannerOptions* options) {
+  const auto given = flags.options.find(option.name);
+  if (given == flags.options.end()) return absl::OkStatus();
+  return Annotate(option.Read(given->second, meshes, options), Spelled(flags, option));
+}
+
 }  // namespace
 
 absl::Status SetPlannerOptions(const ProblemFlags& flags, PlannerOptions* options) {
-  MESHIFT_RETURN_IF_ERROR(Read(flags, flags.reproducibility, flags.promise_option,
-                               ParseReproducibility, &options->reproducibility));
   MESHIFT_RETURN_IF_ERROR(SetTopology(flags, &options->topology));
-  MESHIFT_RETURN_IF_ERROR(
-      Read(flags, flags.planner, "--planner", ParsePlannerKind, &options->planner));
-  MESHIFT_RETURN_IF_ERROR(
-      Read(flags, flags.ragged_sizes, "--ragged-sizes", ParseRaggedSizes, &options->ragged_sizes));
-  if (flags.reduce_block) options->reduce_block = *flags.reduce_block;
-  if (flags.max_work) options->max_work = *flags.max_work;
-  MESHIFT_RETURN_IF_ERROR(
-      Read(flags, flags.max_memory, "--max-memory", ParseBytes, &options->max_memory));
-  MESHIFT_RETURN_IF_ERROR(
-      Read(flags, flags.max_value, "--max-value", ParseBytes, &options->max_value));
-  MESHIFT_RETURN_IF_ERROR(Read(flags, flags.buffers, "--buffers", ParseBuffers, &options->buffers));
-  GroupBudget& groups = options->groups;
-  if (flags.new_groups) groups.allow_new_groups = *flags.new_groups;
-  if (flags.max_communicators) groups.max_communicators = flags.max_communicators;
-  if (flags.expected_uses) groups.expected_uses = flags.expected_uses;
-  return Read(flags, flags.reduce_dtype, "--reduce-dtype", ParseDType, &options->reduce_dtype);
+  for (const PlannerOption& option : PlannerOptionTable()) {
+    if (option.kind == OptionKind::kGroups) continue;
+    MESHIFT_RETURN_IF_ERROR(SetOption(flags, option, {}, options));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags) {
@@ -100,8 +101,14 @@ absl::Status ParseExistingGroups(const ProblemFlags& flags, const DeviceMesh& fr
                                  const DeviceMesh& to, GroupBudget* budget) {
   std::vector<DeviceMesh> meshes = {from};
   if (!(from == to)) meshes.push_back(to);
-  const auto parse = [&](const std::string& text) { return ParseMeshGroups(text, meshes); };
-  return Read(flags, flags.existing_groups, "--existing-groups", parse, &budget->existing_groups);
+  PlannerOptions options;
+  options.groups = *std::move(budget);
+  for (const PlannerOption& option : PlannerOptionTable()) {
+    if (option.kind != OptionKind::kGroups) continue;
+    MESHIFT_RETURN_IF_ERROR(SetOption(flags, option, meshes, &options));
+  }
+  *budget = std::move(options.groups);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<DeviceMesh> ParseTargetMesh(const DeviceMesh& mesh, const ProblemFlags& flags) {
@@ -170,22 +177,13 @@ absl::Status Exclude(const std::optional<std::string>& value, const char* option
   return InvalidArgument("{} and {} exclude each other", option, other);
 }
 
-absl::Status ExcludeOptions(const ProblemFlags& flags, const char* other) {
+absl::Status ExcludeOptions(const ProblemFlags& flags, const char* other,
+                            std::initializer_list<std::string_view> but) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.topology, "--topology", other));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.reproducibility, flags.promise_option, other));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.max_memory, "--max-memory", other));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.max_value, "--max-value", other));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.buffers, "--buffers", other));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.planner, "--planner", other));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.ragged_sizes, "--ragged-sizes", other));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.existing_groups, "--existing-groups", other));
-  if (flags.new_groups) {
-    return InvalidArgument("--no-new-groups and {} exclude each other", other);
-  }
-  for (const auto& [number, option] : {std::pair(flags.reduce_block, "--reduce-block"),
-                                       std::pair(flags.max_communicators, "--max-communicators"),
-                                       std::pair(flags.expected_uses, "--expected-uses")}) {
-    if (number) return InvalidArgument("{} and {} exclude each other", option, other);
+  for (const PlannerOption& option : PlannerOptionTable()) {
+    const bool may_be = std::find(but.begin(), but.end(), option.name) != but.end();
+    if (may_be || !flags.options.contains(option.name)) continue;
+    return InvalidArgument("{} and {} exclude each other", Spelled(flags, option), other);
   }
   return absl::OkStatus();
 }
@@ -200,7 +198,6 @@ absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.from, "--from", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.to, "--to", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.to_dtype, "--to-dtype", other));
-  MESHIFT_RETURN_IF_ERROR(Exclude(flags.reduce_dtype, "--reduce-dtype", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.dtype, "--dtype", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.model, "--model", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.rules, "--rules", other));

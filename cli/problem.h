@@ -6,7 +6,9 @@
 #ifndef MESHIFT_CLI_PROBLEM_H_
 #define MESHIFT_CLI_PROBLEM_H_
 
-#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +22,9 @@
 
 namespace meshift::cli {
 
+// Options of planner/plan/option_table.h, by name: as typed.
+using OptionTexts = std::map<std::string, std::string, std::less<>>;
+
 // As typed; nullopt where an option was not given and has no default.
 struct ProblemFlags {
   // From a line of `plan --batch`: errors name its keys ("max_memory"), not options.
@@ -31,23 +36,11 @@ struct ProblemFlags {
   std::optional<std::string> tensor;
   std::optional<std::string> from;
   std::optional<std::string> to;
-  std::optional<std::string> to_dtype;      // of the target; none: the source's
-  std::optional<std::string> reduce_dtype;  // PlannerOptions::reduce_dtype
+  std::optional<std::string> to_dtype;  // of the target; none: the source's
   std::optional<std::string> topology;
-  std::optional<std::string> reproducibility;
+  OptionTexts options;
   const char* promise_option = "--promise";  // or "--reproducibility": by which it was given
-  std::optional<int64_t> reduce_block;       // PlannerOptions::reduce_block
-  std::optional<std::string> max_value;      // PlannerOptions::max_value, likewise
-  std::optional<std::string> max_memory;     // PlannerOptions::max_memory, as "1.5 GiB"
-  std::optional<std::string> buffers;
-  std::optional<bool> new_groups;              // PlannerOptions::groups
-  std::optional<std::string> existing_groups;  // as "fsdp;ddp,fsdp"
-  std::optional<int64_t> max_communicators;
-  std::optional<int64_t> expected_uses;
-  std::optional<int64_t> max_work;  // PlannerOptions::max_work
-  std::optional<std::string> planner;
-  std::optional<std::string> ragged_sizes;  // PlannerOptions::ragged_sizes
-  std::string engine = "local";             // that the plan is for: cli/engines.h
+  std::string engine = "local";              // that the plan is for: cli/engines.h
   // Of the engine that runs; none: what is known of its kind.
   std::optional<EngineCapabilities> capabilities;
   std::optional<std::string> model;
@@ -69,8 +62,8 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags);
 absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh& mesh,
                                      const DeviceMesh& to_mesh, PlannerOptions options);
 
-// The part of the flags that says how to plan, but --existing-groups, whose words are those of the
-// meshes. cli/topology_text.h says what a topology may be.
+// The part of the flags that says how to plan, but --existing-groups, which ParseExistingGroups
+// reads. cli/topology_text.h says what a topology may be.
 absl::StatusOr<PlannerOptions> ParsePlannerOptions(const ProblemFlags& flags);
 // Changes what the flags name; the engine stays.
 absl::Status SetPlannerOptions(const ProblemFlags& flags, PlannerOptions* options);
@@ -90,8 +83,9 @@ absl::StatusOr<std::string> Require(const std::optional<std::string>& value, con
 // INVALID_ARGUMENT where `value` was given although `other` excludes it.
 absl::Status Exclude(const std::optional<std::string>& value, const char* option,
                      const char* other);
-// Excludes the options that say how to plan: promise, topology, memory, groups, planner.
-absl::Status ExcludeOptions(const ProblemFlags& flags, const char* other);
+// Excludes the topology and all other options of planning but the named ones.
+absl::Status ExcludeOptions(const ProblemFlags& flags, const char* other,
+                            std::initializer_list<std::string_view> but = {});
 // Excludes those that state a problem: meshes, tensor, from, to, dtypes, model, filter.
 absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other);
 

@@ -69,7 +69,7 @@ class RankSiteRunner {
     };
     const int64_t in_bytes = bytes_of(plan_.from());
     const int64_t out_bytes = bytes_of(plan_.to());
-    const bool is_one = plan_.buffers() == Buffers::kOne;
+    const bool is_one = plan_.options().buffers == Buffers::kOne;
     MESHIFT_ASSIGN_OR_RETURN(
         in_, job_.engine->Allocate(is_one ? std::max(in_bytes, out_bytes) : in_bytes));
     if (!is_one) {
@@ -78,7 +78,7 @@ class RankSiteRunner {
     MESHIFT_ASSIGN_OR_RETURN(stream_, job_.engine->CreateStream());
     MESHIFT_ASSIGN_OR_RETURN(const int64_t workspace,
                              redistributor_.WorkspaceBytes(plan_, InView(), OutView(), consumes()));
-    peak_bytes_ = workspace + HandedBytes(plan_.buffers(), in_bytes, out_bytes);
+    peak_bytes_ = workspace + HandedBytes(plan_.options().buffers, in_bytes, out_bytes);
     return absl::OkStatus();
   }
 
@@ -157,7 +157,7 @@ class RankSiteRunner {
     return engine.Synchronize(*stream_);
   }
 
-  bool consumes() const { return plan_.buffers() == Buffers::kConsumed; }
+  bool consumes() const { return plan_.options().buffers == Buffers::kConsumed; }
   const Buffer& out() const { return out_ == nullptr ? *in_ : *out_; }
   TensorView View(const Sharding& sharding, const Buffer& buffer) const {
     return TensorView::Contiguous(buffer.data(), sharding.dtype(),

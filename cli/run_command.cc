@@ -33,6 +33,7 @@
 #include "meshift/planner.h"
 #include "meshift/status.h"
 #include "meshift/verifier.h"
+#include "planner/plan/option_table.h"
 #include "planner/plan/plan_text.h"
 
 namespace meshift::cli {
@@ -83,9 +84,6 @@ absl::StatusOr<ExecuteOptions> ParseOptions(const RunFlags& flags) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.save, "--save", "--conformance"));
   if (flags.seed) return InvalidArgument("--seed and --conformance exclude each other");
   if (flags.repeat != 1) return InvalidArgument("--repeat and --conformance exclude each other");
-  if (flags.problem.max_work) {
-    return InvalidArgument("--max-work and --conformance exclude each other");
-  }
   if (options.reduction_order != ReductionOrder::kRanks) {
     return InvalidArgument("--reduction-order and --conformance exclude each other");
   }
@@ -101,7 +99,8 @@ struct Candidate {
 absl::StatusOr<Candidate> ReadCandidate(const RunFlags& flags, Io& io) {
   const ProblemFlags& problem = flags.problem;
   MESHIFT_RETURN_IF_ERROR(ExcludeProblem(problem, "--plan"));
-  MESHIFT_RETURN_IF_ERROR(ExcludeOptions(problem, "--plan"));
+  MESHIFT_RETURN_IF_ERROR(ExcludeOptions(problem, "--plan", {"max_work"}));
+  MESHIFT_ASSIGN_OR_RETURN(const PlannerOptions options, ParsePlannerOptions(problem));
   MESHIFT_ASSIGN_OR_RETURN(const std::string text, ReadFile(*flags.plan, io));
   PlanFault unread;
   absl::StatusOr<Plan> plan = ReadPlan(text, &unread);
@@ -109,7 +108,7 @@ absl::StatusOr<Candidate> ReadCandidate(const RunFlags& flags, Io& io) {
     if (unread.rule == "format") return BadFile(*flags.plan, plan.status());
     return Candidate{std::nullopt, std::move(unread)};
   }
-  Verdict verdict = Verify(*plan, {.max_work = problem.max_work.value_or(kDefaultMaxWork)});
+  Verdict verdict = Verify(*plan, {.max_work = options.max_work});
   return Candidate{*std::move(plan), std::move(verdict.fault)};
 }
 
@@ -248,19 +247,10 @@ AskedFor Asked(const RunFlags& flags) {
   text("--from", problem.from);
   text("--to", problem.to);
   text("--to-dtype", problem.to_dtype);
-  text("--reduce-dtype", problem.reduce_dtype);
   flag("--topology", problem.topology.has_value());
-  text("--promise", problem.reproducibility);
-  number("--reduce-block", problem.reduce_block);
-  text("--max-memory", problem.max_memory);
-  text("--max-value", problem.max_value);
-  text("--buffers", problem.buffers);
-  flag("--no-new-groups", problem.new_groups == false);
-  text("--existing-groups", problem.existing_groups);
-  number("--max-communicators", problem.max_communicators);
-  number("--expected-uses", problem.expected_uses);
-  text("--planner", problem.planner);
-  text("--ragged-sizes", problem.ragged_sizes);
+  for (const auto& [name, value] : problem.options) {
+    asked.push_back(fmt::format("{} {}", FindPlannerOption(name)->flag, value));
+  }
   flag("--model", problem.model.has_value());
   text("--dtype", problem.dtype);
   flag("--rules", problem.rules.has_value());

@@ -22,7 +22,7 @@
 #include "comm/local/reduction_order.h"
 #include "meshift/plan.h"
 #include "meshift/sharding.h"
-#include "testing/definition.h"
+#include "meshift/testing.h"
 
 namespace meshift::cli {
 

@@ -388,15 +388,15 @@ TEST_F(RedistributorTest, RanksOutsideTheMeshDoNothing) {
 
 // Without capabilities among the options, plans are made for the engine that is to run them.
 TEST_F(RedistributorTest, PlansNameTheEngine) {
-  EXPECT_EQ(Make().Prepare(from_, to_)->inputs().engine, "fake");
+  EXPECT_EQ(Make().Prepare(from_, to_)->options().engine.name(), "fake");
   EXPECT_EQ(Make({.expert = {.capabilities = EngineCapabilities::Nccl()}})
                 .Prepare(from_, to_)
-                ->inputs()
-                .engine,
+                ->options()
+                .engine.name(),
             "nccl");
   const auto world = LocalWorld::Create({.num_ranks = 4}).value();
   Redistributor local = Redistributor::Create(mesh_, world->engine(0)).value();
-  EXPECT_EQ(local.Prepare(from_, to_)->inputs().engine, "local");
+  EXPECT_EQ(local.Prepare(from_, to_)->options().engine.name(), "local");
 }
 
 TEST_F(RedistributorTest, PlansOnlyWhatTheEngineReduces) {

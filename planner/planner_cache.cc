@@ -79,12 +79,15 @@ int64_t BytesOf(const Sharding& sharding) {
 
 // About.
 int64_t BytesOf(const Plan& plan) {
-  int64_t bytes = sizeof(PlanFields) + BytesOf(plan.from()) + BytesOf(plan.to()) +
-                  BytesOf(plan.why()) + BytesOf(plan.inputs().topology) +
-                  BytesOf(plan.inputs().engine);
+  int64_t bytes =
+      sizeof(PlanFields) + BytesOf(plan.from()) + BytesOf(plan.to()) + BytesOf(plan.why());
   for (const DeviceMesh& mesh : plan.meshes()) bytes += mesh.MemoryBytes();
-  for (const auto& [name, value] : plan.inputs().options) {
-    bytes += static_cast<int64_t>(sizeof(std::string) * 2) + BytesOf(name) + BytesOf(value);
+  const PlannerOptions& options = plan.options();
+  bytes +=
+      (options.topology.NumLevels() - 1) * static_cast<int64_t>(sizeof(TopologyLevel)) +
+      std::ssize(options.topology.protocols()) * static_cast<int64_t>(sizeof(TopologyProtocol));
+  if (options.groups.existing_groups) {
+    bytes += std::ssize(*options.groups.existing_groups) * static_cast<int64_t>(sizeof(MeshGroups));
   }
   for (const Step& step : plan.steps()) {
     bytes += static_cast<int64_t>(sizeof(Step)) + BytesOf(step.after);

@@ -20,11 +20,10 @@
 #include "meshift/redistributor.h"
 #include "meshift/status.h"
 #include "meshift/tensor_view.h"
+#include "meshift/testing.h"
 #include "meshift/union_mesh.h"
 #include "placement/local_box.h"
 #include "planner/plan/rank_bytes.h"
-#include "testing/definition.h"
-#include "testing/values.h"
 
 namespace meshift::testkit {
 namespace {
@@ -79,7 +78,8 @@ class CaseRun {
   static absl::StatusOr<CaseRun> Create(const ConformanceCase& c, PlannerOptions planning) {
     planning.reduce_dtype = c.reduce_dtype;
     MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakePlan(c.from, c.to, planning));
-    MESHIFT_ASSIGN_OR_RETURN(Oracle oracle, Oracle::Create(c.from, c.to, plan.reduce_dtype()));
+    MESHIFT_ASSIGN_OR_RETURN(Oracle oracle,
+                             Oracle::Create(c.from, c.to, plan.options().reduce_dtype));
     return CaseRun(c, std::move(plan), std::move(oracle));
   }
 

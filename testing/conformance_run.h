@@ -1,5 +1,5 @@
 // Runs the conformance cases on an engine whose ranks need not be in one process, and judges what
-// every rank holds by the definition (testing/definition.h).
+// every rank holds by the definition (Oracle, meshift/testing.h).
 //
 //   // on every rank, with its own engine:
 //   MESHIFT_ASSIGN_OR_RETURN(ConformanceReport report,

@@ -23,9 +23,9 @@
 #include <type_traits>
 
 #include "meshift/placement.h"
+#include "meshift/testing.h"
 #include "testing/cast.h"
 #include "testing/number.h"
-#include "testing/values.h"
 
 namespace meshift::testkit {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "meshift/placement.h"
+#include "meshift/testing.h"
 #include "testing/number.h"
 #include "testing/random.h"
-#include "testing/values.h"
 
 namespace meshift::testkit {
 namespace {

@@ -1,4 +1,4 @@
-#include "testing/definition.h"
+#include "meshift/testing.h"
 
 #include <fmt/format.h>
 

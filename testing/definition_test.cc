@@ -1,6 +1,4 @@
 // The oracle on tensors small enough to do by hand.
-#include "testing/definition.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +14,7 @@
 #include "base/status.h"
 #include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
+#include "meshift/testing.h"
 
 namespace meshift::testkit {
 namespace {

@@ -26,7 +26,7 @@
 #include "absl/types/span.h"
 #include "meshift/dtype.h"
 #include "meshift/sharding.h"
-#include "testing/definition.h"
+#include "meshift/testing.h"
 
 namespace meshift::testkit {
 

@@ -4,7 +4,7 @@
 #define MESHIFT_TESTING_GIVEN_CAST_H_
 
 #include "meshift/dtype.h"
-#include "testing/definition.h"
+#include "meshift/testing.h"
 #include "testing/given.h"
 #include "testing/given_world.h"
 

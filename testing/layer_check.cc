@@ -1,4 +1,4 @@
-#include "testing/layer_check.h"
+#include "meshift/testing.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,6 @@
 #include "base/status.h"
 #include "meshift/device_mesh.h"
 #include "meshift/status.h"
-#include "testing/values.h"
 
 namespace meshift::testkit {
 namespace {

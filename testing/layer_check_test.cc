@@ -1,5 +1,3 @@
-#include "testing/layer_check.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
+#include "meshift/testing.h"
 
 namespace meshift::testkit {
 namespace {

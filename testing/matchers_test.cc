@@ -1,5 +1,3 @@
-#include "testing/matchers.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
@@ -10,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
+#include "meshift/testing.h"
 
 namespace meshift::testkit {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
-#include "testing/definition.h"
+#include "meshift/testing.h"
 #include "testing/naive_engine.h"
 
 namespace meshift::testkit {

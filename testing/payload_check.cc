@@ -21,7 +21,7 @@
 #include "meshift/sharding.h"
 #include "meshift/status.h"
 #include "meshift/tensor_view.h"
-#include "testing/definition.h"
+#include "meshift/testing.h"
 #include "testing/random.h"
 
 namespace meshift::testkit {

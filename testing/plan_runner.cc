@@ -65,7 +65,7 @@ absl::StatusOr<PlanRun> PlanRunner::Run(const Plan& plan, absl::Span<const Pass>
     }
   }
   MESHIFT_ASSIGN_OR_RETURN(const Oracle oracle,
-                           Oracle::Create(plan.from(), plan.to(), plan.reduce_dtype()));
+                           Oracle::Create(plan.from(), plan.to(), plan.options().reduce_dtype));
   MESHIFT_RETURN_IF_ERROR(Prepare(plan, oracle));
   PlanRun run;
   for (const Pass& pass : passes) {

@@ -9,7 +9,7 @@
 //   run.bytes_sent[0];                  // of step 0, counted from the calls that were made
 //
 // The plan is not verified: this is also for plans that are damaged on purpose. For one call that
-// does everything see testing/redistribution_check.h.
+// does everything see RedistributeAndCheck (meshift/testing.h).
 #ifndef MESHIFT_TESTING_PLAN_RUNNER_H_
 #define MESHIFT_TESTING_PLAN_RUNNER_H_
 
@@ -33,7 +33,7 @@
 #include "meshift/engine.h"
 #include "meshift/local_world.h"
 #include "meshift/plan.h"
-#include "testing/definition.h"
+#include "meshift/testing.h"
 
 namespace meshift::testkit {
 

@@ -1,4 +1,4 @@
-#include "testing/redistribution_check.h"
+#include "meshift/testing.h"
 
 #include <fmt/format.h>
 
@@ -13,7 +13,6 @@
 #include "meshift/union_mesh.h"
 #include "meshift/verifier.h"
 #include "testing/plan_runner.h"
-#include "testing/values.h"
 
 namespace meshift::testkit {
 namespace {

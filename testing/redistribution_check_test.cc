@@ -1,5 +1,3 @@
-#include "testing/redistribution_check.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +9,7 @@
 #include "base/status.h"
 #include "meshift/device_mesh.h"
 #include "meshift/planner.h"
-#include "testing/matchers.h"
+#include "meshift/testing.h"
 #include "testing/plan_runner.h"
 #include "testing/synthetic_mesh.h"
 

@@ -11,9 +11,8 @@
 #include "meshift/gradient.h"
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
+#include "meshift/testing.h"
 #include "meshift/topology.h"
-#include "testing/matchers.h"
-#include "testing/redistribution_check.h"
 
 namespace meshift {
 namespace {

@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "meshift/dtype.h"
 #include "meshift/status.h"
-#include "testing/values.h"
+#include "meshift/testing.h"
 
 namespace meshift {
 namespace {
@@ -187,8 +187,9 @@ int64_t LayoutRunner::CountSpoiled(const Rank& rank, Memory memory) const {
 
 absl::StatusOr<LayoutOutcome> LayoutRunner::Run(const Plan& plan, Memory memory, uint64_t seed) {
   const testkit::Fill fill{.values = testkit::Values::kExact, .seed = seed};
-  MESHIFT_ASSIGN_OR_RETURN(const testkit::Oracle oracle,
-                           testkit::Oracle::Create(plan.from(), plan.to(), plan.reduce_dtype()));
+  MESHIFT_ASSIGN_OR_RETURN(
+      const testkit::Oracle oracle,
+      testkit::Oracle::Create(plan.from(), plan.to(), plan.options().reduce_dtype));
   testkit::Random random(seed);
   const auto ranks = static_cast<int64_t>(ranks_.size());
   for (int64_t p = 0; p < ranks; ++p) {

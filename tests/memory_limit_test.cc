@@ -20,11 +20,11 @@
 #include "meshift/local_world.h"
 #include "meshift/planner.h"
 #include "meshift/status.h"
+#include "meshift/testing.h"
 #include "meshift/topology.h"
 #include "meshift/union_mesh.h"
 #include "meshift/verifier.h"
 #include "testing/conformance_cases.h"
-#include "testing/definition.h"
 #include "testing/ragged_cases.h"
 #include "testing/random.h"
 

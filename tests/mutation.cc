@@ -151,9 +151,10 @@ std::string MutateMeshes(int kind, std::mt19937_64& rng, PlanFields* fields) {
     return fmt::format("a step is on mesh {}", step.mesh);
   }
   if (kind == 26) {
-    constexpr std::array kTopologies = {"flat", "nvlink=2", "nvlink=3", "nvlink=2,rail=4", "x="};
-    fields->inputs.topology = kTopologies[Random(rng, kTopologies.size())];
-    return "topology " + fields->inputs.topology;
+    constexpr std::array kTopologies = {"flat", "nvlink=2", "nvlink=3", "nvlink=2,rail=4", "h100"};
+    const std::string text = kTopologies[Random(rng, kTopologies.size())];
+    fields->inputs.options.topology = Topology::Parse(text).value();
+    return "topology " + text;
   }
   if (kind == 27) {
     // The same ranks elsewhere, or other ones.
@@ -239,10 +240,7 @@ std::string MutateBlocks(int kind, std::mt19937_64& rng, PlanFields* fields) {
     step.reduce_block = block == 0 ? std::nullopt : std::optional(block);
     return fmt::format("reduce_block = {}", block);
   }
-  auto& options = fields->inputs.options;
-  const auto is_block = [](const auto& option) { return option.first == "reduce_block"; };
-  options.erase(std::remove_if(options.begin(), options.end(), is_block), options.end());
-  if (block > 0) options.emplace_back("reduce_block", fmt::format("{}", block));
+  fields->inputs.options.reduce_block = block;
   return fmt::format("option reduce_block = {}", block);
 }
 

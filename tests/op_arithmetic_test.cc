@@ -19,8 +19,8 @@
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
 #include "meshift/status.h"
+#include "meshift/testing.h"
 #include "placement/op_table.h"
-#include "testing/matchers.h"
 #include "testing/small_world.h"
 #include "tests/plain_arithmetic.h"
 

@@ -14,11 +14,11 @@
 #include "meshift/placement.h"
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
+#include "meshift/testing.h"
 #include "meshift/topology.h"
 #include "meshift/verifier.h"
 #include "testing/plan_runner.h"
 #include "testing/small_world.h"
-#include "testing/values.h"
 #include "tests/plan_runner.h"
 
 namespace meshift {

@@ -7,8 +7,8 @@
 
 #include "comm/local/reduction_order.h"
 #include "meshift/status.h"
+#include "meshift/testing.h"
 #include "planner/plan/rank_bytes.h"
-#include "testing/values.h"
 
 namespace meshift {
 

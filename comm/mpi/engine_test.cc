@@ -55,7 +55,7 @@ TEST_P(MpiEngineTest, PlansNameTheEngine) {
   Redistributor redistribute = Redistributor::Create(mesh, engine.get()).value();
   const absl::StatusOr<Plan> plan = redistribute.Prepare(from, from.WithPlacements("R").value());
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(plan->inputs().engine, "mpi");
+  EXPECT_EQ(plan->options().engine.name(), "mpi");
 }
 
 TEST_P(MpiEngineTest, GoesOnWhileNobodyWaits) {

@@ -394,7 +394,7 @@ TEST_F(NcclEngineTest, PlansNameTheEngine) {
     Redistributor redistribute = Redistributor::Create(pair.from.mesh(), &engine).value();
     const absl::StatusOr<Plan> plan = redistribute.Prepare(pair.from, pair.to);
     ASSERT_TRUE(plan.ok()) << plan.status();
-    EXPECT_EQ(plan->inputs().engine, "nccl");
+    EXPECT_EQ(plan->options().engine.name(), "nccl");
   });
 }
 

@@ -159,7 +159,7 @@ TEST(CrossingLowering, ScalarsAreNothingElsewhere) {
 TEST(CrossingLowering, TheTopologyChoosesTheSender) {
   PlanFields fields =
       Fields("f32[4] on a=4@0,1,4,5 as R", "f32[4] on b=3@2,3,6 as R", {{kExchange, 1, {}, "R"}});
-  fields.inputs.topology = "nvlink=4";
+  fields.inputs.options.topology = *Topology::Parse("nvlink=4");
   const auto sends = [&](int64_t rank) {
     const Program program = Lower(Plan::FromParts(fields, {}), rank).value();
     std::vector<int64_t> to;
@@ -303,9 +303,6 @@ TEST(CrossingLowering, Refusals) {
   EXPECT_EQ(
       Lowered(nothing, 0),
       "INVALID_ARGUMENT: exchange{onto mesh 1} -> S(0) sends nothing, which a relabel does\n");
-  PlanFields topology = Overlap();
-  topology.inputs.topology = "none such";
-  EXPECT_EQ(Lowered(topology, 0).substr(0, 17), "INVALID_ARGUMENT:");
   PlanFields wire = Overlap();
   wire.steps[0].wire_dtype = DType::kBF16;
   EXPECT_EQ(Lowered(wire, 0),

@@ -168,10 +168,7 @@ bool NeedsOneChannel(const Plan& plan, const Step& step) {
       IsExact(*step.reduce_op, step.after.dtype())) {
     return false;
   }
-  for (const auto& [name, value] : plan.inputs().options) {
-    if (name == "native_invariance") return value == Name(NativeInvariance::kAllReduce);
-  }
-  return false;
+  return plan.options().engine.native_invariance == NativeInvariance::kAllReduce;
 }
 
 // The workspace's size where the program itself says how much it needs.
@@ -211,8 +208,7 @@ class PlanLowering {
     const Box after = LocalBoxOf(step.after, rank_);
     MESHIFT_RETURN_IF_ERROR(build_.BeginStep(step.after.dtype(), after));
     if (NumElements(before.shape()) == 0) return absl::OkStatus();
-    MESHIFT_ASSIGN_OR_RETURN(const Topology topology, Topology::Parse(plan_.inputs().topology));
-    const Crossing crossing = Crossing::Of(before, step.after, topology);
+    const Crossing crossing = Crossing::Of(before, step.after, plan_.options().topology);
     const absl::Span<const CrossingMessage> messages = crossing.messages();
     if (step.op == StepOp::kExchange && messages.empty()) {
       return InvalidArgument("{} sends nothing, which a relabel does", step.ToString());
@@ -292,7 +288,7 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
       memory.target, TensorAt(Space::kTarget, plan.to().dtype(), target, options.target_strides));
   memory.consume_source =
       options.consume_source && !options.one_buffer && memory.source.IsRowMajor();
-  const bool as_planned = plan.buffers() == Buffers::kTwo && !memory.consume_source &&
+  const bool as_planned = plan.options().buffers == Buffers::kTwo && !memory.consume_source &&
                           !options.one_buffer && memory.source.IsRowMajor() &&
                           memory.target.IsRowMajor();
   memory.workspace_bytes = as_planned ? plan.total().workspace_bytes : kUnlimited;
@@ -305,7 +301,7 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
   }
   // Values, too, lie in a consumed source if they fit, which as a rule takes least; but then a rank
   // may take more than the plan says.
-  if (memory.consume_source && plan.buffers() == Buffers::kConsumed &&
+  if (memory.consume_source && plan.options().buffers == Buffers::kConsumed &&
       program.workspace_bytes > plan.total().workspace_bytes) {
     memory.only_pieces = true;
     MESHIFT_ASSIGN_OR_RETURN(program, LowerInto(plan, rank, memory, options.one_buffer));

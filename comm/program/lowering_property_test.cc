@@ -207,7 +207,7 @@ TEST(ConsumedSource, ARankTakesNoMoreThanItsPlanSays) {
     const Plan plan = MakePlan(from, to, options).value();
     // The same steps of a plan that says nothing of consumed sources.
     PlanFields fields = plan.fields();
-    fields.inputs.options.clear();
+    fields.inputs.options = {};
     const Plan apart = Plan::Seal(std::move(fields));
     for (const int64_t rank : mesh.Ranks()) {
       const absl::StatusOr<Program> program = Lower(plan, rank, {.consume_source = true});

@@ -136,7 +136,7 @@ TEST(CoalesceTest, WhatSendsMuchOrPromisesMuchStaysAlone) {
        {Reproducibility::kNone, Reproducibility::kReplicas, Reproducibility::kBatchInvariant,
         Reproducibility::kOrdered}) {
     PlanFields fields = plan.fields();
-    fields.asked = asked;
+    fields.inputs.options.reproducibility = asked;
     EXPECT_EQ(CoalesceTraitsOf(Plan::Seal(fields), 32).alone, asked > Reproducibility::kReplicas);
   }
   // In order, a reduction has calls of its own.

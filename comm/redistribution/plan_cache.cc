@@ -26,10 +26,10 @@ std::string TextOf(const Plan& plan) {
   const std::string dtype =
       from.dtype() == to.dtype() ? "" : fmt::format("{} as ", to.tensor().ToString());
   // Who sends what to another mesh depends on the topology.
-  const std::string mesh =
-      from.mesh() == to.mesh()
-          ? ""
-          : fmt::format(" on {}, topology {}", to.mesh().ToString(), plan.inputs().topology);
+  const std::string mesh = from.mesh() == to.mesh()
+                               ? ""
+                               : fmt::format(" on {}, topology {}", to.mesh().ToString(),
+                                             plan.options().topology.ToString());
   return fmt::format("plan {}: {} -> {}{}{}", plan.fingerprint().ToString(), from.ToString(), dtype,
                      to.PlacementsText(), mesh);
 }
@@ -42,17 +42,15 @@ absl::Status CheckEngine(const Plan& plan, const EngineCapabilities& engine) {
            !IsExact(*step.reduce_op, step.after.dtype());
   });
   if (!native) return absl::OkStatus();
-  for (const auto& [name, value] : plan.inputs().options) {
-    if (name != "native_invariance" || value == Name(engine.native_invariance) ||
-        engine.native_invariance == NativeInvariance::kReduceScatter) {
-      continue;
-    }
-    return FailedPrecondition(
-        "plan {} is batch-invariant where the engine's own reductions are ({}); of engine {} none "
-        "but '{}' are known to be",
-        plan.fingerprint().ToString(), value, engine.name(), Name(engine.native_invariance));
+  const NativeInvariance asked = plan.options().engine.native_invariance;
+  if (asked == engine.native_invariance ||
+      engine.native_invariance == NativeInvariance::kReduceScatter) {
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+  return FailedPrecondition(
+      "plan {} is batch-invariant where the engine's own reductions are ({}); of engine {} none "
+      "but '{}' are known to be",
+      plan.fingerprint().ToString(), Name(asked), engine.name(), Name(engine.native_invariance));
 }
 
 // About; without the plan, which the planner's cache counts.

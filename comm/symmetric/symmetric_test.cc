@@ -286,20 +286,20 @@ TEST(SymmetricFormTest, KeepsThePromise) {
   ASSERT_EQ(twice.steps().size(), 1);
   EXPECT_FALSE(SymmetricFormOf(twice, 0).miss.has_value());
   PlanFields fields = twice.fields();
-  fields.asked = Reproducibility::kReplicas;
+  fields.inputs.options.reproducibility = Reproducibility::kReplicas;
   EXPECT_EQ(SymmetricFormOf(Plan::Seal(fields), 0).miss, SymmetricMiss::kPromise);
   // Integers have no order to keep.
   const Plan integers =
       PlanOf("a=2,b=2", "i32[8]", "P,R", "S(0),R",
              {.reproducibility = Reproducibility::kNone, .planner = PlannerKind::kPerDim});
   fields = integers.fields();
-  fields.asked = Reproducibility::kOrdered;
+  fields.inputs.options.reproducibility = Reproducibility::kOrdered;
   EXPECT_FALSE(SymmetricFormOf(Plan::Seal(fields), 0).miss.has_value());
   // Where bits must not depend on what else there is, they must be those of the ordinary call.
   const Plan once = PlanOf("a=2,b=2", "f32[8,4]", "P,S(1)", "S(0),S(1)");
   EXPECT_FALSE(SymmetricFormOf(once, 0).needs_same_bits);
   fields = once.fields();
-  fields.asked = Reproducibility::kBatchInvariant;
+  fields.inputs.options.reproducibility = Reproducibility::kBatchInvariant;
   EXPECT_TRUE(SymmetricFormOf(Plan::Seal(fields), 0).needs_same_bits);
   fields.steps[0].reduce_order = ReduceOrder::kAscending;
   EXPECT_EQ(SymmetricFormOf(Plan::Seal(fields), 0).miss, SymmetricMiss::kPromise);

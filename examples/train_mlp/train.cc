@@ -12,40 +12,36 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/status.h"
 #include "examples/train_mlp/data.h"
 #include "meshift/device_mesh.h"
 #include "meshift/gradient.h"
 #include "meshift/sharding.h"
 #include "meshift/status.h"
-#include "meshift/tensor_view.h"
 
 namespace meshift {
 namespace {
 
-// This rank's part of a tensor of rank 1 or 2.
-struct Local {
-  Local(Sharding s, int64_t rank) : sharding(std::move(s)), box(sharding.LocalBox(rank)) {
-    data.resize(static_cast<size_t>(box.NumElements()));
-  }
-  int64_t rows() const { return box.size[0]; }
-  int64_t columns() const { return box.size.size() < 2 ? 1 : box.size[1]; }
-  float& at(int64_t i, int64_t j = 0) { return data[static_cast<size_t>(i * columns() + j)]; }
-  float at(int64_t i, int64_t j = 0) const { return data[static_cast<size_t>(i * columns() + j)]; }
-  TensorView view() { return TensorView::Contiguous(data.data(), DType::kF32, box.size); }
-  void Clear() { std::fill(data.begin(), data.end(), 0.0F); }
-
-  Sharding sharding;
-  Box box;
-  std::vector<float> data;
-};
+// This rank's parts are of rank 1 or 2, and on the host.
+int64_t Rows(const ShardedTensor& t) { return t.shape()[0]; }
+int64_t Columns(const ShardedTensor& t) { return t.shape().size() < 2 ? 1 : t.shape()[1]; }
+float& At(const ShardedTensor& t, int64_t i, int64_t j = 0) {
+  return static_cast<float*>(t.data())[i * Columns(t) + j];
+}
+absl::Span<float> Elements(const ShardedTensor& t) {
+  return {static_cast<float*>(t.data()), static_cast<size_t>(NumElements(t.shape()))};
+}
+void Clear(const ShardedTensor& t) {
+  for (float& element : Elements(t)) element = 0;
+}
 
 // A parameter: the shard that this rank owns, what it uses in a step, and their gradients.
 struct Parameter {
-  Local owned;
-  Local used;
-  Local gradient;        // of `used`: this rank's contribution
-  Local owned_gradient;  // of `owned`
+  ShardedTensor owned;
+  ShardedTensor used;
+  ShardedTensor gradient;        // of `used`: this rank's contribution
+  ShardedTensor owned_gradient;  // of `owned`
 };
 
 class Worker {
@@ -58,19 +54,21 @@ class Worker {
     MESHIFT_ASSIGN_OR_RETURN(Redistributor redistribute,
                              Redistributor::Create(mesh, engine, options.redistribute));
     Worker w(options, std::move(redistribute));
-    const int64_t rank = engine->rank();
-    const auto parameter = [&](std::vector<int64_t> shape, const char* owned,
-                               const char* used) -> absl::Status {
+    const auto parameter = [&](std::vector<int64_t> shape, const char* owned_as,
+                               const char* used_as) -> absl::Status {
       const std::string tensor = fmt::format("f32[{}]", fmt::join(shape, ","));
-      MESHIFT_ASSIGN_OR_RETURN(const Sharding from, Sharding::Parse(tensor, mesh, owned));
-      MESHIFT_ASSIGN_OR_RETURN(const Sharding to, from.WithPlacements(used));
+      MESHIFT_ASSIGN_OR_RETURN(const Sharding from, Sharding::Parse(tensor, mesh, owned_as));
+      MESHIFT_ASSIGN_OR_RETURN(const Sharding to, from.WithPlacements(used_as));
       // Ranks of one data coordinate see other samples than the next.
       MESHIFT_ASSIGN_OR_RETURN(const RedistributionPair gradient,
                                GradientOf(from, to, {.summed_over = {"data"}}));
-      w.parameters_.push_back({.owned = Local(from, rank),
-                               .used = Local(to, rank),
-                               .gradient = Local(gradient.from, rank),
-                               .owned_gradient = Local(gradient.to, rank)});
+      MESHIFT_ASSIGN_OR_RETURN(ShardedTensor owned, w.redistribute_.Empty(from));
+      MESHIFT_ASSIGN_OR_RETURN(ShardedTensor used, w.redistribute_.Empty(to));
+      MESHIFT_ASSIGN_OR_RETURN(ShardedTensor gradient_here, w.redistribute_.Empty(gradient.from));
+      MESHIFT_ASSIGN_OR_RETURN(ShardedTensor sum, w.redistribute_.Empty(gradient.to));
+      Clear(owned);
+      w.parameters_.push_back(
+          {std::move(owned), std::move(used), std::move(gradient_here), std::move(sum)});
       return absl::OkStatus();
     };
     MESHIFT_RETURN_IF_ERROR(
@@ -80,9 +78,10 @@ class Worker {
     MESHIFT_RETURN_IF_ERROR(parameter({options.outputs}, "S(0),R", "R,R"));
     const auto activation = [&](int64_t columns, const char* placements) -> absl::Status {
       MESHIFT_ASSIGN_OR_RETURN(
-          Sharding sharding,
+          const Sharding sharding,
           Sharding::Parse(fmt::format("f32[{},{}]", options.batch, columns), mesh, placements));
-      w.activations_.emplace_back(std::move(sharding), rank);
+      MESHIFT_ASSIGN_OR_RETURN(ShardedTensor tensor, w.redistribute_.Empty(sharding));
+      w.activations_.push_back(std::move(tensor));
       return absl::OkStatus();
     };
     MESHIFT_RETURN_IF_ERROR(activation(options.inputs, "S(0),R"));
@@ -90,8 +89,10 @@ class Worker {
     MESHIFT_RETURN_IF_ERROR(activation(options.outputs, "S(0),P"));
     MESHIFT_RETURN_IF_ERROR(activation(options.outputs, "S(0),R"));
     for (const char* const placements : {"P,R", "R,R"}) {
-      MESHIFT_ASSIGN_OR_RETURN(Sharding sharding, Sharding::Parse("f32[1]", mesh, placements));
-      w.losses_.emplace_back(std::move(sharding), rank);
+      MESHIFT_ASSIGN_OR_RETURN(const Sharding sharding,
+                               Sharding::Parse("f32[1]", mesh, placements));
+      MESHIFT_ASSIGN_OR_RETURN(ShardedTensor tensor, w.redistribute_.Empty(sharding));
+      w.losses_.push_back(std::move(tensor));
     }
     w.FillWeights();
     return w;
@@ -101,7 +102,7 @@ class Worker {
   absl::StatusOr<float> Step(int64_t step) {
     // All gathers start before the first is needed, and run while this rank computes.
     std::vector<RunHandle> gathers;
-    for (Parameter& p : parameters_) {
+    for (const Parameter& p : parameters_) {
       MESHIFT_ASSIGN_OR_RETURN(RunHandle run, Start(p.owned, p.used));
       gathers.push_back(std::move(run));
     }
@@ -129,113 +130,116 @@ class Worker {
     }
     MESHIFT_RETURN_IF_ERROR(Run(losses_[0], losses_[1]));
     for (const RunHandle& run : runs) MESHIFT_RETURN_IF_ERROR(run.Wait());
-    for (Parameter& p : parameters_) {
-      for (size_t k = 0; k < p.owned.data.size(); ++k) {
-        p.owned.data[k] -= options_.rate * p.owned_gradient.data[k];
-      }
+    for (const Parameter& p : parameters_) {
+      const absl::Span<float> owned = Elements(p.owned);
+      const absl::Span<float> gradient = Elements(p.owned_gradient);
+      for (size_t k = 0; k < owned.size(); ++k) owned[k] -= options_.rate * gradient[k];
     }
-    return losses_[1].data[0];
+    return At(losses_[1], 0);
   }
 
  private:
   Worker(const TrainOptions& options, Redistributor redistribute)
       : options_(options), redistribute_(std::move(redistribute)) {}
 
-  Local& input() { return activations_[0]; }
-  Local& hidden() { return activations_[1]; }
-  Local& partial_output() { return activations_[2]; }
-  Local& output() { return activations_[3]; }
+  const ShardedTensor& input() const { return activations_[0]; }
+  const ShardedTensor& hidden() const { return activations_[1]; }
+  const ShardedTensor& partial_output() const { return activations_[2]; }
+  const ShardedTensor& output() const { return activations_[3]; }
 
-  absl::StatusOr<RunHandle> Start(Local& from, Local& to) {
+  absl::StatusOr<RunHandle> Start(const ShardedTensor& from, const ShardedTensor& to) {
     return redistribute_(
-        {.from = from.sharding, .to = to.sharding, .source = from.view(), .target = to.view()});
+        {.from = from.sharding(), .to = to.sharding(), .source = from.view(), .target = to.view()});
   }
-  absl::Status Run(Local& from, Local& to) {
+  absl::Status Run(const ShardedTensor& from, const ShardedTensor& to) {
     MESHIFT_ASSIGN_OR_RETURN(const RunHandle run, Start(from, to));
     return run.Wait();
   }
 
   void FillWeights() {
     for (const int layer : {1, 2}) {
-      Local& owned = parameters_[layer == 1 ? 0 : 2].owned;
-      for (int64_t i = 0; i < owned.rows(); ++i) {
-        for (int64_t j = 0; j < owned.columns(); ++j) {
-          owned.at(i, j) = FirstWeight(layer, owned.box.offset[0] + i, owned.box.offset[1] + j,
-                                       owned.sharding.shape()[1]);
+      const ShardedTensor& owned = parameters_[layer == 1 ? 0 : 2].owned;
+      const Box box = owned.sharding().LocalBox(redistribute_.rank());
+      for (int64_t i = 0; i < Rows(owned); ++i) {
+        for (int64_t j = 0; j < Columns(owned); ++j) {
+          At(owned, i, j) =
+              FirstWeight(layer, box.offset[0] + i, box.offset[1] + j, owned.sharding().shape()[1]);
         }
       }
     }
   }
 
   void FillInputs(int64_t step) {
-    for (int64_t i = 0; i < input().rows(); ++i) {
-      for (int64_t j = 0; j < input().columns(); ++j) {
-        input().at(i, j) = Input(step * options_.batch + input().box.offset[0] + i, j);
+    const int64_t first = input().sharding().LocalBox(redistribute_.rank()).offset[0];
+    for (int64_t i = 0; i < Rows(input()); ++i) {
+      for (int64_t j = 0; j < Columns(input()); ++j) {
+        At(input(), i, j) = Input(step * options_.batch + first + i, j);
       }
     }
   }
 
   void ForwardHidden() {
-    const Local& weight = parameters_[0].used;
-    const Local& bias = parameters_[1].used;
-    for (int64_t s = 0; s < hidden().rows(); ++s) {
-      for (int64_t i = 0; i < hidden().columns(); ++i) {
-        float sum = bias.at(i);
-        for (int64_t j = 0; j < input().columns(); ++j) sum += weight.at(i, j) * input().at(s, j);
-        hidden().at(s, i) = std::max(sum, 0.0F);
+    const ShardedTensor& weight = parameters_[0].used;
+    const ShardedTensor& bias = parameters_[1].used;
+    for (int64_t s = 0; s < Rows(hidden()); ++s) {
+      for (int64_t i = 0; i < Columns(hidden()); ++i) {
+        float sum = At(bias, i);
+        for (int64_t j = 0; j < Columns(input()); ++j) sum += At(weight, i, j) * At(input(), s, j);
+        At(hidden(), s, i) = std::max(sum, 0.0F);
       }
     }
   }
 
   // What this rank's hidden units add to the output.
   void ForwardOutput() {
-    const Local& weight = parameters_[2].used;
-    for (int64_t s = 0; s < hidden().rows(); ++s) {
-      for (int64_t k = 0; k < partial_output().columns(); ++k) {
+    const ShardedTensor& weight = parameters_[2].used;
+    for (int64_t s = 0; s < Rows(hidden()); ++s) {
+      for (int64_t k = 0; k < Columns(partial_output()); ++k) {
         float sum = 0;
-        for (int64_t i = 0; i < hidden().columns(); ++i) sum += weight.at(k, i) * hidden().at(s, i);
-        partial_output().at(s, k) = sum;
+        for (int64_t i = 0; i < Columns(hidden()); ++i)
+          sum += At(weight, k, i) * At(hidden(), s, i);
+        At(partial_output(), s, k) = sum;
       }
     }
   }
 
   // Turns the output into the gradient of the loss by it.
   void BackwardOutput() {
-    Parameter& weight = parameters_[2];
-    Parameter& bias = parameters_[3];
-    weight.gradient.Clear();
-    bias.gradient.Clear();
-    losses_[0].Clear();
+    const Parameter& weight = parameters_[2];
+    const Parameter& bias = parameters_[3];
+    Clear(weight.gradient);
+    Clear(bias.gradient);
+    Clear(losses_[0]);
     const float scale = 1.0F / static_cast<float>(options_.batch * options_.outputs);
-    for (int64_t s = 0; s < output().rows(); ++s) {
-      for (int64_t k = 0; k < output().columns(); ++k) {
-        const float target = Target(&input().at(s, 0), options_.inputs, k);
-        const float error = output().at(s, k) + bias.used.at(k) - target;
-        losses_[0].data[0] += error * error * scale;
-        const float dy = output().at(s, k) = 2 * error * scale;
-        bias.gradient.at(k) += dy;
-        for (int64_t i = 0; i < hidden().columns(); ++i) {
-          weight.gradient.at(k, i) += dy * hidden().at(s, i);
+    for (int64_t s = 0; s < Rows(output()); ++s) {
+      for (int64_t k = 0; k < Columns(output()); ++k) {
+        const float target = Target(&At(input(), s, 0), options_.inputs, k);
+        const float error = At(output(), s, k) + At(bias.used, k) - target;
+        At(losses_[0], 0) += error * error * scale;
+        const float dy = At(output(), s, k) = 2 * error * scale;
+        At(bias.gradient, k) += dy;
+        for (int64_t i = 0; i < Columns(hidden()); ++i) {
+          At(weight.gradient, k, i) += dy * At(hidden(), s, i);
         }
       }
     }
   }
 
   void BackwardHidden() {
-    Parameter& weight = parameters_[0];
-    Parameter& bias = parameters_[1];
-    weight.gradient.Clear();
-    bias.gradient.Clear();
-    for (int64_t s = 0; s < hidden().rows(); ++s) {
-      for (int64_t i = 0; i < hidden().columns(); ++i) {
-        if (hidden().at(s, i) <= 0) continue;
+    const Parameter& weight = parameters_[0];
+    const Parameter& bias = parameters_[1];
+    Clear(weight.gradient);
+    Clear(bias.gradient);
+    for (int64_t s = 0; s < Rows(hidden()); ++s) {
+      for (int64_t i = 0; i < Columns(hidden()); ++i) {
+        if (At(hidden(), s, i) <= 0) continue;
         float dh = 0;
-        for (int64_t k = 0; k < output().columns(); ++k) {
-          dh += output().at(s, k) * parameters_[2].used.at(k, i);
+        for (int64_t k = 0; k < Columns(output()); ++k) {
+          dh += At(output(), s, k) * At(parameters_[2].used, k, i);
         }
-        bias.gradient.at(i) += dh;
-        for (int64_t j = 0; j < input().columns(); ++j) {
-          weight.gradient.at(i, j) += dh * input().at(s, j);
+        At(bias.gradient, i) += dh;
+        for (int64_t j = 0; j < Columns(input()); ++j) {
+          At(weight.gradient, i, j) += dh * At(input(), s, j);
         }
       }
     }
@@ -244,8 +248,8 @@ class Worker {
   TrainOptions options_;
   Redistributor redistribute_;
   std::vector<Parameter> parameters_;  // W1, b1, W2, b2
-  std::vector<Local> activations_;
-  std::vector<Local> losses_;  // this rank's contribution, and the sum
+  std::vector<ShardedTensor> activations_;
+  std::vector<ShardedTensor> losses_;  // this rank's contribution, and the sum
 };
 
 }  // namespace

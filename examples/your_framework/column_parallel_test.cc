@@ -9,9 +9,7 @@
 #include "meshift/device_mesh.h"
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
-#include "testing/layer_check.h"
-#include "testing/matchers.h"
-#include "testing/redistribution_check.h"
+#include "meshift/testing.h"
 
 namespace tinyframe {
 namespace {

@@ -19,35 +19,14 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
+#include "meshift/device_mesh.h"
+#include "meshift/dtype.h"
+#include "meshift/placement.h"
+#include "meshift/planner_options.h"
 #include "meshift/sharding.h"
 
 namespace meshift {
-
-// The work that planning, or proving, may take: units of about 10 ns on one core, each charged for
-// 2 bytes of memory at most. The default ends either after some seconds, with at most about 1 GiB.
-inline constexpr int64_t kDefaultMaxWork = int64_t{1} << 29;
-
-// How a run is handed source and target, which the memory that it takes depends on.
-//
-//   PlannerOptions{.max_memory = 1 << 30, .buffers = Buffers::kOne}
-//   ParseBuffers("consumed")                // Buffers::kConsumed
-
-enum class Buffers : uint8_t {
-  kTwo,       // each in its own
-  kConsumed,  // likewise; the source is given up, and its memory takes pieces once it was read
-  kOne,       // both begin at one address
-};
-
-std::string_view Name(Buffers buffers);  // "two", "consumed", "one"
-// INVALID_ARGUMENT where the name is none of the three.
-absl::StatusOr<Buffers> ParseBuffers(std::string_view name);
-
-// Promises about bits (docs/reproducibility.md); each includes those before it.
-enum class Reproducibility : uint8_t { kNone, kReplicas, kBatchInvariant, kOrdered };
-std::string_view Name(Reproducibility r);  // "none", "replicas", "batch-invariant", "ordered"
-absl::StatusOr<Reproducibility> ParseReproducibility(std::string_view name);
 
 enum class StepOp : uint8_t {
   kAllReduce,
@@ -75,8 +54,6 @@ absl::StatusOr<ReduceOrder> ParseReduceOrder(std::string_view name);
 enum class StepSizes : uint8_t { kEven, kPadded, kExact };
 std::string_view Name(StepSizes sizes);  // "even", "padded", "exact"
 absl::StatusOr<StepSizes> ParseStepSizes(std::string_view name);
-
-using DimSet = absl::InlinedVector<int, 4>;  // indices of dims, ascending
 
 // One transition. Bytes are those of the worst rank. Whoever makes one names what is there, and
 // `after`.
@@ -117,7 +94,7 @@ struct Step {
 // wants.
 bool IsCrossing(const Step& step);
 
-// The memory is that of a run that is handed source and target as Plan::buffers() says.
+// The memory is that of a run that is handed source and target as the option buffers says.
 struct PlanTotals {
   int64_t collectives = 0;
   int64_t bytes_sent = 0;       // the sum of the steps'
@@ -157,11 +134,14 @@ struct LowerBound {
   friend bool operator==(const LowerBound&, const LowerBound&) = default;
 };
 
-// Everything that planning depended on, besides the two shardings.
+// Everything that planning depended on, besides the two shardings, as far as a plan's text says it
+// (docs/plan_format.md): of the engine its name and, under kBatchInvariant, its native_invariance;
+// of the groups what limits the plan, in groups of its meshes.
 struct PlanInputs {
-  std::string topology = "flat";                             // Topology::ToString()
-  std::vector<std::pair<std::string, std::string>> options;  // name, value; in a fixed order
-  std::string engine = "local";
+  PlannerOptions options;
+  // The largest value, in bytes, of a plan that was made beyond the default of max_value, since
+  // limits on groups left none within it. 0: of any other plan.
+  int64_t exceeded_max_value = 0;
   friend bool operator==(const PlanInputs&, const PlanInputs&) = default;
 };
 
@@ -182,7 +162,6 @@ struct PlanFields {
   int to_mesh = 0;
   Sharding from;
   Sharding to;
-  Reproducibility asked = Reproducibility::kReplicas;
   Reproducibility kept = Reproducibility::kReplicas;
   std::string why = {};
   std::vector<Step> steps = {};
@@ -204,18 +183,14 @@ class Plan {
   const std::vector<DeviceMesh>& meshes() const { return rep_->fields.meshes; }
   const Sharding& from() const { return rep_->fields.from; }
   const Sharding& to() const { return rep_->fields.to; }
-  Reproducibility asked() const { return rep_->fields.asked; }
+  Reproducibility asked() const { return options().reproducibility; }
   Reproducibility kept() const { return rep_->fields.kept; }
   const std::string& why() const { return rep_->fields.why; }
   const std::vector<Step>& steps() const { return rep_->fields.steps; }
   const PlanTotals& total() const { return rep_->fields.total; }
   const LowerBound& lower_bound() const { return rep_->fields.lower_bound; }
   const PlanInputs& inputs() const { return rep_->fields.inputs; }
-  // The option "reduce_dtype" of the inputs; nullopt where it is not there, or names no dtype.
-  std::optional<DType> reduce_dtype() const;
-  // The option "buffers", of which peak_bytes and workspace_bytes are; kTwo where it is not there,
-  // or names nothing.
-  Buffers buffers() const;
+  const PlannerOptions& options() const { return inputs().options; }
   // As stated; for a plan that was read it may differ from Fingerprint::Of(CanonicalText()).
   const Fingerprint& fingerprint() const { return rep_->fingerprint; }
 

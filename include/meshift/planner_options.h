@@ -15,16 +15,36 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
-#include "meshift/plan.h"
 #include "meshift/topology.h"
 
 namespace meshift {
+
+// The work that planning, or proving, may take: units of about 10 ns on one core, each charged for
+// 2 bytes of memory at most. The default ends either after some seconds, with at most about 1 GiB.
+inline constexpr int64_t kDefaultMaxWork = int64_t{1} << 29;
+
+// How a run is handed source and target, which the memory that it takes depends on.
+enum class Buffers : uint8_t {
+  kTwo,       // each in its own
+  kConsumed,  // likewise; the source is given up, and its memory takes pieces once it was read
+  kOne,       // both begin at one address
+};
+
+std::string_view Name(Buffers buffers);  // "two", "consumed", "one"
+// INVALID_ARGUMENT where the name is none of the three.
+absl::StatusOr<Buffers> ParseBuffers(std::string_view name);
+
+// Promises about bits (docs/reproducibility.md); each includes those before it.
+enum class Reproducibility : uint8_t { kNone, kReplicas, kBatchInvariant, kOrdered };
+std::string_view Name(Reproducibility r);  // "none", "replicas", "batch-invariant", "ordered"
+absl::StatusOr<Reproducibility> ParseReproducibility(std::string_view name);
 
 // Which groups a plan may use, and what new ones cost: part of PlannerOptions.
 //
@@ -35,6 +55,8 @@ namespace meshift {
 // What exists is said by the caller, never looked up in a live cache: a plan is a function of what
 // it is given, the same on all ranks. Groups are compared by the ranks that they are of, so that
 // groups of one mesh count for plans on another that divides the same ranks alike.
+
+using DimSet = absl::InlinedVector<int, 4>;  // indices of dims, ascending
 
 // The groups over some dims of a mesh: all of them, one for every coordinate of the other dims.
 struct MeshGroups {
@@ -72,9 +94,13 @@ absl::Status CheckGroupBudget(const GroupBudget& budget);
 
 // "fsdp;ddp,fsdp": groups over fsdp, and groups over ddp and fsdp together, of meshes[0]; "1:tp"
 // are groups of meshes[1], "*" is the group of all ranks of all the meshes, "-" alone is no group.
+// What is there twice counts once.
 // INVALID_ARGUMENT names what is no such group.
 absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
                                                         absl::Span<const DeviceMesh> meshes);
+// What ParseMeshGroups reads as these groups; those of a mesh that is none of `meshes` are "*".
+std::string MeshGroupsText(absl::Span<const MeshGroups> groups,
+                           absl::Span<const DeviceMesh> meshes);
 
 // What an engine can reduce, and promises of it: an explicit input of planning. The planner never
 // asks an engine; a Redistributor hands on what Engine::Capabilities() says, unless its options do.
@@ -90,6 +116,7 @@ enum class NativeInvariance : uint8_t {
   kReduceScatter,  // all_reduce and reduce_scatter, with equal bits
 };
 std::string_view Name(NativeInvariance invariance);  // "none", "all_reduce", "reduce_scatter"
+absl::StatusOr<NativeInvariance> ParseNativeInvariance(std::string_view name);
 
 class EngineCapabilities {
  public:

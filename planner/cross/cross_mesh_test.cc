@@ -346,7 +346,8 @@ void Check(const Plan& plan, const Sharding& from, const Sharding& to) {
   int64_t crossings = 0;
   int64_t limit = std::max(LargestBytes(from), LargestBytes(to));
   if (from.HasPartial()) {
-    const DType reduce = plan.reduce_dtype().value_or(DefaultReduceDType(from.dtype(), to.dtype()));
+    const DType reduce =
+        plan.options().reduce_dtype.value_or(DefaultReduceDType(from.dtype(), to.dtype()));
     limit = std::max(limit, Bytes(reduce, from.MaxLocalElements()));
   }
   limit = std::max(limit + limit / 4, kSmallValue);

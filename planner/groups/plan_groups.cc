@@ -19,10 +19,10 @@
 namespace meshift {
 namespace {
 
-std::string WholeKey(const DeviceMesh& mesh) {
-  std::vector<int> all(mesh.NumDims());
-  std::iota(all.begin(), all.end(), 0);
-  return PartitionKey(mesh, all);
+DimSet AllDims(const DeviceMesh& mesh) {
+  DimSet dims(mesh.NumDims());
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims;
 }
 
 bool HaveARankInCommon(const DeviceMesh& a, const DeviceMesh& b) {
@@ -89,8 +89,8 @@ absl::Status PlanGroups::Number(absl::Span<const DeviceMesh> meshes, Numbers* by
     }
   }
   if (meshes.size() > 1) {
-    MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh all, UnionMesh(meshes[0], meshes[1]));
-    crossing_ = number_of(WholeKey(all));
+    MESHIFT_ASSIGN_OR_RETURN(all_, UnionMesh(meshes[0], meshes[1]));
+    crossing_ = number_of(PartitionKey(*all_, AllDims(*all_)));
   }
   existing_.assign(next, false);
   const bool apart = meshes.size() > 1 && !HaveARankInCommon(meshes[0], meshes[1]);
@@ -121,9 +121,7 @@ void PlanGroups::FindExisting(Numbers by_key) {
     if (found != by_key.end()) existing_[found->second] = true;
   };
   if (budget_.root) {
-    DimSet all;
-    for (int d = 0; d < budget_.root->NumDims(); ++d) all.push_back(d);
-    add({*budget_.root, all});
+    add({*budget_.root, AllDims(*budget_.root)});
   } else if (meshes_.size() > 1) {
     existing_[crossing_] = true;
   } else if (!meshes_[0].dims.empty()) {
@@ -191,40 +189,34 @@ int64_t PlanGroups::SetupNs(const GroupSet& used) const {
   return SaturatingMul(std::count(missing.begin(), missing.end(), true), each_setup_ns_);
 }
 
-std::string PlanGroups::Text(const GroupSet& set) const {
-  std::vector<std::string> names;
-  for (size_t m = 0; m < meshes_.size(); ++m) {
+std::vector<MeshGroups> PlanGroups::List(const GroupSet& set) const {
+  std::vector<MeshGroups> list;
+  for (const Mesh& mesh : meshes_) {
     std::vector<std::pair<int, DimSet>> listed;
-    for (DimMask mask = 1; mask >> meshes_[m].dims.size() == 0; ++mask) {
-      if (!set[meshes_[m].numbers[mask]]) continue;
-      listed.emplace_back(std::popcount(mask), DimsOf(meshes_[m], mask));
+    for (DimMask mask = 1; mask >> mesh.dims.size() == 0; ++mask) {
+      if (set[mesh.numbers[mask]]) listed.emplace_back(std::popcount(mask), DimsOf(mesh, mask));
     }
     std::sort(listed.begin(), listed.end());
-    for (const auto& [count, dims] : listed) {
-      std::string name = m == 0 ? "" : fmt::format("{}:", m);
-      for (size_t i = 0; i < dims.size(); ++i) {
-        name += (i == 0 ? "" : ",") + meshes_[m].mesh.dim(dims[i]).name;
-      }
-      names.push_back(std::move(name));
-    }
+    for (auto& [count, dims] : listed) list.push_back({mesh.mesh, std::move(dims)});
   }
-  if (crossing_ >= 0 && set[crossing_]) names.emplace_back("*");
-  return names.empty() ? "-" : fmt::format("{}", fmt::join(names, ";"));
+  if (crossing_ >= 0 && set[crossing_]) list.push_back({*all_, AllDims(*all_)});
+  return list;
 }
 
-void PlanGroups::AddTo(PlanInputs* inputs) const {
-  if (!IsBounded()) return;
-  if (!budget_.allow_new_groups) inputs->options.emplace_back("new_groups", "off");
-  if (!budget_.allow_new_groups || budget_.expected_uses) {
-    inputs->options.emplace_back("existing_groups", Text(existing_));
-  }
-  if (budget_.max_communicators) {
-    inputs->options.emplace_back("max_communicators",
-                                 fmt::format("{}", *budget_.max_communicators));
-  }
-  if (budget_.expected_uses) {
-    inputs->options.emplace_back("expected_uses", fmt::format("{}", *budget_.expected_uses));
-  }
+std::string PlanGroups::Text(const GroupSet& set) const {
+  std::vector<DeviceMesh> meshes;
+  for (const Mesh& mesh : meshes_) meshes.push_back(mesh.mesh);
+  return MeshGroupsText(List(set), meshes);
+}
+
+GroupBudget PlanGroups::Stated() const {
+  GroupBudget stated;
+  if (!IsBounded()) return stated;
+  stated.allow_new_groups = budget_.allow_new_groups;
+  stated.max_communicators = budget_.max_communicators;
+  stated.expected_uses = budget_.expected_uses;
+  if (!stated.allow_new_groups || stated.expected_uses) stated.existing_groups = List(existing_);
+  return stated;
 }
 
 absl::Status PlanGroups::RefuseNewGroups(const GroupSet& used, Reproducibility promise) const {

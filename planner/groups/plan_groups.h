@@ -64,10 +64,13 @@ class PlanGroups {
   int64_t each_setup_ns() const { return each_setup_ns_; }
   int64_t SetupNs(const GroupSet& used) const;
 
-  // As ParseMeshGroups reads it, by number of dims, then in mesh order; "-" where there is none.
+  // By number of dims, then in mesh order; one of several meshes' once for each. Last, as a group
+  // of UnionMesh, that of a crossing.
+  std::vector<MeshGroups> List(const GroupSet& set) const;
+  // MeshGroupsText of these.
   std::string Text(const GroupSet& set) const;
-  // The options of a plan's inputs that say what the budget is, in words of the plan's meshes.
-  void AddTo(PlanInputs* inputs) const;
+  // What limits plans, in groups of the plan's meshes.
+  GroupBudget Stated() const;
 
   // FAILED_PRECONDITION: no plan is over allowed groups; the cheapest is over `used`.
   absl::Status RefuseNewGroups(const GroupSet& used, Reproducibility promise) const;
@@ -97,6 +100,7 @@ class PlanGroups {
   GroupBudget budget_;
   std::vector<Mesh> meshes_;
   int crossing_ = -1;
+  std::optional<DeviceMesh> all_;  // of two meshes, all ranks
   GroupSet existing_;
   std::vector<GroupSet> sides_;
   int64_t each_setup_ns_ = 0;

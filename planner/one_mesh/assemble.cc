@@ -66,39 +66,12 @@ std::string DimNames(const Problem& problem, const Step& step) {
 }
 
 PlanInputs InputsOf(const PlannerOptions& options, const PlanGroups& groups) {
-  PlanInputs inputs;
-  inputs.topology = options.topology.ToString();
-  inputs.options.reserve(2);  // as many as a plan has as a rule
-  inputs.options.emplace_back("planner", Name(options.planner));
-  inputs.options.emplace_back("reproducibility", Name(options.reproducibility));
-  if (options.reduce_dtype) {
-    inputs.options.emplace_back("reduce_dtype", std::string(Name(*options.reduce_dtype)));
-  }
-  if (options.ragged_sizes != RaggedSizes::kCost) {
-    inputs.options.emplace_back("ragged_sizes", std::string(Name(options.ragged_sizes)));
-  }
-  if (!options.ordered_reductions) inputs.options.emplace_back("ordered_reductions", "off");
-  if (options.reduce_block > 0) {
-    inputs.options.emplace_back("reduce_block", fmt::format("{}", options.reduce_block));
-  }
-  if (options.max_memory) {
-    inputs.options.emplace_back("max_memory", fmt::format("{}", *options.max_memory));
-  }
-  if (options.max_value) {
-    inputs.options.emplace_back("max_value", fmt::format("{}", *options.max_value));
-  }
-  if (options.buffers != Buffers::kTwo) {
-    inputs.options.emplace_back("buffers", std::string(Name(options.buffers)));
-  }
-  groups.AddTo(&inputs);
-  if (options.max_work != kDefaultMaxWork) {
-    inputs.options.emplace_back("max_work", fmt::format("{}", options.max_work));
-  }
+  PlanInputs inputs{options};
+  inputs.options.engine = EngineCapabilities::Of(options.engine.name());
   if (options.reproducibility == Reproducibility::kBatchInvariant) {
-    inputs.options.emplace_back("native_invariance",
-                                std::string(Name(options.engine.native_invariance)));
+    inputs.options.engine.native_invariance = options.engine.native_invariance;
   }
-  inputs.engine = options.engine.name();
+  inputs.options.groups = groups.Stated();
   return inputs;
 }
 
@@ -113,7 +86,6 @@ PlanAssembly::PlanAssembly(std::vector<DeviceMesh> meshes, const Sharding& from,
               .to_mesh = 0,
               .from = from,
               .to = to,
-              .asked = options.reproducibility,
               .kept = Reproducibility::kReplicas,
               .inputs = InputsOf(options, groups)} {
   fields_.to_mesh = static_cast<int>(fields_.meshes.size()) - 1;
@@ -166,7 +138,7 @@ void PlanAssembly::NoteValuesBeyond(const Problem& problem, const Path& path,
   for (const Move& move : path.moves) {
     if (!rule.MayHold(move.after)) most = std::max(most, problem.MaxBytes(move.after));
   }
-  if (most > 0) fields_.inputs.options.emplace_back("exceeded_max_value", fmt::format("{}", most));
+  fields_.inputs.exceeded_max_value = most;
 }
 
 Plan PlanAssembly::Seal(const LowerBound& bound, const std::string& why) && {
@@ -190,7 +162,7 @@ Plan PlanAssembly::Seal(const LowerBound& bound, const std::string& why) && {
   fields_.lower_bound = bound;
   if (fields_.kept == Reproducibility::kReplicas) {
     if (!why.empty()) {
-      fields_.kept = std::max(fields_.kept, fields_.asked);
+      fields_.kept = std::max(fields_.kept, options_.reproducibility);
       fields_.why = why;
     } else {
       fields_.why = "every value is reduced by one group; the rest is copied";

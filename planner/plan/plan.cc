@@ -16,8 +16,6 @@
 namespace meshift {
 namespace {
 
-constexpr std::array<std::string_view, 4> kReproducibilityNames = {"none", "replicas",
-                                                                   "batch-invariant", "ordered"};
 constexpr std::array<std::string_view, kNumStepOps> kStepOpNames = {
     "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute",
     "exchange",   "slice",          "mask",       "cast",       "relabel"};
@@ -168,7 +166,7 @@ void AddCanonical(const PlanFields& f, Text* text) {
   // Who sends what onto another mesh depends on the links.
   if (f.meshes.size() > 1) {
     text->Add("\ntopology ");
-    text->Add(f.inputs.topology);
+    text->Add(f.inputs.options.topology.ToString());
   }
   DType dtype = f.from.dtype();
   for (const Step& step : f.steps) {
@@ -180,23 +178,6 @@ void AddCanonical(const PlanFields& f, Text* text) {
 }
 
 }  // namespace
-
-std::string_view Name(Buffers buffers) {
-  constexpr std::array<std::string_view, 3> kNames = {"two", "consumed", "one"};
-  return kNames[static_cast<size_t>(buffers)];
-}
-absl::StatusOr<Buffers> ParseBuffers(std::string_view name) {
-  for (const Buffers buffers : {Buffers::kTwo, Buffers::kConsumed, Buffers::kOne}) {
-    if (Name(buffers) == name) return buffers;
-  }
-  return InvalidArgument("'{}' is no way to hand over buffers; known are two, consumed, one", name);
-}
-
-std::string_view Name(Reproducibility r) { return NameIn(kReproducibilityNames, r); }
-
-absl::StatusOr<Reproducibility> ParseReproducibility(std::string_view name) {
-  return FindName<Reproducibility>(kReproducibilityNames, name, "reproducibility");
-}
 
 std::string_view Name(StepOp op) { return NameIn(kStepOpNames, op); }
 
@@ -268,21 +249,6 @@ Plan Plan::Seal(PlanFields fields) {
 
 Plan Plan::FromParts(PlanFields fields, Fingerprint stated) {
   return Plan(std::make_shared<Rep>(std::move(fields), stated));
-}
-
-Buffers Plan::buffers() const {
-  for (const auto& [name, value] : inputs().options) {
-    if (name == "buffers") return ParseBuffers(value).value_or(Buffers::kTwo);
-  }
-  return Buffers::kTwo;
-}
-
-std::optional<DType> Plan::reduce_dtype() const {
-  for (const auto& [name, value] : inputs().options) {
-    if (name != "reduce_dtype") continue;
-    if (const absl::StatusOr<DType> dtype = ParseDType(value); dtype.ok()) return *dtype;
-  }
-  return std::nullopt;
 }
 
 std::string Plan::CanonicalText() const {

@@ -9,6 +9,7 @@
 #include "base/parse_json.h"
 #include "base/status.h"
 #include "meshift/status.h"
+#include "planner/plan/option_table.h"
 
 namespace meshift {
 namespace {
@@ -151,7 +152,8 @@ class Reader {
   absl::StatusOr<TensorType> ReadCast(const Json& object, const TensorType& before);
   absl::StatusOr<int> MeshIndex(const Json& object);
   absl::StatusOr<Step> ReadStep(const Json& json);
-  absl::StatusOr<PlanInputs> ReadInputs(const Json& json);
+  // `asked`: the promise, which an option says a second time.
+  absl::StatusOr<PlanInputs> ReadInputs(const Json& json, Reproducibility asked);
 
   PlanFault* fault_;
   std::optional<int> step_;
@@ -289,14 +291,25 @@ absl::StatusOr<Step> Reader::ReadStep(const Json& json) {
   return step;
 }
 
-absl::StatusOr<PlanInputs> Reader::ReadInputs(const Json& json) {
-  PlanInputs inputs;
-  MESHIFT_ASSIGN_OR_RETURN(inputs.topology, String(json, "topology"));
-  MESHIFT_ASSIGN_OR_RETURN(inputs.engine, String(json, "engine"));
+absl::StatusOr<PlanInputs> Reader::ReadInputs(const Json& json, Reproducibility asked) {
+  PlanInputs inputs{{.reproducibility = asked}};
+  MESHIFT_ASSIGN_OR_RETURN(const std::string topology_text, String(json, "topology"));
+  absl::StatusOr<Topology> topology = Topology::Parse(topology_text);
+  if (!topology.ok()) return Fault("topology", Message(topology.status()));
+  inputs.options.topology = *std::move(topology);
+  MESHIFT_ASSIGN_OR_RETURN(std::string engine, String(json, "engine"));
+  inputs.options.engine = EngineCapabilities::Of(std::move(engine));
   MESHIFT_ASSIGN_OR_RETURN(const Json* options, ObjectMember(json, "options"));
   for (const auto& [name, value] : options->items()) {
     if (!value.is_string()) return WrongType("options", value, "an object of strings");
-    inputs.options.emplace_back(name, value.get<std::string>());
+    std::string rule;
+    const absl::Status read =
+        ReadStatedOption(name, value.get<std::string>(), meshes_, &inputs, &rule);
+    if (!read.ok()) return Fault(std::move(rule), Message(read));
+  }
+  if (inputs.options.reproducibility != asked) {
+    return Fault("promise", fmt::format("option reproducibility is '{}'; asked is '{}'",
+                                        Name(inputs.options.reproducibility), Name(asked)));
   }
   return inputs;
 }
@@ -353,7 +366,8 @@ absl::StatusOr<Plan> Reader::Read(std::string_view text) {
                     .from = std::move(from.second),
                     .to = std::move(to.second)};
   MESHIFT_ASSIGN_OR_RETURN(const Json* promise, ObjectMember(root, "reproducibility"));
-  for (const auto& [key, field] : {std::pair{"asked", &fields.asked}, {"kept", &fields.kept}}) {
+  Reproducibility asked;
+  for (const auto& [key, field] : {std::pair{"asked", &asked}, {"kept", &fields.kept}}) {
     MESHIFT_ASSIGN_OR_RETURN(const std::string name, String(*promise, key));
     absl::StatusOr<Reproducibility> parsed = ParseReproducibility(name);
     if (!parsed.ok()) return Fault("promise", Message(parsed.status()));
@@ -374,7 +388,7 @@ absl::StatusOr<Plan> Reader::Read(std::string_view text) {
   MESHIFT_ASSIGN_OR_RETURN(fields.lower_bound.bytes_sent, IntegerMember(*bound, "bytes_sent"));
   MESHIFT_ASSIGN_OR_RETURN(fields.lower_bound.est_ns, IntegerMember(*bound, "est_ns"));
   MESHIFT_ASSIGN_OR_RETURN(const Json* inputs, ObjectMember(root, "inputs"));
-  MESHIFT_ASSIGN_OR_RETURN(fields.inputs, ReadInputs(*inputs));
+  MESHIFT_ASSIGN_OR_RETURN(fields.inputs, ReadInputs(*inputs, asked));
 
   MESHIFT_ASSIGN_OR_RETURN(const Json* steps, ArrayMember(root, "steps"));
   for (size_t i = 0; i < steps->size(); ++i) {
@@ -400,7 +414,7 @@ std::string PlanToJson(const Plan& plan, int indent) {
     dtype = step.after.dtype();
   }
   Json options = Json::object();
-  for (const auto& [name, value] : f.inputs.options) options[name] = value;
+  for (auto& [name, value] : StatedOptions(f)) options[std::string(name)] = std::move(value);
   Json to = {{"mesh", f.to_mesh}, {"placements", f.to.PlacementsText()}};
   if (f.to.dtype() != f.from.dtype()) to["dtype"] = std::string(Name(f.to.dtype()));
   Json total = {{"collectives", f.total.collectives},
@@ -418,16 +432,16 @@ std::string PlanToJson(const Plan& plan, int indent) {
       {"from", {{"mesh", f.from_mesh}, {"placements", f.from.PlacementsText()}}},
       {"to", std::move(to)},
       {"reproducibility",
-       {{"asked", std::string(Name(f.asked))},
+       {{"asked", std::string(Name(plan.asked()))},
         {"kept", std::string(Name(f.kept))},
         {"why", f.why}}},
       {"steps", std::move(steps)},
       {"total", std::move(total)},
       {"lower_bound", {{"bytes_sent", f.lower_bound.bytes_sent}, {"est_ns", f.lower_bound.est_ns}}},
       {"inputs",
-       {{"topology", f.inputs.topology},
+       {{"topology", f.inputs.options.topology.ToString()},
         {"options", std::move(options)},
-        {"engine", f.inputs.engine}}}};
+        {"engine", f.inputs.options.engine.name()}}}};
   return root.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 

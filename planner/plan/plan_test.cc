@@ -52,7 +52,7 @@ TEST(PlanTest, FingerprintLeavesCostsOut) {
   PlanFields fields = plan.fields();
   fields.steps[0].est_ns += 1;
   fields.total.est_ns += 1;
-  fields.inputs.topology = "other";
+  fields.inputs.options.topology = *Topology::Parse("h100");
   EXPECT_EQ(Plan::Seal(fields).fingerprint(), plan.fingerprint());
   fields.steps[0].group_size = 3;
   EXPECT_NE(Plan::Seal(fields).fingerprint(), plan.fingerprint());

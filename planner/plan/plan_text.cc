@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/text_table.h"
+#include "planner/plan/option_table.h"
 #include "planner/plan/plan_text_parts.h"
 
 namespace meshift {
@@ -129,9 +130,10 @@ std::string PlanPreamble(const Plan& plan, std::string_view verb) {
 }
 
 std::string PlanInputsLine(const Plan& plan) {
-  std::string text = fmt::format("# topology {}, engine {}", Escaped(plan.inputs().topology, ","),
-                                 Escaped(plan.inputs().engine, ","));
-  for (const auto& [name, value] : plan.inputs().options) {
+  std::string text =
+      fmt::format("# topology {}, engine {}", Escaped(plan.options().topology.ToString(), ","),
+                  Escaped(plan.options().engine.name(), ","));
+  for (const auto& [name, value] : StatedOptions(plan.fields())) {
     // Only a comma before a space ends a value.
     const bool ends = value.find(", ") != std::string::npos || value.ends_with(',');
     text += fmt::format(", {} {}", Escaped(name, ", "), Escaped(value, ends ? "," : ""));

@@ -53,7 +53,6 @@ PlanFields SliceReduceGather() {
   gather.est_ns = 11000;
 
   PlanFields fields{.meshes = {mesh}, .from = from, .to = after("R,R")};
-  fields.asked = Reproducibility::kReplicas;
   fields.kept = Reproducibility::kReplicas;
   fields.why = "each half is reduced by one group; the rest is copied";
   fields.steps = {slice, reduce, gather};
@@ -63,7 +62,6 @@ PlanFields SliceReduceGather() {
                   .peak_bytes = 30720,
                   .workspace_bytes = 10240};
   fields.lower_bound = {7680, 20000};
-  fields.inputs.options = {{"planner", "best"}};
   return fields;
 }
 
@@ -104,7 +102,7 @@ TEST(PlanText, APromiseThatIsNotKeptSaysSo) {
             std::string::npos)
       << text;
   ExpectReadsBack(Plan::Seal(fields));
-  fields.asked = Reproducibility::kNone;
+  fields.inputs.options.reproducibility = Reproducibility::kNone;
   fields.kept = Reproducibility::kReplicas;
   ExpectReadsBack(Plan::Seal(fields));
 }
@@ -158,8 +156,8 @@ TEST(PlanText, APlanWithoutSteps) {
 TEST(PlanText, ReadsBackWhateverAPlanMaySay) {
   PlanFields fields = SliceReduceGather();
   fields.why = "a \\ and a\nline (with) a )";
-  fields.inputs = {
-      .topology = "a, b\\x", .options = {{"a name", "a, value"}, {"x", ""}}, .engine = ""};
+  fields.inputs.options.engine = EngineCapabilities::Of("a, b\\x");
+  fields.inputs.exceeded_max_value = INT64_MAX;
   Step& slice = fields.steps[0];
   slice.reduce_order = ReduceOrder::kAny;
   slice.groups = 4;

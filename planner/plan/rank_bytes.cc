@@ -200,8 +200,8 @@ int64_t BytesSent(const Plan& plan, int step_index, int64_t rank) {
   const Sharding& before = Before(plan, step_index);
   if (NumElements(before.shape()) == 0) return 0;
   if (IsCrossing(step)) {
-    const Topology topology = Topology::Parse(plan.inputs().topology).value();
-    return Bytes(before.dtype(), Crossing::Of(before, step.after, topology).SentBy(rank));
+    return Bytes(before.dtype(),
+                 Crossing::Of(before, step.after, plan.options().topology).SentBy(rank));
   }
   const std::optional<Coordinate> at = before.mesh().CoordinateOf(rank);
   if (!at) return 0;

@@ -84,14 +84,14 @@ PlanFields MakeFields(const Case& c) {
   PlanFields plan{.meshes = {mesh},
                   .from = from,
                   .to = Sharding::Parse(TensorType{to_dtype, from.shape()}, to_mesh, c.to).value()};
-  plan.inputs.topology = c.topology;
+  // Of which nothing is known.
+  plan.inputs.options.engine = EngineCapabilities::Full("any");
+  plan.inputs.options.topology = Topology::Parse(c.topology).value();
   if (!c.to_mesh.empty()) {
     plan.meshes.push_back(to_mesh);
     plan.to_mesh = 1;
   }
-  if (c.reduce_dtype) {
-    plan.inputs.options.emplace_back("reduce_dtype", std::string(Name(*c.reduce_dtype)));
-  }
+  plan.inputs.options.reduce_dtype = c.reduce_dtype;
   Sharding before = from;
   bool crossed = false;
   for (const Row& row : c.rows) {

@@ -18,10 +18,10 @@
 #include "meshift/dtype.h"
 #include "meshift/plan.h"
 #include "meshift/sharding.h"
+#include "meshift/testing.h"
 #include "placement/cast.h"
 #include "planner/verifier/cases.h"
 #include "testing/cast.h"
-#include "testing/definition.h"
 #include "testing/number.h"
 #include "testing/small_world.h"
 

@@ -46,13 +46,8 @@ class CastRules {
  private:
   // All reductions are in the one dtype that the plan's inputs ask for.
   Result CheckReduceDType() const {
-    DType right = DefaultReduceDType(plan_.from.dtype(), plan_.to.dtype());
-    for (const auto& [name, value] : plan_.inputs.options) {
-      if (name != "reduce_dtype") continue;
-      const absl::StatusOr<DType> option = ParseDType(value);
-      if (!option.ok()) return Fault({}, "cast", "option reduce_dtype is '{}', no dtype", value);
-      right = *option;
-    }
+    const DType right = plan_.inputs.options.reduce_dtype.value_or(
+        DefaultReduceDType(plan_.from.dtype(), plan_.to.dtype()));
     for (const size_t r : reductions_) {
       const DType dtype = views_[r].before.dtype;
       if (dtype == right) continue;

@@ -92,11 +92,11 @@ TEST(VerifierCrossSumTest, KeepsEveryPromise) {
     plan.kept = promise;
     EXPECT_EQ(Judge(plan), "") << Name(promise);
   }
-  plan.inputs.options = {{"reduce_block", "2"}};
+  plan.inputs.options.reduce_block = 2;
   EXPECT_EQ(Judge(plan), "0 reduce_block: reduce_block is null; asked for was 2");
   plan.steps[0].reduce_block = 2;
   EXPECT_EQ(Judge(plan), "");
-  plan.inputs.options.clear();
+  plan.inputs.options.reduce_block = 0;
   EXPECT_EQ(Judge(plan), "0 reduce_block: reduce_block is 2; asked for was null");
 
   // Rounded before, over a mesh dim of the source.

@@ -32,8 +32,18 @@ void ExpectFound(const PlanFields& right, const std::vector<Damaged>& cases) {
 }
 
 // As if it had been asked for.
-Damage Option(std::string name, std::string value) {
-  return [=](PlanFields* p) { p->inputs.options.emplace_back(name, value); };
+template <typename Set>
+Damage Option(Set set) {
+  return [=](PlanFields* p) { set(p->inputs.options); };
+}
+
+// Of the groups, as ParseMeshGroups reads them; null: not said.
+Damage Limits(GroupBudget budget, const char* existing) {
+  return [=](PlanFields* p) {
+    p->inputs.options.groups = budget;
+    if (existing == nullptr) return;
+    p->inputs.options.groups.existing_groups = ParseMeshGroups(existing, p->meshes).value();
+  };
 }
 
 TEST(VerifierDamageTest, FieldsOfAPlan) {
@@ -201,45 +211,32 @@ TEST(VerifierDamageTest, FieldsOfAPlanWithCasts) {
        [](PlanFields* p) { p->total.workspace_bytes = 16; }},
       {"- total: total peak_bytes is 48; it should be 56",
        [](PlanFields* p) { p->total.peak_bytes = 48; }},
-      {"- promise: option reproducibility is 'ordered'; asked is 'replicas'",
-       Option("reproducibility", "ordered")},
-      {"- max_memory: peak_bytes is 56; asked for was at most 55", Option("max_memory", "55")},
-      {"- max_memory: option max_memory is '1 KiB', no number of bytes",
-       Option("max_memory", "1 KiB")},
-      {"- total: option buffers names none of two, consumed, one", Option("buffers", "three")},
-      {"- total: total peak_bytes is 56; it should be 48", Option("buffers", "one")},
+      {"- max_memory: peak_bytes is 56; asked for was at most 55",
+       Option([](PlannerOptions& o) { o.max_memory = 55; })},
+      {"- total: total peak_bytes is 56; it should be 48",
+       Option([](PlannerOptions& o) { o.buffers = Buffers::kOne; })},
       {"1 new_groups: all_reduce{a} is over a group that does not exist",
-       [](PlanFields* p) {
-         p->inputs.options.emplace_back("new_groups", "off");
-         p->inputs.options.emplace_back("existing_groups", "b;a,b");
-       }},
+       Limits({.allow_new_groups = false}, "b;a,b")},
       {"1 new_groups: all_reduce{a} is over a group that does not exist",
-       [](PlanFields* p) {
-         p->inputs.options.emplace_back("new_groups", "off");
-         p->inputs.options.emplace_back("existing_groups", "-");
-       }},
-      {"- new_groups: option new_groups is 'no', not off", Option("new_groups", "no")},
+       Limits({.allow_new_groups = false}, "-")},
       {"- existing_groups: there is no option existing_groups beside new_groups",
-       Option("new_groups", "off")},
-      {"- existing_groups: option existing_groups has 'c', no group of the plan",
-       Option("existing_groups", "a;c")},
-      {"- existing_groups: option existing_groups has '', no group of the plan",
-       Option("existing_groups", "a;")},
-      {"- existing_groups: option existing_groups has '1:a', no group of the plan",
-       Option("existing_groups", "1:a")},
-      {"- existing_groups: option existing_groups has '*', no group of the plan",
-       Option("existing_groups", "*")},
-      {"- max_communicators: a rank needs 2 communicators; asked for were at most 1",
-       Option("max_communicators", "1")},
-      {"- max_communicators: option max_communicators is '-1', no number from 0 on",
-       Option("max_communicators", "-1")},
-      {"- expected_uses: option expected_uses is '0', no number from 1 on",
-       Option("expected_uses", "0")},
-      {"- total: total setup_ns is 0; it should be 50000000",
+       Limits({.allow_new_groups = false}, nullptr)},
+      {"- existing_groups: there is no option existing_groups beside expected_uses",
+       Limits({.expected_uses = 2}, nullptr)},
+      {"- existing_groups: a group of mesh c=2 is none of the plan", Option([](PlannerOptions& o) {
+         o.groups.existing_groups = {{DeviceMesh::Parse("c=2").value(), {0}}};
+       })},
+      {"- existing_groups: mesh a=2,b=2 has no dim 2",
        [](PlanFields* p) {
-         p->inputs.options.emplace_back("expected_uses", "2");
-         p->inputs.options.emplace_back("existing_groups", "a;a,b");
+         p->inputs.options.groups.existing_groups = {{p->meshes[0], {2}}};
        }},
+      {"- max_communicators: a rank needs 2 communicators; asked for were at most 1",
+       Limits({.max_communicators = 1}, nullptr)},
+      {"- max_communicators: option max_communicators is -1, below 0",
+       Limits({.max_communicators = -1}, nullptr)},
+      {"- expected_uses: option expected_uses is 0, below 1", Limits({.expected_uses = 0}, "-")},
+      {"- total: total setup_ns is 0; it should be 50000000",
+       Limits({.expected_uses = 2}, "a;a,b")},
       {"- total: total setup_ns is 1; it should be 0",
        [](PlanFields* p) { p->total.setup_ns = 1; }},
       // Left out, moved, doubled.
@@ -251,8 +248,8 @@ TEST(VerifierDamageTest, FieldsOfAPlanWithCasts) {
        [](PlanFields* p) { p->steps.insert(p->steps.begin(), Step(p->steps[0])); }},
       {"0 after: mesh dim a changes from P to R",
        [](PlanFields* p) { std::swap(p->steps[0], p->steps[2]); }},
-      {"- cast: ", Option("reduce_dtype", "")},
-      {"1 cast: it reduces in f32; the reduce dtype is bf16", Option("reduce_dtype", "bf16")},
+      {"1 cast: it reduces in f32; the reduce dtype is bf16",
+       Option([](PlannerOptions& o) { o.reduce_dtype = DType::kBF16; })},
   };
   ExpectFound(MakeFields(right), cases);
 }
@@ -358,7 +355,6 @@ TEST(VerifierDamageTest, FieldsOfAPlanOntoAnotherMesh) {
        [](PlanFields* p) { std::swap(p->steps[0], p->steps[1]); }},
       {"- target: the last step leaves mesh dim b as R; the target has P",
        [](PlanFields* p) { p->steps.pop_back(); }},
-      {"- topology: ", [](PlanFields* p) { p->inputs.topology = "no such"; }},
       {"- total: total collectives is 2; it should be 3",
        [](PlanFields* p) { p->total.collectives = 2; }},
       {"- total: total bytes_sent is 137; it should be 138",

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "meshift/topology.h"
 
 namespace meshift::verifier_internal {
@@ -50,48 +49,27 @@ class GroupChecker {
 
  private:
   bool IsCross() const { return plan_.meshes.size() > 1; }
-  // The value of an option, null where it is not there.
-  const std::string* Option(std::string_view name) const {
-    for (const auto& [key, value] : plan_.inputs.options) {
-      if (key == name) return &value;
-    }
-    return nullptr;
-  }
-  Result ReadNumber(std::string_view name, int64_t least, std::optional<int64_t>* number) const {
-    const std::string* const value = Option(name);
-    if (value == nullptr) return std::nullopt;
-    int64_t read = 0;
-    if (!absl::SimpleAtoi(*value, &read) || read < least) {
-      return Fault({}, name, "option {} is '{}', no number from {} on", name, *value, least);
-    }
-    *number = read;
-    return std::nullopt;
-  }
   Result ReadOptions();
-  // Adds what one name of existing_groups stands for; false where that is nothing.
-  bool AddExisting(std::string_view name);
-  Groups GroupsOver(int mesh, std::vector<int64_t> dims) const;
+  Groups GroupsOver(const DeviceMesh& mesh, std::vector<int64_t> dims) const;
   Groups GroupOfAll() const;
   Groups GroupsOf(const Step& step) const {
     if (IsCrossing(step)) return GroupOfAll();
-    return GroupsOver(step.mesh, {step.mesh_dims.begin(), step.mesh_dims.end()});
+    return GroupsOver(plan_.meshes[step.mesh], {step.mesh_dims.begin(), step.mesh_dims.end()});
   }
   Result CheckExistence() const;
   Result CheckCount() const;
   Result CheckSetup() const;
 
   const PlanFields& plan_;
+  const GroupBudget& limits_ = plan_.inputs.options.groups;
   std::vector<std::vector<int64_t>> ranks_;  // of each of two meshes, ascending
-  bool new_groups_ = true;
-  std::optional<int64_t> most_;
-  std::optional<int64_t> uses_;
   std::set<Groups> existing_;
 };
 
-Groups GroupChecker::GroupsOver(int mesh, std::vector<int64_t> dims) const {
+Groups GroupChecker::GroupsOver(const DeviceMesh& mesh, std::vector<int64_t> dims) const {
   std::sort(dims.begin(), dims.end());
   if (!IsCross()) return {std::move(dims)};
-  Groups groups = plan_.meshes[mesh].Groups(std::vector<int>(dims.begin(), dims.end()));
+  Groups groups = mesh.Groups(std::vector<int>(dims.begin(), dims.end()));
   for (std::vector<int64_t>& group : groups) std::sort(group.begin(), group.end());
   std::sort(groups.begin(), groups.end());
   return groups;
@@ -106,61 +84,42 @@ Groups GroupChecker::GroupOfAll() const {
   return {std::move(all)};
 }
 
-bool GroupChecker::AddExisting(std::string_view name) {
-  if (name == "*") {
-    if (IsCross()) existing_.insert(GroupOfAll());
-    return IsCross();
-  }
-  int mesh = 0;
-  if (name.substr(0, 2) == "0:" || name.substr(0, 2) == "1:") {
-    mesh = name[0] - '0';
-    name.remove_prefix(2);
-  }
-  if (mesh >= static_cast<int>(plan_.meshes.size())) return false;
-  std::vector<int64_t> dims;
-  for (bool more = true; more;) {
-    const size_t comma = name.find(',');
-    more = comma != std::string_view::npos;
-    const std::optional<int> dim = plan_.meshes[mesh].FindDim(name.substr(0, comma));
-    if (!dim) return false;
-    if (plan_.meshes[mesh].dim(*dim).size > 1) dims.push_back(*dim);
-    if (more) name.remove_prefix(comma + 1);
-  }
-  existing_.insert(GroupsOver(mesh, std::move(dims)));
-  return true;
-}
-
 Result GroupChecker::ReadOptions() {
-  if (const std::string* const value = Option("new_groups")) {
-    if (*value != "off")
-      return Fault({}, "new_groups", "option new_groups is '{}', not off", *value);
-    new_groups_ = false;
+  if (limits_.max_communicators.value_or(0) < 0) {
+    return Fault({}, "max_communicators", "option max_communicators is {}, below 0",
+                 *limits_.max_communicators);
   }
-  if (Result fault = ReadNumber("max_communicators", 0, &most_)) return fault;
-  if (Result fault = ReadNumber("expected_uses", 1, &uses_)) return fault;
-  const std::string* const existing = Option("existing_groups");
-  if (existing == nullptr) {
-    if (new_groups_ && !uses_) return std::nullopt;
+  if (limits_.expected_uses.value_or(1) < 1) {
+    return Fault({}, "expected_uses", "option expected_uses is {}, below 1",
+                 *limits_.expected_uses);
+  }
+  if (!limits_.existing_groups) {
+    if (limits_.allow_new_groups && !limits_.expected_uses) return std::nullopt;
     return Fault({}, "existing_groups", "there is no option existing_groups beside {}",
-                 new_groups_ ? "expected_uses" : "new_groups");
+                 limits_.allow_new_groups ? "expected_uses" : "new_groups");
   }
-  if (*existing == "-") return std::nullopt;
-  std::string_view rest = *existing;
-  for (bool more = true; more;) {
-    const size_t end = rest.find(';');
-    more = end != std::string_view::npos;
-    const std::string_view name = rest.substr(0, end);
-    if (!AddExisting(name)) {
-      return Fault({}, "existing_groups", "option existing_groups has '{}', no group of the plan",
-                   name);
+  for (const auto& [mesh, mesh_dims] : *limits_.existing_groups) {
+    std::vector<int64_t> dims;
+    for (const int d : mesh_dims) {
+      if (d < 0 || d >= mesh.NumDims()) {
+        return Fault({}, "existing_groups", "mesh {} has no dim {}", mesh.ToString(), d);
+      }
+      if (mesh.dim(d).size > 1) dims.push_back(d);
     }
-    if (more) rest.remove_prefix(end + 1);
+    Groups groups = GroupsOver(mesh, std::move(dims));
+    const bool is_planned =
+        std::find(plan_.meshes.begin(), plan_.meshes.end(), mesh) != plan_.meshes.end();
+    if (!is_planned && !(IsCross() && groups == GroupOfAll())) {
+      return Fault({}, "existing_groups", "a group of mesh {} is none of the plan",
+                   mesh.ToString());
+    }
+    existing_.insert(std::move(groups));
   }
   return std::nullopt;
 }
 
 Result GroupChecker::CheckExistence() const {
-  if (new_groups_) return std::nullopt;
+  if (limits_.allow_new_groups) return std::nullopt;
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
     const Step& step = plan_.steps[i];
     if (!IsCollective(step.op) || existing_.contains(GroupsOf(step))) continue;
@@ -171,7 +130,7 @@ Result GroupChecker::CheckExistence() const {
 }
 
 Result GroupChecker::CheckCount() const {
-  if (!most_) return std::nullopt;
+  if (!limits_.max_communicators) return std::nullopt;
   // A rank is in the groups of the mesh that it is in, and in that of all. Where no rank is in both
   // meshes, each mesh counts by itself.
   bool apart = false;
@@ -190,26 +149,23 @@ Result GroupChecker::CheckCount() const {
     }
   }
   const auto count = static_cast<int64_t>(std::max(used[0].size(), used[1].size()));
-  if (count <= *most_) return std::nullopt;
+  if (count <= *limits_.max_communicators) return std::nullopt;
   return Fault({}, "max_communicators", "a rank needs {} communicators; asked for were at most {}",
-               count, *most_);
+               count, *limits_.max_communicators);
 }
 
 Result GroupChecker::CheckSetup() const {
   Wide right = 0;
-  if (uses_) {
-    const absl::StatusOr<Topology> topology = Topology::Parse(plan_.inputs.topology);
-    if (!topology.ok()) {
-      return Fault({}, "topology", "'{}' is no topology", plan_.inputs.topology);
-    }
+  if (limits_.expected_uses) {
+    const Wide uses = *limits_.expected_uses;
     std::set<Groups> made;
     for (const Step& step : plan_.steps) {
       if (!IsCollective(step.op)) continue;
       Groups groups = GroupsOf(step);
       if (!existing_.contains(groups)) made.insert(std::move(groups));
     }
-    const Wide setup = topology->constants().group_setup_ns;
-    right = static_cast<Wide>(made.size()) * ((setup + *uses_ - 1) / *uses_);
+    const Wide setup = plan_.inputs.options.topology.constants().group_setup_ns;
+    right = static_cast<Wide>(made.size()) * ((setup + uses - 1) / uses);
   }
   const int64_t saturated = right > INT64_MAX ? INT64_MAX : static_cast<int64_t>(right);
   if (plan_.total.setup_ns == saturated) return std::nullopt;
@@ -221,11 +177,8 @@ Result GroupChecker::CheckSetup() const {
 
 std::optional<PlanFault> CheckGroups(const PlanFields& plan) {
   // Plans without a budget, which most are, cost nothing.
-  const auto& options = plan.inputs.options;
-  const bool bounded = std::any_of(options.begin(), options.end(), [](const auto& option) {
-    return option.first == "new_groups" || option.first == "existing_groups" ||
-           option.first == "max_communicators" || option.first == "expected_uses";
-  });
+  const GroupBudget& limits = plan.inputs.options.groups;
+  const bool bounded = limits.IsSet() || limits.existing_groups;
   if (!bounded && plan.total.setup_ns == 0) return std::nullopt;
   return GroupChecker(plan).Run();
 }

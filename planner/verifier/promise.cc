@@ -8,7 +8,6 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "meshift/topology.h"
 #include "planner/verifier/boxes.h"
 
@@ -35,7 +34,6 @@ class PromiseRules {
   }
 
   Result Run() const {
-    if (Result fault = CheckAsked()) return fault;
     if (Result fault = CheckBlocks()) return fault;
     if (plan_.kept == Reproducibility::kNone) return std::nullopt;
     for (const size_t i : rounding_) {
@@ -54,31 +52,14 @@ class PromiseRules {
  private:
   bool IsOrdered(size_t i) const { return views_[i].step.reduce_order == ReduceOrder::kAscending; }
 
-  // The option says what was asked for a second time.
-  Result CheckAsked() const {
-    for (const auto& [name, value] : plan_.inputs.options) {
-      if (name != "reproducibility" || value == Name(plan_.asked)) continue;
-      return PlanFault{
-          {},
-          "promise",
-          fmt::format("option reproducibility is '{}'; asked is '{}'", value, Name(plan_.asked))};
-    }
-    return std::nullopt;
-  }
-
   // All reductions in order have the block that was asked for, whatever was promised.
   Result CheckBlocks() const {
-    std::optional<int64_t> asked;
-    for (const auto& [name, value] : plan_.inputs.options) {
-      if (name != "reduce_block") continue;
-      int64_t block = 0;
-      if (!absl::SimpleAtoi(value, &block) || block < 1) {
-        return PlanFault{{},
-                         "reduce_block",
-                         fmt::format("option reduce_block is '{}', no size of a block", value)};
-      }
-      asked = block;
+    const int64_t option = plan_.inputs.options.reduce_block;
+    if (option < 0) {
+      return PlanFault{
+          {}, "reduce_block", fmt::format("option reduce_block is {}, below 0", option)};
     }
+    const auto asked = option > 0 ? std::optional<int64_t>(option) : std::nullopt;
     const auto text = [](const std::optional<int64_t>& block) {
       return block ? fmt::format("{}", *block) : std::string("null");
     };
@@ -138,17 +119,14 @@ class PromiseRules {
   // Done by the engine's own collective.
   Result CheckNative(size_t i) const {
     const Step& step = views_[i].step;
-    std::string_view native = "none";
-    for (const auto& [name, value] : plan_.inputs.options) {
-      if (name == "native_invariance") native = value;
+    const NativeInvariance native = plan_.inputs.options.engine.native_invariance;
+    if (native != NativeInvariance::kReduceScatter &&
+        (native != NativeInvariance::kAllReduce || step.op != StepOp::kAllReduce)) {
+      return NothingShows(i, fmt::format("option native_invariance is {}", Name(native)));
     }
-    const bool any = native == "reduce_scatter";
-    if (!any && (native != "all_reduce" || step.op != StepOp::kAllReduce)) {
-      return NothingShows(i, fmt::format("option native_invariance is {}", native));
+    if (LieAlike(views_[i].world, step.mesh_dims, plan_.inputs.options.topology)) {
+      return std::nullopt;
     }
-    const absl::StatusOr<Topology> topology = Topology::Parse(plan_.inputs.topology);
-    if (!topology.ok()) return NothingShows(i, "its topology cannot be read");
-    if (LieAlike(views_[i].world, step.mesh_dims, *topology)) return std::nullopt;
     return NothingShows(i, "its groups do not lie alike on the topology");
   }
 

@@ -53,7 +53,7 @@ TEST(VerifierPromiseTest, ReductionsInStages) {
   PlanFields plan = MakeFields(
       {"a=2,b=2", "bf16[6]", "P,P", "R,R", {{kAllReduce, "a,b", "R,R", 12, 12, 24}}, 48});
   plan.kept = Reproducibility::kOrdered;
-  plan.inputs.options = {{"reduce_block", "2"}};
+  plan.inputs.options.reduce_block = 2;
   Step& reduce = plan.steps[0];
   reduce.reduce_order = ReduceOrder::kAscending;
   reduce.reduce_block = 2;
@@ -66,7 +66,7 @@ TEST(VerifierPromiseTest, ReductionsInStages) {
   EXPECT_EQ(Judge(plan), "0 reduce_stages: reduce_stages is 3; reduce_block is 2 in groups of 4");
   reduce.reduce_stages = 2;
   for (const int64_t block : {1, 3, 4}) {
-    plan.inputs.options = {{"reduce_block", std::to_string(block)}};
+    plan.inputs.options.reduce_block = block;
     reduce.reduce_block = block;
     EXPECT_EQ(Judge(plan), "0 reduce_stages: reduce_stages is 2; reduce_block is " +
                                std::to_string(block) + " in groups of 4");
@@ -77,7 +77,7 @@ TEST(VerifierPromiseTest, ReductionsInStages) {
   // All pieces of 5 are sent as 2: two of them inside the block, one across.
   plan = MakeFields({"a=4", "f32[5]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 20, 8, 24}}, 48});
   plan.kept = Reproducibility::kOrdered;
-  plan.inputs.options = {{"reduce_block", "2"}};
+  plan.inputs.options.reduce_block = 2;
   Step& scatter = plan.steps[0];
   scatter.reduce_order = ReduceOrder::kAscending;
   scatter.reduce_block = 2;
@@ -108,18 +108,16 @@ TEST(VerifierPromiseTest, OrderedReductions) {
   EXPECT_EQ(Judge(plan), "");
 
   // In blocks: of the size that was asked for, and in no other plan.
-  const auto asks = [&plan](const char* block) {
-    plan.inputs.options = {{"reduce_block", block}};
+  const auto asks = [&plan](int64_t block) {
+    plan.inputs.options.reduce_block = block;
     return Judge(plan);
   };
-  EXPECT_EQ(asks("2"), "0 reduce_block: reduce_block is null; asked for was 2");
+  EXPECT_EQ(asks(2), "0 reduce_block: reduce_block is null; asked for was 2");
   plan.steps[0].reduce_block = 2;
-  EXPECT_EQ(asks("2"), "");
-  EXPECT_EQ(asks("3"), "0 reduce_block: reduce_block is 2; asked for was 3");
-  EXPECT_EQ(asks("0"), "- reduce_block: option reduce_block is '0', no size of a block");
-  EXPECT_EQ(asks("two"), "- reduce_block: option reduce_block is 'two', no size of a block");
-  plan.inputs.options.clear();
-  EXPECT_EQ(Judge(plan), "0 reduce_block: reduce_block is 2; asked for was null");
+  EXPECT_EQ(asks(2), "");
+  EXPECT_EQ(asks(3), "0 reduce_block: reduce_block is 2; asked for was 3");
+  EXPECT_EQ(asks(-1), "- reduce_block: option reduce_block is -1, below 0");
+  EXPECT_EQ(asks(0), "0 reduce_block: reduce_block is 2; asked for was null");
   plan.steps[0].reduce_order = ReduceOrder::kAny;
   EXPECT_EQ(Judge(plan),
             "0 reduce_block: reduce_block is 2; reduce_scatter is not in ascending order");
@@ -165,12 +163,12 @@ TEST(VerifierPromiseTest, NativeReductionsThatTreatElementsAlike) {
   const std::string nothing =
       "0 promise: nothing in the plan shows that its sum of f32 is batch-invariant: ";
   EXPECT_EQ(Judge(plan), nothing + "option native_invariance is none");
-  plan.inputs.options.emplace_back("native_invariance", "all_reduce");
+  plan.inputs.options.engine.native_invariance = NativeInvariance::kAllReduce;
   EXPECT_EQ(Judge(plan), "");
   // Groups 0-2 and 3-5 of domains of 4: the second one lies across two.
-  plan.inputs.topology = "nvlink=4";
+  plan.inputs.options.topology = *Topology::Parse("nvlink=4");
   EXPECT_EQ(Judge(plan), nothing + "its groups do not lie alike on the topology");
-  plan.inputs.topology = "nvlink=3";
+  plan.inputs.options.topology = *Topology::Parse("nvlink=3");
   EXPECT_EQ(Judge(plan), "");
   plan.kept = Reproducibility::kOrdered;
   EXPECT_EQ(Judge(plan), "0 promise: nothing in the plan shows that its sum of f32 is ordered");
@@ -182,9 +180,9 @@ TEST(VerifierPromiseTest, NativeReductionsThatTreatElementsAlike) {
                      {{kReduceScatter, "b", "S(0),S(0)", 12, 4, 8}},
                      0});
   plan.kept = Reproducibility::kBatchInvariant;
-  plan.inputs.options.emplace_back("native_invariance", "all_reduce");
+  plan.inputs.options.engine.native_invariance = NativeInvariance::kAllReduce;
   EXPECT_EQ(Judge(plan), nothing + "option native_invariance is all_reduce");
-  plan.inputs.options.back().second = "reduce_scatter";
+  plan.inputs.options.engine.native_invariance = NativeInvariance::kReduceScatter;
   EXPECT_EQ(Judge(plan), "");
 }
 

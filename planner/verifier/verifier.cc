@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "base/work_budget.h"
@@ -136,7 +135,6 @@ class Verifier {
   Result CheckBytes();
   Result CheckTotals() const;
   Result CheckLimit(int64_t peak_bytes) const;
-  std::optional<Buffers> BuffersOfRuns() const;
   Wide CopiedBytes() const;
   Wide SourceBytes() const;  // the largest local tensor's
   Wide TargetBytes() const;
@@ -197,12 +195,9 @@ Result Verifier::CheckWork() {
   int64_t ranks = 0;
   for (const DeviceMesh& mesh : plan_.meshes) ranks += mesh.NumRanks();
   int64_t groups = 0;  // that are compared by their ranks, where the plan names a budget of them
-  for (const auto& [name, value] : plan_.inputs.options) {
-    if (name == "existing_groups") groups += 1 + std::count(value.begin(), value.end(), ';');
-    if (name == "new_groups" || name == "max_communicators" || name == "expected_uses") {
-      groups += std::ssize(views_);
-    }
-  }
+  const GroupBudget& limits = plan_.inputs.options.groups;
+  if (limits.existing_groups) groups += 1 + std::ssize(*limits.existing_groups);
+  if (limits.IsSet()) groups += std::ssize(views_);
   if (crosses) budget_.Charge(kCrossingWork + SaturatingMul(kGroupedWork, groups), ranks);
   for (const StepView& view : views_) {
     int64_t members = view.world.GroupSize(view.change.moving);
@@ -239,16 +234,11 @@ Result Verifier::CheckTarget() const {
 }
 
 Result Verifier::CheckAllData() {
-  std::optional<Topology> topology;
-  if (plan_.from_mesh != plan_.to_mesh) {
-    absl::StatusOr<Topology> parsed = Topology::Parse(plan_.inputs.topology);
-    if (!parsed.ok()) return Fault({}, "topology", "{}", Message(parsed.status()));
-    topology = *std::move(parsed);
-  }
   for (size_t i = 0; i < views_.size(); ++i) {
-    std::optional<Broken> broken = views_[i].Crosses()
-                                       ? CheckCrossingData(views_[i], *topology, &crossing_)
-                                       : CheckData(views_[i]);
+    std::optional<Broken> broken =
+        views_[i].Crosses()
+            ? CheckCrossingData(views_[i], plan_.inputs.options.topology, &crossing_)
+            : CheckData(views_[i]);
     if (!broken) continue;
     return PlanFault{static_cast<int>(i), std::move(broken->rule), std::move(broken->message)};
   }
@@ -295,11 +285,10 @@ Wide Verifier::TargetBytes() const {
 }
 
 Result Verifier::CheckBytes() {
-  const std::optional<Buffers> buffers = BuffersOfRuns();
-  if (!buffers) return Fault({}, "total", "option buffers names none of two, consumed, one");
+  const Buffers buffers = plan_.inputs.options.buffers;
   // What every rank has of a source that is given up.
   Wide scratch = 0;
-  if (*buffers == Buffers::kConsumed && plan_.from_mesh == plan_.to_mesh) {
+  if (buffers == Buffers::kConsumed && plan_.from_mesh == plan_.to_mesh) {
     const State& source = states_.front();
     scratch = BytesOfElements(source.dtype, SmallestLocal(from_world_, source)) / 16 * 16;
   }
@@ -325,18 +314,8 @@ Result Verifier::CheckBytes() {
     ns_ += step.est_ns;
     workspace_ = std::max(workspace_, WorkspaceOf(bytes, i == 0, i + 1 == views_.size(), scratch));
   }
-  if (*buffers == Buffers::kOne) workspace_ += CopiedBytes();
+  if (buffers == Buffers::kOne) workspace_ += CopiedBytes();
   return std::nullopt;
-}
-
-// How runs are handed source and target; none: the option names nothing.
-std::optional<Buffers> Verifier::BuffersOfRuns() const {
-  for (const auto& [name, value] : plan_.inputs.options) {
-    if (name != "buffers") continue;
-    const absl::StatusOr<Buffers> buffers = ParseBuffers(value);
-    return buffers.ok() ? std::optional(*buffers) : std::nullopt;
-  }
-  return Buffers::kTwo;
 }
 
 // In one buffer a step that reads the source and writes the target works on a copy of the smaller,
@@ -358,7 +337,7 @@ Result Verifier::CheckTotals() const {
   const PlanTotals& total = plan_.total;
   const auto collectives = std::count_if(plan_.steps.begin(), plan_.steps.end(),
                                          [](const Step& step) { return IsCollective(step.op); });
-  const bool shares = BuffersOfRuns() == Buffers::kOne;
+  const bool shares = plan_.inputs.options.buffers == Buffers::kOne;
   const Wide peak = workspace_ + (shares ? std::max(SourceBytes(), TargetBytes())
                                          : SourceBytes() + TargetBytes());
   const struct {
@@ -393,26 +372,16 @@ Result Verifier::CheckTotals() const {
 
 // That the plan keeps to the limits which were asked for.
 Result Verifier::CheckLimit(int64_t peak_bytes) const {
-  for (const auto& [name, value] : plan_.inputs.options) {
-    if (name == "max_value") {
-      int64_t limit = 0;
-      if (!absl::SimpleAtoi(value, &limit) || limit < 0) {
-        return Fault({}, "max_value", "option max_value is '{}', no number of bytes", value);
-      }
-      for (size_t i = 0; i + 1 < plan_.steps.size(); ++i) {
-        if (plan_.steps[i].bytes_out <= limit) continue;
-        return Fault(static_cast<int>(i), "max_value",
-                     "the value behind step {} has {} bytes; asked for was at most {}", i,
-                     plan_.steps[i].bytes_out, limit);
-      }
-    }
-    if (name != "max_memory") continue;
-    int64_t limit = 0;
-    if (!absl::SimpleAtoi(value, &limit) || limit < 0) {
-      return Fault({}, "max_memory", "option max_memory is '{}', no number of bytes", value);
-    }
-    if (peak_bytes <= limit) continue;
-    return Fault({}, "max_memory", "peak_bytes is {}; asked for was at most {}", peak_bytes, limit);
+  const PlannerOptions& options = plan_.inputs.options;
+  for (size_t i = 0; options.max_value && i + 1 < plan_.steps.size(); ++i) {
+    if (plan_.steps[i].bytes_out <= *options.max_value) continue;
+    return Fault(static_cast<int>(i), "max_value",
+                 "the value behind step {} has {} bytes; asked for was at most {}", i,
+                 plan_.steps[i].bytes_out, *options.max_value);
+  }
+  if (options.max_memory && peak_bytes > *options.max_memory) {
+    return Fault({}, "max_memory", "peak_bytes is {}; asked for was at most {}", peak_bytes,
+                 *options.max_memory);
   }
   return std::nullopt;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
@@ -87,16 +88,34 @@ absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
                                                         absl::Span<const DeviceMesh> meshes) {
   std::vector<MeshGroups> groups;
   if (text == "-") return groups;
+  absl::flat_hash_set<absl::string_view> seen;
   for (const absl::string_view part :
        absl::StrSplit(absl::string_view(text.data(), text.size()), ';')) {
     if (part.empty()) {
       return InvalidArgument("'{}' has an empty group; groups are as fsdp;ddp,fsdp", text);
     }
+    if (!seen.insert(part).second) continue;
     MESHIFT_ASSIGN_OR_RETURN(MeshGroups group,
                              ParseGroup(std::string_view(part.data(), part.size()), meshes));
     groups.push_back(std::move(group));
   }
   return groups;
+}
+
+std::string MeshGroupsText(absl::Span<const MeshGroups> groups,
+                           absl::Span<const DeviceMesh> meshes) {
+  std::string text;
+  for (const auto& [mesh, dims] : groups) {
+    if (!text.empty()) text += ";";
+    const auto at = std::find(meshes.begin(), meshes.end(), mesh);
+    if (at == meshes.end()) {
+      text += "*";
+      continue;
+    }
+    if (at != meshes.begin()) text += fmt::format("{}:", at - meshes.begin());
+    for (size_t i = 0; i < dims.size(); ++i) text += (i == 0 ? "" : ",") + mesh.dim(dims[i]).name;
+  }
+  return text.empty() ? "-" : text;
 }
 
 }  // namespace meshift

@@ -1,19 +1,12 @@
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "meshift/planner_options.h"
 #include "placement/op_table.h"
 
 namespace meshift {
-
-std::string_view Name(NativeInvariance invariance) {
-  constexpr std::array<std::string_view, 3> kNames = {"none", "all_reduce", "reduce_scatter"};
-  return kNames[static_cast<size_t>(invariance)];
-}
 
 EngineCapabilities EngineCapabilities::Full(std::string name) {
   // Every PlannerOptions begins with one of these.
