@@ -182,8 +182,7 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions opt
   if (const Json* const other = line.Find("to_mesh"); other != nullptr) {
     MESHIFT_ASSIGN_OR_RETURN(to_mesh, ReadMesh(*other, "to_mesh"));
   }
-  MESHIFT_ASSIGN_OR_RETURN(ProblemFlags flags, ReadFlags(line, allow_files));
-  if (existing_groups) flags.options.try_emplace("existing_groups", *existing_groups);
+  MESHIFT_ASSIGN_OR_RETURN(const ProblemFlags flags, ReadFlags(line, allow_files));
   *ignored = line.NotAskedFor();
   const int64_t most_work = options.max_work;
   MESHIFT_RETURN_IF_ERROR(SetPlannerOptions(flags, &options));
@@ -191,8 +190,13 @@ absl::StatusOr<Plan> PlanOf(const absl::StatusOr<Json>& json, PlannerOptions opt
     return InvalidArgument("max_work is {}; a line may have at most {} (--max-work)",
                            options.max_work, most_work);
   }
-  MESHIFT_ASSIGN_OR_RETURN(const Problem problem,
-                           ParseProblem(flags, mesh, to_mesh, std::move(options)));
+  MESHIFT_ASSIGN_OR_RETURN(Problem problem, ParseProblem(flags, mesh, to_mesh, std::move(options)));
+  if (existing_groups && !flags.options.contains("existing_groups")) {
+    ProblemFlags given;  // on the command line
+    given.options["existing_groups"] = *existing_groups;
+    MESHIFT_RETURN_IF_ERROR(ParseExistingGroups(given, problem.from.mesh(), problem.to.mesh(),
+                                                &problem.options.groups));
+  }
   return MakePlan(problem.from, problem.to, problem.options);
 }
 

@@ -68,7 +68,7 @@ TEST(PlanLine, ReductionsInBlocks) {
   const std::string line = R"("tensor": "f32[8]", "from": "P,P", "to": "R,R", "reduce_block": )";
   const std::string answer = PlanLine(Line(line + R"(2, "reproducibility": "ordered")"), {});
   EXPECT_NE(answer.find(R"("reduce_block":2)"), std::string::npos) << answer;
-  EXPECT_NE(PlanLine(Line(line + "-2"), {}).find("a reduce_block of -2 is below 0"),
+  EXPECT_NE(PlanLine(Line(line + "-2"), {}).find("reduce_block: '-2' is not a number in 1.."),
             std::string::npos);
 }
 
@@ -113,8 +113,8 @@ TEST(PlanLine, ABudgetOfGroups) {
                   "existing_groups: group 'z': 'z' is no dim of mesh"),
         std::pair(R"("existing_groups": ["a"])", "existing_groups is"),
         std::pair(R"("new_groups": "no")", "new_groups: \"no\" is neither true nor false"),
-        std::pair(R"("max_communicators": -1)", "a max_communicators of -1 is below 0"),
-        std::pair(R"("expected_uses": 0)", "expected_uses of 0 is below 1")}) {
+        std::pair(R"("max_communicators": -1)", "max_communicators: '-1' is not a number in 0.."),
+        std::pair(R"("expected_uses": 0)", "expected_uses: '0' is not a number in 1..")}) {
     const std::string refusal = PlanLine(Line(line + more), {});
     std::string unescaped = refusal;
     unescaped.erase(std::remove(unescaped.begin(), unescaped.end(), '\\'), unescaped.end());

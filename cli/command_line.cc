@@ -33,6 +33,8 @@
 #include "cli/shards_command.h"
 #include "cli/topology_text.h"
 #include "comm/nccl/environment.h"
+#include "meshift/planner_options.h"
+#include "meshift/status.h"
 #include "meshift/version.h"
 #include "planner/plan/option_table.h"
 
@@ -106,6 +108,12 @@ void AddPlannerOptions(CLI::App* app, ProblemFlags* flags) {
     const auto set = [flags, name](const std::string& text) { flags->options[name] = text; };
     CLI::Option* const added = app->add_option_function<std::string>(flag, set, help)
                                    ->type_name(std::string(option.value_name));
+    if (option.kind == OptionKind::kNumber) {
+      added->check([&option](const std::string& text) {
+        PlannerOptions unused;
+        return Message(option.Read(text, {}, &unused));
+      });
+    }
     if (name != "reproducibility") continue;
     const auto set_likewise = [flags, name](const std::string& text) {
       flags->options[name] = text;

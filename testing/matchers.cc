@@ -1,6 +1,7 @@
 #include "meshift/testing.h"
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstddef>

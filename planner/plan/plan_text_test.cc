@@ -80,7 +80,7 @@ TEST(PlanText, AWholePlan) {
   EXPECT_EQ(PlanToText(plan), &R"(
 # meshift plan: f32[64,40], P,R -> R,R
 # mesh dp=4,tp=2 (8 ranks)
-# topology flat, engine local, planner best
+# topology flat, engine local, planner best, reproducibility replicas
 # step  op          mesh dims  groups  after       in     out     sent       est  how
 0       slice       tp              -  P,S(0)  10 KiB   5 KiB      0 B  2.003 us  dims=0
 1       all_reduce  dp          2 x 4  R,S(0)   5 KiB   5 KiB  7.5 KiB  20.04 us  sum f32 even
@@ -250,7 +250,10 @@ TEST(PlanText, BadTextNamesTheLineAndWhatIsMissing) {
            {with("-> R,R", "-> R,S(7)"), "target", {}, "Shard(7)"},
            {with("dp=4,tp=2", "dp=4,tp=0"), "mesh", {}, "0"},
            {with("# mesh dp=4,tp=2 (8 ranks)\n", ""), "mesh", {}, "out of range"},
-           {with("# topology flat, engine local, planner best\n", ""), "format", {}, "'inputs'"},
+           {with("# topology flat, engine local, planner best, reproducibility replicas\n", ""),
+            "format",
+            {},
+            "'inputs'"},
            {with("engine local", "local"), "format", {}, "'engine ' is missing"},
            {with("planner best", "plannerbest"), "format", {}, "option"},
            {with("planner best", "planner best, planner per-dim"),

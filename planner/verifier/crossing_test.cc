@@ -234,8 +234,6 @@ TEST(VerifierCrossingTest, WrongPlans) {
        "0 bytes: bytes_sent is 16; it should be 32"},
       {{"a=2@0,4", "b=2@1-2", "f32[4]", "R", "R", {Exchange("R", 16, 16, 16)}, 0, "nvlink=4"},
        "0 bytes: bytes_sent is 16; it should be 32"},
-      {{"a=2", "b=2@2-3", "f32[4]", "S(0)", "S(0)", {Exchange("S(0)", 8, 8, 8)}, 0, "nvlink=x"},
-       "- topology: "},
       // The largest box is of the mesh that it is on.
       {{"a=4", "b=2", "f32[8]", "S(0)", "R", {Exchange("R", 32, 32, 16)}},
        "0 bytes: bytes_in is 32; it should be 8"},
