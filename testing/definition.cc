@@ -1,5 +1,3 @@
-#include "meshift/testing.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,6 +19,7 @@
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
 #include "meshift/status.h"
+#include "meshift/testing.h"
 #include "placement/op_table.h"
 #include "testing/cast.h"
 #include "testing/cast_case.h"

@@ -1,5 +1,3 @@
-#include "meshift/testing.h"
-
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -7,6 +5,7 @@
 #include "base/status.h"
 #include "meshift/device_mesh.h"
 #include "meshift/status.h"
+#include "meshift/testing.h"
 
 namespace meshift::testkit {
 namespace {

@@ -1,11 +1,10 @@
-#include "meshift/testing.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstddef>
 
+#include "meshift/testing.h"
 #include "meshift/verifier.h"
 
 namespace meshift {

@@ -1,5 +1,3 @@
-#include "meshift/testing.h"
-
 #include <fmt/format.h>
 
 #include <memory>
@@ -10,6 +8,7 @@
 #include "meshift/device_mesh.h"
 #include "meshift/planner.h"
 #include "meshift/status.h"
+#include "meshift/testing.h"
 #include "meshift/union_mesh.h"
 #include "meshift/verifier.h"
 #include "testing/plan_runner.h"
