@@ -1,0 +1,61 @@
+# The sources of each library: those of its folders that are not tests and not their support. `cmake -P cmake/sources.cmake` prints them.
+set(MESHIFT_GLOB CONFIGURE_DEPENDS)
+if(CMAKE_SCRIPT_MODE_FILE)
+  set(MESHIFT_GLOB)
+  set(PROJECT_SOURCE_DIR ${CMAKE_CURRENT_LIST_DIR}/..)
+endif()
+
+function(meshift_glob out)
+  set(files)
+  foreach(folder ${ARGN})
+    file(GLOB found ${MESHIFT_GLOB} RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/${folder}/*.cc)
+    list(APPEND files ${found})
+  endforeach()
+  list(FILTER files EXCLUDE REGEX "_test\\.cc$|/testing_[^/]*$")
+  list(SORT files)
+  set(${out} ${files} PARENT_SCOPE)
+endfunction()
+
+meshift_glob(MESHIFT_SOURCES base mesh placement
+  planner planner/plan planner/graph planner/cost planner/calibration planner/search planner/groups planner/limits planner/one_mesh
+  planner/cross planner/verifier
+  comm comm/tensor comm/engine comm/record comm/control comm/kernels comm/cuda comm/program comm/executor comm/local comm/nccl
+  comm/symmetric comm/redistribution)
+# Support of tests.
+list(REMOVE_ITEM MESHIFT_SOURCES
+  comm/cuda/device_fixture.cc comm/cuda/emulator.cc comm/cuda/kernel_cases.cc
+  comm/nccl/engine_fixture.cc comm/nccl/kill_worker.cc comm/nccl/nccl_threads.cc comm/nccl/old_nccl.cc
+  comm/program/program_check.cc
+  planner/verifier/cases.cc planner/verifier/element_step.cc planner/verifier/right_cases.cc)
+# Without a toolkit the NCCL engine says so, and its judge of environments stays.
+set(MESHIFT_CUDA_ABSENT_SOURCES comm/nccl/nccl_start_absent.cc)
+list(REMOVE_ITEM MESHIFT_SOURCES ${MESHIFT_CUDA_ABSENT_SOURCES})
+set(MESHIFT_CUDA_SOURCES ${MESHIFT_SOURCES})
+list(FILTER MESHIFT_CUDA_SOURCES INCLUDE REGEX "^comm/(nccl/|cuda/(driver|kernels)\\.cc$)")
+list(FILTER MESHIFT_CUDA_SOURCES EXCLUDE REGEX "/(environment|environment_judge|tuning_list|watchdog)\\.cc$")
+list(REMOVE_ITEM MESHIFT_SOURCES ${MESHIFT_CUDA_SOURCES})
+
+meshift_glob(MESHIFT_KERNEL_SOURCES comm/kernels)
+
+meshift_glob(MESHIFT_MPI_SOURCES comm/mpi)
+list(REMOVE_ITEM MESHIFT_MPI_SOURCES comm/mpi/fault_library.cc comm/mpi/mpi_test_main.cc)
+set(MESHIFT_MPI_ABSENT_SOURCES ${MESHIFT_MPI_SOURCES})
+list(FILTER MESHIFT_MPI_ABSENT_SOURCES INCLUDE REGEX "_absent\\.cc$")
+list(REMOVE_ITEM MESHIFT_MPI_SOURCES ${MESHIFT_MPI_ABSENT_SOURCES})
+list(APPEND MESHIFT_MPI_ABSENT_SOURCES comm/mpi/mpi_job.cc)
+
+meshift_glob(MESHIFT_TESTING_SOURCES testing)
+list(REMOVE_ITEM MESHIFT_TESTING_SOURCES testing/allocation_count.cc)
+# What the command needs of it, which is all that needs no GoogleTest.
+set(MESHIFT_CHECK_SOURCES ${MESHIFT_TESTING_SOURCES})
+list(REMOVE_ITEM MESHIFT_CHECK_SOURCES testing/matchers.cc testing/naive_engine.cc testing/payload_check.cc)
+
+meshift_glob(MESHIFT_COMMAND_SOURCES cli)
+
+if(CMAKE_SCRIPT_MODE_FILE)
+  foreach(list SOURCES CUDA_SOURCES MPI_SOURCES TESTING_SOURCES COMMAND_SOURCES)
+    foreach(file ${MESHIFT_${list}})
+      execute_process(COMMAND ${CMAKE_COMMAND} -E echo "${list} ${file}")
+    endforeach()
+  endforeach()
+endif()
