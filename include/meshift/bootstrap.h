@@ -21,8 +21,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // The place of a process in a job.
 

@@ -19,8 +19,9 @@
 #include "meshift/plan.h"
 #include "meshift/sharding.h"
 #include "meshift/topology.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 struct Observation;  // planner/calibration/fit.h
 

@@ -18,8 +18,9 @@
 #include "absl/types/span.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 class Stream;          // meshift/engine.h
 struct SymmetricCall;  // meshift/engine.h

@@ -42,8 +42,9 @@
 #include "meshift/engine.h"
 #include "meshift/redistributor.h"
 #include "meshift/tensor_view.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 enum class DeterministicMode : uint8_t { kNative, kOrdered, kRankReference };
 std::string_view Name(DeterministicMode mode);  // "native", "ordered", "rank-reference"

@@ -31,8 +31,9 @@
 #include "absl/hash/hash.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // Ascending ranks that many own together: each of a group's members has the list of all.
 //

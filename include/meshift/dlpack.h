@@ -20,8 +20,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "meshift/tensor_view.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // Null strides mean row-major; the byte offset is part of the view's address. Devices: CPU, CUDA,
 // and CUDA's pinned host memory, which is host memory. f4e2m1 comes as elements (one lane) or as

@@ -7,8 +7,9 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 enum class DType : uint8_t {
   kBool,

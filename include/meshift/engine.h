@@ -30,8 +30,9 @@
 #include "meshift/planner_options.h"
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // Symmetric memory: buffers of one size that all members of a communicator have, and that its
 // collectives may reach directly, without packing and without messages.

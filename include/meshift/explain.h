@@ -21,8 +21,9 @@
 #include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 struct Alternative {
   enum class Verdict : uint8_t {

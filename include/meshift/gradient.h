@@ -14,8 +14,9 @@
 #include "absl/status/statusor.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 struct RedistributionPair {
   Sharding from;

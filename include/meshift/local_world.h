@@ -35,8 +35,9 @@
 #include "absl/status/statusor.h"
 #include "meshift/bootstrap.h"
 #include "meshift/engine.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // In which order a collective combines contributions of order-dependent reductions (sums, averages
 // and products of floats).

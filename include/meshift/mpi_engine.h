@@ -33,6 +33,7 @@
 #include "absl/status/statusor.h"
 #include "meshift/bootstrap.h"
 #include "meshift/engine.h"
+#include "meshift/version.h"
 
 #if defined(__has_include)
 #if __has_include(<mpi.h>)
@@ -40,7 +41,7 @@
 #endif
 #endif
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // MPI for a program that has not initialised it: for several threads, finalised at the end.
 //

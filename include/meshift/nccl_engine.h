@@ -31,8 +31,9 @@
 #include "absl/status/statusor.h"
 #include "meshift/bootstrap.h"
 #include "meshift/engine.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // The NCCL engine for programs that are built with and without CUDA: the same interface, which says
 // what is missing. No CUDA or NCCL header.

@@ -15,8 +15,9 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "meshift/dtype.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 enum class ReduceOp : uint8_t { kSum, kAvg, kMin, kMax, kProduct, kAnd, kOr, kXor };
 inline constexpr int kNumReduceOps = 8;

@@ -25,8 +25,9 @@
 #include "meshift/placement.h"
 #include "meshift/planner_options.h"
 #include "meshift/sharding.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 enum class StepOp : uint8_t {
   kAllReduce,

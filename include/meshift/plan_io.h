@@ -12,8 +12,9 @@
 
 #include "absl/status/statusor.h"
 #include "meshift/plan.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // Where and by which rule of docs/errors.md a plan fails.
 struct PlanFault {

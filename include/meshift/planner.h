@@ -16,8 +16,9 @@
 #include "meshift/plan.h"
 #include "meshift/planner_options.h"
 #include "meshift/sharding.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 class WorkBudget;  // base/work_budget.h
 

@@ -27,8 +27,9 @@
 #include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 class WorkBudget;  // base/work_budget.h
 

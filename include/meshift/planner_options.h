@@ -23,8 +23,9 @@
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/topology.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // The work that planning, or proving, may take: units of about 10 ns on one core, each charged for
 // 2 bytes of memory at most. The default ends either after some seconds, with at most about 1 GiB.

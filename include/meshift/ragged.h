@@ -25,8 +25,9 @@
 #include "meshift/device_mesh.h"
 #include "meshift/engine.h"
 #include "meshift/placement.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 class GroupCache;  // comm/executor/group_cache.h
 

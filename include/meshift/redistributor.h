@@ -75,8 +75,9 @@
 #include "meshift/symmetric.h"
 #include "meshift/tensor_view.h"
 #include "meshift/topology.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 class PlannerCache;  // meshift/planner_cache.h
 

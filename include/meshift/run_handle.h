@@ -12,8 +12,9 @@
 
 #include "absl/status/status.h"
 #include "meshift/engine.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 namespace run_internal {
 class RunCore;

@@ -30,8 +30,9 @@
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // A box of global indices: for each tensor dim a half-open interval [offset, offset + size).
 //

@@ -14,6 +14,7 @@
 #include "absl/base/optimization.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "meshift/version.h"
 
 // Both return from the function that they are in. They may stand twice on a line, or in another
 // macro.
@@ -35,7 +36,7 @@
 #define MESHIFT_CONCAT_(a, b) MESHIFT_CONCAT_IMPL_(a, b)
 #define MESHIFT_CONCAT_IMPL_(a, b) a##b
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // The message of `status` as a std::string (empty for OK), where absl::string_view is not
 // std::string_view.

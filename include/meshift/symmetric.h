@@ -35,8 +35,9 @@
 #include "absl/status/statusor.h"
 #include "meshift/communicator.h"
 #include "meshift/engine.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // What a call says about its tensors and symmetric memory, and what became of it.
 //

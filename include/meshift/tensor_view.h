@@ -11,8 +11,9 @@
 
 #include "meshift/dtype.h"
 #include "meshift/sharding.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // Where memory lives.
 //

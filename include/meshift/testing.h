@@ -44,12 +44,13 @@
 #include "meshift/plan_io.h"
 #include "meshift/planner_options.h"
 #include "meshift/sharding.h"
+#include "meshift/version.h"
 
 namespace testing {
 class MatchResultListener;  // GoogleTest's
 }  // namespace testing
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 // How GoogleTest prints them: shardings, promise and one line per step.
 void PrintTo(const Plan& plan, std::ostream* os);

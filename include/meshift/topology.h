@@ -25,8 +25,9 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 struct TopologyLevel {
   std::string name;                    // "nvlink", "net", "flat"

@@ -12,8 +12,9 @@
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
 #include "meshift/sharding.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 class WorkBudget;  // base/work_budget.h
 

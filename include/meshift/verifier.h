@@ -16,8 +16,9 @@
 
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
+#include "meshift/version.h"
 
-namespace meshift {
+namespace MESHIFT_API meshift {
 
 struct Verdict {
   std::optional<PlanFault> fault;  // the first rule that is broken

@@ -7,4 +7,7 @@
 #define MESHIFT_VERSION "0.2.0"
 #define MESHIFT_VERSION_NUMBER 200  // 10000 * major + 100 * minor + patch
 
+// Of a namespace whose names a shared library exports: public headers'.
+#define MESHIFT_API [[gnu::visibility("default")]]
+
 #endif  // MESHIFT_VERSION_H_
