@@ -53,7 +53,7 @@ list(REMOVE_ITEM MESHIFT_CHECK_SOURCES testing/matchers.cc testing/naive_engine.
 meshift_glob(MESHIFT_COMMAND_SOURCES cli)
 
 if(CMAKE_SCRIPT_MODE_FILE)
-  foreach(list SOURCES CUDA_SOURCES MPI_SOURCES TESTING_SOURCES COMMAND_SOURCES)
+  foreach(list SOURCES CUDA_SOURCES CUDA_ABSENT_SOURCES MPI_SOURCES MPI_ABSENT_SOURCES TESTING_SOURCES COMMAND_SOURCES)
     foreach(file ${MESHIFT_${list}})
       execute_process(COMMAND ${CMAKE_COMMAND} -E echo "${list} ${file}")
     endforeach()

@@ -1,0 +1,38 @@
+#!/bin/bash
+# Says where the sources of CMake's libraries are not those of Bazel's: "< FILE" only Bazel has, "> FILE" only CMake.
+#
+#   cmake/compare_with_bazel.sh
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# The .cc files that a Bazel target is made of, but third_party's.
+sources_of() {
+  ./bazelw query --noshow_progress --curses=no --color=no "kind('source file', $1) - deps(//third_party/...)" 2> /dev/null |
+    sed -nE 's|^//([^:]*):(.*\.cc)$|\1/\2|p' | sort
+}
+
+lists=$(cmake -P cmake/sources.cmake 2>&1)
+failed=0
+# A library's name, CMake's lists of it, Bazel's targets.
+compare() {
+  local name=$1 cmake bazel
+  cmake=$(awk -v lists=" $2 " 'index(lists, " " $1 " ") {print $2}' <<< "$lists" | sort)
+  bazel=$(sources_of "$3")
+  if [[ -z $bazel || $cmake != "$bazel" ]]; then
+    echo "$name differs:"
+    diff <(echo "$bazel") <(echo "$cmake") || true
+    failed=1
+  else
+    echo "$name: $(wc -l <<< "$bazel") sources in both"
+  fi
+}
+# Without a toolkit, or without MPI, both leave the same out.
+all=$(sources_of "deps(//:meshift_nccl + //:meshift_mpi)")
+cuda=CUDA_SOURCES mpi=MPI_SOURCES
+grep -qx comm/nccl/nccl_engine.cc <<< "$all" || cuda=CUDA_ABSENT_SOURCES
+grep -qx comm/mpi/mpi_engine.cc <<< "$all" || mpi=MPI_ABSENT_SOURCES
+compare meshift "SOURCES $cuda" "deps(//:meshift + //:meshift_nccl)"
+compare meshift_mpi "$mpi" "deps(//:meshift_mpi) - deps(//:meshift + //:meshift_nccl)"
+compare meshift_testing TESTING_SOURCES "deps(//:meshift_testing) - deps(//:meshift)"
+compare "the command" COMMAND_SOURCES "deps(//cli:meshift) - deps(//:meshift_mpi + //:meshift_nccl + //:meshift_testing)"
+exit "$failed"
