@@ -48,14 +48,16 @@ template <typename From, typename To>
 void CastRealToComplex(const void* src, void* dst, int64_t count) {
   using In = typename From::Stored;
   using Out = typename To::Stored;
-  const char* __restrict in = static_cast<const char*>(src);
-  char* __restrict out = static_cast<char*>(dst);
-  for (int64_t i = 0; i < count; ++i) {
-    In stored;
-    std::memcpy(&stored, in + i * static_cast<int64_t>(sizeof(In)), sizeof(In));
-    const Out result[2] = {To::Encode(From::Decode(stored)), 0};
-    std::memcpy(out + i * static_cast<int64_t>(sizeof(result)), result, sizeof(result));
-  }
+  ForThisMachine([=](auto) MESHIFT_INLINE {
+    const char* __restrict in = static_cast<const char*>(src);
+    char* __restrict out = static_cast<char*>(dst);
+    for (int64_t i = 0; i < count; ++i) {
+      In stored;
+      std::memcpy(&stored, in + i * static_cast<int64_t>(sizeof(In)), sizeof(In));
+      const Out result[2] = {To::Encode(From::Decode(stored)), 0};
+      std::memcpy(out + i * static_cast<int64_t>(sizeof(result)), result, sizeof(result));
+    }
+  });
 }
 
 template <typename From, typename To>

@@ -18,6 +18,7 @@
 #include "comm/kernels/codes.h"
 #include "comm/kernels/host_device.h"
 #include "comm/kernels/small_float.h"
+#include "comm/kernels/strict_math.h"
 
 namespace meshift {
 

@@ -7,7 +7,7 @@
 //   uint16_t result = reducer.Encode(total);
 //
 // comm/kernels/reduce.h says what the results are. Compile with -ffp-contract=off (nvcc:
-// --fmad=false).
+// --fmad=false), and without what strict_math.h refuses.
 #ifndef MESHIFT_COMM_KERNELS_REDUCERS_H_
 #define MESHIFT_COMM_KERNELS_REDUCERS_H_
 
@@ -17,6 +17,7 @@
 #include "comm/kernels/codec.h"
 #include "comm/kernels/codes.h"
 #include "comm/kernels/host_device.h"
+#include "comm/kernels/strict_math.h"
 
 namespace meshift {
 
@@ -144,7 +145,8 @@ struct ComplexMultiplier {
     return {C::Decode(bits.re), C::Decode(bits.im)};
   }
   MESHIFT_HOST_DEVICE Acc Combine(Acc a, Acc b) const {
-    return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+    return {Rounded(a.re * b.re) - Rounded(a.im * b.im),
+            Rounded(a.re * b.im) + Rounded(a.im * b.re)};
   }
   MESHIFT_HOST_DEVICE Stored Encode(Acc value) const {
     return {C::Encode(value.re), C::Encode(value.im)};

@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "comm/kernels/host_device.h"
+#include "comm/kernels/strict_math.h"
 
 namespace meshift {
 

@@ -25,6 +25,7 @@
 #include "base/status.h"
 #include "comm/engine/host_memory.h"
 #include "comm/kernels/cast.h"
+#include "comm/kernels/float_environment.h"
 #include "comm/kernels/identity.h"
 #include "comm/kernels/reduce.h"
 #include "comm/local/group.h"
@@ -440,6 +441,7 @@ absl::StatusOr<std::unique_ptr<LocalWorld>> LocalWorld::Create(const LocalWorldO
   if (options.domain_size < 1) {
     return InvalidArgument("domain_size {} is not positive", options.domain_size);
   }
+  MESHIFT_RETURN_IF_ERROR(CheckArithmetic());
   if (options.timeout <= std::chrono::nanoseconds::zero()) {
     return InvalidArgument("a timeout of {} ns is not positive", options.timeout.count());
   }

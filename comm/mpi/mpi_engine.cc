@@ -22,6 +22,7 @@
 #include "comm/engine/host_memory.h"
 #include "comm/executor/work_preparer.h"
 #include "comm/kernels/cast.h"
+#include "comm/kernels/float_environment.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/identity.h"
 #include "comm/kernels/reduce.h"
@@ -463,6 +464,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& 
   if (cache_bytes < 0) {
     return InvalidArgument("cache_bytes is {}; it must be 0 or more", cache_bytes);
   }
+  MESHIFT_RETURN_IF_ERROR(CheckArithmetic());
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);

@@ -1,0 +1,62 @@
+// The mode in which a thread computes with floats: rounding to nearest, subnormal numbers kept. A
+// program that gcc links with -ffast-math starts in another one, and threads inherit it.
+//
+//   const DefaultFloatMode mode;     // until the end of the block
+//
+//   MESHIFT_RETURN_IF_ERROR(CheckArithmetic());
+#ifndef MESHIFT_COMM_KERNELS_FLOAT_ENVIRONMENT_H_
+#define MESHIFT_COMM_KERNELS_FLOAT_ENVIRONMENT_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#ifdef __SSE2__
+#include <xmmintrin.h>
+#endif
+
+namespace meshift {
+
+// Computes in the default mode while it lives, whatever the thread's is, which comes back.
+class DefaultFloatMode {
+ public:
+#if defined(__SSE2__)
+  DefaultFloatMode() : before_(_mm_getcsr()) {
+    if ((before_ & ~kFlags) != kDefault) _mm_setcsr(kDefault);
+  }
+  ~DefaultFloatMode() {
+    if ((before_ & ~kFlags) != kDefault) _mm_setcsr(before_);
+  }
+
+ private:
+  static constexpr uint32_t kFlags = 0x3f;      // exceptions that were raised
+  static constexpr uint32_t kDefault = 0x1f80;  // all masked, to nearest, no FTZ, no DAZ
+  const uint32_t before_;
+#elif defined(__aarch64__)
+  DefaultFloatMode() {
+    asm volatile("mrs %0, fpcr" : "=r"(before_));
+    if (before_ != 0) asm volatile("msr fpcr, xzr" ::: "memory");
+  }
+  ~DefaultFloatMode() {
+    if (before_ != 0) asm volatile("msr fpcr, %0" ::"r"(before_) : "memory");
+  }
+
+ private:
+  uint64_t before_ = 0;
+#else
+#error "how are rounding and subnormal numbers set on this machine?"
+#endif
+
+ public:
+  DefaultFloatMode(const DefaultFloatMode&) = delete;
+  DefaultFloatMode& operator=(const DefaultFloatMode&) = delete;
+};
+
+// Known answers of reductions and casts: sums in their order, quotients, products of complex
+// numbers, subnormal numbers, zeros of both signs, NaN. Takes some microseconds.
+// FAILED_PRECONDITION names what is wrong: comm/kernels was compiled with options that change
+// arithmetic.
+absl::Status CheckArithmetic();
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_KERNELS_FLOAT_ENVIRONMENT_H_

@@ -1,0 +1,40 @@
+// For files whose arithmetic is promised bit for bit: compilers must not change it.
+//
+//   #include "comm/kernels/strict_math.h"
+//
+//   re = Rounded(a.re * b.re) - Rounded(a.im * b.im);     // two products and a difference
+//
+// Refuses options that let a compiler reorder sums, multiply by a reciprocal, or take NaN, infinity
+// and the sign of zero for granted. float_environment.h finds at run time what no macro tells.
+#ifndef MESHIFT_COMM_KERNELS_STRICT_MATH_H_
+#define MESHIFT_COMM_KERNELS_STRICT_MATH_H_
+
+#include "comm/kernels/host_device.h"
+
+#if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
+    defined(__NO_SIGNED_ZEROS__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
+#error "Meshift promises equal bits: compile it without -ffast-math and its parts"
+#endif
+
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF
+#endif
+
+namespace meshift {
+
+// A product that is rounded before it is added to another. gcc 12.2 fuses the products of complex
+// numbers for x86-64 even with -ffp-contract=off.
+template <typename T>
+MESHIFT_HOST_DEVICE T Rounded(T product) {
+#if defined(__CUDA_ARCH__)  // --fmad=false
+#elif defined(__x86_64__)
+  asm("" : "+x"(product));
+#elif defined(__aarch64__)
+  asm("" : "+w"(product));
+#endif
+  return product;
+}
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_KERNELS_STRICT_MATH_H_
