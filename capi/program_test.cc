@@ -21,6 +21,7 @@
 #include "meshift/testing.h"
 #include "testing/cast.h"
 #include "testing/conformance_cases.h"
+#include "testing/ragged_cases.h"
 #include "tests/plain_arithmetic.h"
 
 namespace meshift {
@@ -485,7 +486,15 @@ TEST(ProgramsByC, AreCompleteOnOneMesh) {
   RunAll(testkit::ConformanceCases(8, 1200), 900, &tally);
   for (const char* const what :
        {"copy", "fill_identity", "fill_zero", "all_reduce", "reduce_scatter", "all_gather",
-        "send_recv", "cast", "reduce_in_order", "in blocks", "blocks that differ"}) {
+        "send_recv", "cast", "reduce_in_order", "in blocks"}) {
+    EXPECT_GT(tally[what], 0) << what;
+  }
+}
+
+TEST(ProgramsByC, AreCompleteForRaggedShards) {
+  Tally tally;
+  RunAll(testkit::RaggedCases(8, 600), 500, &tally);
+  for (const char* const what : {"reduce_scatter", "all_gather", "blocks that differ"}) {
     EXPECT_GT(tally[what], 0) << what;
   }
 }
