@@ -1,7 +1,7 @@
 """Meshift from Python, by ctypes alone: a plan, its proof, who holds what, a program, and a redistribution.
 
-    ./bazelw build //examples/c:libmeshift_c.so
-    python3 examples/c/plan.py bazel-bin/examples/c/libmeshift_c.so
+    ./bazelw build //:libmeshift_c.so
+    python3 examples/c/plan.py bazel-bin/libmeshift_c.so
 """
 
 import ctypes

@@ -357,7 +357,8 @@ MESHIFT_EXPORT meshift_code meshift_plan_step_after(const meshift_plan* plan, in
 // A program works on three pieces of memory: the rank's source, its target, and a workspace of
 // workspace_bytes, aligned to 16 bytes. It is a list of instructions, done one after another. What
 // has a group is a collective call: all members of the group make it, each in its own program, and
-// all programs have the calls of one group in the same order. What has none is local.
+// all programs have the calls of one group in the same order. Calls that block do not deadlock.
+// What has no group is local.
 
 typedef struct meshift_program meshift_program;
 
@@ -370,7 +371,7 @@ typedef struct meshift_program_options {
   int32_t consume_source;  // 1: the source may be written, once it was read
 } meshift_program_options;
 // The program of `rank`; `options` may be NULL. A rank of neither mesh has one without
-// instructions. INVALID_ARGUMENT: a wrong plan, or strides that cannot be.
+// instructions. INVALID_ARGUMENT: a negative rank, a wrong plan, or strides that cannot be.
 MESHIFT_EXPORT meshift_code meshift_plan_lower(const meshift_plan* plan, int64_t rank,
                                                const meshift_program_options* options,
                                                meshift_program** program, char** error);
@@ -419,8 +420,8 @@ typedef int32_t meshift_instruction_kind;
 enum {
   // Local. All copies of the instruction, in any order.
   MESHIFT_INSTRUCTION_COPY = 1,
-  // Local. `count` elements at dst become the identity of `op`: sum -0.0, of integers 0; product 1;
-  // min and max the value that loses to all others; and: all bits set; or, xor: 0.
+  // Local. `count` elements at dst become the identity of `op` (docs/dtypes.md): of a sum -0.0, of
+  // integers 0.
   MESHIFT_INSTRUCTION_FILL_IDENTITY = 2,
   // Local. `count` bytes at dst become 0.
   MESHIFT_INSTRUCTION_FILL_ZERO = 3,
@@ -433,7 +434,7 @@ enum {
   MESHIFT_INSTRUCTION_ALL_GATHER = 6,
   // The sends and receives of the instruction, as one operation. A member without any still calls.
   MESHIFT_INSTRUCTION_SEND_RECV = 7,
-  // Local. `count` elements at src become such of `to_dtype` at dst, rounded to nearest even.
+  // Local. `count` elements at src become such of `to_dtype` at dst, rounded once (docs/c.md).
   MESHIFT_INSTRUCTION_CAST = 8,
   // Local. `count` elements at dst become the op over those of `blocks` blocks, the first at src,
   // each `block_bytes` after the one before. They are combined in this order and rounded once;
