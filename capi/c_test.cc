@@ -43,7 +43,10 @@ class Owned {
   Owned(Owned&& other) noexcept : value_(std::exchange(other.value_, nullptr)) {}
   Owned& operator=(Owned&&) = delete;
   ~Owned() { Destroy(value_); }
-  T** out() { return &value_; }
+  T** out() {
+    Reset();
+    return &value_;
+  }
   operator T*() const { return value_; }  // NOLINT: an argument
   void Reset() { Destroy(std::exchange(value_, nullptr)); }
 
