@@ -1,4 +1,4 @@
-// What every function of meshift/c.h does around its C++ call: checks arguments, and turns statuses
+// Every function of meshift/c.h does this around its C++ call: checks arguments, and turns statuses
 // and exceptions into a code and a message.
 //
 //   meshift_code meshift_mesh_text(const meshift_mesh* mesh, char** text, char** error) {

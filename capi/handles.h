@@ -1,4 +1,4 @@
-// What the handles of meshift/c.h are: each holds a C++ value, and what must outlive it.
+// The handles of meshift/c.h: each holds a C++ value, and whatever must outlive that.
 #ifndef MESHIFT_CAPI_HANDLES_H_
 #define MESHIFT_CAPI_HANDLES_H_
 
@@ -58,7 +58,7 @@ struct meshift_program {
   meshift::Program value;
 };
 
-// Of the rest, the engine is declared first, so that it ends last.
+// In the structs below the engine is declared first, so that it ends last.
 
 struct meshift_engine {
   meshift::capi::SharedEngine shared;

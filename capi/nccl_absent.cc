@@ -1,4 +1,4 @@
-// What stands for nccl.cc in a build without CUDA.
+// Stands for nccl.cc in a build without CUDA.
 #include "capi/call.h"
 #include "meshift/nccl_engine.h"
 

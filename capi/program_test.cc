@@ -215,7 +215,7 @@ void SendAndReceive(const std::vector<Rank*>& members, const std::vector<meshift
       std::copy(sent.mapped().begin(), sent.mapped().end(), At(*members[i], recv.at));
     }
   }
-  EXPECT_TRUE(messages.empty()) << messages.size() << " messages nobody receives";
+  EXPECT_TRUE(messages.empty()) << messages.size() << " messages are not received";
 }
 
 void RunCollective(const std::vector<Rank*>& members) {

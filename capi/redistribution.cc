@@ -60,7 +60,7 @@ absl::Status CheckEngine(const SharedEngine& mine, const SharedEngine& other,
   return InvalidArgument("{} is of another engine", name);
 }
 
-// What one call comes after and where, which plans that were made elsewhere have too.
+// The fields that also a run of a plan that was made elsewhere has.
 absl::StatusOr<PlanRunOptions> RunOptionsOf(const meshift_redistributor& redistributor,
                                             const meshift_redistribution& what) {
   PlanRunOptions options;

@@ -40,7 +40,7 @@
 // Handles are made by a function with a `meshift_...**` argument, and ended by the `_destroy`
 // function of their type, which takes NULL too. A handle keeps what it needs, so handles may be
 // destroyed in any order, except where a comment says otherwise. Tensors and communicators are the
-// caller's, and are kept by nobody.
+// caller's; no handle keeps them.
 //
 // Threads. Meshes, shardings, plans and programs never change, and any threads may use them at
 // once. meshift_options: one thread at a time. Engines, redistributors and runs: any threads, but
@@ -65,9 +65,10 @@ extern "C" {
 
 // --- Version, codes, memory ---
 
-// Of this header. It grows with every change that breaks a program which was built before.
+// The version of this header. It grows with every change that breaks a program which was built
+// before.
 #define MESHIFT_ABI_VERSION 1
-// Of the library. Header and library belong together where both numbers are equal.
+// The version of the library. Header and library belong together where both numbers are equal.
 MESHIFT_EXPORT int32_t meshift_abi_version(void);
 MESHIFT_EXPORT const char* meshift_version(void);  // "0.2.0"
 
@@ -126,7 +127,7 @@ MESHIFT_EXPORT int32_t meshift_dtype_bits(meshift_dtype dtype);      // of an el
 MESHIFT_EXPORT meshift_code meshift_dtype_parse(const char* name, meshift_dtype* dtype,
                                                 char** error);
 
-// What combines partial values. docs/dtypes.md says what each computes in each dtype.
+// The operations that combine partial values. docs/dtypes.md says what each computes in each dtype.
 typedef int32_t meshift_op;
 enum {
   MESHIFT_OP_NONE = 0,
@@ -152,7 +153,7 @@ MESHIFT_EXPORT meshift_code meshift_mesh_parse(const char* text, meshift_mesh** 
 MESHIFT_EXPORT meshift_code meshift_mesh_union(const meshift_mesh* a, const meshift_mesh* b,
                                                meshift_mesh** mesh, char** error);
 MESHIFT_EXPORT void meshift_mesh_destroy(meshift_mesh* mesh);
-// What meshift_mesh_parse reads.
+// Text that meshift_mesh_parse reads.
 MESHIFT_EXPORT meshift_code meshift_mesh_text(const meshift_mesh* mesh, char** text, char** error);
 
 typedef struct meshift_mesh_info {
@@ -200,7 +201,7 @@ MESHIFT_EXPORT meshift_code meshift_sharding_with_dtype(const meshift_sharding* 
                                                         meshift_dtype dtype,
                                                         meshift_sharding** other, char** error);
 MESHIFT_EXPORT void meshift_sharding_destroy(meshift_sharding* sharding);
-// What meshift_sharding_parse reads.
+// Text that meshift_sharding_parse reads.
 MESHIFT_EXPORT meshift_code meshift_sharding_text(const meshift_sharding* sharding, char** text,
                                                   char** error);
 MESHIFT_EXPORT meshift_code meshift_sharding_placements(const meshift_sharding* sharding,
@@ -224,7 +225,7 @@ typedef struct meshift_box {
 // The whole tensor; its offsets are 0.
 MESHIFT_EXPORT meshift_code meshift_sharding_tensor(const meshift_sharding* sharding,
                                                     meshift_box* box, char** error);
-// What `rank` holds; of a rank that is not in the mesh a box of one dim without elements.
+// The box that `rank` holds. A rank that is not in the mesh has a box of one dim, without elements.
 MESHIFT_EXPORT meshift_code meshift_sharding_local_box(const meshift_sharding* sharding,
                                                        int64_t rank, meshift_box* box,
                                                        char** error);
@@ -348,7 +349,7 @@ MESHIFT_EXPORT meshift_code meshift_plan_step(const meshift_plan* plan, int32_t 
 // "all_reduce{dp,tp} -> R,R"
 MESHIFT_EXPORT meshift_code meshift_plan_step_text(const meshift_plan* plan, int32_t step,
                                                    char** text, char** error);
-// What the step leaves.
+// How the tensor is sharded after the step.
 MESHIFT_EXPORT meshift_code meshift_plan_step_after(const meshift_plan* plan, int32_t step,
                                                     meshift_sharding** after, char** error);
 
@@ -358,7 +359,7 @@ MESHIFT_EXPORT meshift_code meshift_plan_step_after(const meshift_plan* plan, in
 // workspace_bytes, aligned to 16 bytes. It is a list of instructions, done one after another. What
 // has a group is a collective call: all members of the group make it, each in its own program, and
 // all programs have the calls of one group in the same order. Calls that block do not deadlock.
-// What has no group is local.
+// An instruction without a group is local.
 
 typedef struct meshift_program meshift_program;
 
@@ -438,8 +439,8 @@ enum {
   MESHIFT_INSTRUCTION_CAST = 8,
   // Local. `count` elements at dst become the op over those of `blocks` blocks, the first at src,
   // each `block_bytes` after the one before. They are combined in this order and rounded once;
-  // where op_block > 0, so many of them are combined first, then the results in their order. dst
-  // may be one of the blocks.
+  // where op_block > 0, op_block consecutive blocks are combined first, then the results in their
+  // order. dst may be one of the blocks.
   MESHIFT_INSTRUCTION_REDUCE_IN_ORDER = 9
 };
 // "copy"; NULL: unknown.
@@ -472,8 +473,8 @@ typedef struct meshift_instruction {
   meshift_op op;           // NONE: nothing is reduced
   int64_t divisor;         // of AVG, else 1
   int64_t op_block;        // of REDUCE_IN_ORDER, else 0
-  int64_t blocks;          // likewise
-  int64_t block_bytes;     // likewise
+  int64_t blocks;          // of REDUCE_IN_ORDER, else 0
+  int64_t block_bytes;     // of REDUCE_IN_ORDER, else 0
   const int64_t* counts;   // one per member, where blocks differ
   size_t num_counts;
   size_t first_copy;  // of the program's copies: those of a COPY
@@ -603,7 +604,7 @@ MESHIFT_EXPORT meshift_code meshift_mpi_engine_create(const meshift_mpi_options*
 // since MPI_Finalize would wait for the others. Flush your output before.
 MESHIFT_EXPORT void meshift_mpi_leave(int32_t exit_code);
 
-// What a framework lends; it stays the framework's, and outlives the engine.
+// Things that a framework lends. They stay the framework's, and outlive the engine.
 typedef struct meshift_nccl_lent {
   size_t size;
   void* communicator;  // ncclComm_t
@@ -674,8 +675,8 @@ typedef struct meshift_redistribution {
   int64_t workspace_bytes;
   int32_t consume_source;      // 1: the source is given up, and its memory used
   meshift_dtype reduce_dtype;  // in which partial values are reduced; NONE: the planner's choice
-  // What must be done before the tensors are used: all work that is on this stream now, and that
-  // earlier run. Both of the redistributor's engine, or NULL.
+  // Work that must be done before the tensors are used: all work that is on this stream now, and
+  // that earlier run. Both of the redistributor's engine, or NULL.
   meshift_stream* after;
   const meshift_run* after_run;
   // Where several threads make calls: the place of this one in the order of all, from 0 on. All
@@ -703,8 +704,8 @@ MESHIFT_EXPORT meshift_code meshift_redistribute_plan(meshift_redistributor* red
                                                       const meshift_plan* plan,
                                                       const meshift_redistribution* what,
                                                       meshift_run** run, char** error);
-// What a first call does, without running. Collective. `reduce_dtype`: as above. *plan gets the
-// plan; `plan` may be NULL.
+// Does all that a first call does, without running. Collective. `reduce_dtype`: as above. *plan
+// gets the plan; `plan` may be NULL.
 MESHIFT_EXPORT meshift_code meshift_redistributor_prepare(meshift_redistributor* redistributor,
                                                           const meshift_sharding* from,
                                                           const meshift_sharding* to,
