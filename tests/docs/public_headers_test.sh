@@ -1,6 +1,6 @@
 #!/bin/bash
 # Each header of include/meshift compiles alone, with every compiler that is there, without RTTI and without exceptions, and includes only
-# other public headers, Abseil and the standard library. Prints what each brings in.
+# other public headers, Abseil and the standard library. Prints what each brings in. c.h is C99 and C++17 too.
 #
 #   public_headers_test.sh include/meshift/*.h
 set -uo pipefail
@@ -17,6 +17,7 @@ fail() {
 may_include() {
   case "$1 $2" in
     "dlpack.h dlpack/dlpack.h" | "mpi_engine.h mpi.h" | "testing.h gtest/"* | "testing.h gmock/"*) return 0 ;;
+    "c.h stddef.h" | "c.h stdint.h") return 0 ;;
   esac
   return 1
 }
@@ -86,7 +87,18 @@ for compiler in g++ clang++; do
   done
   compile "$scratch/macros.cc" || fail "macros with $compiler"
 done
+# Each C compiler that is there, and C++17.
+for compiler in gcc clang g++ clang++; do
+  command -v "$compiler" > /dev/null || continue
+  case "$compiler" in
+    *++) language=c++ standard=c++17 ;;
+    *) language=c standard=c99 ;;
+  esac
+  printf '#include "meshift/c.h"\n#include "meshift/c.h"\n' |
+    "$compiler" -x "$language" -std="$standard" -Wall -Wextra -Wpedantic -Werror -I"$include" -fsyntax-only - ||
+    fail "c.h as $standard with $compiler"
+done
 ((compilers > 0)) || fail "there is no compiler"
-(($# <= 32)) || fail "$# public headers"
+(($# <= 33)) || fail "$# public headers"
 echo "$# headers, $compilers compilers"
 exit $failed

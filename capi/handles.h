@@ -1,0 +1,87 @@
+// The handles of meshift/c.h: each holds a C++ value, and whatever must outlive that.
+#ifndef MESHIFT_CAPI_HANDLES_H_
+#define MESHIFT_CAPI_HANDLES_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/program/program.h"
+#include "meshift/c.h"
+#include "meshift/device_mesh.h"
+#include "meshift/engine.h"
+#include "meshift/plan.h"
+#include "meshift/planner_options.h"
+#include "meshift/redistributor.h"
+#include "meshift/run_handle.h"
+#include "meshift/sharding.h"
+
+namespace meshift {
+
+class NcclEngine;  // meshift/nccl_engine.h
+
+namespace capi {
+
+// An engine, with all that it lives in: a world, a job, a bootstrap.
+struct SharedEngine {
+  std::shared_ptr<void> owner;
+  Engine* engine = nullptr;
+  NcclEngine* nccl = nullptr;  // the same engine, where it is one of NCCL
+};
+
+}  // namespace capi
+}  // namespace meshift
+
+struct meshift_mesh {
+  meshift::DeviceMesh value;
+};
+
+struct meshift_sharding {
+  meshift::Sharding value;
+};
+
+struct meshift_options {
+  // The options for plans on these meshes. INVALID_ARGUMENT: a group that they do not have.
+  absl::StatusOr<meshift::PlannerOptions> On(absl::Span<const meshift::DeviceMesh> meshes) const;
+
+  std::map<std::string, std::string> texts;  // by name; checked, as far as that goes without meshes
+};
+
+struct meshift_plan {
+  meshift::Plan value;
+};
+
+struct meshift_program {
+  meshift::Program value;
+};
+
+// In the structs below the engine is declared first, so that it ends last.
+
+struct meshift_engine {
+  meshift::capi::SharedEngine shared;
+};
+
+struct meshift_stream {
+  meshift::capi::SharedEngine engine;
+  std::unique_ptr<meshift::Stream> value;
+};
+
+struct meshift_buffer {
+  meshift::capi::SharedEngine engine;
+  std::unique_ptr<meshift::Buffer> value;
+};
+
+struct meshift_redistributor {
+  meshift::capi::SharedEngine engine;
+  meshift::Redistributor value;
+};
+
+struct meshift_run {
+  meshift::capi::SharedEngine engine;
+  meshift::RunHandle value;
+};
+
+#endif  // MESHIFT_CAPI_HANDLES_H_
