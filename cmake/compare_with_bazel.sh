@@ -27,12 +27,13 @@ compare() {
   fi
 }
 # Without a toolkit, or without MPI, both leave the same out.
-all=$(sources_of "deps(//:meshift_nccl + //:meshift_mpi)")
+readonly core="//:meshift_nccl + //:meshift_c_nccl"
+all=$(sources_of "deps($core + //:meshift_mpi)")
 cuda=CUDA_SOURCES mpi=MPI_SOURCES
 grep -qx comm/nccl/nccl_engine.cc <<< "$all" || cuda=CUDA_ABSENT_SOURCES
 grep -qx comm/mpi/mpi_engine.cc <<< "$all" || mpi=MPI_ABSENT_SOURCES
-compare meshift "SOURCES $cuda" "deps(//:meshift + //:meshift_nccl)"
-compare meshift_mpi "$mpi" "deps(//:meshift_mpi) - deps(//:meshift + //:meshift_nccl)"
+compare meshift "SOURCES $cuda" "deps($core)"
+compare meshift_mpi "$mpi" "deps(//:meshift_mpi + //:meshift_c_mpi) - deps($core)"
 compare meshift_testing TESTING_SOURCES "deps(//:meshift_testing) - deps(//:meshift)"
 compare "the command" COMMAND_SOURCES "deps(//cli:meshift) - deps(//:meshift_mpi + //:meshift_nccl + //:meshift_testing)"
 exit "$failed"

@@ -20,18 +20,20 @@ meshift_glob(MESHIFT_SOURCES base mesh placement
   planner planner/plan planner/graph planner/cost planner/calibration planner/search planner/groups planner/limits planner/one_mesh
   planner/cross planner/verifier
   comm comm/tensor comm/engine comm/record comm/control comm/kernels comm/cuda comm/program comm/executor comm/local comm/nccl
-  comm/symmetric comm/redistribution)
+  comm/symmetric comm/redistribution capi)
 # Support of tests.
 list(REMOVE_ITEM MESHIFT_SOURCES
   comm/cuda/device_fixture.cc comm/cuda/emulator.cc comm/cuda/kernel_cases.cc
   comm/nccl/engine_fixture.cc comm/nccl/kill_worker.cc comm/nccl/nccl_threads.cc comm/nccl/old_nccl.cc
   comm/program/program_check.cc
   planner/verifier/cases.cc planner/verifier/element_step.cc planner/verifier/right_cases.cc)
+# Beside the MPI engine.
+list(REMOVE_ITEM MESHIFT_SOURCES capi/mpi.cc)
 # Without a toolkit the NCCL engine says so, and its judge of environments stays.
-set(MESHIFT_CUDA_ABSENT_SOURCES comm/nccl/nccl_start_absent.cc)
+set(MESHIFT_CUDA_ABSENT_SOURCES capi/nccl_absent.cc comm/nccl/nccl_start_absent.cc)
 list(REMOVE_ITEM MESHIFT_SOURCES ${MESHIFT_CUDA_ABSENT_SOURCES})
 set(MESHIFT_CUDA_SOURCES ${MESHIFT_SOURCES})
-list(FILTER MESHIFT_CUDA_SOURCES INCLUDE REGEX "^comm/(nccl/|cuda/(driver|kernels)\\.cc$)")
+list(FILTER MESHIFT_CUDA_SOURCES INCLUDE REGEX "^(comm/nccl/|comm/cuda/(driver|kernels)\\.cc$|capi/nccl\\.cc$)")
 list(FILTER MESHIFT_CUDA_SOURCES EXCLUDE REGEX "/(environment|environment_judge|tuning_list|watchdog)\\.cc$")
 list(REMOVE_ITEM MESHIFT_SOURCES ${MESHIFT_CUDA_SOURCES})
 
@@ -42,7 +44,8 @@ list(REMOVE_ITEM MESHIFT_MPI_SOURCES comm/mpi/fault_library.cc comm/mpi/mpi_test
 set(MESHIFT_MPI_ABSENT_SOURCES ${MESHIFT_MPI_SOURCES})
 list(FILTER MESHIFT_MPI_ABSENT_SOURCES INCLUDE REGEX "_absent\\.cc$")
 list(REMOVE_ITEM MESHIFT_MPI_SOURCES ${MESHIFT_MPI_ABSENT_SOURCES})
-list(APPEND MESHIFT_MPI_ABSENT_SOURCES comm/mpi/mpi_job.cc)
+list(APPEND MESHIFT_MPI_SOURCES capi/mpi.cc)
+list(APPEND MESHIFT_MPI_ABSENT_SOURCES capi/mpi.cc comm/mpi/mpi_job.cc)
 
 meshift_glob(MESHIFT_TESTING_SOURCES testing)
 list(REMOVE_ITEM MESHIFT_TESTING_SOURCES testing/allocation_count.cc)

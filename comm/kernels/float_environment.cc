@@ -27,7 +27,10 @@ bool Gives(DType dtype, const Reduction& reduction, const std::vector<T>& inputs
   for (const T& input : inputs) memory.emplace_back(kCount, input);
   for (const std::vector<T>& input : memory) in.push_back(input.data());
   std::vector<T> out(kCount);
-  Reduce({.dtype = dtype, .reduction = reduction}, in, 0, kCount, out.data());
+  ReduceSpec spec;
+  spec.dtype = dtype;
+  spec.reduction = reduction;
+  Reduce(spec, in, 0, kCount, out.data());
   for (const T& element : out) {
     if (std::memcmp(&element, &expected, sizeof(T)) != 0) return false;
   }

@@ -40,7 +40,10 @@ std::vector<uint32_t> Results() {
     for (const DType dtype : {DType::kF32, DType::kC64}) {
       if (op == ReduceOp::kMax && dtype == DType::kC64) continue;
       const int64_t count = dtype == DType::kC64 ? kCount / 2 : kCount;
-      Reduce({.dtype = dtype, .reduction = reduction}, inputs, 0, count, out.data());
+      ReduceSpec spec;
+      spec.dtype = dtype;
+      spec.reduction = reduction;
+      Reduce(spec, inputs, 0, count, out.data());
       add();
     }
   }
