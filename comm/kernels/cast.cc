@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "comm/kernels/codec.h"
 #include "comm/kernels/codes.h"
+#include "comm/kernels/float_environment.h"
 #include "comm/kernels/simd.h"
 #include "meshift/dtype.h"
 #include "meshift/status.h"
@@ -32,6 +33,7 @@ template <typename From, typename To>
 void CastReal(const void* src, void* dst, int64_t count) {
   using In = typename From::Stored;
   using Out = typename To::Stored;
+  const DefaultFloatMode mode;
   ForThisMachine([=](auto) MESHIFT_INLINE {
     const char* __restrict in = static_cast<const char*>(src);
     char* __restrict out = static_cast<char*>(dst);
@@ -48,6 +50,7 @@ template <typename From, typename To>
 void CastRealToComplex(const void* src, void* dst, int64_t count) {
   using In = typename From::Stored;
   using Out = typename To::Stored;
+  const DefaultFloatMode mode;
   ForThisMachine([=](auto) MESHIFT_INLINE {
     const char* __restrict in = static_cast<const char*>(src);
     char* __restrict out = static_cast<char*>(dst);

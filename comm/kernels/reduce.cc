@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "comm/kernels/codec.h"
 #include "comm/kernels/codes.h"
+#include "comm/kernels/float_environment.h"
 #include "comm/kernels/reducers.h"
 #include "comm/kernels/simd.h"
 #include "comm/kernels/small_float.h"
@@ -76,21 +76,15 @@ void DecodeBlock(Reducer reducer, const char* in, int64_t count, typename Reduce
   });
 }
 
-// acc[i] = combine(acc[i], decode(in[i])). Products of complex numbers only with base instructions:
-// with AVX-512, gcc 12 makes fused multiply-adds of them even under -ffp-contract=off.
+// acc[i] = combine(acc[i], decode(in[i])).
 template <typename Reducer>
 void CombineBlock(Reducer reducer, const char* in, int64_t count, typename Reducer::Acc* inout) {
-  const auto loop = [=](auto) MESHIFT_INLINE {
+  ForThisMachine([=](auto) MESHIFT_INLINE {
     typename Reducer::Acc* __restrict acc = inout;
     for (int64_t i = 0; i < count; ++i) {
       acc[i] = reducer.Combine(acc[i], reducer.Decode(Load<typename Reducer::Stored>(in, i)));
     }
-  };
-  if constexpr (std::is_class_v<typename Reducer::Acc>) {
-    RunBase(loop);
-  } else {
-    ForThisMachine(loop);
-  }
+  });
 }
 
 // out[i] = encode(acc[i]).
@@ -272,6 +266,7 @@ absl::Status CheckReduceInOrder(Inputs inputs, const void* out, int64_t count, D
 }
 
 void Reduce(const ReduceSpec& spec, Inputs inputs, int64_t first, int64_t count, void* out) {
+  const DefaultFloatMode mode;
   switch (spec.dtype) {
     case DType::kBool:
     case DType::kU8:

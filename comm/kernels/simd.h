@@ -3,7 +3,7 @@
 //   ForThisMachine([&](auto) MESHIFT_INLINE { for (int i = 0; i < n; ++i) out[i] = a[i] + b[i]; });
 //
 // The loop is compiled once for each level of instructions, and the best one that the machine has
-// is run, in the default mode of floats. It calls only what can be inlined into it. Compile with
+// is run. It calls only what can be inlined into it. Compile with
 // -O3 and -ffp-contract=off: results are then the same at every level. No ifunc is involved, which
 // sanitizers would stumble over. Under sanitizers there is one level, as compiling takes long
 // enough.
@@ -21,8 +21,6 @@
 
 // On a lambda, behind its parameters.
 #define MESHIFT_INLINE __attribute__((always_inline))
-
-#include "comm/kernels/float_environment.h"
 
 namespace meshift {
 
@@ -64,7 +62,6 @@ template <typename Loop>
 // Runs `loop`, a function of a Level that it may ignore.
 template <typename Loop>
 void ForThisMachine(Loop loop) {
-  const DefaultFloatMode mode;
   switch (LevelOfThisMachine()) {
 #ifdef MESHIFT_SIMD_LEVELS
     case SimdLevel::kAvx512:
