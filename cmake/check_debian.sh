@@ -13,18 +13,18 @@ else
 fi
 in_root() { chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive bash -c "$1"; }
 leave() {
-  umount "$root/proc" "$root/dev" 2> /dev/null || true
+  umount -R "$root/proc" "$root/dev" 2> /dev/null || true
   if (($1 == 0)); then rm -rf --one-file-system "$root"; fi
 }
 trap 'leave $#' EXIT
 
 # The sources of packages that this machine uses.
-mirror=$(sed -nE 's/^(URIs: |deb (\[[^]]*\] )?)([^ ]+).*/\3/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null | head -n 1)
+mirror=$(find /etc/apt \( -name '*.list' -o -name '*.sources' \) -exec cat {} + | sed -nE 's/^(URIs: |deb (\[[^]]*\] )?)([^ ]+).*/\3/p' | head -n 1)
 if ! [[ -x $root/usr/bin/apt-get ]]; then
   command -v debootstrap > /dev/null || { echo "debootstrap is missing (Debian: apt-get install debootstrap)"; exit 1; }
   debootstrap --variant=minbase bookworm "$root" "$mirror" > "$root.log" 2>&1 || { tail -n 20 "$root.log"; exit 1; }
   rm -f "$root.log"
-  cp -r /etc/apt/sources.list /etc/apt/sources.list.d /etc/apt/apt.conf.d /etc/apt/trusted.gpg.d "$root/etc/apt/" 2> /dev/null || true
+  find /etc/apt \( -name '*.list' -o -name '*.sources' -o -path '/etc/apt/apt.conf.d/*' \) -exec cp --parents -t "$root" {} +
 fi
 cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
 mount -t proc proc "$root/proc"
@@ -40,7 +40,7 @@ in_root "! command -v bazel" || { echo "there is a bazel"; exit 1; }
 rm -rf "$root/meshift"
 git clone --quiet --no-hardlinks . "$root/meshift"
 echo "== README.md's commands"
-commands=$(awk '/^## Install it/ {on = 1} /^## A plan/ {on = 0} on && /^```$/ {inside = !inside; next} on && inside' README.md)
+commands=$(awk '/^## Install it/ {on = 1} /^## A plan/ {on = 0} on && /^```/ {inside = !inside; plain = $0 == "```"; next} on && inside && plain' README.md)
 echo "$commands"
 in_root "cd /meshift && { $commands
 } > /build.log 2>&1 || { tail -n 40 /build.log; exit 1; }"
