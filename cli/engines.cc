@@ -55,8 +55,14 @@ const std::array<Entry, 2>& RankEngines() {
 
 const char* Variable(const char* name) { return std::getenv(name); }
 
-// mpirun may run inside of a job of torchrun's, but not the other way round.
-bool HasMpirun() { return Variable("OMPI_COMM_WORLD_SIZE") != nullptr && MpiAbsence().empty(); }
+// How many ranks mpirun has started, Open MPI's or MPICH's; null outside of it. mpirun may run
+// inside of a job of torchrun's, but not the other way round.
+const char* MpirunSize() {
+  if (!MpiAbsence().empty()) return nullptr;
+  const char* const size = Variable("OMPI_COMM_WORLD_SIZE");
+  return size != nullptr ? size : Variable("PMI_SIZE");
+}
+bool HasMpirun() { return MpirunSize() != nullptr; }
 bool HasTorchrun() { return Variable("RANK") != nullptr && Variable("WORLD_SIZE") != nullptr; }
 
 // What SIGUSR1 touches.
@@ -130,7 +136,7 @@ absl::StatusOr<std::chrono::nanoseconds> JobTimeout(const std::optional<int64_t>
 }
 
 bool IsInJob() {
-  const char* const size = HasMpirun()     ? Variable("OMPI_COMM_WORLD_SIZE")
+  const char* const size = HasMpirun()     ? MpirunSize()
                            : HasTorchrun() ? Variable("WORLD_SIZE")
                                            : "1";
   return std::string_view(size) != "1";

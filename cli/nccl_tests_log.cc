@@ -1,6 +1,7 @@
 #include "cli/nccl_tests_log.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>

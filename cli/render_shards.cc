@@ -1,6 +1,7 @@
 #include "cli/render_shards.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>

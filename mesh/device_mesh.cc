@@ -1,5 +1,7 @@
 #include "meshift/device_mesh.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cassert>
 #include <charconv>

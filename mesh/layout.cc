@@ -1,5 +1,7 @@
 #include "mesh/layout.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cassert>
 #include <charconv>

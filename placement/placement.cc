@@ -1,6 +1,7 @@
 #include "meshift/placement.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cstddef>

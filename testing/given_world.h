@@ -7,6 +7,7 @@
 #define MESHIFT_TESTING_GIVEN_WORLD_H_
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,6 +1,7 @@
 #include "comm/cuda/kernel_cases.h"
 
 #include <cuda.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>

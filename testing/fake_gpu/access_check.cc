@@ -1,5 +1,5 @@
 // Whether the memory that an operation touches is there, whole and reachable.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include "testing/fake_gpu/machine.h"
 

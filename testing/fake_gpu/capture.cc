@@ -1,7 +1,7 @@
 // Stream capture and launches of graphs. A graph launch issues the nodes in the order in which they
 // were captured, each on a lane of its own for each captured stream, with the dependencies that the
 // capture found; so streams, races and collectives work as outside of graphs.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #define MESHIFT_TESTING_FAKE_GPU_CUDA_API_H_
 
 #include <cuda.h>
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <string>
 #include <vector>

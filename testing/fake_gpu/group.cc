@@ -1,5 +1,5 @@
 // Groups of calls, by thread.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The host's side of streams: the order of operations and what each is ordered after are fixed
 // here, when the host issues them, and so are races found here.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <thread>
 

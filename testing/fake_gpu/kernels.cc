@@ -1,6 +1,6 @@
 #include "testing/fake_gpu/kernels.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,5 +1,5 @@
 // Launches: the calls of one communicator in one group, as one operation of the streams.
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>

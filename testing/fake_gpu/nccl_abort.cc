@@ -2,7 +2,7 @@
 // for which it may have to wait for all work of the device, and for graphs that have captured
 // operations. Where another communicator's kernels hold that work up, its end does not come; so
 // communicators are aborted in one group, which tells all of them to stop before it waits for any.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <nccl.h>
 
 #include <algorithm>

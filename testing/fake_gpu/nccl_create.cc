@@ -1,5 +1,5 @@
 // The functions of nccl.h that make communicators.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <nccl.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
 // The functions of nccl.h that end communicators, ask about them, and register memory.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <nccl.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
 // The functions of nccl.h that move data, and groups and operators.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <nccl.h>
 
 #include <cstring>

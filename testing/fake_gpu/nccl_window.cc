@@ -1,5 +1,5 @@
 // The functions of nccl.h for memory that is registered with all ranks of a communicator.
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <nccl.h>
 
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "testing/fake_gpu/recorder.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <string_view>

@@ -1,6 +1,6 @@
 #include "testing/fake_gpu/reduction.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <nccl.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #include "testing/fake_gpu/tuning.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <strings.h>
 
 #include <algorithm>
