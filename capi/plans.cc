@@ -81,7 +81,7 @@ absl::StatusOr<meshift::PlannerOptions> meshift_options::On(
     const auto found = texts.find(std::string(option.name));
     if (found == texts.end()) continue;
     MESHIFT_RETURN_IF_ERROR(
-        meshift::Annotate(option.Read(found->second, meshes, &options), "option " + found->first));
+        meshift::Annotate(option.read(found->second, meshes, &options), "option " + found->first));
   }
   return options;
 }
@@ -110,7 +110,7 @@ meshift_code meshift_options_set(meshift_options* options, const char* name, con
     if (own != nullptr) {
       read = own->Read(value, &scratch);
     } else if (option->kind != meshift::OptionKind::kGroups) {
-      read = option->Read(value, {}, &scratch);
+      read = option->read(value, {}, &scratch);
     }
     if (!read.ok()) return meshift::Annotate(read, std::string("option ") + name);
     options->texts[name] = value;

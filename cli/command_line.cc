@@ -112,7 +112,7 @@ void AddPlannerOptions(CLI::App* app, ProblemFlags* flags) {
     if (option.kind == OptionKind::kNumber) {
       added->check([&option](const std::string& text) {
         PlannerOptions unused;
-        return Message(option.Read(text, {}, &unused));
+        return Message(option.read(text, {}, &unused));
       });
     }
     if (name != "reproducibility") continue;

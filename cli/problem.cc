@@ -76,7 +76,7 @@ absl::Status SetOption(const ProblemFlags& flags, const PlannerOption& option,
                        absl::Span<const DeviceMesh> meshes, PlannerOptions* options) {
   const auto given = flags.options.find(option.name);
   if (given == flags.options.end()) return absl::OkStatus();
-  return Annotate(option.Read(given->second, meshes, options), Spelled(flags, option));
+  return Annotate(option.read(given->second, meshes, options), Spelled(flags, option));
 }
 
 }  // namespace
@@ -102,7 +102,7 @@ absl::Status ParseExistingGroups(const ProblemFlags& flags, const DeviceMesh& fr
   std::vector<DeviceMesh> meshes = {from};
   if (!(from == to)) meshes.push_back(to);
   PlannerOptions options;
-  options.groups = *std::move(budget);
+  options.groups = *budget;
   for (const PlannerOption& option : PlannerOptionTable()) {
     if (option.kind != OptionKind::kGroups) continue;
     MESHIFT_RETURN_IF_ERROR(SetOption(flags, option, meshes, &options));

@@ -67,8 +67,8 @@ absl::StatusOr<PlanGroups> PlanGroups::Create(absl::Span<const DeviceMesh> meshe
 
 absl::Status PlanGroups::Number(absl::Span<const DeviceMesh> meshes, Numbers* by_key) {
   int next = 1;
-  const auto number_of = [&](std::string key) {
-    const auto [at, is_new] = by_key->try_emplace(std::move(key), next);
+  const auto number_of = [&](const std::string& key) {
+    const auto [at, is_new] = by_key->try_emplace(key, next);
     if (is_new) ++next;
     return at->second;
   };

@@ -167,7 +167,7 @@ const PlannerOption* FindPlannerOption(std::string_view name) {
 std::vector<std::pair<std::string_view, std::string>> StatedOptions(const PlanFields& plan) {
   std::vector<std::pair<std::string_view, std::string>> stated;
   for (const PlannerOption& option : kTable) {
-    if (Written text = option.Write(plan.inputs.options, plan.meshes)) {
+    if (Written text = option.write(plan.inputs.options, plan.meshes)) {
       stated.emplace_back(option.name, *std::move(text));
     }
   }
@@ -181,7 +181,7 @@ absl::Status ReadStatedOption(Text name, Text text, Meshes meshes, PlanInputs* i
                               std::string* rule) {
   const PlannerOption* const option = FindPlannerOption(name);
   *rule = option != nullptr ? option->rule : kExceeded;
-  const absl::Status read = option != nullptr   ? option->Read(text, meshes, &inputs->options)
+  const absl::Status read = option != nullptr   ? option->read(text, meshes, &inputs->options)
                             : name == kExceeded ? SetNumber(text, 0, &inputs->exceeded_max_value)
                                                 : absl::OkStatus();
   return read.ok() ? read : Annotate(read, fmt::format("option {}", name));

@@ -3,8 +3,8 @@
 //
 //   const PlannerOption* option = FindPlannerOption("max_memory");
 //   option->flag;                                    // "--max-memory"
-//   option->Read("1.5GiB", meshes, &options);        // sets options.max_memory
-//   option->Write(options, meshes);                  // "1610612736"
+//   option->read("1.5GiB", meshes, &options);        // sets options.max_memory
+//   option->write(options, meshes);                  // "1610612736"
 //
 // The topology and the engine have places of their own in all three.
 #ifndef MESHIFT_PLANNER_PLAN_OPTION_TABLE_H_
@@ -39,11 +39,11 @@ struct PlannerOption {
 
   // Sets what `text` says. `meshes`: of the plan; only kGroups reads them. INVALID_ARGUMENT names
   // the text; the options are then as before.
-  absl::Status (*Read)(std::string_view text, absl::Span<const DeviceMesh> meshes,
+  absl::Status (*read)(std::string_view text, absl::Span<const DeviceMesh> meshes,
                        PlannerOptions* options);
-  // What Read takes for the value that it has; nullopt where a plan does not say it, since it is as
-  // by default.
-  std::optional<std::string> (*Write)(const PlannerOptions& options,
+  // What `read` takes for the value that it has; nullopt where a plan does not say it, since it is
+  // as by default.
+  std::optional<std::string> (*write)(const PlannerOptions& options,
                                       absl::Span<const DeviceMesh> meshes);
 };
 

@@ -46,14 +46,14 @@ TEST(OptionTable, ReadsWhatItWrites) {
     const auto& [name, text] = Texts()[at++];
     EXPECT_EQ(option.name, name);
     EXPECT_EQ(FindPlannerOption(name), &option);
-    const std::optional<std::string> by_default = option.Write(options, meshes);
+    const std::optional<std::string> by_default = option.write(options, meshes);
     EXPECT_NE(by_default, text);
-    EXPECT_TRUE(option.Read(text, meshes, &options).ok()) << name;
-    EXPECT_EQ(option.Write(options, meshes), text);
+    EXPECT_TRUE(option.read(text, meshes, &options).ok()) << name;
+    EXPECT_EQ(option.write(options, meshes), text);
     // Nothing is changed by what is refused.
     const PlannerOptions before = options;
     for (const char* const wrong : {"", "no such", "-1", "9223372036854775808", "z"}) {
-      EXPECT_FALSE(option.Read(wrong, meshes, &options).ok()) << name << " " << wrong;
+      EXPECT_FALSE(option.read(wrong, meshes, &options).ok()) << name << " " << wrong;
       EXPECT_EQ(options, before);
     }
   }
@@ -66,14 +66,14 @@ TEST(OptionTable, GroupsOfTwoMeshes) {
   const std::vector<DeviceMesh> meshes = {Mesh("a=2,b=2"), Mesh("a=2@2,4")};
   const PlannerOption& option = *FindPlannerOption("existing_groups");
   PlannerOptions options;
-  EXPECT_TRUE(option.Read("b;a,b;1:a;*", meshes, &options).ok());
+  EXPECT_TRUE(option.read("b;a,b;1:a;*", meshes, &options).ok());
   EXPECT_EQ(options.groups.existing_groups->size(), 4);
-  EXPECT_EQ(option.Write(options, meshes), "b;a,b;1:a;*");
+  EXPECT_EQ(option.write(options, meshes), "b;a,b;1:a;*");
   // Once for each.
-  EXPECT_TRUE(option.Read("b;*;b;*", meshes, &options).ok());
-  EXPECT_EQ(option.Write(options, meshes), "b;*");
-  EXPECT_TRUE(option.Read("-", meshes, &options).ok());
-  EXPECT_EQ(option.Write(options, meshes), "-");
+  EXPECT_TRUE(option.read("b;*;b;*", meshes, &options).ok());
+  EXPECT_EQ(option.write(options, meshes), "b;*");
+  EXPECT_TRUE(option.read("-", meshes, &options).ok());
+  EXPECT_EQ(option.write(options, meshes), "-");
 }
 
 // What the text of a plan says wrongly of its inputs is refused by the rule that it breaks.
