@@ -13,7 +13,8 @@ else
 fi
 in_root() { chroot "$root" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive bash -c "$1"; }
 leave() {
-  umount -R "$root/proc" "$root/dev" 2> /dev/null || true
+  umount -R "$root/dev" 2> /dev/null || true
+  umount "$root/proc" 2> /dev/null || true
   if (($1 == 0)); then rm -rf --one-file-system "$root"; fi
 }
 trap 'leave $#' EXIT

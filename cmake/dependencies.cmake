@@ -5,6 +5,7 @@ find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_path(MESHIFT_JSON_INCLUDE nlohmann/json.hpp REQUIRED)
 find_path(MESHIFT_XXHASH_INCLUDE xxhash.h REQUIRED)
+find_path(MESHIFT_DLPACK_INCLUDE dlpack/dlpack.h REQUIRED)
 pkg_check_modules(MeshiftLibsodium REQUIRED IMPORTED_TARGET libsodium)
 
 # Headers alone.
