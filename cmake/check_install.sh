@@ -1,9 +1,8 @@
 #!/bin/bash
-# Builds and installs with CMake, moves the sources away and the installed tree elsewhere, and has programs use it: by find_package, by
-# pkg-config and plain g++, over MPI with shared and static libraries; then runs the command, and looks at what the libraries export.
-# Needs no Bazel.
+# Builds and installs with CMake, moves the sources away and the installed tree elsewhere, and has programs use it (check_consumers.sh);
+# where MPICH lies beside Open MPI, once more with MPICH. Needs no Bazel. Compiles each file once where there is a ccache.
 #
-#   cmake/check_install.sh [SCRATCH]        # SCRATCH/build is used again where it is there; default: a folder that is removed
+#   cmake/check_install.sh [SCRATCH]        # SCRATCH/main/build is used again where it is there; default: a folder that is removed
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if (($# > 0)); then
@@ -13,62 +12,46 @@ else
   scratch=$(mktemp -d)
   trap 'rm -rf "$scratch"' EXIT
 fi
-rm -rf "$scratch"/{source,moved,prefix,elsewhere,consumer,pkg}
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-
-# The last commit and what is not committed yet: what git knows.
-mkdir -p "$scratch/source"
-git ls-files -z | tar --null -T - -cf - | tar -xf - -C "$scratch/source"
+rm -rf "$scratch"/{repository,main/meshift-src,elsewhere,prefix,mpich}
 command -v ninja > /dev/null && export CMAKE_GENERATOR=Ninja
-cmake -S "$scratch/source" -B "$scratch/build" ${MESHIFT_CMAKE_OPTIONS:-} > "$scratch/configure.log" || { cat "$scratch/configure.log"; exit 1; }
-grep "meshift:" "$scratch/configure.log"
-start=$SECONDS
-cmake --build "$scratch/build" -j "$(nproc)" > "$scratch/build.log" 2>&1 || { tail -n 50 "$scratch/build.log"; exit 1; }
-echo "built in $((SECONDS - start)) s"
-cmake --install "$scratch/build" --prefix "$scratch/elsewhere" > "$scratch/install.log"
-# Examples are programs of others: they lie beside nothing of ours.
-mkdir -p "$scratch/consumer"
-cp -r examples "$scratch/consumer/"
-mv "$scratch/source" "$scratch/moved"
-mv "$scratch/elsewhere" "$scratch/prefix"
-du -sh "$scratch/prefix"/{lib,include,bin} | sed 's|'"$scratch"'/||'
-
-echo "== find_package"
-cmake -S "$scratch/consumer/examples/cmake" -B "$scratch/consumer/build" -DCMAKE_PREFIX_PATH="$scratch/prefix" > "$scratch/consumer.log" ||
-  { cat "$scratch/consumer.log"; exit 1; }
-cmake --build "$scratch/consumer/build" > "$scratch/consumer.log" 2>&1 || { cat "$scratch/consumer.log"; exit 1; }
-ctest --test-dir "$scratch/consumer/build" --output-on-failure | tee "$scratch/ctest.log"
-grep -q "100% tests passed" "$scratch/ctest.log"
-
-echo "== pkg-config"
-export PKG_CONFIG_PATH=$scratch/prefix/lib/pkgconfig
-export LD_LIBRARY_PATH=$scratch/prefix/lib
-mkdir "$scratch/pkg"
-# shellcheck disable=SC2046 # options
-g++ -std=c++20 -I"$scratch/consumer/examples/your_workspace" "$scratch/consumer/examples/your_workspace/shard_rows_test.cc" \
-  -o "$scratch/pkg/shard_rows" $(pkg-config --cflags --libs meshift)
-"$scratch/pkg/shard_rows"
-echo "meshift $(pkg-config --modversion meshift)"
-
-echo "== the command"
-meshift=$scratch/prefix/bin/meshift
-"$meshift" --version
-"$meshift" run --mesh ddp=8,fsdp=5,tp=1 --tensor 'bf16[64,512]' --from P,P,R --to R,R,R | tail -n 3
-"$meshift" run --conformance | tail -n 1
-if ls "$scratch"/prefix/lib/libmeshift_mpi.so > /dev/null 2>&1; then
-  for ranks in 2 4; do
-    mpirun -n "$ranks" "$meshift" run --engine mpi --conformance | tail -n 1
-  done
+if command -v ccache > /dev/null; then
+  # All builds have the sources at ../meshift-src, so that they compile the same, as ccache sees it.
+  export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  export CCACHE_BASEDIR=$scratch CCACHE_NOHASHDIR=1 CCACHE_DIR=${CCACHE_DIR:-$scratch/ccache} CCACHE_MAXSIZE=3G
 fi
 
-echo "== symbols"
-for library in "$scratch"/prefix/lib/libmeshift*.so; do
-  # NAME@@NODE; every symbol has one of our nodes, and nothing of others is exported.
-  names=$(nm -D --defined-only --with-symbol-versions "$library" | awk '{print $3}')
-  public=$(grep -c '@@MESHIFT_[0-9.]*$' <<< "$names" || true)
-  private=$(grep -c '@@MESHIFT_PRIVATE_' <<< "$names" || true)
-  other=$(grep -vE '@@MESHIFT_|^MESHIFT_' <<< "$names" || true)
-  echo "$(basename "$library"): $public public, $private for the project's own libraries, soname $(readelf -d "$library" | sed -nE 's/.*soname: \[(.*)\]/\1/p')"
-  [[ -z $other ]] || { echo "also exported: $other"; exit 1; }
-done
+# The last commit and what is not committed yet, as a repository: what git knows.
+mkdir "$scratch/repository"
+git ls-files -z | tar --null -T - -cf - | tar -xf - -C "$scratch/repository"
+(cd "$scratch/repository" && git init --quiet && git add --all --force &&
+  git -c user.name=check -c user.email=check@localhost -c commit.gpgsign=false commit --quiet --message "Check")
+
+# A folder of the scratch, then options: builds there and installs to its prefix.
+build_and_install() {
+  local folder=$scratch/$1
+  mkdir -p "$folder"
+  git clone --quiet "$scratch/repository" "$folder/meshift-src"
+  cmake -S "$folder/meshift-src" -B "$folder/build" "${@:2}" > "$folder/configure.log" || { cat "$folder/configure.log"; exit 1; }
+  grep "meshift:" "$folder/configure.log"
+  local start=$SECONDS
+  cmake --build "$folder/build" -j "$(nproc)" > "$folder/build.log" 2>&1 || { tail -n 50 "$folder/build.log"; exit 1; }
+  echo "$1: built in $((SECONDS - start)) s"
+  cmake --install "$folder/build" --prefix "$folder/elsewhere" > "$folder/install.log"
+  rm -rf "$folder/meshift-src"
+}
+build_and_install main
+mv "$scratch/main/elsewhere" "$scratch/prefix"
+cmake/check_consumers.sh "$scratch/prefix" "$scratch/repository" "$scratch/consumers"
+
+if command -v mpicc.mpich > /dev/null && command -v mpicc.openmpi > /dev/null; then
+  echo "== MPICH"
+  build_and_install mpich -DMPI_C_COMPILER="$(command -v mpicc.mpich)" -DMESHIFT_TESTING=OFF -DMESHIFT_STATIC=OFF
+  cmake -S cmake/installed_tests -B "$scratch/mpich/tests" -DCMAKE_PREFIX_PATH="$scratch/mpich/elsewhere" > "$scratch/mpich/tests.log" &&
+    cmake --build "$scratch/mpich/tests" >> "$scratch/mpich/tests.log" 2>&1 || { cat "$scratch/mpich/tests.log"; exit 1; }
+  ctest --test-dir "$scratch/mpich/tests" --output-on-failure -R "mpi_" | tee "$scratch/mpich/ctest.log"
+  grep -q "100% tests passed" "$scratch/mpich/ctest.log"
+  ldd "$scratch/mpich/elsewhere/bin/meshift" | grep -o "libmpich[^ ]*"
+else
+  echo "MPICH: left out: mpicc.mpich and mpicc.openmpi are not both there"
+fi
 echo "passed"

@@ -35,5 +35,9 @@ grep -qx comm/mpi/mpi_engine.cc <<< "$all" || mpi=MPI_ABSENT_SOURCES
 compare meshift "SOURCES $cuda" "deps($core)"
 compare meshift_mpi "$mpi" "deps(//:meshift_mpi + //:meshift_c_mpi) - deps($core)"
 compare meshift_testing TESTING_SOURCES "deps(//:meshift_testing) - deps(//:meshift)"
+if [[ $cuda == CUDA_SOURCES ]]; then
+  readonly stand_ins="//testing/fake_gpu:libfake_cuda.so + //testing/fake_gpu:libfake_nccl.so"
+  compare "the stand-ins" "STAND_IN_SOURCES FAKE_CUDA_SOURCES FAKE_NCCL_SOURCES" "deps($stand_ins) - deps($core)"
+fi
 compare "the command" COMMAND_SOURCES "deps(//cli:meshift) - deps(//:meshift_mpi + //:meshift_nccl + //:meshift_testing)"
 exit "$failed"

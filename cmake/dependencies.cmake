@@ -40,6 +40,10 @@ macro(meshift_decide part found why)
 endmacro()
 
 if(MESHIFT_MPI)
+  # Debian's mpicc.mpich lies beside mpiexec.mpich; mpiexec may be another MPI's.
+  if(MPI_C_COMPILER MATCHES "mpicc(\\.[a-z]+)$")
+    find_program(MPIEXEC_EXECUTABLE mpiexec${CMAKE_MATCH_1})
+  endif()
   find_package(MPI COMPONENTS C QUIET)
 endif()
 meshift_decide(MPI "${MPI_C_FOUND}" "no MPI was found (MPI_C_COMPILER may name its mpicc)")

@@ -53,10 +53,21 @@ list(REMOVE_ITEM MESHIFT_TESTING_SOURCES testing/allocation_count.cc)
 set(MESHIFT_CHECK_SOURCES ${MESHIFT_TESTING_SOURCES})
 list(REMOVE_ITEM MESHIFT_CHECK_SOURCES testing/matchers.cc testing/naive_engine.cc testing/payload_check.cc)
 
+# The stand-ins: what they share, and the functions of each.
+meshift_glob(fake_gpu testing/fake_gpu)
+set(MESHIFT_FAKE_CUDA_SOURCES ${fake_gpu})
+list(FILTER MESHIFT_FAKE_CUDA_SOURCES INCLUDE REGEX "/(core|cuda_[a-z]*|report)\\.cc$")
+set(MESHIFT_FAKE_NCCL_SOURCES ${fake_gpu})
+list(FILTER MESHIFT_FAKE_NCCL_SOURCES INCLUDE REGEX "/(client|comm|connect|group|launch|nccl_[a-z]*)\\.cc$")
+set(MESHIFT_STAND_IN_SOURCES ${fake_gpu})
+list(REMOVE_ITEM MESHIFT_STAND_IN_SOURCES ${MESHIFT_FAKE_CUDA_SOURCES} ${MESHIFT_FAKE_NCCL_SOURCES}
+  testing/fake_gpu/break_a_rule.cc testing/fake_gpu/process_worker.cc)
+
 meshift_glob(MESHIFT_COMMAND_SOURCES cli)
 
 if(CMAKE_SCRIPT_MODE_FILE)
-  foreach(list SOURCES CUDA_SOURCES CUDA_ABSENT_SOURCES MPI_SOURCES MPI_ABSENT_SOURCES TESTING_SOURCES COMMAND_SOURCES)
+  foreach(list SOURCES CUDA_SOURCES CUDA_ABSENT_SOURCES MPI_SOURCES MPI_ABSENT_SOURCES TESTING_SOURCES STAND_IN_SOURCES FAKE_CUDA_SOURCES FAKE_NCCL_SOURCES
+      COMMAND_SOURCES)
     foreach(file ${MESHIFT_${list}})
       execute_process(COMMAND ${CMAKE_COMMAND} -E echo "${list} ${file}")
     endforeach()
