@@ -1,0 +1,100 @@
+// What the functions of meshift/c.h on engines, streams and buffers give, and what they say to bad
+// arguments.
+#include <gtest/gtest.h>
+
+#include "capi/testing_c.h"
+#include "meshift/c.h"
+
+namespace meshift::capi_testing {
+namespace {
+
+TEST(C, MakesLocalWorlds) {
+  const World world = WorldOf(3);
+  const Engine engine = EngineOf(world, 2);
+  auto info = Sized<meshift_engine_info>();
+  EXPECT_FINE(meshift_engine_get_info(engine, &info, error));
+  EXPECT_EQ(info.rank, 2);
+  EXPECT_EQ(info.world_size, 3);
+  EXPECT_STREQ(info.name, "local");
+  EXPECT_FINE(meshift_engine_set_timeouts(engine, 1000000000, 1000000000, error));
+  Stream stream;
+  EXPECT_FINE(meshift_stream_create(engine, stream.out(), error));
+  Buffer buffer;
+  EXPECT_FINE(meshift_buffer_create(engine, 16, buffer.out(), error));
+  const char in[17] = "0123456789abcdef";
+  char out[17] = {};
+  EXPECT_FINE(meshift_stream_copy_in(stream, in, meshift_buffer_data(buffer), 16, error));
+  EXPECT_FINE(meshift_stream_copy_out(stream, meshift_buffer_data(buffer), out, 16, error));
+  EXPECT_FINE(meshift_stream_synchronize(stream, error));
+  EXPECT_STREQ(out, in);
+}
+
+TEST(C, RefusesBadEngineArguments) {
+  meshift_local_world* made = reinterpret_cast<meshift_local_world*>(1);
+  auto options = Sized<meshift_local_options>();
+  EXPECT_EQ(meshift_local_world_create(&options, &made, nullptr), MESHIFT_INVALID_ARGUMENT);
+  EXPECT_EQ(made, nullptr);
+  options.num_ranks = 2;
+  options.num_workers = -2;
+  EXPECT_INVALID(meshift_local_world_create(&options, &made, error),
+                 "options.num_workers is -2, not -1 or more");
+  options.num_workers = 0;
+  options.timeout_ns = -1;
+  EXPECT_INVALID(meshift_local_world_create(&options, &made, error),
+                 "options.timeout_ns is -1, not 0 or more");
+  EXPECT_INVALID(meshift_local_world_create(nullptr, &made, error), "options is NULL");
+  options.timeout_ns = 0;
+  EXPECT_INVALID(meshift_local_world_create(&options, nullptr, error), "world is NULL");
+  options.size = 4;
+  EXPECT_EQ(meshift_local_world_create(&options, &made, nullptr), MESHIFT_INVALID_ARGUMENT);
+
+  const World world = WorldOf(2);
+  const Engine engine = EngineOf(world, 0);
+  meshift_engine* none = nullptr;
+  EXPECT_INVALID(meshift_local_world_engine(nullptr, 0, &none, error), "world is NULL");
+  EXPECT_INVALID(meshift_local_world_engine(world, 0, nullptr, error), "engine is NULL");
+  EXPECT_INVALID(meshift_local_world_engine(world, 2, &none, error), "rank is 2, but there are 2");
+  EXPECT_INVALID(meshift_local_world_engine(world, -1, &none, error),
+                 "rank is -1, but there are 2");
+  auto info = Sized<meshift_engine_info>();
+  EXPECT_INVALID(meshift_engine_get_info(nullptr, &info, error), "engine is NULL");
+  EXPECT_INVALID(meshift_engine_get_info(engine, nullptr, error), "info is NULL");
+  EXPECT_INVALID(meshift_engine_set_timeouts(nullptr, 1, 1, error), "engine is NULL");
+  EXPECT_EQ(meshift_engine_set_timeouts(engine, 0, 1, nullptr), MESHIFT_INVALID_ARGUMENT);
+  Text path;
+  EXPECT_INVALID(meshift_engine_dump(nullptr, "/tmp", path.out(), error), "engine is NULL");
+  EXPECT_INVALID(meshift_engine_dump(engine, nullptr, path.out(), error), "folder is NULL");
+  EXPECT_INVALID(meshift_engine_dump(engine, "/tmp", nullptr, error), "path is NULL");
+  EXPECT_EQ(meshift_engine_dump(engine, "/tmp", path.out(), nullptr),
+            MESHIFT_FAILED_PRECONDITION);  // no redistributor yet
+
+  Stream stream;
+  EXPECT_FINE(meshift_stream_create(engine, stream.out(), error));
+  meshift_stream* no_stream = nullptr;
+  meshift_buffer* no_buffer = nullptr;
+  char byte = 0;
+  EXPECT_INVALID(meshift_stream_create(nullptr, &no_stream, error), "engine is NULL");
+  EXPECT_INVALID(meshift_stream_create(engine, nullptr, error), "stream is NULL");
+  EXPECT_INVALID(meshift_stream_synchronize(nullptr, error), "stream is NULL");
+  EXPECT_INVALID(meshift_buffer_create(nullptr, 1, &no_buffer, error), "engine is NULL");
+  EXPECT_INVALID(meshift_buffer_create(engine, 1, nullptr, error), "buffer is NULL");
+  EXPECT_INVALID(meshift_buffer_create(engine, -1, &no_buffer, error),
+                 "num_bytes is -1, not 0 or more");
+  EXPECT_EQ(meshift_buffer_data(nullptr), nullptr);
+  EXPECT_INVALID(meshift_stream_copy_in(nullptr, &byte, &byte, 1, error), "stream is NULL");
+  EXPECT_INVALID(meshift_stream_copy_in(stream, nullptr, &byte, 1, error), "host is NULL");
+  EXPECT_INVALID(meshift_stream_copy_in(stream, &byte, nullptr, 1, error), "data is NULL");
+  EXPECT_INVALID(meshift_stream_copy_in(stream, &byte, &byte, -1, error),
+                 "num_bytes is -1, not 0 or more");
+  EXPECT_INVALID(meshift_stream_copy_out(nullptr, &byte, &byte, 1, error), "stream is NULL");
+  EXPECT_INVALID(meshift_stream_copy_out(stream, nullptr, &byte, 1, error), "data is NULL");
+  EXPECT_INVALID(meshift_stream_copy_out(stream, &byte, nullptr, 1, error), "host is NULL");
+  EXPECT_INVALID(meshift_stream_copy_out(stream, &byte, &byte, -1, error),
+                 "num_bytes is -1, not 0 or more");
+  // More than any machine has.
+  EXPECT_EQ(meshift_buffer_create(engine, INT64_MAX, &no_buffer, nullptr),
+            MESHIFT_RESOURCE_EXHAUSTED);
+}
+
+}  // namespace
+}  // namespace meshift::capi_testing
