@@ -103,10 +103,8 @@ absl::Status ParseExistingGroups(const ProblemFlags& flags, const DeviceMesh& fr
   if (!(from == to)) meshes.push_back(to);
   PlannerOptions options;
   options.groups = *budget;
-  for (const PlannerOption& option : PlannerOptionTable()) {
-    if (option.kind != OptionKind::kGroups) continue;
-    MESHIFT_RETURN_IF_ERROR(SetOption(flags, option, meshes, &options));
-  }
+  MESHIFT_RETURN_IF_ERROR(
+      SetOption(flags, *FindPlannerOption("existing_groups"), meshes, &options));
   *budget = std::move(options.groups);
   return absl::OkStatus();
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstddef>
-#include <numeric>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -18,12 +17,6 @@
 
 namespace meshift {
 namespace {
-
-DimSet AllDims(const DeviceMesh& mesh) {
-  DimSet dims(mesh.NumDims());
-  std::iota(dims.begin(), dims.end(), 0);
-  return dims;
-}
 
 bool HaveARankInCommon(const DeviceMesh& a, const DeviceMesh& b) {
   if (a.IsRowMajor() && b.IsRowMajor()) return true;

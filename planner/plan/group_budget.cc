@@ -13,15 +13,10 @@
 #include "meshift/planner_options.h"
 #include "meshift/status.h"
 #include "meshift/union_mesh.h"
+#include "planner/plan/partition.h"
 
 namespace meshift {
 namespace {
-
-DimSet AllDims(const DeviceMesh& mesh) {
-  DimSet dims;
-  for (int d = 0; d < mesh.NumDims(); ++d) dims.push_back(d);
-  return dims;
-}
 
 absl::StatusOr<MeshGroups> ParseGroup(std::string_view text, absl::Span<const DeviceMesh> meshes) {
   if (text == "*") {

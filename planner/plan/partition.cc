@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -113,6 +114,12 @@ std::string RanksKey(const DeviceMesh& mesh) {
 
 std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims) {
   return RanksKey(mesh) + " " + PatternOf(mesh, mesh_dims);
+}
+
+DimSet AllDims(const DeviceMesh& mesh) {
+  DimSet dims(mesh.NumDims());
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims;
 }
 
 }  // namespace meshift

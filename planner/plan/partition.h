@@ -12,12 +12,15 @@
 
 #include "absl/types/span.h"
 #include "meshift/device_mesh.h"
+#include "meshift/planner_options.h"
 
 namespace meshift {
 
 // The key of the partition over `mesh_dims` (ascending). O(dims) where the ranks are consecutive,
 // else O(ranks).
 std::string PartitionKey(const DeviceMesh& mesh, absl::Span<const int> mesh_dims);
+// All dims of the mesh: the partition into one group.
+DimSet AllDims(const DeviceMesh& mesh);
 
 }  // namespace meshift
 
