@@ -40,7 +40,7 @@ struct Entry {
 absl::StatusOr<std::unique_ptr<Engine>> StartMpi(const JobOptions& options, const RankJob& job) {
   return CreateMpiEngine({.timeout = options.timeout,
                           .control = job.bootstrap->control(),
-                          .bounded_waits = options.bounded_waits});
+                          .bounded_waits = options.bounded_waits && MpiSession::HasThreads()});
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> StartNccl(const JobOptions& options, const RankJob& job) {

@@ -38,7 +38,7 @@ absl::Status CheckEngine(const std::string& name);
 
 struct JobOptions {
   // No call waits without end, also where a rank is killed; over MPI that takes some microseconds
-  // of each.
+  // of each, and MPI_THREAD_MULTIPLE: where MPI has only less, it is of no consequence.
   bool bounded_waits = false;
   // Of the rendezvous, and of calls that wait for others; positive.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);

@@ -26,6 +26,9 @@ namespace {
 
 using Kind = Frame::Kind;
 
+// How often a thread that waits does what it is to do meanwhile.
+constexpr std::chrono::microseconds kMeanwhile(50);
+
 // Where the post of a call is kept, whatever number somebody asks about.
 size_t Slot(int64_t call) { return static_cast<uint64_t>(call) % ControlRoot::kRememberedPosts; }
 
@@ -72,12 +75,22 @@ void ClientRoot::Post(const CallPost& post, bool announce) {
                  .text = post.what == nullptr ? "" : CutMessage(*post.what)});
 }
 
-absl::Status ClientRoot::Await(int64_t call, std::chrono::nanoseconds timeout) {
+absl::Status ClientRoot::Await(int64_t call, std::chrono::nanoseconds timeout,
+                               const std::function<void()>& meanwhile) {
+  const auto has_ended = [&]() MESHIFT_REQUIRES(mutex_) {
+    return settled_.count(call) != 0 || !failure_.ok() || !told_.ok() || !hub_left_.ok();
+  };
+  if (meanwhile) {
+    const auto end = std::chrono::steady_clock::now() + timeout;
+    for (bool ended = false; !ended && std::chrono::steady_clock::now() < end;) {
+      meanwhile();
+      MutexLock lock(mutex_);
+      ended = lock.WaitFor(changed_, kMeanwhile, has_ended);
+    }
+  }
   {
     MutexLock lock(mutex_);
-    lock.WaitFor(changed_, timeout, [&]() MESHIFT_REQUIRES(mutex_) {
-      return settled_.count(call) != 0 || !failure_.ok() || !told_.ok() || !hub_left_.ok();
-    });
+    lock.WaitFor(changed_, meanwhile ? std::chrono::nanoseconds(0) : timeout, has_ended);
     if (const auto it = settled_.find(call); it != settled_.end()) {
       absl::Status status = it->second;
       settled_.erase(it);

@@ -35,7 +35,8 @@ class ClientRoot final : public ControlRoot {
   ~ClientRoot() override;
 
   void Post(const CallPost& post, bool announce) override;
-  absl::Status Await(int64_t call, std::chrono::nanoseconds timeout) override;
+  absl::Status Await(int64_t call, std::chrono::nanoseconds timeout,
+                     const std::function<void()>& meanwhile) override;
   absl::Status Explain(int64_t call, const absl::Status& error) override;
   void Fail(const absl::Status& error) override;
   absl::Status Health() const override;

@@ -74,7 +74,7 @@ absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress)
   if (mpi == nullptr || &mpi->progress() != &progress) {
     return InvalidArgument("the stream belongs to another engine");
   }
-  MESHIFT_RETURN_IF_ERROR(progress.Health());
+  MESHIFT_RETURN_IF_ERROR(progress.MayCall());
   return mpi;
 }
 

@@ -26,14 +26,13 @@
 
 namespace meshift {
 
-// Destroying it waits for its work.
+// Destroying it waits for its work; where that has no end, it stays.
 class MpiStream final : public Stream {
  public:
   explicit MpiStream(std::shared_ptr<Progress> progress)
       : progress_(std::move(progress)), state_(progress_->AddStream()) {}
   ~MpiStream() override {
-    progress_->AwaitIdle(state_).IgnoreError();
-    progress_->RemoveStream(state_);
+    if (progress_->AwaitIdle(state_).ok()) progress_->RemoveStream(state_);
   }
   const std::shared_ptr<StreamState>& state() const { return state_; }
   Progress& progress() const { return *progress_; }
@@ -52,7 +51,7 @@ class MpiStream final : public Stream {
   const std::shared_ptr<StreamState> state_;
 };
 
-// INVALID_ARGUMENT where it is another engine's; or the error with which all has ended.
+// INVALID_ARGUMENT where it is another engine's; or as Progress::MayCall().
 ABSL_ATTRIBUTE_HOT absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress);
 
 // Ends the group; the stream carries the error too, so that what follows is not run. Returns it.

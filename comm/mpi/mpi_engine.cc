@@ -28,6 +28,7 @@
 #include "comm/kernels/reduce.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/mpi_communicator.h"
+#include "comm/mpi/mpi_threads.h"
 #include "comm/mpi/prepared.h"
 #include "comm/mpi/progress.h"
 #include "comm/mpi/requests.h"
@@ -113,8 +114,8 @@ class MpiEngine final : public WorkPreparer, public Engine {
                                               progress_->watch()));
   }
   ~MpiEngine() override {
-    // Freeing waits for messages that a failed group may have left.
-    if (failed_ || !world_->Health().ok()) return;
+    // Freeing waits for messages that a failed group may have left, and takes a thread that may.
+    if (failed_ || !world_->Health().ok() || !progress_->MayCall().ok()) return;
     const auto free = [comm = comm_]() mutable { return MPI_Comm_free(&comm), true; };
     progress_->Do(world_->ToString(), free).IgnoreError();
   }
@@ -124,6 +125,7 @@ class MpiEngine final : public WorkPreparer, public Engine {
   int64_t world_size() const override { return world_->size(); }
   Communicator* world() override { return world_.get(); }
   ControlChannel* control() override { return control_; }
+  CallerProgress* caller_progress() override { return progress_->callers(); }
   absl::Status SetTimeouts(const Timeouts& timeouts) override {
     return progress_->timeouts().Set(timeouts);
   }
@@ -145,7 +147,7 @@ class MpiEngine final : public WorkPreparer, public Engine {
   absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> AllocateSymmetric(
       Communicator& communicator, const SymmetricRequest& request) override;
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override {
-    MESHIFT_RETURN_IF_ERROR(progress_->Health());
+    MESHIFT_RETURN_IF_ERROR(progress_->MayCall());
     return std::make_unique<MpiStream>(progress_);
   }
   absl::StatusOr<std::shared_ptr<Event>> Record(Stream& stream) override {
@@ -196,7 +198,7 @@ class MpiEngine final : public WorkPreparer, public Engine {
       return InvalidArgument("rank {} uses a communicator that is not its own: {}", rank_,
                              communicator.ToString());
     }
-    MESHIFT_RETURN_IF_ERROR(progress_->Health());
+    MESHIFT_RETURN_IF_ERROR(progress_->MayCall());
     return mpi;
   }
   absl::StatusOr<std::shared_ptr<SymmetricWindow>> MakeWindow(
@@ -308,9 +310,13 @@ absl::StatusOr<std::shared_ptr<SymmetricWindow>> MpiEngine::MakeWindow(
     return true;
   })));
   MESHIFT_RETURN_IF_ERROR(made->status());
-  if (progress_->watch() == nullptr) return std::shared_ptr<SymmetricWindow>(*std::move(*made));
-  // MPI frees it once all members do, and would keep the thread meanwhile.
+  if (progress_->is_free()) return std::shared_ptr<SymmetricWindow>(*std::move(*made));
+  // MPI frees it once all members do, and would keep the thread from other work meanwhile.
   const auto free = [what, progress = progress_](SymmetricWindow* window) {
+    if (window->group()->ended()) {
+      delete window;
+      return;
+    }
     const int64_t begin_ns = NowNs();
     const auto step = [window, begin_ns, timeout_ns = progress->timeouts().setup_ns()] {
       MpiGroup& group = *window->group();
@@ -358,6 +364,7 @@ absl::Status MpiEngine::Synchronize(Stream& stream) {
 absl::Status MpiEngine::Wait(const std::shared_ptr<Event>& event) {
   const auto* mpi = FinalCast<const MpiEvent>(event.get());
   if (mpi == nullptr) return InvalidArgument("the event is null or of another engine");
+  MESHIFT_RETURN_IF_ERROR(progress_->CheckThread());
   const absl::Status status = progress_->Await(*mpi);
   return Note(status.ok() ? mpi->status() : status);
 }
@@ -465,25 +472,18 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& 
     return InvalidArgument("cache_bytes is {}; it must be 0 or more", cache_bytes);
   }
   MESHIFT_RETURN_IF_ERROR(CheckArithmetic());
-  int initialized = 0;
-  int finalized = 0;
-  MPI_Initialized(&initialized);
-  MPI_Finalized(&finalized);
-  if (initialized == 0 || finalized != 0) {
-    return FailedPrecondition("MPI is {}; MPI_Init_thread comes before the engine",
-                              finalized != 0 ? "finalized" : "not initialized");
-  }
-  int level = MPI_THREAD_SINGLE;
-  MPI_Query_thread(&level);
-  if (level != MPI_THREAD_MULTIPLE) {
+  MESHIFT_ASSIGN_OR_RETURN(const MpiThreads threads, MpiThreads::Query());
+  if (options.bounded_waits && !threads.any()) {
     return FailedPrecondition(
-        "MPI was initialized for thread level {}; the engine needs MPI_THREAD_MULTIPLE ({})", level,
-        MPI_THREAD_MULTIPLE);
+        "bounded_waits needs a thread of the engine's own that calls MPI, which was initialized "
+        "for "
+        "{}; MPI_THREAD_MULTIPLE allows it",
+        threads.level());
   }
   const MPI_Comm given =
       options.communicator ? MPI_Comm_f2c(*options.communicator) : MPI_COMM_WORLD;
   auto progress =
-      Progress::Create(Timeouts::Of(options.timeout), options.bounded_waits, cache_bytes);
+      Progress::Create(Timeouts::Of(options.timeout), threads, options.bounded_waits, cache_bytes);
   const auto own = std::make_shared<absl::StatusOr<OwnComm>>();
   MESHIFT_RETURN_IF_ERROR(progress->Do("MPI_Comm_dup", [own, given] {
     *own = OwnComm::Duplicate(given);

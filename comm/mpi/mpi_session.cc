@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "comm/mpi/mpi_threads.h"
 #include "comm/mpi/requests.h"
 #include "meshift/mpi_engine.h"
 #include "meshift/status.h"
@@ -20,9 +21,14 @@ absl::StatusOr<MpiSession> MpiSession::Start() {
   int initialized = 0;
   MPI_Initialized(&initialized);
   if (initialized != 0) return MpiSession(false);
-  int level = MPI_THREAD_SINGLE;
+  int level = MPI_THREAD_SINGLE;  // the engine asks what it has become
   MESHIFT_RETURN_IF_ERROR(
       MpiError(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread"));
+#ifdef MPICH_VERSION
+  // It asks this communicator's handler about messages of all others (4.0.2: MPI_Test,
+  // MPI_Testall).
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+#endif
   return MpiSession(true);
 }
 
@@ -30,10 +36,16 @@ MpiSession::~MpiSession() {
   if (owns_) MPI_Finalize();
 }
 
+bool MpiSession::HasThreads() {
+  const absl::StatusOr<MpiThreads> threads = MpiThreads::Query();
+  return threads.ok() && threads->any();
+}
+
 void MpiSession::Leave(int exit_code) { std::_Exit(exit_code); }
 
 absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(Bootstrap::Timeout timeout,
                                                         std::optional<int> communicator) {
+  MESHIFT_RETURN_IF_ERROR(MpiThreads::Query().status());
   const MPI_Comm comm = communicator ? MPI_Comm_f2c(*communicator) : MPI_COMM_WORLD;
   int rank = 0;
   int size = 0;

@@ -12,6 +12,7 @@ absl::StatusOr<MpiSession> MpiSession::Start() {
   return Unimplemented("MPI is not in this build: {}", kMpiAbsence);
 }
 MpiSession::~MpiSession() { static_cast<void>(owns_); }
+bool MpiSession::HasThreads() { return false; }
 void MpiSession::Leave(int exit_code) { std::_Exit(exit_code); }
 
 absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(Bootstrap::Timeout, std::optional<int>) {

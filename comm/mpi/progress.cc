@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/checked_math.h"
+#include "base/status.h"
 #include "meshift/status.h"
 
 namespace meshift {
@@ -48,14 +49,26 @@ void Rest(int64_t still_ns) {
 
 }  // namespace
 
-std::shared_ptr<Progress> Progress::Create(const Timeouts& timeouts, bool bounded_waits,
-                                           int64_t cache_bytes) {
-  std::shared_ptr<Progress> progress(new Progress(timeouts, bounded_waits, cache_bytes),
+std::shared_ptr<Progress> Progress::Create(const Timeouts& timeouts, const MpiThreads& threads,
+                                           bool bounded_waits, int64_t cache_bytes) {
+  std::shared_ptr<Progress> progress(new Progress(timeouts, threads, bounded_waits, cache_bytes),
                                      [](Progress* p) {
                                        if (p->Stop()) delete p;
                                      });
+  if (!progress->has_thread_) progress->asleep_.store(false);  // nobody is to be woken
   if (bounded_waits) progress->Nudge();
   return progress;
+}
+
+absl::Status Progress::HealthNow() const {
+  if (!given_up_.load(std::memory_order_acquire) && !watch_.lost()) return absl::OkStatus();
+  const MutexLock lock(mutex_);
+  return error_;
+}
+
+absl::Status Progress::MayCallNow() const {
+  MESHIFT_RETURN_IF_ERROR(threads_.Check());
+  return HealthNow();
 }
 
 bool Progress::Stop() {
@@ -66,7 +79,7 @@ bool Progress::Stop() {
     wake_.notify_all();
     thread = std::move(thread_);
   }
-  if (!thread.joinable()) return true;
+  if (!thread.joinable()) return !given_up_.load();
   if (bounded_ && !Attend([&] { return ended_.load(); }).ok()) {
     thread.detach();
     return false;
@@ -76,7 +89,8 @@ bool Progress::Stop() {
 }
 
 std::shared_ptr<StreamState> Progress::AddStream() {
-  auto stream = std::make_shared<StreamState>(&pool_, watch(), cache_bytes_);
+  auto stream = std::make_shared<StreamState>(&pool_, watch(),
+                                              threads_.in_turn() ? &turn_ : nullptr, cache_bytes_);
   const MutexLock lock(mutex_);
   streams_.push_back(stream);
   generation_.fetch_add(1, std::memory_order_release);
@@ -111,14 +125,18 @@ int64_t Progress::PatienceNs() const {
 absl::Status Progress::AwaitIdle(const std::shared_ptr<StreamState>& stream) {
   const auto done = [&] { return stream->idle(); };
   if (bounded_) return Attend(done);
-  if (!done()) Go(stream, done);
+  if (done()) return absl::OkStatus();
+  if (!has_thread_ && !threads_.Check().ok()) return AwaitMain(done);
+  Go(stream, done);
   return absl::OkStatus();
 }
 
 absl::Status Progress::Await(const MpiEvent& event) {
   const auto done = [&] { return event.reached(); };
   if (bounded_) return Attend(done);
-  if (!done()) Go(event.stream(), done);
+  if (done()) return absl::OkStatus();
+  MESHIFT_RETURN_IF_ERROR(Health());
+  Go(event.stream(), done);
   return absl::OkStatus();
 }
 
@@ -128,12 +146,55 @@ bool Progress::AdvanceAll(const Effort& effort, uint64_t* generation, Streams* s
     *streams = streams_;
     *generation = generation_.load(std::memory_order_relaxed);
   }
-  bool moved = false;
+  bool moved = DoJobs();
   for (const auto& stream : *streams) moved = stream->Advance(effort) || moved;
   return moved;
 }
 
+int64_t Progress::NoteAttended(int64_t now_ns) {
+  if (has_thread_) return 0;  // work goes on by itself: all time counts
+  if (now_ns - attended_ns_.load() > LongBreakNs()) attended_since_ns_.store(now_ns);
+  attended_ns_.store(now_ns);
+  return attended_since_ns_.load();
+}
+
+int64_t Progress::AttendedSinceNs() const {
+  const bool is_attended = waiters_.load() > 0 || NowNs() - attended_ns_.load() <= LongBreakNs();
+  return is_attended ? attended_since_ns_.load() : INT64_MAX;
+}
+
+void Progress::Advance() {
+  if (has_thread_ || !MayCallNow().ok()) return;
+  Effort effort;
+  effort.timeouts = &timeouts_;
+  effort.now_ns = NowNs();
+  effort.since_ns = NoteAttended(effort.now_ns);
+  uint64_t generation = 0;
+  Streams streams;
+  AdvanceAll(effort, &generation, &streams);
+}
+
+absl::Status Progress::AwaitMain(Done done) {
+  const int64_t begin_ns = NowNs();
+  while (!done()) {
+    MESHIFT_RETURN_IF_ERROR(Health());
+    const int64_t timeout_ns = timeouts_.running_ns();
+    if (NowNs() - begin_ns > timeout_ns) {
+      const MutexLock lock(mutex_);
+      error_ = absl::DeadlineExceededError(fmt::format(
+          "a thread that may not call MPI ({}) has ended something, and for {} ms the one that may "
+          "has not gone on with its work",
+          threads_.level(), timeout_ns / kMs));
+      given_up_.store(true, std::memory_order_release);
+      return error_;
+    }
+    std::this_thread::sleep_for(kNap);
+  }
+  return absl::OkStatus();
+}
+
 void Progress::Go(const std::shared_ptr<StreamState>& first, Done done) {
+  if (!has_thread_) NoteAttended(NowNs());
   waiters_.fetch_add(1, std::memory_order_relaxed);
   Effort effort;
   uint64_t generation = 0;
@@ -141,7 +202,7 @@ void Progress::Go(const std::shared_ptr<StreamState>& first, Done done) {
   int64_t begin_ns = 0;  // of the wait
   int64_t still_ns = 0;  // since when nothing moves
   for (int polls = 0; !done();) {
-    bool moved = first->Advance(effort);
+    bool moved = first != nullptr && first->Advance(effort);
     if (done()) break;
     // What is before it may be another stream's.
     if (!moved && polls >= 2) moved = AdvanceAll(effort, &generation, &streams);
@@ -155,6 +216,7 @@ void Progress::Go(const std::shared_ptr<StreamState>& first, Done done) {
     if (begin_ns == 0) begin_ns = now;
     if (still_ns == 0) still_ns = now;
     effort.now_ns = now;
+    effort.since_ns = NoteAttended(now);
     if (now - begin_ns > PatienceNs()) effort.timeouts = &timeouts_;
     if (polls < kPollsBeforeYield) continue;
     Rest(now - still_ns);
@@ -235,7 +297,7 @@ absl::Status Progress::Attend(Done done) {
       late = true;
       late_.fetch_add(1, std::memory_order_relaxed);
     }
-    status = CheckThread(now);
+    status = GiveUpLost(now);
     if (now - begin_ns < kLookNs) {
       sched_yield();
       continue;
@@ -252,7 +314,7 @@ absl::Status Progress::Attend(Done done) {
   return status;
 }
 
-absl::Status Progress::CheckThread(int64_t now) {
+absl::Status Progress::GiveUpLost(int64_t now) {
   const int64_t limit =
       SaturatingAdd(in_job_.load() ? timeouts_.setup_ns() : timeouts_.running_ns(), kGraceNs);
   if (watch_.IsInSince(now - limit)) {
@@ -269,18 +331,22 @@ absl::Status Progress::CheckThread(int64_t now) {
   return Health();
 }
 
-absl::Status Progress::ThreadError() const {
-  const MutexLock lock(mutex_);
-  return error_;
-}
-
 absl::Status Progress::Do(std::string what, std::function<bool()> step) {
-  if (!bounded_) {
+  if (is_free_) {
     while (!step()) {
     }
     return absl::OkStatus();
   }
   MESHIFT_RETURN_IF_ERROR(Health());
+  if (!has_thread_ && threads_.Check().ok()) {
+    bool done = false;
+    Go(nullptr, [&] {
+      const MpiTurn turn(threads_.in_turn() ? &turn_ : nullptr);
+      done = done || step();
+      return done;
+    });
+    return absl::OkStatus();
+  }
   const auto job = std::make_shared<Job>();
   job->what = std::move(what);
   job->step = std::move(step);
@@ -293,7 +359,8 @@ absl::Status Progress::Do(std::string what, std::function<bool()> step) {
   }
   Nudge();
   if (is_thread) return absl::OkStatus();
-  return Attend([&] { return job->done.load(std::memory_order_acquire); });
+  const auto done = [&] { return job->done.load(std::memory_order_acquire); };
+  return has_thread_ ? Attend(done) : AwaitMain(done);
 }
 
 bool Progress::DoJobs() {
@@ -344,9 +411,7 @@ void Progress::Serve() {
   Streams streams;
   int64_t still_ns = 0;  // since when nothing moves
   for (int polls = 0;;) {
-    bool moved = DoJobs();
-    moved = AdvanceAll(effort, &generation, &streams) || moved;
-    if (moved) {
+    if (AdvanceAll(effort, &generation, &streams)) {
       // It also orders what was reached before what sleepers look at.
       if (sleepers_.fetch_add(0) > 0) {
         const MutexLock lock(mutex_);

@@ -9,6 +9,7 @@
 #include "base/final_cast.h"
 #include "base/status.h"
 #include "comm/kernels/identity.h"
+#include "comm/mpi/mpi_threads.h"
 #include "meshift/dtype.h"
 #include "meshift/sharding.h"
 
@@ -307,8 +308,11 @@ void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {
       copy.Run(stream_bytes);
     }
   }
-  Begin(next);
-  next->operation.TakeArrived(task.bytes);
+  {
+    const MpiTurn turn(turn_);
+    Begin(next);
+    next->operation.TakeArrived(task.bytes);
+  }
   for (const StridedCopy* copy : later) copy->Run(stream_bytes);
 }
 
@@ -324,6 +328,7 @@ void StreamState::Begin(MpiTask* task) {
 }
 
 StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& effort) {
+  const MpiTurn turn(turn_);
   Operation& operation = task.operation;
   MpiGroup& group = *task.group;
   const auto end = [&](const absl::Status& status) {
@@ -356,7 +361,7 @@ StreamState::Result StreamState::ExecuteCollective(MpiTask& task, const Effort& 
   if (effort.timeouts == nullptr) return Result::kStuck;
   const int64_t timeout_ns =
       task.number == 0 ? effort.timeouts->setup_ns() : effort.timeouts->running_ns();
-  if (effort.now_ns - task.moved_ns <= timeout_ns) return Result::kStuck;
+  if (effort.now_ns - std::max(task.moved_ns, effort.since_ns) <= timeout_ns) return Result::kStuck;
   if (watch_ != nullptr) watch_->set_overdue(timeout_ns);
   end(TimeoutError(task, timeout_ns));
   if (watch_ != nullptr) watch_->set_overdue(0);

@@ -112,15 +112,16 @@ struct Effort {
   // Collectives that have not moved for so long at `now_ns` fail. Null: none does.
   const AtomicTimeouts* timeouts = nullptr;
   int64_t now_ns = 0;
+  int64_t since_ns = 0;      // time before it does not count
   bool begins_only = false;  // looks at no messages: that may yield the core
 };
 
 class StreamState : public std::enable_shared_from_this<StreamState> {
  public:
-  // `watch`: of the one thread that goes on with collectives; null: any thread does. `cache_bytes`:
-  // as in Operation::Start().
-  StreamState(ScratchPool* pool, MpiWatch* watch, int64_t cache_bytes)
-      : pool_(pool), watch_(watch), cache_bytes_(cache_bytes) {}
+  // `watch`: of the one thread that goes on with collectives; null: any thread does. `turn`: held
+  // while a thread calls MPI; null: several may. `cache_bytes`: as in Operation::Start().
+  StreamState(ScratchPool* pool, MpiWatch* watch, Mutex* turn, int64_t cache_bytes)
+      : pool_(pool), watch_(watch), turn_(turn), cache_bytes_(cache_bytes) {}
 
   // An empty task, to be filled in and given to Put.
   ABSL_ATTRIBUTE_HOT std::unique_ptr<MpiTask> NewTask();
@@ -185,6 +186,7 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
 
   ScratchPool* const pool_;
   MpiWatch* const watch_;
+  Mutex* const turn_;
   const int64_t cache_bytes_;
   std::atomic<int64_t> open_{0};  // tasks that are not done
   std::atomic<int64_t> ended_{0};

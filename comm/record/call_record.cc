@@ -118,6 +118,9 @@ void CallRecord::Watch() {
 void CallRecord::LookOnce(std::vector<OldestCall>* oldest) {
   ring_.Look(oldest);
   const Timeouts timeouts = engine_->timeouts();
+  // Before it nobody looked after the work, and so it stood still.
+  const CallerProgress* const callers = engine_->caller_progress();
+  const int64_t attended_ns = callers == nullptr ? 0 : callers->AttendedSinceNs();
   const int64_t now_ns = SteadyNowNs();
   for (uint32_t number = 0; number < oldest->size(); ++number) {
     const OldestCall& each = (*oldest)[number];
@@ -139,7 +142,8 @@ void CallRecord::LookOnce(std::vector<OldestCall>* oldest) {
       unhealthy_[number] = true;
       status = absl::OkStatus();
     }
-    if (status.ok() && each.found && each.since_ns && now_ns - *each.since_ns > limit_ns) {
+    if (status.ok() && each.found && each.since_ns &&
+        now_ns - std::max(*each.since_ns, attended_ns) > limit_ns) {
       status = absl::DeadlineExceededError(
           fmt::format("call {} of the redistributor of {} ({}) {} for {} ms", each.call.call, name,
                       each.call.text->plan,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <tuple>
 #include <utility>
 
@@ -37,6 +38,7 @@ bool MayBeExplained(const absl::Status& status) {
 RunCore::RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOptions& options)
     : mesh_(mesh),
       engine_(engine),
+      callers_(engine->caller_progress()),
       options_(options),
       tensor_device_(engine->tensor_device()),
       record_(CallRecord::Of(engine)),
@@ -68,6 +70,7 @@ absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh,
   MESHIFT_RETURN_IF_ERROR(CheckGroupBudget(options.planning.groups));
   const int64_t begin_ns = SteadyNowNs();
   auto core = std::make_shared<RunCore>(mesh, engine, options);
+  MESHIFT_RETURN_IF_ERROR(core->CheckThread());
   if (!mesh.PositionOf(engine->rank())) {
     // The root is split from the world without this rank.
     MESHIFT_RETURN_IF_ERROR(GroupCache::StayOut(engine, mesh));
@@ -164,8 +167,11 @@ absl::StatusOr<int64_t> RunCore::BeginCall(const Fingerprint& fingerprint,
   }
   if (!awaits) return call;
   const Timeouts timeouts = engine_->timeouts();
-  const absl::Status status =
-      root_->Await(call, options_.timeout.value_or(call == 0 ? timeouts.setup : timeouts.running));
+  // A peer may wait for work of earlier calls before it makes this one.
+  std::function<void()> meanwhile;
+  if (callers_ != nullptr) meanwhile = [this] { callers_->Advance(); };
+  const absl::Status status = root_->Await(
+      call, options_.timeout.value_or(call == 0 ? timeouts.setup : timeouts.running), meanwhile);
   if (!status.ok()) return Fail(status, /*tell=*/true);
   return call;
 }
@@ -353,7 +359,7 @@ absl::Status RunCore::IssueCall(const Fingerprint& fingerprint,
 }
 
 absl::StatusOr<RunHandle> RunCore::Redistribute(const Redistribution& what) {
-  MESHIFT_RETURN_IF_ERROR(Health());
+  MESHIFT_RETURN_IF_ERROR(MayCall());
   if (!Takes()) return RunHandle();
   RunTurn turn(*this);
   MESHIFT_RETURN_IF_ERROR(turn.Enter(what.ticket));
@@ -370,7 +376,7 @@ absl::StatusOr<RunHandle> RunCore::Redistribute(const Redistribution& what) {
 absl::StatusOr<RunHandle> RunCore::RunPlan(const Plan& plan, const TensorArgs& tensor,
                                            const Workspace& workspace, const After& after,
                                            std::optional<int64_t> ticket) {
-  MESHIFT_RETURN_IF_ERROR(Health());
+  MESHIFT_RETURN_IF_ERROR(MayCall());
   if (!Takes()) return RunHandle();
   RunTurn turn(*this);
   MESHIFT_RETURN_IF_ERROR(turn.Enter(ticket));
@@ -406,7 +412,7 @@ absl::Status RunCore::MakeReady(BoundProgram* program) {
 }
 
 absl::StatusOr<Plan> RunCore::Prepare(const PlanKey& what) {
-  MESHIFT_RETURN_IF_ERROR(Health());
+  MESHIFT_RETURN_IF_ERROR(MayCall());
   const MutexLock lock(issuing_);
   if (!Takes()) return plans_.FindPlan(what);
   MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PreparedPlan> prepared, plans_.Find(what));
@@ -415,7 +421,7 @@ absl::StatusOr<Plan> RunCore::Prepare(const PlanKey& what) {
 }
 
 absl::Status RunCore::Prepare(absl::Span<const Plan> plans) {
-  MESHIFT_RETURN_IF_ERROR(Health());
+  MESHIFT_RETURN_IF_ERROR(MayCall());
   if (!Takes()) return absl::OkStatus();
   const MutexLock lock(issuing_);
   for (const Plan& plan : plans) {
@@ -448,6 +454,7 @@ absl::StatusOr<int64_t> RunCore::WorkspaceBytes(const Plan& plan, const TensorVi
 }
 
 absl::Status RunCore::Wait(const Run& run) {
+  MESHIFT_RETURN_IF_ERROR(CheckThread());
   for (size_t i = 0; i < run.num_done; ++i) {
     absl::Status status = engine_->Wait(run.done[i]);
     if (status.ok()) continue;
@@ -460,13 +467,14 @@ absl::Status RunCore::Wait(const Run& run) {
 }
 
 bool RunCore::IsDone(const Run& run) {
+  if (callers_ != nullptr) callers_->Advance();
   const auto is_reached = [](const std::shared_ptr<Event>& event) { return event->IsReached(); };
   return std::all_of(run.done.begin(), run.done.begin() + run.num_done, is_reached) ||
          !Health().ok();
 }
 
 absl::Status RunCore::Wait(const Run& run, Stream& stream) {
-  MESHIFT_RETURN_IF_ERROR(Health());
+  MESHIFT_RETURN_IF_ERROR(MayCall());
   for (size_t i = 0; i < run.num_done; ++i) {
     MESHIFT_RETURN_IF_ERROR(engine_->WaitFor(stream, run.done[i]));
   }

@@ -38,6 +38,7 @@
 #include "meshift/plan.h"
 #include "meshift/redistributor.h"
 #include "meshift/run_handle.h"
+#include "meshift/status.h"
 #include "meshift/symmetric.h"
 #include "meshift/tensor_view.h"
 
@@ -135,6 +136,14 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   // Whether this rank is in the mesh.
   bool Takes() const { return groups_ != nullptr; }
   absl::Status Health() const { return failed_ ? Error() : absl::OkStatus(); }
+  // Why this thread may not call the engine: what would end all if the engine said it.
+  absl::Status CheckThread() const {
+    return callers_ == nullptr ? absl::OkStatus() : callers_->CheckThread();
+  }
+  absl::Status MayCall() const {
+    MESHIFT_RETURN_IF_ERROR(CheckThread());
+    return Health();
+  }
   absl::Status Error() const;
   std::chrono::nanoseconds TicketTimeout() const {
     return options_.timeout.value_or(engine_->timeouts().running);
@@ -273,6 +282,7 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
 
   const DeviceMesh mesh_;
   Engine* const engine_;
+  CallerProgress* const callers_;  // the engine's
   const RedistributorOptions options_;
   const Device tensor_device_;
 

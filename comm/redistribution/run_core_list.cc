@@ -41,7 +41,7 @@ absl::Status CheckApart(std::vector<WrittenRange>* ranges) {
 absl::StatusOr<RunHandle> RunCore::Redistribute(absl::Span<const Redistribution> list,
                                                 const Workspace& workspace,
                                                 std::optional<int64_t> ticket) {
-  MESHIFT_RETURN_IF_ERROR(Health());
+  MESHIFT_RETURN_IF_ERROR(MayCall());
   if (!Takes()) return RunHandle();
   RunTurn turn(*this);
   MESHIFT_RETURN_IF_ERROR(turn.Enter(ticket));
@@ -157,7 +157,7 @@ absl::Status RunCore::IssueParts(absl::Span<const Redistribution> list, const Me
 }
 
 absl::Status RunCore::Prepare(absl::Span<const Redistribution> list) {
-  MESHIFT_RETURN_IF_ERROR(Health());
+  MESHIFT_RETURN_IF_ERROR(MayCall());
   if (!Takes() || list.empty()) return absl::OkStatus();
   const MutexLock lock(issuing_);
   MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<MergedCall> call,

@@ -175,7 +175,7 @@ absl::Status RunCore::CallSymmetric(const SymmetricUse& use, const SymmetricDeci
 
 absl::StatusOr<std::unique_ptr<SymmetricPool>> RunCore::MakeSymmetricPool(
     absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options) {
-  MESHIFT_RETURN_IF_ERROR(Health());
+  MESHIFT_RETURN_IF_ERROR(MayCall());
   if (!Takes()) {
     return FailedPrecondition("rank {} is not in mesh {} and has no group", engine_->rank(),
                               mesh_.ToString());

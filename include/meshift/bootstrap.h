@@ -68,8 +68,9 @@ class ControlRoot {
   virtual void Post(const CallPost& post, bool announce) = 0;
   // Waits until all ranks have announced `call`. FAILED_PRECONDITION where two have other plans,
   // naming both; DEADLINE_EXCEEDED names the ranks that have not; or Health(), or what this rank
-  // has told with Fail(), also meanwhile.
-  virtual absl::Status Await(int64_t call, std::chrono::nanoseconds timeout) = 0;
+  // has told with Fail(), also meanwhile. Calls `meanwhile` over and over, unless it is null.
+  virtual absl::Status Await(int64_t call, std::chrono::nanoseconds timeout,
+                             const std::function<void()>& meanwhile = nullptr) = 0;
   // Asks the peers where they are, and returns `error` with what they say about `call`: who has not
   // made it, who makes it with another plan (then FAILED_PRECONDITION), who is gone. Takes half a
   // second at most.

@@ -147,6 +147,21 @@ class AtomicTimeouts {
   std::atomic<int64_t> running_ns_;
 };
 
+// Of an engine without a thread of its own (MPI below MPI_THREAD_MULTIPLE: meshift/mpi_engine.h).
+// Work goes on only in calls of the program: those that wait, RunHandle::IsDone, and Advance.
+class CallerProgress {
+ public:
+  virtual ~CallerProgress() = default;
+  // FAILED_PRECONDITION, with the rule, where the calling thread may not call the engine.
+  virtual absl::Status CheckThread() const = 0;
+  // Goes on with all work as far as it can now; never waits for other ranks. Nothing where the
+  // calling thread may not call the engine.
+  virtual void Advance() = 0;
+  // Since when, in ns of the steady clock, threads have waited or looked for work without a break
+  // of half a time-out; INT64_MAX: none does. No other time counts for time-outs.
+  virtual int64_t AttendedSinceNs() const = 0;
+};
+
 class ControlChannel;  // meshift/bootstrap.h
 class RecordSlot;      // comm/engine/engine_record.h
 
@@ -377,6 +392,9 @@ class Engine {
   virtual absl::Status CopyOut(const void* data, void* host, int64_t bytes, Stream& stream) {
     return CopyBoxes({BoxCopy{data, host, {bytes}, {1}, {1}}}, DType::kU8, stream);
   }
+
+  // Null: work goes on by itself, and any thread may call. Owned by the engine.
+  virtual CallerProgress* caller_progress() { return nullptr; }
 
  private:
   AtomicTimeouts timeouts_;

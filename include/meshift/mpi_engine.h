@@ -18,8 +18,22 @@
 // still touch the buffers of the calls that it ended, until the process leaves; a process that has
 // seen one should leave without MPI_Finalize, which waits for messages (MpiSession::Leave).
 //
-// MPI must have been initialised with MPI_THREAD_MULTIPLE, and must outlive the engine. The engine
-// uses a duplicate of the communicator, made and freed collectively. Safe for concurrent use.
+// MPI must have been initialised, and must outlive the engine. The engine uses a duplicate of the
+// communicator, made and freed collectively. Safe for concurrent use.
+//
+// Below MPI_THREAD_MULTIPLE (plain MPI_Init) the engine has no thread of its own, and work goes on
+// only in calls: those that wait, RunHandle::IsDone, and Engine::caller_progress()->Advance(). A
+// rank that has submitted work and computes keeps its peers waiting.
+//   MPI_THREAD_SERIALIZED: any thread may call, also several at once. While one is in a call of the
+//   engine or of its redistributors, the program calls neither MPI nor another such engine.
+//   MPI_THREAD_FUNNELED, MPI_THREAD_SINGLE: only the thread that initialised MPI may call. Others
+//   get FAILED_PRECONDITION, and nothing has happened. They may still ask (IsDone, timeouts,
+//   Health), set time-outs, abort, allocate and drop handles. What is destroyed on another thread
+//   while work needs it waits until the right one has done that work: for the time-out at most,
+//   after which the engine has failed. The communicator of an engine that ends there stays.
+// Meshift's other threads (control channel, watchdog) call no MPI, so that they are no matter of
+// the level. Time-outs count what time the program waits, or looks for work: not that of computing
+// between, if that is longer than half a time-out.
 #ifndef MESHIFT_MPI_ENGINE_H_
 #define MESHIFT_MPI_ENGINE_H_
 
@@ -43,7 +57,8 @@
 
 namespace MESHIFT_API meshift {
 
-// MPI for a program that has not initialised it: for several threads, finalised at the end.
+// MPI for a program that has not initialised it: for several threads if it can, finalised at the
+// end.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(MpiSession session, MpiSession::Start());
 //   ...
@@ -52,8 +67,12 @@ namespace MESHIFT_API meshift {
 // Finalises MPI when destroyed, where it has initialised it. Movable.
 class MpiSession {
  public:
-  // OK too where the program has initialised MPI. UNIMPLEMENTED where this build has no MPI.
+  // OK too where the program has initialised MPI, or where MPI gives less than
+  // MPI_THREAD_MULTIPLE. UNIMPLEMENTED where this build has no MPI.
   static absl::StatusOr<MpiSession> Start();
+  // Whether MPI is initialised for MPI_THREAD_MULTIPLE: the engine has a thread then, and waits can
+  // be bounded.
+  static bool HasThreads();
   MpiSession(MpiSession&& other) noexcept : owns_(other.owns_) { other.owns_ = false; }
   MpiSession& operator=(MpiSession&&) = delete;
   ~MpiSession();
@@ -71,7 +90,7 @@ class MpiSession {
 // has drawn. The hub listens on loopback where all ranks share memory, else where
 // MESHIFT_SOCKET_IFNAME says (Bootstrap::Listen()). Collective; the communicator as in
 // MpiEngineOptions. Errors as those of Bootstrap::Listen() and Connect(); UNAVAILABLE also where
-// rank 0 could not open the hub.
+// rank 0 could not open the hub; FAILED_PRECONDITION as that of CreateMpiEngine.
 absl::StatusOr<std::unique_ptr<Bootstrap>> MpiBootstrap(
     Bootstrap::Timeout timeout = Bootstrap::kDefaultTimeout,
     std::optional<int> communicator = std::nullopt);
@@ -94,7 +113,7 @@ struct MpiEngineOptions {
   // memory. Leave the process then (MpiSession::Leave): make no other engine, since the thread may
   // still be at a collective call of the same communicator, with which MPI allows no other to be
   // mixed. Costs some 5 us per wait. Equal on all ranks, which create the engine, and free
-  // symmetric memory, within the time-out of each other.
+  // symmetric memory, within the time-out of each other. Needs MPI_THREAD_MULTIPLE.
   bool bounded_waits = false;
   // Of the cache that ranks of a host share, in bytes: large blocks are copied another way where a
   // call has room in it. 0: not known. Not set: what this host says.
@@ -102,8 +121,8 @@ struct MpiEngineOptions {
 };
 
 // Collective. INVALID_ARGUMENT where the time-out is not positive, or cache_bytes negative;
-// FAILED_PRECONDITION where MPI is not initialised, or not for several threads; UNIMPLEMENTED where
-// this build has no MPI.
+// FAILED_PRECONDITION where MPI is not initialised, or this thread may not call it, or
+// bounded_waits needs a higher level; UNIMPLEMENTED where this build has no MPI.
 absl::StatusOr<std::unique_ptr<Engine>> CreateMpiEngine(const MpiEngineOptions& options = {});
 
 // A rank of a job over MPI, with all that it needs, in the order in which it must begin and end:
@@ -122,7 +141,7 @@ class MpiJob {
     return Start(options);
   }
 #endif
-  // Waits until all ranks' jobs end; after an error see Leave.
+  // Waits until all ranks' jobs end; after an error see Leave. On the thread that has made it.
   ~MpiJob();
 
   Engine* engine() const { return engine_.get(); }  // never null

@@ -40,9 +40,10 @@ class RunHandle {
     if (run_ != nullptr) Release();
   }
 
-  // Whether Wait() would return without waiting. Never waits itself, but where MPI does. Some
-  // engines work only while somebody waits (LocalWorldOptions::num_workers = 0): there it stays
-  // false until somebody has.
+  // Whether Wait() would return without waiting. Never waits itself, but where MPI does. Goes on
+  // with work where MPI allows the engine no thread of its own (meshift/mpi_engine.h). Some engines
+  // work only while somebody waits (LocalWorldOptions::num_workers = 0): there it stays false until
+  // somebody has.
   bool IsDone() const;
   // Waits until this work is done, not for other work. Returns the redistributor's first error. May
   // be called again. DEADLINE_EXCEEDED, where ranks are missing, names them where they can be
