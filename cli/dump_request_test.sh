@@ -24,7 +24,7 @@ await() {
 records() { find "$MESHIFT_DUMP" -name 'meshift-*-rank0000[01].json' 2> /dev/null | wc -l; }
 
 # shellcheck disable=SC2016
-"$mpirun" -n 2 bash -c 'echo $$ > "$0/pid.$OMPI_COMM_WORLD_RANK"; exec "$@"' "$scratch" \
+"$mpirun" -n 2 bash -c 'echo $$ > "$0/pid.${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; exec "$@"' "$scratch" \
   "$meshift" run --engine mpi --mesh a=2 --tensor 'f32[8]' --from P --to R --timeout 3 --repeat 100000000 > "$scratch/log" 2>&1 &
 job=$!
 await '[[ -s $scratch/pid.0 && -s $scratch/pid.1 && -d $MESHIFT_DUMP ]]'

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Ranks that were not all given the same arguments say so at once, and what the difference is. Runs under mpi_test.sh.
 #
-#   other_arguments_test.sh MPIRUN MESHIFT
+#   other_arguments_test.sh MPIRUN MPIRUN_GOES_ON MESHIFT
 set -u
-mpirun=$1 meshift=$2
+mpirun=$1 goes_on=$2 meshift=$3
 problem="--engine mpi --mesh d=3 --tensor f32[12] --from P --to R"
 # The arguments of ranks 0 and 1, those of rank 2, and what is said.
 expect() {
@@ -28,7 +28,7 @@ expect "calibrate --engine mpi --max-bytes 64KiB" "run $problem" "calibrate --ma
 expect_wrong() {
   local output
   # shellcheck disable=SC2086
-  output=$(timeout 30 "$mpirun" --enable-recovery -n 1 "$meshift" $1 : -n 2 "$meshift" $2 2>&1)
+  output=$(timeout 30 "$mpirun" "$goes_on" -n 1 "$meshift" $1 : -n 2 "$meshift" $2 2>&1)
   local code=$?
   if ((code == 124)) || [[ $(grep -cF -- "$3" <<< "$output") != "$4" ]]; then
     echo "exit code $code (124: no answer); not said by $4: $3"

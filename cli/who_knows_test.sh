@@ -2,7 +2,7 @@
 # One rank of four has something wrong: all of them print what, and which rank it is, and end with the exit code that it has, at most 2 s later
 # than a run in which nothing is wrong. On the stand-in libraries no rule is broken. Runs under mpi_test.sh where ranks are mpirun's.
 #
-#   who_knows_test.sh ENGINE MESHIFT LAUNCHER [ARGUMENT...]      # "mpirun -n 4 --enable-recovery", "torchrun.sh 4"
+#   who_knows_test.sh ENGINE MESHIFT LAUNCHER [ARGUMENT...]      # "mpirun -n 4", "torchrun.sh 4"
 set -u
 engine=$1 meshift=$2
 shift 2
@@ -12,7 +12,7 @@ trap 'rm -rf "$scratch"' EXIT
 failed=0
 # What each rank runs: BAD where it is BAD_RANK, else GOOD; both are shell code.
 cat > "$scratch/rank.sh" << 'END'
-rank=${OMPI_COMM_WORLD_RANK:-$RANK}
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$RANK}}
 [[ $rank == "$BAD_RANK" ]] && eval "$BAD"
 eval "$GOOD"
 END

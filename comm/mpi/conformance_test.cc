@@ -38,7 +38,9 @@ std::vector<ConformanceCase> Cases() {
   };
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  return {{"Processes", make_with(false), {size}}, {"BoundedWaits", make_with(true), {size}}};
+  std::vector<ConformanceCase> cases = {{"Processes", make_with(false), {size}}};
+  if (MpiSession::HasThreads()) cases.push_back({"BoundedWaits", make_with(true), {size}});
+  return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(Mpi, EngineConformance, testing::ValuesIn(Cases()), ConformanceName);

@@ -1,5 +1,5 @@
-// A shared library that gives a rank of any program over Open MPI a fault, by MPI's profiling
-// interface: for tests of programs as they are (LD_PRELOAD, in the environment of all ranks).
+// A shared library that gives a rank of any program over MPI a fault, by MPI's profiling interface:
+// for tests of programs as they are (LD_PRELOAD, in the environment of all ranks).
 //
 //   MESHIFT_FAULT=kill:3:200         # rank 3 kills itself as it posts its 200th message
 //   MESHIFT_FAULT=hang:3:200         # likewise; no other rank comes back from MPI_Testall then
@@ -30,7 +30,9 @@ struct Fault {
     const size_t second = text.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) return;
     kind = text.substr(0, first);
-    mine = text.substr(first + 1, second - first - 1) == Variable("OMPI_COMM_WORLD_RANK");
+    const std::string rank = Variable("OMPI_COMM_WORLD_RANK");
+    mine =
+        text.substr(first + 1, second - first - 1) == (rank.empty() ? Variable("PMI_RANK") : rank);
     messages = std::atoll(text.c_str() + second + 1);
     file = Variable("MESHIFT_FAULT_FILE");
   }

@@ -10,9 +10,9 @@ makes :conformance_test_2 and :conformance_test_5, which pass where all ranks do
 than cores. Without MPI (@local_mpi) there are none.
 """
 
-load("@local_mpi//:defs.bzl", "MPIRUN", "MPI_ENABLED")
+load("@local_mpi//:defs.bzl", "MPIRUN", "MPIRUN_GOES_ON", "MPI_ENABLED")
 
-def mpi_test(name, binary, ranks, args = [], data = [], mpirun_args = [], parts = 1, tags = [], **kwargs):
+def mpi_test(name, binary, ranks, args = [], data = [], goes_on = False, level = None, parts = 1, tags = [], **kwargs):
     """One sh_test per number of ranks.
 
     Args:
@@ -21,7 +21,8 @@ def mpi_test(name, binary, ranks, args = [], data = [], mpirun_args = [], parts 
       ranks: a list of numbers.
       args: of the binary.
       data: what the binary reads.
-      mpirun_args: options of mpirun.
+      goes_on: whether a rank that fails is not to end the others.
+      level: "SERIALIZED", "FUNNELED" or "SINGLE": MPI gives no more, and its rule is watched (testing_level.cc).
       parts: of a test that mostly waits: how many run side by side, each its part of the rounds.
       tags: as of any test.
       **kwargs: likewise.
@@ -30,13 +31,15 @@ def mpi_test(name, binary, ranks, args = [], data = [], mpirun_args = [], parts 
         return
     script = "//comm/mpi:mpi_test.sh"
     side_by_side = parts > 1
+    mpirun_args = [MPIRUN_GOES_ON] if goes_on else []
+    lowered = ["env", "LD_PRELOAD=$(location //comm/mpi:liblevel.so)", "MESHIFT_MPI_LEVEL=" + level] if level else []
     for n in ranks:
         native.sh_test(
             name = "%s_%d" % (name, n),
             srcs = ["//testing:side_by_side.sh" if side_by_side else script],
             args = ([str(parts), "$(location %s)" % script] if side_by_side else []) +
-                   [MPIRUN, "-n", str(n)] + mpirun_args + ["$(location %s)" % binary] + args,
-            data = [binary] + data + ([script] if side_by_side else []),
+                   [MPIRUN, "-n", str(n)] + mpirun_args + lowered + ["$(location %s)" % binary] + args,
+            data = [binary] + data + (["//comm/mpi:liblevel.so"] if level else []) + ([script] if side_by_side else []),
             # Open MPI leaks by itself, as does on purpose what was left to it (ASAN_OPTIONS=detect_leaks=0
             # helps), and is not instrumented.
             tags = tags + ["noasan", "notsan"],
