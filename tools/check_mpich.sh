@@ -1,0 +1,32 @@
+#!/bin/bash
+# Whether the MPI engine does over MPICH what it does over Open MPI: its tests, those of the command and of the C interface over MPI, and the 2,000
+# cases of --conformance and of --conformance --cross on 2, 4 and 8 ranks. Says so where MPICH (Debian: libmpich-dev mpich) is missing, and passes.
+#
+#   tools/check_mpich.sh [OPTION...]      # of Bazel, such as --disk_cache=FOLDER
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+if ! command -v mpicc.mpich mpirun.mpich > /dev/null; then
+  echo "left out: MPICH is not installed (Debian: libmpich-dev mpich)"
+  exit 0
+fi
+failed=0
+begin=$SECONDS
+./bazelw test --config=mpich --keep_going "$@" //comm/mpi/... //cli:mpich //capi:mpi_test_2 || failed=1
+./bazelw build --config=mpich "$@" //cli:meshift || exit 1
+echo "$(mpirun.mpich --version | sed -n 's/ *Version: */MPICH /p'): tests, $((SECONDS - begin)) s"
+for ranks in 2 4 8; do
+  for kind in --conformance '--conformance --cross'; do
+    begin=$SECONDS
+    # shellcheck disable=SC2086
+    output=$(timeout 600 mpirun.mpich -n "$ranks" bazel-bin/cli/meshift run --engine mpi $kind 2>&1)
+    code=$?
+    echo "$ranks ranks, $kind, $((SECONDS - begin)) s, cases, on all ranks, runs, wrong, ...: $(tail -n 1 <<< "$output")"
+    # Which says whether all are right.
+    if ((code != 0)); then
+      echo "exit code $code:"
+      echo "$output"
+      failed=1
+    fi
+  done
+done
+exit $failed
