@@ -25,8 +25,13 @@ class MESHIFT_THREAD_ANNOTATION_(scoped_lockable) RunTurn {
   // Waits for it; as TicketLine::Enter. (The analysis does not see that the lock is core's.)
   absl::Status Enter(std::optional<int64_t> ticket)
       MESHIFT_THREAD_ANNOTATION_(no_thread_safety_analysis) {
+    const auto health = [this, &ticket] {
+      // Who has the ticket that is missing may wait for work of earlier calls.
+      if (ticket && core_.callers_ != nullptr) core_.callers_->Advance();
+      return core_.Health();
+    };
     absl::Status status = core_.line_.Enter(
-        lock_, ticket, [this] { return core_.TicketTimeout(); }, [this] { return core_.Health(); });
+        lock_, ticket, [this] { return core_.TicketTimeout(); }, health);
     entered_ = status.ok();
     ticket_ = ticket;
     // Without the ticket that is missing no later call can be made.
