@@ -11,7 +11,7 @@ if ! command -v mpicc.mpich mpirun.mpich > /dev/null; then
 fi
 failed=0
 begin=$SECONDS
-./bazelw test --config=mpich --keep_going "$@" //comm/mpi/... //cli:mpich //capi:mpi_test_2 || failed=1
+./bazelw test --config=mpich --keep_going --test_env=MESHIFT_TEST_FRACTION=16 --test_env=MESHIFT_FAULT_ROUNDS=20 "$@" //comm/mpi/... //cli:mpich //capi:mpi_test_2 || failed=1
 ./bazelw build --config=mpich "$@" //cli:meshift || exit 1
 echo "$(mpirun.mpich --version | sed -n 's/ *Version: */MPICH /p'): tests, $((SECONDS - begin)) s"
 for ranks in 2 4 8; do

@@ -158,7 +158,8 @@ TEST_F(LevelTest, RefusesOtherThreadsAndNothingHasHappened) {
     EXPECT_TRUE(engine_->Allocate(64).ok());
     EXPECT_TRUE(engine_->SetTimeouts(engine_->timeouts()).ok());
     EXPECT_EQ(redistribute_->stats().calls, 1);
-    const RunHandle dropped = run;
+    RunHandle dropped = run;
+    dropped = RunHandle();
     engine_->caller_progress()->Advance();
   });
   EXPECT_EQ(refused, 22);

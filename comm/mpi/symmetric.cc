@@ -89,6 +89,8 @@ SymmetricWindow::~SymmetricWindow() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0 || group_->ended()) return;
+  // Members that look for it wait for this one only so.
+  if (static_cast<int>(bases_.size()) == group_->size()) LeaveAndLook();
   if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
   if (host_ != MPI_COMM_NULL) MPI_Comm_free(&host_);
 }
