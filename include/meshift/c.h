@@ -592,15 +592,15 @@ typedef struct meshift_mpi_options {
   // Whose ranks are the world, as MPI_Comm_c2f gives it; NULL: MPI_COMM_WORLD. The communicator
   // outlives the engine.
   const int32_t* communicator;
-  int64_t timeout_ns;     // 0: ten minutes
+  int64_t timeout_ns;  // 0: ten minutes
   // 1: every call returns, also where MPI does not (docs/engines.md). Needs MPI_THREAD_MULTIPLE.
   int32_t bounded_waits;
 } meshift_mpi_options;
 // A rank of a job over MPI, with its control channel. `options` may be NULL. Collective, as is the
 // engine's end, which waits for all ranks. Initialises MPI where the program has not, and then
 // finalises it at the end of the engine. Where the program has, below MPI_THREAD_MULTIPLE:
-// meshift/mpi_engine.h says which threads may call, and when work goes on. UNIMPLEMENTED: this build
-// has no MPI.
+// meshift/mpi_engine.h says which threads may call, and when work goes on. UNIMPLEMENTED: this
+// build has no MPI.
 MESHIFT_EXPORT meshift_code meshift_mpi_engine_create(const meshift_mpi_options* options,
                                                       meshift_engine** engine, char** error);
 // Ends the process at once, without MPI_Finalize: for a rank that has seen an error of an engine,
