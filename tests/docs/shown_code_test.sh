@@ -1,10 +1,11 @@
 #!/bin/bash
-# Every block of C++ that a page shows stands in a file, as it is.
+# Every block of C++ that a page shows stands in one of these files, as it is.
 #
-#   shown_code_test.sh page.md file.cc
+#   shown_code_test.sh page.md file.cc...
 set -euo pipefail
-readonly page=$1 file=$2
-code=$(< "$file")
+readonly page=$1
+shift
+code=$(cat "$@")
 blocks=0
 block=
 inside=0
@@ -16,12 +17,12 @@ while IFS= read -r line; do
     inside=0
     blocks=$((blocks + 1))
     if [[ $code != *"$block"* ]]; then
-      printf 'not in %s:\n%s' "$file" "$block"
+      printf 'not in %s:\n%s' "$*" "$block"
       exit 1
     fi
   elif ((inside)); then
     block+=$line$'\n'
   fi
 done < "$page"
-echo "$blocks blocks of $page are in $file"
+echo "$blocks blocks of $page are in $*"
 ((blocks > 0))
