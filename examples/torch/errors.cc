@@ -31,7 +31,6 @@ using meshift::libtorch::Pending;
 using meshift::libtorch::TensorRedistributor;
 using meshift::libtorch::ToDType;
 using meshift::libtorch::ToScalarType;
-using meshift::libtorch::Transfer;
 using meshift::libtorch::View;
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 1)
@@ -285,7 +284,7 @@ void CheckLifetimes() {
   // Dropped, it leaves its tensors to the redistributor, which frees them once the work is done.
   const auto drop = [&] {
     at::Tensor tensor = Full({2, 3}, 8);
-    const Watch watch(tensor);
+    Watch watch(tensor);
     static_cast<void>(a->redistribute.Start({std::move(tensor), sharding}, "R"));
     return watch;
   };
