@@ -231,7 +231,7 @@ at::Tensor EverySecond(const at::Tensor& tensor) {
 at::Tensor Source(const Case& c, int64_t number, int64_t rank) {
   const std::vector<int64_t> coordinate = c.grid.CoordinateOf(rank);
   if (coordinate.empty()) return {};
-  const at::Tensor part =
+  at::Tensor part =
       PartAt(Values(c, SeedOf(number, c.from, coordinate)), c.grid, c.from, coordinate);
   switch (c.layout) {
     case Layout::kPlain:
