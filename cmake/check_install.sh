@@ -42,6 +42,8 @@ build_and_install() {
 build_and_install main
 mv "$scratch/main/elsewhere" "$scratch/prefix"
 cmake/check_consumers.sh "$scratch/prefix" "$scratch/repository" "$scratch/consumers"
+echo "== libtorch"
+cmake/check_torch.sh "$scratch/prefix"
 
 if command -v mpicc.mpich > /dev/null && command -v mpicc.openmpi > /dev/null; then
   echo "== MPICH"
