@@ -26,11 +26,12 @@ trap 'leave $#' EXIT
 mirror=$(find /etc/apt \( -name '*.list' -o -name '*.sources' \) -exec cat {} + | sed -nE 's/^(URIs: |deb (\[[^]]*\] )?)([^ ]+).*/\3/p' | grep -m 1 -E '/debian/?$')
 if ! [[ -x $root/usr/bin/apt-get ]]; then
   command -v debootstrap > /dev/null || { echo "debootstrap is missing (Debian: apt-get install debootstrap)"; exit 1; }
+  log=$(mktemp)
   # A suite that debootstrap is older than is made as sid is.
   script=/usr/share/debootstrap/scripts/$suite
   [[ -e $script ]] || script=/usr/share/debootstrap/scripts/sid
-  debootstrap --variant=minbase "$suite" "$root" "$mirror" "$script" > "$root.log" 2>&1 || { tail -n 20 "$root.log"; exit 1; }
-  rm -f "$root.log"
+  debootstrap --variant=minbase "$suite" "$root" "$mirror" "$script" > "$log" 2>&1 || { tail -n 20 "$log"; exit 1; }
+  rm -f "$log"
   cp -r /etc/apt/apt.conf.d -t "$root/etc/apt"
   echo "deb $mirror $suite main" > "$root/etc/apt/sources.list"
 fi
