@@ -1,0 +1,77 @@
+"""The errors of the library: each has the library's message, unchanged, and the name of its code.
+
+Every error is a MeshiftError, and also the built-in exception that fits it:
+
+    INVALID_ARGUMENT, OUT_OF_RANGE, NOT_FOUND    ValueError
+    UNIMPLEMENTED                                NotImplementedError
+    DEADLINE_EXCEEDED                            TimeoutError
+    all others                                   RuntimeError
+
+docs/errors.md says when each code is returned.
+"""
+
+from __future__ import annotations
+
+
+class MeshiftError(Exception):
+    """An error of the library. `code` is the name of its code, such as "INVALID_ARGUMENT"."""
+
+    code: str
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.args[0], self.code)
+
+
+class InvalidArgumentError(MeshiftError, ValueError):
+    """An argument is wrong, whatever the state."""
+
+
+class UnimplementedError(MeshiftError, NotImplementedError):
+    """The request makes sense, but this version or engine cannot do it."""
+
+
+class DeadlineExceededError(MeshiftError, TimeoutError):
+    """A call waited for something that did not come in time."""
+
+
+class OtherError(MeshiftError, RuntimeError):
+    """All other codes, such as RESOURCE_EXHAUSTED and FAILED_PRECONDITION."""
+
+
+class VerificationError(OtherError):
+    """A plan is wrong. `rule` is the name of the broken rule, `step` the number of the step.
+
+    `step` is None where the rule is about the whole plan. docs/errors.md lists the rules.
+    """
+
+    rule: str
+    step: int | None
+
+    def __init__(self, message: str, rule: str, step: int | None) -> None:
+        super().__init__(message, "FAILED_PRECONDITION")
+        self.rule = rule
+        self.step = step
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.args[0], self.rule, self.step)
+
+
+_CLASSES: dict[str, type[MeshiftError]] = {
+    "INVALID_ARGUMENT": InvalidArgumentError,
+    "OUT_OF_RANGE": InvalidArgumentError,
+    "NOT_FOUND": InvalidArgumentError,
+    "UNIMPLEMENTED": UnimplementedError,
+    "DEADLINE_EXCEEDED": DeadlineExceededError,
+}
+
+
+def make_error(code: str, message: str) -> MeshiftError:
+    """The error for a code of the library."""
+    return _CLASSES.get(code, OtherError)(message, code)
