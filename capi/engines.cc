@@ -27,6 +27,11 @@ struct World {
   int64_t num_ranks = 0;
 };
 
+using enum ReductionOrder;
+static_assert(static_cast<int>(kRanks) == MESHIFT_REDUCTION_ORDER_RANKS);
+static_assert(static_cast<int>(kTopology) == MESHIFT_REDUCTION_ORDER_TOPOLOGY);
+static_assert(static_cast<int>(kAdversarial) == MESHIFT_REDUCTION_ORDER_ADVERSARIAL);
+
 absl::StatusOr<std::shared_ptr<World>> MakeWorld(const meshift_local_options& from) {
   if (from.num_workers < -1) {
     return InvalidArgument("options.num_workers is {}, not -1 or more", from.num_workers);
@@ -76,6 +81,23 @@ meshift_code meshift_local_world_create(const meshift_local_options* options,
 }
 
 void meshift_local_world_destroy(meshift_local_world* world) { delete world; }
+
+meshift_code meshift_local_world_set_reduction_order(meshift_local_world* world,
+                                                     meshift_reduction_order order,
+                                                     int64_t domain_size, char** error) {
+  return Call(error, [&]() -> absl::Status {
+    MESHIFT_RETURN_IF_ERROR(NotNull({{"world", world}}));
+    if (order < MESHIFT_REDUCTION_ORDER_RANKS || order > MESHIFT_REDUCTION_ORDER_ADVERSARIAL) {
+      return meshift::InvalidArgument("order is {}, not 0, 1 or 2", order);
+    }
+    if (order == MESHIFT_REDUCTION_ORDER_TOPOLOGY && domain_size < 1) {
+      return meshift::InvalidArgument("domain_size is {}, not 1 or more", domain_size);
+    }
+    world->shared->world->SetReductionOrder(static_cast<meshift::ReductionOrder>(order),
+                                            domain_size);
+    return absl::OkStatus();
+  });
+}
 
 meshift_code meshift_local_world_engine(const meshift_local_world* world, int64_t rank,
                                         meshift_engine** engine, char** error) {

@@ -2,6 +2,8 @@
 // arguments.
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "capi/testing_c.h"
 #include "meshift/c.h"
 
@@ -27,6 +29,49 @@ TEST(C, MakesLocalWorlds) {
   EXPECT_FINE(meshift_stream_copy_out(stream, meshift_buffer_data(buffer), out, 16, error));
   EXPECT_FINE(meshift_stream_synchronize(stream, error));
   EXPECT_STREQ(out, in);
+}
+
+// Both dims reduced one after the other: other groups form the sums of ranks 0 and 2.
+TEST(C, SetsTheOrderOfReductions) {
+  const World world = WorldOf(4);
+  const Mesh mesh = MeshOf("a=2,b=2");
+  Options planning;
+  EXPECT_FINE(meshift_options_create(planning.out(), error));
+  EXPECT_FINE(meshift_options_set(planning, "planner", "per-dim", error));
+  auto options = Sized<meshift_redistributor_options>();
+  options.planning = planning;
+  const Sharding from = ShardingOf("f32[1] on a=2,b=2 as P,P");
+  const Sharding to = ShardingOf("f32[1] on a=2,b=2 as R,R");
+  std::vector<Redistributor> redistributors(4);
+  for (int r = 0; r < 4; ++r) {
+    EXPECT_FINE(meshift_redistributor_create(mesh, EngineOf(world, r), &options,
+                                             redistributors[r].out(), error));
+  }
+  for (const auto order : {MESHIFT_REDUCTION_ORDER_RANKS, MESHIFT_REDUCTION_ORDER_ADVERSARIAL,
+                           MESHIFT_REDUCTION_ORDER_TOPOLOGY}) {
+    EXPECT_FINE(meshift_local_world_set_reduction_order(world, order, 2, error));
+    const float in[] = {0.1F, 0.2F, 0.3F, 0.4F};
+    float out[4] = {};
+    std::vector<Pending> runs(4);
+    for (int r = 0; r < 4; ++r) {
+      auto what = Sized<meshift_redistribution>();
+      what.from = from;
+      what.to = to;
+      what.source = &in[r];
+      what.target = &out[r];
+      EXPECT_FINE(meshift_redistribute(redistributors[r], &what, runs[r].out(), error));
+    }
+    for (const Pending& run : runs) EXPECT_FINE(meshift_run_wait(run, error));
+    EXPECT_EQ(out[0] == out[2], order != MESHIFT_REDUCTION_ORDER_ADVERSARIAL);
+    EXPECT_NEAR(out[0], 1, 1e-5);
+  }
+  EXPECT_INVALID(meshift_local_world_set_reduction_order(nullptr, 0, 0, error), "world is NULL");
+  EXPECT_INVALID(meshift_local_world_set_reduction_order(world, 3, 0, error),
+                 "order is 3, not 0, 1 or 2");
+  EXPECT_INVALID(meshift_local_world_set_reduction_order(world, -1, 0, error),
+                 "order is -1, not 0, 1 or 2");
+  EXPECT_INVALID(meshift_local_world_set_reduction_order(world, 1, 0, error),
+                 "domain_size is 0, not 1 or more");
 }
 
 TEST(C, RefusesBadEngineArguments) {

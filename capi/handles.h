@@ -50,6 +50,14 @@ struct meshift_options {
   std::map<std::string, std::string> texts;  // by name; checked, as far as that goes without meshes
 };
 
+namespace meshift::capi {
+
+// The options for plans between two shardings; `options` may be NULL.
+absl::StatusOr<PlannerOptions> PlanningOptions(const meshift_options* options, const Sharding& from,
+                                               const Sharding& to);
+
+}  // namespace meshift::capi
+
 struct meshift_plan {
   meshift::Plan value;
 };

@@ -46,18 +46,21 @@ const OwnOption* FindOwnOption(std::string_view name) {
   return nullptr;
 }
 
-std::vector<DeviceMesh> MeshesOf(const DeviceMesh& from, const DeviceMesh& to) {
-  std::vector<DeviceMesh> meshes = {from};
-  if (to != from) meshes.push_back(to);
-  return meshes;
-}
-
 absl::Status CheckStep(const meshift_plan* plan, int32_t step) {
   MESHIFT_RETURN_IF_ERROR(NotNull({{"plan", plan}}));
   return CheckIndex("step", step, static_cast<int64_t>(plan->value.steps().size()));
 }
 
 }  // namespace
+
+absl::StatusOr<PlannerOptions> PlanningOptions(const meshift_options* options, const Sharding& from,
+                                               const Sharding& to) {
+  if (options == nullptr) return PlannerOptions();
+  std::vector<DeviceMesh> meshes = {from.mesh()};
+  if (to.mesh() != from.mesh()) meshes.push_back(to.mesh());
+  return options->On(meshes);
+}
+
 }  // namespace meshift::capi
 
 using meshift::capi::Call;
@@ -147,11 +150,8 @@ meshift_code meshift_plan_make(const meshift_sharding* from, const meshift_shard
   Clear(plan);
   return Call(error, [&]() -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(NotNull({{"from", from}, {"to", to}, {"plan", plan}}));
-    meshift::PlannerOptions planning;
-    if (options != nullptr) {
-      MESHIFT_ASSIGN_OR_RETURN(
-          planning, options->On(meshift::capi::MeshesOf(from->value.mesh(), to->value.mesh())));
-    }
+    MESHIFT_ASSIGN_OR_RETURN(const meshift::PlannerOptions planning,
+                             meshift::capi::PlanningOptions(options, from->value, to->value));
     return GiveOr(plan, meshift::MakePlan(from->value, to->value, planning));
   });
 }

@@ -42,10 +42,10 @@
 // destroyed in any order, except where a comment says otherwise. Tensors and communicators are the
 // caller's; no handle keeps them.
 //
-// Threads. Meshes, shardings, plans and programs never change, and any threads may use them at
-// once. meshift_options: one thread at a time. Engines, redistributors and runs: any threads, but
-// see meshift_redistribute. Streams: one thread at a time. No handle is destroyed while another
-// thread uses it.
+// Threads. Meshes, shardings, plans, explanations and programs never change, and any threads may
+// use them at once. meshift_options: one thread at a time. Engines, redistributors and runs: any
+// threads, but see meshift_redistribute. Streams: one thread at a time. No handle is destroyed
+// while another thread uses it.
 #ifndef MESHIFT_C_H_
 #define MESHIFT_C_H_
 
@@ -66,7 +66,7 @@ extern "C" {
 // --- Version, codes, memory ---
 
 // The version of this header. It grows with every change that breaks a program which was built
-// before.
+// before; a function that is added does not change it.
 #define MESHIFT_ABI_VERSION 1
 // The version of the library. Header and library belong together where both numbers are equal.
 MESHIFT_EXPORT int32_t meshift_abi_version(void);
@@ -230,6 +230,16 @@ MESHIFT_EXPORT meshift_code meshift_sharding_local_box(const meshift_sharding* s
                                                        int64_t rank, meshift_box* box,
                                                        char** error);
 
+// --- Topologies: how fast links are ---
+
+// The shortest text that says the same, and the JSON form, of what the option "topology" takes: a
+// preset ("h100"), "nvlink=8", or JSON. INVALID_ARGUMENT names the value and the rule.
+MESHIFT_EXPORT meshift_code meshift_topology_text(const char* topology, char** text, char** error);
+MESHIFT_EXPORT meshift_code meshift_topology_json(const char* topology, char** json, char** error);
+// The names of the presets, 0 <= index < count: "h100-ndr".
+MESHIFT_EXPORT size_t meshift_topology_preset_count(void);
+MESHIFT_EXPORT meshift_code meshift_topology_preset(size_t index, char** name, char** error);
+
 // --- Options of planning, by name ---
 
 // "max_memory", "reproducibility", ..., as in plans; and "topology" ("h100") and "engine" ("local",
@@ -352,6 +362,58 @@ MESHIFT_EXPORT meshift_code meshift_plan_step_text(const meshift_plan* plan, int
 // How the tensor is sharded after the step.
 MESHIFT_EXPORT meshift_code meshift_plan_step_after(const meshift_plan* plan, int32_t step,
                                                     meshift_sharding** after, char** error);
+
+// --- Explanations: what else could be done than the best plan does, and why it is not ---
+
+typedef struct meshift_explanation meshift_explanation;
+
+// The best plan, then at most `most` others that keep the promise, the cheapest first, and some
+// that do not: ListAlternatives of meshift/explain.h. `options` may be NULL; `most`: 0 for 8.
+// Errors as those of meshift_plan_make.
+MESHIFT_EXPORT meshift_code meshift_explanation_create(const meshift_sharding* from,
+                                                       const meshift_sharding* to,
+                                                       const meshift_options* options, int32_t most,
+                                                       meshift_explanation** explanation,
+                                                       char** error);
+MESHIFT_EXPORT void meshift_explanation_destroy(meshift_explanation* explanation);
+// The number of alternatives, the best plan among them; 0 for NULL.
+MESHIFT_EXPORT size_t meshift_explanation_count(const meshift_explanation* explanation);
+
+// The pointers are valid while the explanation is.
+typedef struct meshift_alternative {
+  size_t size;
+  const char* verdict;  // "best", "costs more", "breaks promise", ...
+  const char* reason;   // of the best ""
+  int32_t num_steps;
+} meshift_alternative;
+// 0 <= index < count.
+MESHIFT_EXPORT meshift_code meshift_explanation_get(const meshift_explanation* explanation,
+                                                    size_t index, meshift_alternative* alternative,
+                                                    char** error);
+MESHIFT_EXPORT meshift_code meshift_explanation_plan(const meshift_explanation* explanation,
+                                                     size_t index, meshift_plan** plan,
+                                                     char** error);
+
+// The parts of a step's time, by the terms of docs/cost_model.md. The pointers are valid while the
+// explanation is.
+typedef struct meshift_step_time {
+  size_t size;
+  int64_t starts_ns;
+  int64_t hops_ns;
+  int64_t messages_ns;
+  int64_t links_ns;
+  int64_t copies_ns;
+  const char* algorithm;      // "ring"; NULL: the step makes no call
+  const char* protocol;       // "LL128"; NULL: the topology has none, or nothing is sent
+  const char* slowest_links;  // "nvlink"; NULL: nothing is sent
+  // Where those are between domains: the fewest members of a group that share a domain of the
+  // level below, each with a link of its own. Else 0.
+  int64_t links_per_domain;
+} meshift_step_time;
+// 0 <= step < num_steps.
+MESHIFT_EXPORT meshift_code meshift_explanation_step_time(const meshift_explanation* explanation,
+                                                          size_t index, int32_t step,
+                                                          meshift_step_time* time, char** error);
 
 // --- Programs: what one rank does, for executors in other languages ---
 //
@@ -538,6 +600,23 @@ typedef struct meshift_local_options {
 MESHIFT_EXPORT meshift_code meshift_local_world_create(const meshift_local_options* options,
                                                        meshift_local_world** world, char** error);
 MESHIFT_EXPORT void meshift_local_world_destroy(meshift_local_world* world);
+// In which order collectives combine the contributions to sums, averages and products of floats.
+typedef int32_t meshift_reduction_order;
+enum {
+  MESHIFT_REDUCTION_ORDER_RANKS = 0,  // ascending ranks
+  // In each domain first, whose result is rounded, then across domains. Ranks r with equal
+  // r / domain_size share a domain.
+  MESHIFT_REDUCTION_ORDER_TOPOLOGY = 1,
+  // As if each group had an order of its own: values from different groups differ in their last
+  // bits.
+  MESHIFT_REDUCTION_ORDER_ADVERSARIAL = 2
+};
+// For collectives that are put on streams afterwards. `domain_size`, 1 or more, is read of
+// MESHIFT_REDUCTION_ORDER_TOPOLOGY only.
+MESHIFT_EXPORT meshift_code meshift_local_world_set_reduction_order(meshift_local_world* world,
+                                                                    meshift_reduction_order order,
+                                                                    int64_t domain_size,
+                                                                    char** error);
 // 0 <= rank < num_ranks.
 MESHIFT_EXPORT meshift_code meshift_local_world_engine(const meshift_local_world* world,
                                                        int64_t rank, meshift_engine** engine,
