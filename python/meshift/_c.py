@@ -108,6 +108,30 @@ class Step(Struct):
     ]
 
 
+class Alternative(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("verdict", c_char_p),
+        ("reason", c_char_p),
+        ("num_steps", c_int32),
+    ]
+
+
+class StepTime(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("starts_ns", c_int64),
+        ("hops_ns", c_int64),
+        ("messages_ns", c_int64),
+        ("links_ns", c_int64),
+        ("copies_ns", c_int64),
+        ("algorithm", c_char_p),
+        ("protocol", c_char_p),
+        ("slowest_links", c_char_p),
+        ("links_per_domain", c_int64),
+    ]
+
+
 class ProgramOptions(Struct):
     _fields_ = [
         ("size", c_size_t),
@@ -200,6 +224,36 @@ class Message(Struct):
     ]
 
 
+class LocalOptions(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("num_ranks", c_int64),
+        ("num_workers", c_int32),
+        ("control", c_int32),
+        ("timeout_ns", c_int64),
+    ]
+
+
+class Redistribution(Struct):
+    _fields_ = [
+        ("size", c_size_t),
+        ("from", c_void_p),
+        ("to", c_void_p),
+        ("source", c_void_p),
+        ("target", c_void_p),
+        ("source_strides", POINTER(c_int64)),
+        ("target_strides", POINTER(c_int64)),
+        ("workspace", c_void_p),
+        ("workspace_bytes", c_int64),
+        ("consume_source", c_int32),
+        ("reduce_dtype", c_int32),
+        ("after", c_void_p),
+        ("after_run", c_void_p),
+        ("has_ticket", c_int32),
+        ("ticket", c_int64),
+    ]
+
+
 def _load() -> CDLL:
     path = os.environ.get("MESHIFT_LIBRARY") or os.path.join(
         os.path.dirname(os.path.abspath(__file__)), "libmeshift.so"
@@ -221,6 +275,7 @@ _Z = c_size_t
 # Functions that may fail, which return a code: their arguments without the last, `char** error`.
 _CALLS: dict[str, tuple[Any, ...]] = {
     "mesh_parse": (_T, _P),
+    "mesh_union": (_P, _P, _P),
     "mesh_text": (_P, _P),
     "mesh_get_info": (_P, _P),
     "mesh_dim": (_P, _I, _P, _P),
@@ -236,6 +291,9 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "sharding_tensor": (_P, _P),
     "sharding_local_box": (_P, _L, _P),
     "dtype_parse": (_T, _P),
+    "topology_text": (_T, _P),
+    "topology_json": (_T, _P),
+    "topology_preset": (_Z, _P),
     "options_create": (_P,),
     "options_set": (_P, _T, _T),
     "option_get_info": (_Z, _P),
@@ -253,6 +311,10 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "plan_step": (_P, _I, _P),
     "plan_step_text": (_P, _I, _P),
     "plan_step_after": (_P, _I, _P),
+    "explanation_create": (_P, _P, _P, _I, _P),
+    "explanation_get": (_P, _Z, _P),
+    "explanation_plan": (_P, _Z, _P),
+    "explanation_step_time": (_P, _Z, _I, _P),
     "plan_lower": (_P, _L, _P, _P),
     "program_text": (_P, _P),
     "program_get_info": (_P, _P),
@@ -260,6 +322,13 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "program_get_instruction": (_P, _Z, _P),
     "program_get_copy": (_P, _Z, _P),
     "program_get_message": (_P, _Z, _P),
+    "local_world_create": (_P, _P),
+    "local_world_set_reduction_order": (_P, _I, _L),
+    "local_world_engine": (_P, _L, _P),
+    "redistributor_create": (_P, _P, _P, _P),
+    "redistributor_abort": (_P,),
+    "redistribute_plan": (_P, _P, _P, _P),
+    "run_wait": (_P,),
 }
 # All others: what they return, then their arguments.
 _OTHERS: dict[str, tuple[Any, ...]] = {
@@ -272,12 +341,19 @@ _OTHERS: dict[str, tuple[Any, ...]] = {
     "op_name": (_T, _I),
     "step_op_name": (_T, _I),
     "instruction_kind_name": (_T, _I),
+    "topology_preset_count": (_Z,),
     "option_count": (_Z,),
+    "explanation_count": (_Z, _P),
     "mesh_destroy": (None, _P),
     "sharding_destroy": (None, _P),
     "options_destroy": (None, _P),
     "plan_destroy": (None, _P),
+    "explanation_destroy": (None, _P),
     "program_destroy": (None, _P),
+    "local_world_destroy": (None, _P),
+    "engine_destroy": (None, _P),
+    "redistributor_destroy": (None, _P),
+    "run_destroy": (None, _P),
 }
 
 

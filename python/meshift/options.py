@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshift import _c
+from meshift.topology import Topology
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     class Options(TypedDict, total=False):
         """What plan(), explain() and others take by name. A str is as on the command line."""
 
-        topology: Union[str, None]
+        topology: Union[str, Topology, None]
         engine: Union[str, None]
         planner: Union[str, None]
         reproducibility: Union[str, None]
@@ -51,9 +52,8 @@ def _text(name: str, value: object) -> str:
         return "on" if value else "off"
     if isinstance(value, str):
         return value
+    if isinstance(value, Topology):
+        return value.text
     if hasattr(value, "__index__"):
         return str(_c.integer(name, value))
-    text = getattr(value, "text", None)
-    if name == "topology" and isinstance(text, str):
-        return text
     raise TypeError(f"{name} must be a str, an int or a bool, not {type(value).__name__}")

@@ -6,6 +6,7 @@ from ctypes import byref, c_int32, c_void_p
 
 from meshift import _c
 from meshift._record import Immutable, Record, put
+from meshift._tables import bytes_text, html_table, time_text
 from meshift.errors import MeshiftError, VerificationError
 from meshift.mesh import DeviceMesh, mesh_of
 from meshift.options import options_handle
@@ -192,6 +193,47 @@ class Plan(Immutable):
         if name not in self._texts:
             self._texts[name] = _c.text(f"meshift_plan_{name}", self._handle)
         return self._texts[name]
+
+    def _totals(self) -> str:
+        count = self.collectives
+        return (
+            f"est {time_text(self.est_ns)}, sent {bytes_text(self.bytes_sent)}, "
+            f"{count} collective{'' if count == 1 else 's'}"
+        )
+
+    def _repr_html_(self) -> str:
+        kept, why = self.promise
+        title = f"{self.source.text} to {self.target.text}"
+        return self._table(
+            title,
+            [
+                f"total: {self._totals()}, peak {bytes_text(self.peak_bytes)}, "
+                f"workspace {bytes_text(self.workspace_bytes)}",
+                f"lower bound: est {time_text(self.lower_bound_est_ns)}, "
+                f"sent {bytes_text(self.lower_bound_bytes_sent)}",
+                f"promise {kept}: {why}",
+                f"fingerprint {self.fingerprint}",
+            ],
+        )
+
+    def _table(self, caption: str, notes: Sequence[str]) -> str:
+        """The steps as an HTML table."""
+        headers = ("step", "op", "mesh dims", "groups", "after", ">in", ">out", ">sent", ">est")
+        rows = [
+            (
+                str(number),
+                step.op,
+                ",".join(self.meshes[step.mesh].names[dim] for dim in step.mesh_dims),
+                f"{step.groups} x {step.group_size}" if step.groups else "-",
+                step.after.placements,
+                bytes_text(step.bytes_in),
+                bytes_text(step.bytes_out),
+                bytes_text(step.bytes_sent),
+                time_text(step.est_ns),
+            )
+            for number, step in enumerate(self.steps)
+        ]
+        return html_table(caption, headers, rows, notes)
 
     def __eq__(self, other: object) -> bool:
         return self.text == other.text if isinstance(other, Plan) else NotImplemented

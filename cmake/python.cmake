@@ -1,0 +1,23 @@
+# What the Python package holds beside its modules: the library, the command, and the shared libraries that both need, but for those of the
+# C and C++ compiler. Debian's archives of Abseil are not position-independent, so they cannot be linked into the library.
+set_property(TARGET meshift PROPERTY VERSION)
+set_property(TARGET meshift PROPERTY SOVERSION)
+set_property(TARGET meshift PROPERTY INSTALL_RPATH "$ORIGIN")
+set_property(TARGET meshift_command PROPERTY INSTALL_RPATH "$ORIGIN/..")
+foreach(target meshift meshift_command)
+  # DT_RPATH, which counts for the libraries of libraries too.
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags -Wl,--gc-sections)
+endforeach()
+
+install(TARGETS meshift LIBRARY DESTINATION meshift)
+install(TARGETS meshift_command RUNTIME DESTINATION meshift/bin)
+install(CODE [[
+  file(GET_RUNTIME_DEPENDENCIES LIBRARIES $<TARGET_FILE:meshift> EXECUTABLES $<TARGET_FILE:meshift_command> RESOLVED_DEPENDENCIES_VAR libraries
+    PRE_EXCLUDE_REGEXES "^(ld-linux.*|lib(c|m|dl|rt|pthread|gcc_s|stdc\\+\\+|meshift))\\.so")
+  foreach(library ${libraries})
+    get_filename_component(name ${library} NAME)
+    file(REAL_PATH ${library} file)
+    file(COPY_FILE ${file} ${CMAKE_INSTALL_PREFIX}/meshift/${name})
+    message(STATUS "Installing: ${name}, which is ${file}")
+  endforeach()
+]])
