@@ -8,6 +8,10 @@ foreach(target meshift meshift_command)
   # DT_RPATH, which counts for the libraries of libraries too.
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags -Wl,--gc-sections)
 endforeach()
+# Wheels are small rather than the command fast, which does its work in the library.
+foreach(target meshift_command_core meshift_checks_core)
+  target_compile_options(${target} PRIVATE -Os)
+endforeach()
 
 install(TARGETS meshift LIBRARY DESTINATION meshift)
 install(TARGETS meshift_command RUNTIME DESTINATION meshift/bin)

@@ -63,15 +63,6 @@ class Box(Struct):
     ]
 
 
-class OptionInfo(Struct):
-    _fields_ = [
-        ("size", c_size_t),
-        ("name", c_char_p),
-        ("value_name", c_char_p),
-        ("help", c_char_p),
-    ]
-
-
 class PlanInfo(Struct):
     _fields_ = [
         ("size", c_size_t),
@@ -296,7 +287,6 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "topology_preset": (_Z, _P),
     "options_create": (_P,),
     "options_set": (_P, _T, _T),
-    "option_get_info": (_Z, _P),
     "plan_make": (_P, _P, _P, _P),
     "plan_read": (_T, _P),
     "plan_text": (_P, _P),
@@ -337,12 +327,10 @@ _OTHERS: dict[str, tuple[Any, ...]] = {
     "code_name": (_T, _I),
     "free": (None, _P),
     "dtype_name": (_T, _I),
-    "dtype_bits": (_I, _I),
     "op_name": (_T, _I),
     "step_op_name": (_T, _I),
     "instruction_kind_name": (_T, _I),
     "topology_preset_count": (_Z,),
-    "option_count": (_Z,),
     "explanation_count": (_Z, _P),
     "mesh_destroy": (None, _P),
     "sharding_destroy": (None, _P),
