@@ -1,0 +1,32 @@
+"""Prints how long `import meshift` takes over `python -c pass`, in milliseconds.
+
+    python python/bench/import_time.py [LIMIT]
+
+Each is the best of 10 runs, which alternate. Ends with status 1 above the limit.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+RUNS = 10
+
+
+def seconds(code: str) -> float:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return time.perf_counter() - start
+
+
+def main() -> int:
+    pairs = [(seconds("pass"), seconds("import meshift")) for _ in range(RUNS + 1)][1:]
+    without, with_meshift = (min(times) * 1e3 for times in zip(*pairs))
+    took = with_meshift - without
+    print(f"import meshift: {took:.1f} ms over `python -c pass` ({without:.1f} ms), best of {RUNS}")
+    return int(len(sys.argv) > 1 and took > float(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Why do my replicas differ? A partial sum on a mesh of two dims, added up in two ways.
+
+    python python/examples/why_replicas_differ.py
+
+Every rank of a mesh a=2,b=4 holds a part of a sum. All are to hold the sum: P,P -> R,R.
+
+One all-reduce for each mesh dim is the usual way (PyTorch issue 171916). The second one forms the
+same sum in two groups, ranks 0-3 and ranks 4-7. Each group adds in the order that suits where its
+ranks lie, and floats that are added in another order have other bits: replicas differ.
+
+Meshift plans one all-reduce over both dims. One group forms each element, and the others get a
+copy, so replicas have equal bits, whatever the order.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import meshift
+import numpy as np
+from meshift import local
+
+SIZE = 4096
+
+
+def show(name: str, plan: meshift.Plan, parts: list[Any]) -> None:
+    """Runs a plan where ranks 0-2, 3-5, and 6-7 lie together and are added first."""
+    results = local.run(plan, parts, reduction_order="topology", domain_size=3)
+    bits = [result.view(np.uint32) for result in results]
+    differs = [ours != bits[0] for ours in bits]
+    element = int(np.argmax(differs[4]))  # the first that differs, or 0
+    print(f"{name}: {'; '.join(step.text for step in plan.steps)}")
+    for rank in (0, 4):
+        value = results[rank][element]
+        print(f"  element {element} of rank {rank}: {value:.8f}, bits {bits[rank][element]:#010x}")
+    print(f"  elements that differ from rank 0's: {[int(which.sum()) for which in differs]}")
+    print(f"  promise: {plan.promise[0]}, since {plan.promise[1]}\n")
+
+
+def on_the_local_engine() -> None:
+    """The ranks are simulated in this process."""
+    source = meshift.Sharding.parse(f"f32[{SIZE}] on a=2,b=4 as P,P")
+    target = source.with_placements("R,R")
+    generator = np.random.default_rng(171916)
+    parts = [generator.standard_normal(SIZE).astype(np.float32) for _ in source.mesh.ranks]
+
+    chained = meshift.plan(source, target, planner="per-dim", reproducibility="none")
+    show("one all-reduce for each mesh dim", chained, parts)
+    show("Meshift's plan", meshift.plan(source, target), parts)
+
+    # The strongest promise: the bits of adding rank by rank, on every engine.
+    ordered = meshift.plan(source, target, reproducibility="ordered")
+    expected = parts[0]
+    for part in parts[1:]:
+        expected = expected + part
+    results = local.run(ordered, parts, reduction_order="adversarial")
+    equal = all(result.tobytes() == expected.tobytes() for result in results)
+    print(f"with the promise 'ordered', the bits are those of adding in order: {equal}")
+
+
+def on_processes() -> None:
+    """The same on 4 processes over gloo, with PyTorch's DTensor beside Meshift."""
+
+
+def main() -> None:
+    on_the_local_engine()
+    if importlib.util.find_spec("torch") is not None:
+        on_processes()
+    else:
+        print("PyTorch is not there: the part on 4 processes is left out")
+
+
+if __name__ == "__main__":
+    main()
