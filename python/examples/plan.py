@@ -1,6 +1,6 @@
 """Plans from Python: what each rank holds, the best plan, its proof, what else could be done.
 
-    python python/examples/plan.py
+python python/examples/plan.py
 """
 
 from __future__ import annotations

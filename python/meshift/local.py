@@ -18,10 +18,12 @@ half as long.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from ctypes import byref
 from typing import TYPE_CHECKING, Any, Mapping, Sequence, overload
 
 from meshift import _c
+from meshift.errors import MeshiftError
 from meshift.plans import Plan
 from meshift.sharding import Box, Sharding
 
@@ -132,9 +134,7 @@ def _run(
         byref(_c.LocalOptions.make(num_ranks=max(ranks) + 1)),
     )
     _c.call("meshift_local_world_set_reduction_order", world, order, domain_size)
-    mesh = _c.make(
-        "mesh", "meshift_mesh_union", plan.source.mesh._handle, plan.target.mesh._handle
-    )
+    mesh = _c.make("mesh", "meshift_mesh_union", plan.source.mesh._handle, plan.target.mesh._handle)
     redistributors = []
     for rank in ranks:
         engine = _c.make("engine", "meshift_local_world_engine", world, rank)
@@ -154,6 +154,9 @@ def _run(
         # No work may be left that uses the arrays.
         for redistributor in redistributors:
             _c.call("meshift_redistributor_abort", redistributor)
+        for one in runs:
+            with suppress(MeshiftError):
+                _c.call("meshift_run_wait", one)
         raise
 
 
@@ -216,7 +219,9 @@ def _by_rank(
             sharding.mesh.coordinate(rank)  # raises the library's error
     else:
         if len(arrays) != len(ranks):
-            raise ValueError(f"{name} has {len(arrays)} arrays, but the mesh has {len(ranks)} ranks")
+            raise ValueError(
+                f"{name} has {len(arrays)} arrays, but the mesh has {len(ranks)} ranks"
+            )
         given = dict(zip(ranks, arrays))
     return {
         rank: _checked(

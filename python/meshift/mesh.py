@@ -79,7 +79,11 @@ class DeviceMesh(Immutable):
         return tuple(room)
 
     def __contains__(self, rank: object) -> bool:
-        return rank in self.ranks
+        try:
+            self.coordinate(rank)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            return False
+        return True
 
     def __eq__(self, other: object) -> bool:
         return self.text == other.text if isinstance(other, DeviceMesh) else NotImplemented

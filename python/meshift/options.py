@@ -7,28 +7,28 @@ from meshift.topology import Topology
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import TypedDict, Union
+    from typing import TypedDict
 
     class Options(TypedDict, total=False):
         """What plan(), explain() and others take by name. A str is as on the command line."""
 
-        topology: Union[str, Topology, None]
-        engine: Union[str, None]
-        planner: Union[str, None]
-        reproducibility: Union[str, None]
-        reduce_dtype: Union[str, None]
-        ragged_sizes: Union[str, None]
-        ordered_reductions: Union[bool, str, None]
-        reduce_block: Union[int, str, None]
-        max_memory: Union[int, str, None]
-        max_value: Union[int, str, None]
-        buffers: Union[str, None]
-        new_groups: Union[bool, str, None]
-        existing_groups: Union[str, None]
-        max_communicators: Union[int, str, None]
-        expected_uses: Union[int, str, None]
-        max_work: Union[int, str, None]
-        native_invariance: Union[str, None]
+        topology: str | Topology | None
+        engine: str | None
+        planner: str | None
+        reproducibility: str | None
+        reduce_dtype: str | None
+        ragged_sizes: str | None
+        ordered_reductions: bool | str | None
+        reduce_block: int | str | None
+        max_memory: int | str | None
+        max_value: int | str | None
+        buffers: str | None
+        new_groups: bool | str | None
+        existing_groups: str | None
+        max_communicators: int | str | None
+        expected_uses: int | str | None
+        max_work: int | str | None
+        native_invariance: str | None
 
 
 def options_handle(options: Options) -> _c.Handle | None:

@@ -164,7 +164,9 @@ def lower(
     consume_source: bool,
 ) -> Program:
     """The program of a rank."""
-    options = _c.ProgramOptions.make(one_buffer=bool(one_buffer), consume_source=bool(consume_source))
+    options = _c.ProgramOptions.make(
+        one_buffer=bool(one_buffer), consume_source=bool(consume_source)
+    )
     if source_strides is not None:
         options.source_strides = _c.int64s("source_strides", source_strides)
     if target_strides is not None:

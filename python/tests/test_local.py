@@ -10,9 +10,7 @@ np = pytest.importorskip("numpy")
 import meshift  # noqa: E402
 from meshift import Sharding, local, plan  # noqa: E402
 
-DTYPES = (
-    "bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 f4e2m1 c64 c128".split()
-)
+DTYPES = "bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 f4e2m1 c64 c128".split()
 
 
 def any_array(generator, sharding):
@@ -256,6 +254,28 @@ def test_a_wrong_plan_is_refused_and_leaves_no_work():
     arrays = [np.ones(8, np.float32) for _ in range(4)]
     with pytest.raises(meshift.MeshiftError):
         local.run(wrong, arrays)
+    assert local.run(made, arrays)[3].tolist() == [4.0] * 8
+
+
+def test_work_ends_where_a_call_fails(monkeypatch):
+    from meshift import _c
+
+    source = Sharding.parse("f32[8] on a=4 as P")
+    made = plan(source, source.with_placements("R"))
+    arrays = [np.ones(8, np.float32) for _ in range(4)]
+    real, calls = _c.make, []
+
+    def failing(kind, name, *arguments):
+        if name == "meshift_redistribute_plan":
+            calls.append(name)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+        return real(kind, name, *arguments)
+
+    monkeypatch.setattr(_c, "make", failing)
+    # Two ranks wait for two that never come: were they not ended, it would take ten minutes.
+    with pytest.raises(KeyboardInterrupt):
+        local.run(made, arrays)
     assert local.run(made, arrays)[3].tolist() == [4.0] * 8
 
 

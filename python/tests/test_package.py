@@ -22,7 +22,9 @@ def run(code, **environment):
 
 
 def test_imports_little():
-    code = "import sys; before = set(sys.modules); import meshift; print(*set(sys.modules) - before)"
+    code = (
+        "import sys; before = set(sys.modules); import meshift; print(*set(sys.modules) - before)"
+    )
     done = run(code)
     assert done.returncode == 0, done.stderr
     names = {name.split(".")[0] for name in done.stdout.split()}

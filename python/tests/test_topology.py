@@ -31,7 +31,9 @@ def test_forms():
     assert len({h100, Topology("h100-ndr"), Topology("h200")}) == 2
     assert h100 != "h100"
     assert Topology("nvlink=4").levels[0]["domain_size"] == 4
-    own = {"levels": [{"name": "x", "domain_size": 0, "bandwidth_bytes_per_us": 10, "latency_ns": 1}]}
+    own = {
+        "levels": [{"name": "x", "domain_size": 0, "bandwidth_bytes_per_us": 10, "latency_ns": 1}]
+    }
     assert Topology(own).levels[0]["name"] == "x"
     assert Topology("flat").protocols == ()
 

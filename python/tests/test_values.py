@@ -79,7 +79,13 @@ def test_kinds_of_errors():
 
 @pytest.mark.parametrize(
     "value, name",
-    [(MESH, "text"), (A, "mesh"), (PLAN, "steps"), (PLAN.steps[0], "op"), (A.local_box(0), "shape")],
+    [
+        (MESH, "text"),
+        (A, "mesh"),
+        (PLAN, "steps"),
+        (PLAN.steps[0], "op"),
+        (A.local_box(0), "shape"),
+    ],
 )
 def test_nothing_changes(value, name):
     with pytest.raises(AttributeError, match="cannot be changed"):
