@@ -69,14 +69,17 @@ def test_without_numpy():
 def test_types():
     pytest.importorskip("mypy")
     pytest.importorskip("numpy")
-    files = [str(path) for path in SOURCES.glob("*.py")]
-    files += [str(path) for path in (FOLDER / "examples").glob("*.py")]
+    files = [
+        str(path)
+        for name in ("meshift", "examples", "bench")
+        for path in (FOLDER / name).glob("*.py")
+    ]
     assert len(files) > 10
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", *files],
+        [sys.executable, "-m", "mypy", f"--cache-dir={os.devnull}", *files],
         capture_output=True,
         text=True,
-        cwd=FOLDER,
+        cwd=FOLDER.parent,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
