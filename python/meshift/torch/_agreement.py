@@ -1,0 +1,85 @@
+"""Ranks tell each other which plan they are about to run, and all refuse where two differ.
+
+It goes through the store of the default process group, beside the data: the first calls of a mesh,
+and each call that has a new plan. Each of the mesh's ranks does the same number of store calls,
+whatever their number is.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from meshift.errors import MeshiftError
+
+# Calls of a mesh that always agree, also where the plan is known.
+FIRST_CALLS = 16
+
+
+class Disagreement(MeshiftError, RuntimeError):
+    """Ranks asked for different plans, or one could not take part."""
+
+
+class Agreement:
+    """The calls of one mesh, in order. `ranks`: all of the mesh."""
+
+    def __init__(self, name: str, ranks: tuple[int, ...], timeout: timedelta | None) -> None:
+        self._prefix = f"meshift/{name}"
+        self._ranks = ranks
+        self._timeout = timeout
+        self._calls = 0
+        self._store = distributed_c10d._get_default_store()
+        # It has no other ranks.
+        self._is_on = "Fake" not in type(self._store).__name__ and len(ranks) > 1
+
+    @property
+    def wants(self) -> bool:
+        """Whether the next call agrees whatever its plan."""
+        return self._is_on and self._calls < FIRST_CALLS
+
+    def meet(self, plan: str, complaint: str = "") -> None:
+        """Returns once all ranks have come with this plan and no complaint, else raises."""
+        if not self._is_on:
+            if complaint:
+                raise ValueError(complaint)
+            return
+        prefix = f"{self._prefix}/{self._calls}"
+        self._calls += 1
+        store, rank = self._store, dist.get_rank()
+        mine = f"rank {rank}: {plan}"
+        first = store.compare_set(f"{prefix}/plan", "", mine).decode()
+        if complaint:
+            self._object(prefix, f"rank {rank} cannot take part: {complaint}")
+        elif first.partition(": ")[2] != plan:
+            self._object(prefix, f"ranks have different plans: {first}; {mine}")
+        store.set(f"{prefix}/rank/{rank}", "")
+        if store.add(f"{prefix}/count", 1) == len(self._ranks):
+            store.set(f"{prefix}/all", "")
+        self._wait(prefix, mine)
+        if store.check([f"{prefix}/objection"]):
+            objection = store.get(f"{prefix}/objection").decode()
+            if complaint and objection.startswith(f"rank {rank} "):
+                raise ValueError(complaint)
+            raise Disagreement(objection)
+
+    def _object(self, prefix: str, message: str) -> None:
+        self._store.compare_set(f"{prefix}/objection", "", message)
+
+    def _wait(self, prefix: str, mine: str) -> None:
+        try:
+            if self._timeout is None:
+                self._store.wait([f"{prefix}/all"])
+            else:
+                self._store.wait([f"{prefix}/all"], self._timeout)
+        except (RuntimeError, dist.DistStoreError) as error:
+            missing = [
+                str(rank)
+                for rank in self._ranks
+                if not self._store.check([f"{prefix}/rank/{rank}"])
+            ]
+            raise Disagreement(
+                f"{mine}; within the time-out these ranks have not come with a plan: "
+                f"{', '.join(missing) or 'none'}"
+            ) from error

@@ -1,0 +1,107 @@
+"""What a user calls: redistribute() and plan_of(), with their gradients."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import torch
+from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
+from torch.distributed.tensor.placement_types import Placement
+
+import meshift
+from meshift.torch._redistribute import Settings, Topology, make_plan, redistribute_local
+from meshift.torch._specs import require_placements
+
+
+def redistribute(
+    dtensor: DTensor,
+    placements: Sequence[Placement],
+    *,
+    promise: str = "replicas",
+    topology: Topology = None,
+    async_op: bool = False,
+) -> DTensor:
+    """The DTensor with other placements on its mesh, by the cheapest plan that keeps the promise.
+
+    `promise`: "none", "replicas", "batch-invariant" or "ordered" (docs/reproducibility.md).
+    `topology`: that the plan is for, as in "h100"; None: all links are alike. `async_op`: the last
+    collective may still run when this returns; the first use of the local tensor waits for it.
+
+    Differentiable, any number of times. As with DTensor, the gradient of a partial tensor is not
+    made partial again. Collective: all ranks of the mesh call it, with equal arguments.
+
+    ValueError: no such placements, or this rank's local tensor is not as its placements say.
+    NotImplementedError: a dtype or placement that Meshift has no notation for. Disagreement: ranks
+    asked for different plans, which the message names.
+    """
+    if not isinstance(dtensor, DTensor):
+        raise TypeError(f"a {type(dtensor).__name__} is not a DTensor")
+    target = _target_spec(dtensor, placements)
+    settings = _settings(promise, topology)
+    if torch.is_grad_enabled() and dtensor.requires_grad:
+        return _Redistribute.apply(dtensor, target, settings, async_op)  # type: ignore[no-any-return]
+    local = redistribute_local(dtensor._local_tensor, dtensor._spec, target, settings, async_op)
+    return DTensor(local, target, requires_grad=False)
+
+
+def plan_of(
+    dtensor: DTensor,
+    placements: Sequence[Placement],
+    *,
+    promise: str = "replicas",
+    topology: Topology = None,
+) -> meshift.Plan:
+    """The plan that redistribute() runs. Not collective."""
+    if not isinstance(dtensor, DTensor):
+        raise TypeError(f"a {type(dtensor).__name__} is not a DTensor")
+    return make_plan(dtensor._spec, _target_spec(dtensor, placements), _settings(promise, topology))
+
+
+_known_settings: dict[Any, Settings] = {}
+
+
+def _settings(promise: str, topology: Topology) -> Settings:
+    key = (promise, topology)
+    settings = _known_settings.get(key)
+    if settings is None:
+        settings = _known_settings[key] = Settings(promise, topology)
+    return settings
+
+
+def _target_spec(dtensor: DTensor, placements: Sequence[Placement]) -> DTensorSpec:
+    spec = dtensor._spec
+    checked = require_placements(placements, spec.mesh, dtensor.ndim)
+    return DTensorSpec(spec.mesh, checked, tensor_meta=spec.tensor_meta)
+
+
+class _Redistribute(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, dtensor: DTensor, target: DTensorSpec, settings: Settings, async_op: bool
+    ) -> DTensor:
+        ctx.source = dtensor._spec
+        ctx.settings = settings
+        ctx.async_op = async_op
+        local = redistribute_local(dtensor._local_tensor, ctx.source, target, settings, async_op)
+        return DTensor(local, target, requires_grad=dtensor.requires_grad)
+
+    @staticmethod
+    def backward(ctx: Any, grad: DTensor) -> Any:  # type: ignore[override]
+        spec = grad._spec
+        target = DTensorSpec(
+            spec.mesh,
+            gradient_placements(spec.placements, ctx.source.placements),
+            tensor_meta=TensorMeta(grad.shape, grad.stride(), grad._local_tensor.dtype),
+        )
+        return _Redistribute.apply(grad, target, ctx.settings, ctx.async_op), None, None, None
+
+
+def gradient_placements(
+    gradient: Sequence[Placement], forward: Sequence[Placement]
+) -> tuple[Placement, ...]:
+    """Those of the input, but what the input had partial stays as replicas where it is complete."""
+    return tuple(
+        Replicate() if wanted.is_partial() and not now.is_partial() else wanted
+        for now, wanted in zip(gradient, forward)
+    )

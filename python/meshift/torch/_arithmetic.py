@@ -1,0 +1,188 @@
+"""Reductions in a fixed order, bit for bit as docs/dtypes.md has them, by torch operations.
+
+    out = torch.empty(3)
+    reduce("sum", [torch.ones(3), torch.ones(3)], out)     # out: 2, 2, 2
+
+Tensors are flat, contiguous, and of one dtype. Products and sums are separate operations, so
+nothing is fused.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_SMALL_FLOATS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+_SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+# A NaN that an operation yields: positive, quiet, without payload.
+_CANONICAL_NAN = {
+    torch.float8_e4m3fn: 0x7F,
+    torch.float8_e5m2: 0x7E,
+    torch.float16: 0x7E00,
+    torch.bfloat16: 0x7FC0,
+    torch.float32: 0x7FC00000,
+    torch.float64: 0x7FF8000000000000,
+}
+
+
+def reduce(
+    op: str,
+    inputs: list[torch.Tensor],
+    out: torch.Tensor,
+    divisor: int = 1,
+    op_block: int = 0,
+) -> None:
+    """`out` becomes the op over the inputs, combined in their order and rounded once.
+
+    Where op_block > 0, so many inputs are combined first, then the results in their order. `out`
+    may be one of the inputs. `divisor`: of an average.
+    """
+    dtype = out.dtype
+    if not (dtype.is_floating_point or dtype.is_complex):
+        _reduce_integers(op, inputs, out, divisor)
+    elif op in ("min", "max"):
+        _reduce_extremes(op, inputs, out)
+    else:
+        _reduce_floats(op, inputs, out, divisor, op_block)
+
+
+def identity(op: str, dtype: torch.dtype) -> float | int | bool:
+    """The value that changes nothing: of a float sum -0.0."""
+    if dtype == torch.bool:
+        return op in ("and", "min")
+    is_integer = not (dtype.is_floating_point or dtype.is_complex)
+    if op == "sum":
+        return 0 if is_integer else -0.0
+    if op == "product":
+        return 1
+    if op == "and":
+        return -1 if dtype in _SIGNED.values() else torch.iinfo(dtype).max
+    if op in ("or", "xor"):
+        return 0
+    if is_integer:
+        return torch.iinfo(dtype).max if op == "min" else torch.iinfo(dtype).min
+    if dtype == torch.float8_e4m3fn:
+        return torch.finfo(dtype).max if op == "min" else torch.finfo(dtype).min
+    return float("inf") if op == "min" else float("-inf")
+
+
+def fill_identity(op: str, out: torch.Tensor) -> None:
+    """Every element of `out` becomes the identity of the op."""
+    dtype = out.dtype
+    value = identity(op, dtype)
+    if op == "sum" and dtype.is_complex:  # both parts are -0.0
+        torch.view_as_real(out).fill_(-0.0)
+    elif dtype in _UNSIGNED[1:]:  # what torch cannot fill
+        bits = out.view(_SIGNED[out.element_size()])
+        bits.fill_(value if value < 2 ** (8 * out.element_size() - 1) else -1)
+    else:
+        out.fill_(value)
+
+
+def _reduce_integers(op: str, inputs: list[torch.Tensor], out: torch.Tensor, divisor: int) -> None:
+    dtype = out.dtype
+    signed = _SIGNED[out.element_size()]
+    bits = [tensor.view(signed) for tensor in inputs]
+    if dtype == torch.bool:  # 0 or 1
+        op = {"min": "and", "max": "or"}.get(op, op)
+    # Unsigned numbers in order, as signed ones.
+    flips = op in ("min", "max") and dtype in _UNSIGNED
+    if flips:
+        bits = [tensor ^ torch.iinfo(signed).min for tensor in bits]
+    combine = {
+        "sum": torch.add,
+        "avg": torch.add,
+        "product": torch.mul,
+        "min": torch.minimum,
+        "max": torch.maximum,
+        "and": torch.bitwise_and,
+        "or": torch.bitwise_or,
+        "xor": torch.bitwise_xor,
+    }[op]
+    total = bits[0]
+    for tensor in bits[1:]:
+        total = combine(total, tensor)
+    if flips:
+        total = total ^ torch.iinfo(signed).min
+    if op == "avg" and divisor > 1:
+        if dtype in _UNSIGNED:
+            # Half of an unsigned number is a signed one that is not negative.
+            half = (total >> 1) & torch.iinfo(signed).max
+            quotient = torch.div(half, divisor, rounding_mode="trunc") * 2
+            total = quotient + ((total - quotient * divisor) >= divisor).to(signed)
+        else:
+            total = torch.div(total, divisor, rounding_mode="trunc")
+    out.view(signed).copy_(total)
+
+
+def _reduce_extremes(op: str, inputs: list[torch.Tensor], out: torch.Tensor) -> None:
+    """-0 is less than +0, and a NaN wins."""
+    signed = _SIGNED[out.element_size()]
+    combine = torch.minimum if op == "min" else torch.maximum
+    total = is_nan = None
+    for tensor in inputs:
+        key = _order_key(tensor.view(signed))
+        nan = tensor.to(torch.float32).isnan() if tensor.element_size() == 1 else tensor.isnan()
+        total = key if total is None else combine(total, key)
+        is_nan = nan if is_nan is None else is_nan | nan
+    assert total is not None and is_nan is not None
+    out.view(signed).copy_(_order_key(total).masked_fill_(is_nan, _CANONICAL_NAN[out.dtype]))
+
+
+def _order_key(bits: torch.Tensor) -> torch.Tensor:
+    """Maps the bits of floats to integers of the same order, and back."""
+    all_but_sign = torch.iinfo(bits.dtype).max
+    return bits ^ ((bits >> (8 * bits.element_size() - 1)) & all_but_sign)
+
+
+def _reduce_floats(
+    op: str, inputs: list[torch.Tensor], out: torch.Tensor, divisor: int, op_block: int
+) -> None:
+    dtype = out.dtype
+    wide = torch.float32 if dtype in _SMALL_FLOATS else dtype
+
+    def combined(tensors: list[torch.Tensor]) -> torch.Tensor:
+        total = tensors[0].to(wide)
+        owned = wide != dtype
+        for tensor in tensors[1:]:
+            tensor = tensor.to(wide)
+            if op == "product":
+                total = _product(total, tensor)
+            elif owned:
+                total.add_(tensor)
+            else:
+                total = total + tensor
+            owned = True
+        return total
+
+    if 0 < op_block < len(inputs):
+        wide_blocks = [
+            combined(inputs[i : i + op_block]) for i in range(0, len(inputs), op_block)
+        ]
+        total = wide_blocks[0]
+        for block in wide_blocks[1:]:
+            total = _product(total, block) if op == "product" else total + block
+    else:
+        total = combined(inputs)
+    if op == "avg":
+        parts = torch.view_as_real(total) if dtype.is_complex else total
+        parts = parts / divisor
+        total = torch.view_as_complex(parts) if dtype.is_complex else parts
+    elif len(inputs) == 1 and wide == dtype:
+        total = total.clone()
+    parts = torch.view_as_real(total) if dtype.is_complex else total
+    infinity = float("inf")
+    parts.nan_to_num_(nan=float("nan"), posinf=infinity, neginf=-infinity)
+    out.copy_(total)
+    if out.element_size() == 1:  # torch keeps the sign, or sets all bits
+        nan = out.to(torch.float32).isnan()
+        out.view(torch.int8).masked_fill_(nan, _CANONICAL_NAN[dtype])
+
+
+def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """(ac - bd, ad + bc) of complex numbers, with each operation rounded."""
+    if not a.dtype.is_complex:
+        return a * b
+    re = a.real * b.real - a.imag * b.imag
+    im = a.real * b.imag + a.imag * b.real
+    return torch.complex(re, im)

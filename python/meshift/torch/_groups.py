@@ -1,0 +1,101 @@
+"""Process groups, and what is kept for one default process group."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any, Iterator
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+from torch.distributed.device_mesh import DeviceMesh
+
+# The salt of the names of our groups, so that they are equal on all members.
+_SALT = 1 << 40
+
+
+class World:
+    """What belongs to one call of init_process_group: groups, and by `kept` what others remember.
+
+    Groups are found by their ranks, ascending. A group of a mesh dim is the mesh's own.
+    """
+
+    def __init__(self, default: dist.ProcessGroup) -> None:
+        self.default = default
+        self.thread = threading.get_ident()
+        self.kept: dict[Any, Any] = {}
+        self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {
+            tuple(sorted(dist.get_process_group_ranks(default))): default
+        }
+        self._seen: set[DeviceMesh] = set()
+        self.groups_made = 0
+
+    def group(self, ranks: tuple[int, ...], mesh: DeviceMesh) -> dist.ProcessGroup:
+        """The group of these ranks. All members call this in the same order of groups."""
+        found = self._groups.get(ranks)
+        if found is None and mesh not in self._seen:
+            self._take_groups_of(mesh)
+            found = self._groups.get(ranks)
+        if found is None:
+            with _names_of_their_own():
+                found = dist.new_group(
+                    list(ranks),
+                    timeout=_timeout(self.default),
+                    use_local_synchronization=True,
+                )
+            self._groups[ranks] = found
+            self.groups_made += 1
+        return found
+
+    def _take_groups_of(self, mesh: DeviceMesh) -> None:
+        self._seen.add(mesh)
+        for dim in range(mesh.ndim):
+            try:
+                group = mesh.get_group(dim)
+            except RuntimeError:  # the mesh was made without groups
+                continue
+            ranks = tuple(dist.get_process_group_ranks(group))
+            if list(ranks) == sorted(ranks):
+                self._groups.setdefault(ranks, group)
+
+
+_worlds: dict[dist.ProcessGroup, World] = {}
+
+
+def current_world() -> World:
+    """That of the default process group. ValueError where there is none."""
+    default = dist.group.WORLD
+    if default is None:
+        raise ValueError("torch.distributed.init_process_group() has not been called")
+    world = _worlds.get(default)
+    if world is None:
+        _forget_destroyed()
+        world = _worlds[default] = World(default)
+    return world
+
+
+def _forget_destroyed() -> None:
+    # A thread sees only its own groups where torch simulates ranks by threads.
+    for group, world in list(_worlds.items()):
+        if world.thread == threading.get_ident() and group not in distributed_c10d._world.pg_map:
+            del _worlds[group]
+
+
+@contextlib.contextmanager
+def _names_of_their_own() -> Iterator[None]:
+    """Keeps the number by which torch names groups as it was: ranks outside do not count along."""
+    count = distributed_c10d._world.group_count
+    distributed_c10d._world.group_count = _SALT
+    try:
+        yield
+    finally:
+        distributed_c10d._world.group_count = count
+
+
+def _timeout(group: dist.ProcessGroup) -> Any:
+    for device in group._device_types:
+        options = getattr(group._get_backend(device), "options", None)
+        timeout = getattr(options, "_timeout", None)
+        if timeout is not None:
+            return timeout
+    return None

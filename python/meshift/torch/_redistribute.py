@@ -1,0 +1,192 @@
+"""One redistribution of this rank's tensor: plan, agree, make groups, compile; then run.
+
+All but the last is done once for a pair of specs, and kept with the default process group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Optional, Union
+
+import torch
+import torch.distributed as dist
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
+
+import meshift
+from meshift.torch._agreement import Agreement
+from meshift.torch._groups import World, _timeout, current_world
+from meshift.torch._program import Executable
+from meshift.torch._specs import sharding_of
+
+Topology = Union[str, "meshift.Topology", None]
+
+
+class Settings:
+    """What a plan is made with. Equal settings have equal plans."""
+
+    __slots__ = ("promise", "topology", "_hash")
+
+    def __init__(self, promise: str = "replicas", topology: Topology = None) -> None:
+        self.promise = promise
+        self.topology = None if topology is None else getattr(topology, "text", topology)
+        self._hash = hash((self.promise, self.topology))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Settings)
+            and self.promise == other.promise
+            and self.topology == other.topology
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def plan(self, source: meshift.Sharding, target: meshift.Sharding, engine: str) -> meshift.Plan:
+        options: dict[str, Any] = {"engine": engine, "reproducibility": self.promise}
+        if self.topology is not None:
+            options["topology"] = self.topology
+        return meshift.plan(source, target, **options)
+
+
+def make_plan(source: DTensorSpec, target: DTensorSpec, settings: Settings) -> meshift.Plan:
+    """The plan that redistributing between the specs runs."""
+    return settings.plan(sharding_of(source), sharding_of(target), _engine_of(source.mesh))
+
+
+def _engine_of(mesh: DeviceMesh) -> str:
+    """The engine of Meshift whose reductions the backend's are like.
+
+    On gloo this package adds in the order of ranks, as the local engine does.
+    """
+    group = mesh.get_group(0)
+    return "local" if dist.get_backend(group) == "gloo" else "nccl"
+
+
+class Redistribution:
+    """A compiled pair of specs. `run` takes local tensors of the source's shape."""
+
+    def __init__(self, source: DTensorSpec, plan: meshift.Plan, world: World) -> None:
+        rank = dist.get_rank()
+        program = plan.program(rank)
+        self.plan = plan
+        self.dtype = source.tensor_meta.dtype  # type: ignore[union-attr]
+        self.source_shape = tuple(plan.source.local_box(rank).shape)
+        target_shape = tuple(plan.target.local_box(rank).shape)
+        self._is_copy = self.source_shape == target_shape and all(
+            at.kind == "copy" for at in program.instructions
+        ) and not plan.bytes_sent and _same_box(plan, rank)
+        groups = [
+            world.group(group.ranks, source.mesh) if group.member >= 0 else None
+            for group in program.groups
+        ]
+        self._executable = Executable(program, groups, self.dtype, target_shape)
+
+    def run(self, local: torch.Tensor, async_op: bool = False) -> torch.Tensor:
+        """The target's local tensor; `local` itself where nothing changes."""
+        if self._is_copy:
+            return local
+        if local.requires_grad:
+            local = local.detach()
+        local = local.contiguous()
+        if not async_op:
+            return self._executable(local)
+        target, work, pieces = self._executable.start(local)
+        if work is None:
+            return target
+        torch._C._distributed_c10d._register_work(target, work)
+        pending = AsyncCollectiveTensor(target)
+        pending._meshift_pieces = pieces  # they stay until the work is done
+        return pending
+
+
+def _same_box(plan: meshift.Plan, rank: int) -> bool:
+    source, target = plan.source.local_box(rank), plan.target.local_box(rank)
+    return tuple(source.offset) == tuple(target.offset)
+
+
+class _MeshState:
+    """What is kept for a mesh: its agreement, and its redistributions."""
+
+    def __init__(self, mesh: DeviceMesh, world: World) -> None:
+        ranks = tuple(mesh.mesh.flatten().tolist())
+        name = hashlib.sha1(repr((ranks, tuple(mesh.shape))).encode()).hexdigest()[:16]
+        self.agreement = Agreement(name, ranks, _timeout(world.default))
+
+
+def redistribute_local(
+    local: torch.Tensor,
+    source: DTensorSpec,
+    target: DTensorSpec,
+    settings: Settings,
+    async_op: bool = False,
+) -> torch.Tensor:
+    """This rank's tensor of the target. A rank outside the mesh gets its own back.
+
+    ValueError where `local` has not the shape or dtype that the source gives it.
+    """
+    world = current_world()
+    key = (source, target, settings)
+    known: Optional[Redistribution] = world.kept.get(key)
+    if known is None or known[1].wants:
+        known = _prepare(world, key, local)
+        if known is None:
+            return local
+    redistribution = known[0]
+    if local.shape != redistribution.source_shape or local.dtype != redistribution.dtype:
+        raise ValueError(_complaint(local, redistribution))
+    if isinstance(local, AsyncCollectiveTensor):
+        local = local.wait()
+    return redistribution.run(local, async_op)
+
+
+def _prepare(world: World, key: Any, local: torch.Tensor) -> Any:
+    source, target, settings = key
+    mesh = source.mesh
+    if mesh.get_coordinate() is None:
+        return None
+    if target.mesh != mesh:
+        raise NotImplementedError(
+            f"from {mesh} to {target.mesh}: redistribution of DTensors is within one mesh"
+        )
+    state = world.kept.get(mesh)
+    if state is None:
+        state = world.kept[mesh] = _MeshState(mesh, world)
+    known = world.kept.get(key)
+    if known is None:
+        plan = make_plan(source, target, settings)
+        shape = tuple(plan.source.local_box(dist.get_rank()).shape)
+    else:
+        plan = known[0].plan
+        shape = known[0].source_shape
+    complaint = ""
+    if tuple(local.shape) != shape or local.dtype != source.tensor_meta.dtype:
+        complaint = _mismatch(local, shape, source.tensor_meta.dtype, plan)
+    state.agreement.meet(_name(plan), complaint)
+    if known is None:
+        known = (Redistribution(source, plan, world), state.agreement)
+        world.kept[key] = known
+    return known
+
+
+def _name(plan: meshift.Plan) -> str:
+    steps = "; ".join(step.text for step in plan.steps) or "nothing to do"
+    return (
+        f"plan {plan.fingerprint} of {plan.source.text} to {plan.target.placements} ({steps})"
+    )
+
+
+def _complaint(local: torch.Tensor, redistribution: Redistribution) -> str:
+    return _mismatch(
+        local, redistribution.source_shape, redistribution.dtype, redistribution.plan
+    )
+
+
+def _mismatch(
+    local: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, plan: meshift.Plan
+) -> str:
+    return (
+        f"the local tensor is {local.dtype} of shape {tuple(local.shape)}, but "
+        f"{plan.source.text} gives this rank {dtype} of shape {shape}"
+    )

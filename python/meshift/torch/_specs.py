@@ -1,0 +1,146 @@
+"""DTensor's placements as Meshift's shardings.
+
+    sharding_of(dtensor._spec)      # meshift.Sharding("f32[8,6]", DeviceMesh("dp=2,tp=2"), "S(0),R")
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Sequence
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
+from torch.distributed.tensor.placement_types import Placement, _StridedShard
+
+import meshift
+
+DTYPES = {
+    torch.bool: "bool",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.uint8: "u8",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.float8_e4m3fn: "f8e4m3",
+    torch.float8_e5m2: "f8e5m2",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+}
+TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
+
+_OPS = {
+    "sum": "P",
+    "avg": "P(avg)",
+    "min": "P(min)",
+    "max": "P(max)",
+    "product": "P(product)",
+    "band": "P(and)",
+    "bor": "P(or)",
+    "bxor": "P(xor)",
+}
+
+
+class Unsupported(NotImplementedError):
+    """What Meshift has no notation for."""
+
+
+def mesh_of(mesh: DeviceMesh) -> meshift.DeviceMesh:
+    """The mesh with its names, or d0, d1, ... where they are no identifiers."""
+    names = mesh.mesh_dim_names
+    if names is None or not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
+        names = tuple(f"d{i}" for i in range(mesh.ndim))
+    return meshift.DeviceMesh(tuple(mesh.shape), tuple(names), tuple(mesh.mesh.flatten().tolist()))
+
+
+def sharding_of(spec: DTensorSpec) -> meshift.Sharding:
+    """Unsupported where the dtype or a placement has no counterpart, ValueError where a strided
+    shard is no order of shards."""
+    meta = spec.tensor_meta
+    if meta is None:
+        raise Unsupported("a DTensorSpec without tensor_meta")
+    dtype = DTYPES.get(meta.dtype)
+    if dtype is None:
+        raise Unsupported(f"{meta.dtype} is no dtype of Meshift")
+    shape = ",".join(str(int(size)) for size in meta.shape)
+    return meshift.Sharding(f"{dtype}[{shape}]", mesh_of(spec.mesh), placements_text(spec))
+
+
+def placements_text(spec: DTensorSpec) -> str:
+    """ "S(0)[1],S(0)[0],R": the order of shards stands where it is not that of mesh dims."""
+    order = shard_order(spec)
+    words = []
+    for dim, placement in enumerate(spec.placements):
+        if isinstance(placement, (Shard, _StridedShard)):
+            dims = order[placement.dim]
+            place = f"[{dims.index(dim)}]" if list(dims) != sorted(dims) else ""
+            words.append(f"S({placement.dim}){place}")
+        elif type(placement) is Partial and placement.reduce_op in _OPS:
+            words.append(_OPS[placement.reduce_op])
+        elif isinstance(placement, Replicate):
+            words.append("R")
+        else:
+            raise Unsupported(f"{placement!r} is no placement of Meshift")
+    return ",".join(words)
+
+
+def shard_order(spec: DTensorSpec) -> dict[int, Sequence[int]]:
+    """The mesh dims that cut each tensor dim, outermost first."""
+    placements = spec.placements
+    strided = any(isinstance(placement, _StridedShard) for placement in placements)
+    declared = getattr(spec, "shard_order", None)
+    if not strided and declared is not None:
+        return {entry.tensor_dim: entry.mesh_dims for entry in declared}
+    if strided and getattr(spec, "use_strided_shard_as_shard_order", True) is False:
+        raise Unsupported(f"{placements}: strided shards that are not an order of shards")
+    order: dict[int, list[int]] = {}
+    # A shard is strided by the sizes of the mesh dims that cut before it and stand after it.
+    for dim in reversed(range(len(placements))):
+        placement = placements[dim]
+        if not isinstance(placement, (Shard, _StridedShard)):
+            continue
+        dims = order.setdefault(placement.dim, [])
+        factor = getattr(placement, "split_factor", 1)
+        for place in range(len(dims) + 1):
+            if math.prod(spec.mesh.size(i) for i in dims[:place]) == factor:
+                dims.insert(place, dim)
+                break
+        else:
+            raise ValueError(
+                f"{placement!r} on mesh dim {dim} of {placements}: its split_factor {factor} is "
+                f"not the number of shards of the mesh dims {dims} that cut tensor dim "
+                f"{placement.dim} before it, so it is no order of shards"
+            )
+    return order
+
+
+def require_placements(placements: Sequence[Placement], mesh: DeviceMesh, ndim: int) -> tuple[Placement, ...]:
+    """One placement per mesh dim, with dims counted from the front."""
+    placements = tuple(placements)
+    for placement in placements:
+        if not isinstance(placement, Placement):
+            raise TypeError(f"{placement!r} is a {type(placement).__name__}, not a Placement")
+    if len(placements) != mesh.ndim:
+        raise ValueError(f"{placements}: {len(placements)} placements for {mesh.ndim} mesh dims")
+    return tuple(_from_the_front(placement, ndim) for placement in placements)
+
+
+def _from_the_front(placement: Placement, ndim: int) -> Placement:
+    if not isinstance(placement, (Shard, _StridedShard)):
+        return placement
+    if not -ndim <= placement.dim < ndim:
+        raise ValueError(f"{placement!r}: a tensor of {ndim} dims has no dim {placement.dim}")
+    if placement.dim >= 0:
+        return placement
+    if isinstance(placement, _StridedShard):
+        return _StridedShard(placement.dim + ndim, split_factor=placement.split_factor)
+    return Shard(placement.dim + ndim)
