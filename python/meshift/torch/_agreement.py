@@ -12,14 +12,20 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from meshift.errors import MeshiftError
+from meshift.errors import DeadlineExceededError, OtherError
 
 # Calls of a mesh that always agree, also where the plan is known.
 FIRST_CALLS = 16
 
 
-class Disagreement(MeshiftError, RuntimeError):
+class Disagreement(OtherError):
     """Ranks asked for different plans, or one could not take part."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "FAILED_PRECONDITION")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.args[0],)
 
 
 class Agreement:
@@ -40,7 +46,11 @@ class Agreement:
         return self._is_on and self._calls < FIRST_CALLS
 
     def meet(self, plan: str, complaint: str = "") -> None:
-        """Returns once all ranks have come with this plan and no complaint, else raises."""
+        """Returns once all ranks have come with this plan and no complaint.
+
+        Disagreement on all ranks otherwise, ValueError on the rank with the complaint;
+        DeadlineExceededError where ranks do not come.
+        """
         if not self._is_on:
             if complaint:
                 raise ValueError(complaint)
@@ -79,7 +89,8 @@ class Agreement:
                 for rank in self._ranks
                 if not self._store.check([f"{prefix}/rank/{rank}"])
             ]
-            raise Disagreement(
+            raise DeadlineExceededError(
                 f"{mine}; within the time-out these ranks have not come with a plan: "
-                f"{', '.join(missing) or 'none'}"
+                f"{', '.join(missing) or 'none'}",
+                "DEADLINE_EXCEEDED",
             ) from error

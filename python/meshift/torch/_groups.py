@@ -6,12 +6,15 @@ import contextlib
 import threading
 from typing import Any, Iterator
 
+import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
 # The salt of the names of our groups, so that they are equal on all members.
 _SALT = 1 << 40
+# On a CPU, where torch keeps no freed memory, so much stays for the next call.
+_KEPT_BYTES = 1 << 27
 
 
 class World:
@@ -29,6 +32,19 @@ class World:
         }
         self._seen: set[DeviceMesh] = set()
         self.groups_made = 0
+        self._kept_room: torch.Tensor | None = None
+
+    def room(self, count: int, like: torch.Tensor) -> torch.Tensor | None:
+        """Memory for `count` elements, or None for none. It is the next caller's afterwards."""
+        if count == 0:
+            return None
+        dtype, num_bytes = like.dtype, count * like.element_size()
+        if like.device.type != "cpu" or num_bytes > _KEPT_BYTES:
+            return torch.empty(count, dtype=dtype, device=like.device)
+        kept = self._kept_room
+        if kept is None or kept.numel() < num_bytes:
+            kept = self._kept_room = torch.empty(num_bytes + 64, dtype=torch.uint8)
+        return kept.narrow(0, 0, num_bytes).view(dtype)
 
     def group(self, ranks: tuple[int, ...], mesh: DeviceMesh) -> dist.ProcessGroup:
         """The group of these ranks. All members call this in the same order of groups."""

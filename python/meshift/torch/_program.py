@@ -3,9 +3,9 @@
     run = Executable(program, groups, torch.float32, (8, 6))
     target = run(source)
 
-Every collective is one of four calls: all_reduce, reduce_scatter_tensor, all_gather_into_tensor
-and all_to_all_single. Where a backend cannot reduce a dtype, or where its quickest call is
-all_to_all_single (gloo), contributions are exchanged and reduced here, in the order of ranks.
+A collective is one call of the backend where that can do it. Where the backend cannot reduce a
+dtype, contributions are exchanged and reduced here, in the order of ranks. On gloo all is done that
+way, by messages, which are quicker than gloo's own collectives.
 """
 
 from __future__ import annotations
@@ -15,26 +15,18 @@ from typing import Any, Callable, Optional, Sequence
 import torch
 import torch.distributed as dist
 
-from meshift.program import Copy, Group, Instruction, Location, Message, Program
-from meshift.torch._arithmetic import fill_identity, reduce
-from meshift.torch._specs import TORCH_DTYPES
+from meshift.program import SPACE_SOURCE, Copy, Group, Instruction, Location, Message, Program
+from meshift.torch._arithmetic import combine, fill_identity, reduce
+from meshift.torch._messages import Exchange, GlooExchange
+from meshift.torch._specs import NATIVE_DTYPES, TORCH_DTYPES
 
-# Source, target and workspace, flat and of one dtype; in the places 1, 2 and 3.
+# Source, target, workspace and scratch, flat and of one dtype; in the places 1 to 4.
 Pieces = Sequence[Optional[torch.Tensor]]
 # Returns the work that is left to be waited for, if it was asked to leave it.
 Call = Callable[[Pieces, bool], Optional[dist.Work]]
 View = Callable[[Pieces], torch.Tensor]
 
-_NATIVE_DTYPES = {
-    torch.float16,
-    torch.bfloat16,
-    torch.float32,
-    torch.float64,
-    torch.int8,
-    torch.uint8,
-    torch.int32,
-    torch.int64,
-}
+_SCRATCH = 4
 _NATIVE_OPS = {
     "sum": dist.ReduceOp.SUM,
     "min": dist.ReduceOp.MIN,
@@ -63,33 +55,44 @@ class Executable:
         sizes = (0, program.source_bytes, program.target_bytes, self._workspace * width)
         compiler = _Compiler(program.groups, groups, dtype, [size // width for size in sizes])
         self._calls = [compiler.compile(at) for at in program.instructions]
+        # In elements: what a call needs besides source and target.
+        self.room = self._workspace + compiler.scratch
 
-    def __call__(self, source: torch.Tensor) -> torch.Tensor:
-        """`source` is contiguous; returns a new tensor."""
-        target, pieces = self._pieces(source)
+    def __call__(self, source: torch.Tensor, room: torch.Tensor | None) -> torch.Tensor:
+        """`source` is contiguous; `room` has so many elements, or is None. A new tensor."""
+        target, pieces = self._pieces(source, room)
         for call in self._calls:
             call(pieces, False)
         return target
 
-    def start(self, source: torch.Tensor) -> tuple[torch.Tensor, dist.Work | None, Pieces]:
+    def start(
+        self, source: torch.Tensor, room: torch.Tensor | None
+    ) -> tuple[torch.Tensor, dist.Work | None, Pieces]:
         """Leaves the last collective open, where it is the last call: the work, and what must
         stay until it is done."""
-        target, pieces = self._pieces(source)
+        target, pieces = self._pieces(source, room)
         work = None
         last = len(self._calls) - 1
         for i, call in enumerate(self._calls):
             work = call(pieces, i == last)
         return target, work, pieces
 
-    def _pieces(self, source: torch.Tensor) -> tuple[torch.Tensor, Pieces]:
+    def _pieces(
+        self, source: torch.Tensor, room: torch.Tensor | None
+    ) -> tuple[torch.Tensor, Pieces]:
         target = torch.empty(self.target_shape, dtype=self.dtype, device=source.device)
-        workspace = None
-        if self._workspace:
-            workspace = torch.empty(self._workspace, dtype=self.dtype, device=source.device)
-        return target, (None, source.view(-1), target.view(-1), workspace)
+        if room is None:
+            empty = target.view(-1).narrow(0, 0, 0)
+            return target, (None, source.view(-1), target.view(-1), empty, empty)
+        workspace = room.narrow(0, 0, self._workspace)
+        scratch = room.narrow(0, self._workspace, self.room - self._workspace)
+        return target, (None, source.view(-1), target.view(-1), workspace, scratch)
 
 
 class _Compiler:
+    """Instructions as calls. Its `scratch`: the elements that the calls so far need beside the
+    workspace."""
+
     def __init__(
         self,
         described: Sequence[Group],
@@ -102,6 +105,7 @@ class _Compiler:
         self._dtype = dtype
         self._width = dtype.itemsize
         self._sizes = sizes
+        self.scratch = 0
 
     def compile(self, at: Instruction) -> Call:
         if at.dtype is not None and TORCH_DTYPES.get(at.dtype) != self._dtype:
@@ -119,25 +123,22 @@ class _Compiler:
         group = self._groups[at.group]
         if group is None:
             raise ValueError(f"a {at.kind} of a group that this rank is not in")
-        me = self._described[at.group].member
+        described = self._described[at.group]
         backend = dist.get_backend(group)
-        exchange = _Exchange(group, me, len(self._described[at.group].ranks), self._dtype, backend)
+        kind = GlooExchange if backend == "gloo" else Exchange
+        exchange = kind(group, described.member, len(described.ranks), self._dtype)
         if at.kind == "send_recv":
             return self._send_recv(at, exchange)
         blocks = list(at.counts) or [at.count] * exchange.size
         if at.kind == "all_gather":
-            src = self._view(at.src, blocks[me])
+            src = self._view(at.src, blocks[exchange.me])
             dst = self._view(at.dst, sum(blocks))
             return lambda pieces, leave: exchange.gather(dst(pieces), src(pieces), blocks, leave)
         native = _native_reduction(at, self._dtype, backend, exchange.size)
         if at.kind == "all_reduce":
-            src = self._view(at.src, at.count)
-            dst = self._view(at.dst, at.count)
-            return _all_reduce(at, src, dst, exchange, native, at.src == at.dst)
+            return self._all_reduce(at, exchange, native)
         if at.kind == "reduce_scatter":
-            src = self._view(at.src, sum(blocks))
-            dst = self._view(at.dst, blocks[me])
-            return _reduce_scatter(at, src, dst, exchange, native, blocks)
+            return self._reduce_scatter(at, exchange, native, blocks)
         raise NotImplementedError(f"{at.kind} is no instruction that torch can run")
 
     def _view(self, at: Location | None, count: int) -> View:
@@ -146,6 +147,10 @@ class _Compiler:
         if offset == 0 and count == self._sizes[space]:
             return lambda pieces: pieces[space]  # type: ignore[return-value]
         return lambda pieces: pieces[space].narrow(0, offset, count)  # type: ignore[union-attr]
+
+    def _take_scratch(self, count: int) -> View:
+        self.scratch = max(self.scratch, count)
+        return lambda pieces: pieces[_SCRATCH].narrow(0, 0, count)  # type: ignore[union-attr]
 
     def _reduce_in_order(self, at: Instruction) -> Callable[[Pieces], None]:
         assert at.src is not None
@@ -160,181 +165,133 @@ class _Compiler:
             op, [view(pieces) for view in views], dst(pieces), divisor, op_block
         )
 
-    def _send_recv(self, at: Instruction, exchange: _Exchange) -> Call:
-        sent, send_counts = self._messages(at.sends, exchange.size)
-        received, recv_counts = self._messages(at.recvs, exchange.size)
+    def _send_recv(self, at: Instruction, exchange: Exchange) -> Call:
+        sends, joined_sends, send_counts = self._messages(at.sends, exchange.size)
+        recvs, joined_recvs, recv_counts = self._messages(at.recvs, exchange.size)
+        if joined_sends is not None and joined_recvs is not None:
+            src, dst = joined_sends, joined_recvs
+            return lambda pieces, leave: exchange.swap(
+                dst(pieces), src(pieces), recv_counts, send_counts, leave
+            )
+        if isinstance(exchange, GlooExchange):
+            gloo = exchange
+            return _local(
+                lambda pieces: gloo.messages(
+                    [(peer, view(pieces)) for peer, view in recvs],
+                    [(peer, view(pieces)) for peer, view in sends],
+                    gloo.swap_op,
+                )
+            )
+        packed = self._take_scratch(sum(send_counts) + sum(recv_counts))
 
-        def call(pieces: Pieces, leave: bool) -> dist.Work | None:
-            outs = [view(pieces) for view in received]
-            ins = [view(pieces) for view in sent]
-            src = ins[0] if len(ins) == 1 else exchange.joined(ins, pieces)
-            if len(outs) == 1:
-                return exchange.swap(outs[0], src, recv_counts, send_counts, leave)
-            dst = exchange.empty(sum(recv_counts), src)
-            exchange.swap(dst, src, recv_counts, send_counts, False)
-            for out, part in zip(outs, dst.split([out.numel() for out in outs])):
+        def by_scratch(pieces: Pieces, leave: bool) -> None:
+            src, dst = packed(pieces).split([sum(send_counts), sum(recv_counts)])
+            outgoing = [view(pieces) for _, view in sends]
+            if outgoing:
+                torch.cat(outgoing, out=src)
+            exchange.swap(dst, src, recv_counts, send_counts)
+            incoming = [view(pieces) for _, view in recvs]
+            for out, part in zip(incoming, dst.split([out.numel() for out in incoming])):
                 out.copy_(part)
-            return None
 
-        return call
+        return by_scratch
 
-    def _messages(self, messages: Sequence[Message], size: int) -> tuple[list[View], list[int]]:
-        """Views of the messages in ascending order of peers, neighbours as one; counts by peer."""
+    def _messages(
+        self, messages: Sequence[Message], size: int
+    ) -> tuple[list[tuple[int, View]], View | None, list[int]]:
+        """The messages in ascending order of peers; one view of all, where they follow one
+        another; and the counts by peer."""
         counts = [0] * size
-        runs: list[list[int]] = []  # space, offset in bytes, count
-        for message in sorted(messages, key=lambda message: message.peer):
+        views = []
+        ordered = sorted(messages, key=lambda message: message.peer)
+        follows = True
+        for i, message in enumerate(ordered):
             counts[message.peer] += message.count
-            space, offset = message.at.space, message.at.offset
-            if runs and runs[-1][0] == space and runs[-1][1] + runs[-1][2] * self._width == offset:
-                runs[-1][2] += message.count
-            else:
-                runs.append([space, offset, message.count])
-        return [self._view(Location(space, at), count) for space, at, count in runs], counts
+            views.append((message.peer, self._view(message.at, message.count)))
+            if i > 0:
+                before = ordered[i - 1]
+                follows &= message.at == Location(
+                    before.at.space, before.at.offset + before.count * self._width
+                )
+        joined = None
+        if not ordered:
+            joined = self._view(Location(SPACE_SOURCE, 0), 0)
+        elif follows:
+            joined = self._view(ordered[0].at, sum(counts))
+        return views, joined, counts
 
+    def _all_reduce(self, at: Instruction, exchange: Exchange, native: Any) -> Call:
+        op, divisor, count, size = str(at.op), at.divisor, at.count, exchange.size
+        src, dst = self._view(at.src, count), self._view(at.dst, count)
+        in_place = at.src == at.dst
+        if native is not None:
+            reduce_op, rest = native
 
-class _Exchange:
-    """Calls of one group. Where the backend does not know the dtype, bytes are moved."""
+            def by_backend(pieces: Pieces, leave: bool) -> dist.Work | None:
+                out = dst(pieces)
+                if not in_place:
+                    out.copy_(src(pieces))
+                leave = leave and rest == 1
+                work = dist.all_reduce(out, reduce_op, group=exchange.group, async_op=leave)
+                _divide(out, rest)
+                return work  # type: ignore[no-any-return]
 
-    def __init__(
-        self, group: dist.ProcessGroup, me: int, size: int, dtype: torch.dtype, backend: str
-    ) -> None:
-        self.group = group
-        self.me = me
-        self.size = size
-        self._is_gloo = backend == "gloo"
-        self._width = 1 if dtype in _NATIVE_DTYPES else dtype.itemsize
-        self._as_bytes = dtype not in _NATIVE_DTYPES
-        self.in_order = self._is_gloo
+            return by_backend
+        if count * size * self._width <= _ONE_EXCHANGE_BYTES:
+            scratch = self._take_scratch(count * size)
 
-    def empty(self, count: int, like: torch.Tensor) -> torch.Tensor:
-        return torch.empty(count, dtype=like.dtype, device=like.device)
+            def by_one_exchange(pieces: Pieces, leave: bool) -> None:
+                everything = scratch(pieces)
+                exchange.gather(everything, src(pieces), [count] * size)
+                combine(op, list(everything.view(size, count)), dst(pieces), divisor)
 
-    def joined(self, parts: list[torch.Tensor], pieces: Pieces) -> torch.Tensor:
-        if parts:
-            return torch.cat(parts)
-        like = next(piece for piece in pieces if piece is not None)
-        return self.empty(0, like)
-
-    def swap(
-        self,
-        dst: torch.Tensor,
-        src: torch.Tensor,
-        recv_counts: Sequence[int],
-        send_counts: Sequence[int],
-        leave: bool = False,
-    ) -> dist.Work | None:
-        """Sends send_counts[i] elements to member i, and receives recv_counts[i] of it."""
-        if self._as_bytes:
-            dst, src = dst.view(torch.uint8), src.view(torch.uint8)
-            recv_counts = [count * self._width for count in recv_counts]
-            send_counts = [count * self._width for count in send_counts]
-        work: dist.Work | None = dist.all_to_all_single(
-            dst, src, list(recv_counts), list(send_counts), group=self.group, async_op=leave
-        )
-        return work
-
-    def gather(
-        self, dst: torch.Tensor, src: torch.Tensor, blocks: Sequence[int], leave: bool = False
-    ) -> dist.Work | None:
-        """dst becomes the blocks of all members, one after another."""
-        if self._is_gloo or len(set(blocks)) > 1:
-            own = src.numel()
-            return self.swap(dst, src.repeat(self.size), blocks, [own] * self.size, leave)
-        if self._as_bytes:
-            dst, src = dst.view(torch.uint8), src.view(torch.uint8)
-        work: dist.Work | None = dist.all_gather_into_tensor(
-            dst, src, group=self.group, async_op=leave
-        )
-        return work
-
-    def spread(self, dst: torch.Tensor, blocks: Sequence[int]) -> None:
-        """Each member's block of dst goes to all others. Blocks follow one another."""
-        parts = dst.split(list(blocks))
-        if not self._is_gloo:
-            self.gather(dst, parts[self.me].clone(), blocks)
-            return
-        if self._as_bytes:
-            parts = tuple(part.view(torch.uint8) for part in parts)
-        # Quicker than all_to_all_single, which takes a copy for each member.
-        works = []
-        for i, part in enumerate(parts):
-            if i != self.me and part.numel() > 0:
-                works.append(self.group.recv([part], i, 0))
-        for i in range(self.size):
-            if i != self.me and parts[self.me].numel() > 0:
-                works.append(self.group.send([parts[self.me]], i, 0))
-        for work in works:
-            work.wait()
-
-
-def _all_reduce(
-    at: Instruction, src: View, dst: View, exchange: _Exchange, native: Any, in_place: bool
-) -> Call:
-    op, divisor, count, size = str(at.op), at.divisor, at.count, exchange.size
-
-    def by_backend(pieces: Pieces, leave: bool) -> dist.Work | None:
-        out = dst(pieces)
-        if not in_place:
-            out.copy_(src(pieces))
-        reduce_op, rest = native
-        work = dist.all_reduce(out, reduce_op, group=exchange.group, async_op=leave and rest == 1)
-        _divide(out, rest)
-        return work  # type: ignore[no-any-return]
-
-    def by_one_exchange(pieces: Pieces, leave: bool) -> None:
-        own = src(pieces)
-        all_of_them = exchange.empty(size * count, own)
-        exchange.swap(all_of_them, own.repeat(size), [count] * size, [count] * size)
-        reduce(op, list(all_of_them.view(size, count)), dst(pieces), divisor)
-
-    share = -(-count // size)
-    blocks = [max(0, min(share, count - i * share)) for i in range(size)]
-
-    def by_two_exchanges(pieces: Pieces, leave: bool) -> None:
-        own, out = src(pieces), dst(pieces)
+            return by_one_exchange
+        share = -(-count // size)
+        blocks = [max(0, min(share, count - i * share)) for i in range(size)]
         mine = blocks[exchange.me]
-        contributions = exchange.empty(size * mine, own)
-        exchange.swap(contributions, own, [mine] * size, blocks)
-        if mine > 0:
-            part = out.narrow(0, exchange.me * share, mine)
-            reduce(op, list(contributions.view(size, mine)), part, divisor)
-        exchange.spread(out, blocks)
+        contributions = self._take_scratch(mine * size)
 
-    if native is not None:
-        return by_backend
-    if count * size * _itemsize(exchange, at) <= _ONE_EXCHANGE_BYTES:
-        return by_one_exchange
-    return by_two_exchanges
+        def by_two_exchanges(pieces: Pieces, leave: bool) -> None:
+            out = dst(pieces)
+            parts = exchange.contributions(contributions(pieces), src(pieces), blocks)
+            if mine > 0:
+                combine(op, parts, out.narrow(0, exchange.me * share, mine), divisor)
+            exchange.spread(out, blocks)
 
+        return by_two_exchanges
 
-def _reduce_scatter(
-    at: Instruction, src: View, dst: View, exchange: _Exchange, native: Any, blocks: list[int]
-) -> Call:
-    op, divisor, size = str(at.op), at.divisor, exchange.size
-    mine = blocks[exchange.me]
+    def _reduce_scatter(
+        self, at: Instruction, exchange: Exchange, native: Any, blocks: list[int]
+    ) -> Call:
+        op, divisor = str(at.op), at.divisor
+        mine = blocks[exchange.me]
+        src, dst = self._view(at.src, sum(blocks)), self._view(at.dst, mine)
+        if native is not None and len(set(blocks)) == 1:
+            reduce_op, rest = native
 
-    def by_backend(pieces: Pieces, leave: bool) -> dist.Work | None:
-        out = dst(pieces)
-        reduce_op, rest = native
-        work = dist.reduce_scatter_tensor(
-            out, src(pieces), reduce_op, group=exchange.group, async_op=leave and rest == 1
-        )
-        _divide(out, rest)
-        return work  # type: ignore[no-any-return]
+            def by_backend(pieces: Pieces, leave: bool) -> dist.Work | None:
+                out = dst(pieces)
+                leave = leave and rest == 1
+                work = dist.reduce_scatter_tensor(
+                    out, src(pieces), reduce_op, group=exchange.group, async_op=leave
+                )
+                _divide(out, rest)
+                return work  # type: ignore[no-any-return]
 
-    def in_order(pieces: Pieces, leave: bool) -> None:
-        whole = src(pieces)
-        contributions = exchange.empty(size * mine, whole)
-        exchange.swap(contributions, whole, [mine] * size, blocks)
-        if mine > 0:
-            reduce(op, list(contributions.view(size, mine)), dst(pieces), divisor)
+            return by_backend
+        contributions = self._take_scratch(mine * exchange.size)
 
-    return by_backend if native is not None and len(set(blocks)) == 1 else in_order
+        def in_order(pieces: Pieces, leave: bool) -> None:
+            parts = exchange.contributions(contributions(pieces), src(pieces), blocks)
+            if mine > 0:
+                combine(op, parts, dst(pieces), divisor)
+
+        return in_order
 
 
 def _native_reduction(at: Instruction, dtype: torch.dtype, backend: str, size: int) -> Any:
     """The backend's op, and by what to divide afterwards; None where it has none."""
-    if backend == "gloo" or dtype not in _NATIVE_DTYPES:
+    if backend == "gloo" or dtype not in NATIVE_DTYPES:
         return None
     if at.op != "avg":
         op = _NATIVE_OPS.get(str(at.op))
@@ -348,10 +305,6 @@ def _native_reduction(at: Instruction, dtype: torch.dtype, backend: str, size: i
 def _divide(out: torch.Tensor, divisor: int) -> None:
     if divisor != 1:
         out.div_(divisor, rounding_mode=None if out.is_floating_point() else "trunc")
-
-
-def _itemsize(exchange: _Exchange, at: Instruction) -> int:
-    return TORCH_DTYPES[str(at.dtype)].itemsize
 
 
 def _local(run: Callable[[Pieces], Any]) -> Call:
@@ -380,6 +333,9 @@ def _copies(copies: Sequence[Copy], width: int) -> Callable[[Pieces], None]:
         for src, src_offset, dst, dst_offset, shape, src_strides, dst_strides in boxes:
             source, target = pieces[src], pieces[dst]
             assert source is not None and target is not None
+            # as_strided counts from the beginning of the storage.
+            dst_offset += target.storage_offset()
+            src_offset += source.storage_offset()
             target.as_strided(shape, dst_strides, dst_offset).copy_(
                 source.as_strided(shape, src_strides, src_offset)
             )

@@ -21,6 +21,7 @@ from meshift.torch._program import Executable
 from meshift.torch._specs import sharding_of
 
 Topology = Union[str, "meshift.Topology", None]
+PROMISES = ("none", "replicas", "batch-invariant", "ordered")
 
 
 class Settings:
@@ -29,8 +30,13 @@ class Settings:
     __slots__ = ("promise", "topology", "_hash")
 
     def __init__(self, promise: str = "replicas", topology: Topology = None) -> None:
+        """ValueError: no such promise, or no such topology."""
+        if promise not in PROMISES:
+            raise ValueError(f"promise is {promise!r}, which is none of {', '.join(PROMISES)}")
         self.promise = promise
         self.topology = None if topology is None else getattr(topology, "text", topology)
+        if self.topology is not None:
+            meshift.Topology(self.topology)
         self._hash = hash((self.promise, self.topology))
 
     def __eq__(self, other: object) -> bool:
@@ -70,10 +76,11 @@ class Redistribution:
     def __init__(self, source: DTensorSpec, plan: meshift.Plan, world: World) -> None:
         rank = dist.get_rank()
         program = plan.program(rank)
+        self._world = world
         self.plan = plan
         self.dtype = source.tensor_meta.dtype  # type: ignore[union-attr]
-        self.source_shape = tuple(plan.source.local_box(rank).shape)
-        target_shape = tuple(plan.target.local_box(rank).shape)
+        self.source_shape = _shape(plan.source, rank)
+        target_shape = _shape(plan.target, rank)
         self._is_copy = self.source_shape == target_shape and all(
             at.kind == "copy" for at in program.instructions
         ) and not plan.bytes_sent and _same_box(plan, rank)
@@ -90,15 +97,22 @@ class Redistribution:
         if local.requires_grad:
             local = local.detach()
         local = local.contiguous()
+        run = self._executable
         if not async_op:
-            return self._executable(local)
-        target, work, pieces = self._executable.start(local)
+            return run(local, self._world.room(run.room, local))
+        room = torch.empty(run.room, dtype=self.dtype, device=local.device) if run.room else None
+        target, work, pieces = run.start(local, room)
         if work is None:
             return target
         torch._C._distributed_c10d._register_work(target, work)
         pending = AsyncCollectiveTensor(target)
         pending._meshift_pieces = pieces  # they stay until the work is done
         return pending
+
+
+def _shape(sharding: meshift.Sharding, rank: int) -> tuple[int, ...]:
+    """Of the rank's local tensor. Each rank of a mesh holds an element of a tensor without dims."""
+    return tuple(sharding.local_box(rank).shape) if sharding.shape else ()
 
 
 def _same_box(plan: meshift.Plan, rank: int) -> bool:
@@ -156,7 +170,7 @@ def _prepare(world: World, key: Any, local: torch.Tensor) -> Any:
     known = world.kept.get(key)
     if known is None:
         plan = make_plan(source, target, settings)
-        shape = tuple(plan.source.local_box(dist.get_rank()).shape)
+        shape = _shape(plan.source, dist.get_rank())
     else:
         plan = known[0].plan
         shape = known[0].source_shape

@@ -38,6 +38,18 @@ DTYPES = {
 }
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}
 
+# Those that every backend moves and reduces.
+NATIVE_DTYPES = {
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+}
+
 _OPS = {
     "sum": "P",
     "avg": "P(avg)",
