@@ -168,11 +168,6 @@ class _Compiler:
     def _send_recv(self, at: Instruction, exchange: Exchange) -> Call:
         sends, joined_sends, send_counts = self._messages(at.sends, exchange.size)
         recvs, joined_recvs, recv_counts = self._messages(at.recvs, exchange.size)
-        if joined_sends is not None and joined_recvs is not None:
-            src, dst = joined_sends, joined_recvs
-            return lambda pieces, leave: exchange.swap(
-                dst(pieces), src(pieces), recv_counts, send_counts, leave
-            )
         if isinstance(exchange, GlooExchange):
             gloo = exchange
             return _local(
@@ -181,6 +176,11 @@ class _Compiler:
                     [(peer, view(pieces)) for peer, view in sends],
                     gloo.swap_op,
                 )
+            )
+        if joined_sends is not None and joined_recvs is not None:
+            src, dst = joined_sends, joined_recvs
+            return lambda pieces, leave: exchange.swap(
+                dst(pieces), src(pieces), recv_counts, send_counts, leave
             )
         packed = self._take_scratch(sum(send_counts) + sum(recv_counts))
 
