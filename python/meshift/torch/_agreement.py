@@ -37,8 +37,8 @@ class Agreement:
         self._timeout = timeout
         self._calls = 0
         self._store = distributed_c10d._get_default_store()
-        # It has no other ranks.
-        self._is_on = "Fake" not in type(self._store).__name__ and len(ranks) > 1
+        # A fake backend has no other ranks.
+        self._is_on = dist.get_backend() != "fake" and len(ranks) > 1
 
     @property
     def wants(self) -> bool:

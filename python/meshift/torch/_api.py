@@ -10,6 +10,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor.placement_types import Placement
 
 import meshift
+from meshift.torch._groups import current_world
 from meshift.torch._redistribute import Settings, Topology, make_plan, redistribute_local
 from meshift.torch._specs import require_placements
 
@@ -37,11 +38,17 @@ def redistribute(
     """
     if not isinstance(dtensor, DTensor):
         raise TypeError(f"a {type(dtensor).__name__} is not a DTensor")
-    target = _target_spec(dtensor, placements)
-    settings = _settings(promise, topology)
-    if torch.is_grad_enabled() and dtensor.requires_grad:
+    source = dtensor._spec
+    asked = current_world().asked
+    key = (source, *placements, promise, topology)
+    found = asked.get(key)
+    if found is None:
+        settings = _settings(promise, topology)
+        found = asked[key] = (_target_spec(dtensor, placements), settings)
+    target, settings = found
+    if dtensor.requires_grad and torch.is_grad_enabled():
         return _Redistribute.apply(dtensor, target, settings, async_op)  # type: ignore[no-any-return]
-    local = redistribute_local(dtensor._local_tensor, dtensor._spec, target, settings, async_op)
+    local = redistribute_local(dtensor._local_tensor, source, target, settings, async_op)
     return DTensor(local, target, requires_grad=False)
 
 

@@ -27,6 +27,10 @@ class World:
         self.default = default
         self.thread = threading.get_ident()
         self.kept: dict[Any, Any] = {}
+        # What redistribute() was asked for: the target's spec, and the settings.
+        self.asked: dict[Any, Any] = {}
+        # Of `kept`, redistributions whose ranks agree no more before they run.
+        self.settled: dict[Any, Any] = {}
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {
             tuple(sorted(dist.get_process_group_ranks(default))): default
         }

@@ -6,7 +6,7 @@ All but the last is done once for a pair of specs, and kept with the default pro
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 import torch
 import torch.distributed as dist
@@ -91,9 +91,16 @@ class Redistribution:
         self._executable = Executable(program, groups, self.dtype, target_shape)
 
     def run(self, local: torch.Tensor, async_op: bool = False) -> torch.Tensor:
-        """The target's local tensor; `local` itself where nothing changes."""
+        """The target's local tensor; `local` itself where nothing changes.
+
+        ValueError where `local` has another shape or dtype.
+        """
+        if local.shape != self.source_shape or local.dtype != self.dtype:
+            raise ValueError(_mismatch(local, self.source_shape, self.dtype, self.plan))
         if self._is_copy:
             return local
+        if type(local) is not torch.Tensor and isinstance(local, AsyncCollectiveTensor):
+            local = local.wait()
         if local.requires_grad:
             local = local.detach()
         local = local.contiguous()
@@ -142,46 +149,43 @@ def redistribute_local(
     """
     world = current_world()
     key = (source, target, settings)
-    known: Optional[Redistribution] = world.kept.get(key)
-    if known is None or known[1].wants:
-        known = _prepare(world, key, local)
-        if known is None:
+    redistribution = world.settled.get(key)
+    if redistribution is None:
+        redistribution = _prepare(world, key, local)
+        if redistribution is None:
             return local
-    redistribution = known[0]
-    if local.shape != redistribution.source_shape or local.dtype != redistribution.dtype:
-        raise ValueError(_complaint(local, redistribution))
-    if isinstance(local, AsyncCollectiveTensor):
-        local = local.wait()
     return redistribution.run(local, async_op)
 
 
-def _prepare(world: World, key: Any, local: torch.Tensor) -> Any:
+def _prepare(world: World, key: Any, local: torch.Tensor) -> Redistribution | None:
+    """Agrees with the other ranks of the mesh, and makes what is not there yet."""
     source, target, settings = key
     mesh = source.mesh
-    if mesh.get_coordinate() is None:
-        return None
     if target.mesh != mesh:
         raise NotImplementedError(
             f"from {mesh} to {target.mesh}: redistribution of DTensors is within one mesh"
         )
-    state = world.kept.get(mesh)
-    if state is None:
-        state = world.kept[mesh] = _MeshState(mesh, world)
-    known = world.kept.get(key)
+    if mesh.get_coordinate() is None:
+        return None
+    agreement = world.kept.get(mesh)
+    if agreement is None:
+        agreement = world.kept[mesh] = _agreement_of(mesh, world)
+    known: Redistribution | None = world.kept.get(key)
+    plan = make_plan(source, target, settings) if known is None else known.plan
+    shape = _shape(plan.source, dist.get_rank())
+    complaint = _mismatch(local, shape, source.tensor_meta.dtype, plan)
+    agreement.meet(_name(plan), complaint)
     if known is None:
-        plan = make_plan(source, target, settings)
-        shape = _shape(plan.source, dist.get_rank())
-    else:
-        plan = known[0].plan
-        shape = known[0].source_shape
-    complaint = ""
-    if tuple(local.shape) != shape or local.dtype != source.tensor_meta.dtype:
-        complaint = _mismatch(local, shape, source.tensor_meta.dtype, plan)
-    state.agreement.meet(_name(plan), complaint)
-    if known is None:
-        known = (Redistribution(source, plan, world), state.agreement)
-        world.kept[key] = known
+        known = world.kept[key] = Redistribution(source, plan, world)
+    if not agreement.wants:
+        world.settled[key] = known
     return known
+
+
+def _agreement_of(mesh: DeviceMesh, world: World) -> Agreement:
+    ranks = tuple(mesh.mesh.flatten().tolist())
+    name = hashlib.sha1(repr((ranks, tuple(mesh.shape))).encode()).hexdigest()[:16]
+    return Agreement(name, ranks, _timeout(world.default))
 
 
 def _name(plan: meshift.Plan) -> str:
@@ -191,15 +195,12 @@ def _name(plan: meshift.Plan) -> str:
     )
 
 
-def _complaint(local: torch.Tensor, redistribution: Redistribution) -> str:
-    return _mismatch(
-        local, redistribution.source_shape, redistribution.dtype, redistribution.plan
-    )
-
-
 def _mismatch(
     local: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, plan: meshift.Plan
 ) -> str:
+    """Says how the tensor differs from what its sharding gives this rank; "" where it does not."""
+    if local.shape == shape and local.dtype == dtype:
+        return ""
     return (
         f"the local tensor is {local.dtype} of shape {tuple(local.shape)}, but "
         f"{plan.source.text} gives this rank {dtype} of shape {shape}"
