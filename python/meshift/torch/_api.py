@@ -10,6 +10,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor.placement_types import Placement
 
 import meshift
+from meshift.torch._compiled import is_traced, keep_in_graphs, redistribute_traced
 from meshift.torch._groups import current_world
 from meshift.torch._redistribute import Settings, Topology, make_plan, redistribute_local
 from meshift.torch._specs import require_placements
@@ -28,6 +29,8 @@ def redistribute(
     `promise`: "none", "replicas", "batch-invariant" or "ordered" (docs/reproducibility.md).
     `topology`: that the plan is for, as in "h100"; None: all links are alike. `async_op`: the last
     collective may still run when this returns; the first use of the local tensor waits for it.
+    Under torch.compile it is one operator of the graph, from PyTorch 2.15 on; an earlier one breaks
+    the graph here.
 
     Differentiable, any number of times. As with DTensor, the gradient of a partial tensor is not
     made partial again. Collective: all ranks of the mesh call it, with equal arguments.
@@ -48,8 +51,21 @@ def redistribute(
     target, settings = found
     if dtensor.requires_grad and torch.is_grad_enabled():
         return _Redistribute.apply(dtensor, target, settings, async_op)  # type: ignore[no-any-return]
-    local = redistribute_local(dtensor._local_tensor, source, target, settings, async_op)
+    local = _local_of(dtensor, target, settings, async_op)
     return DTensor(local, target, requires_grad=False)
+
+
+def _local_of(
+    dtensor: DTensor, target: DTensorSpec, settings: Settings, async_op: bool
+) -> torch.Tensor:
+    local = dtensor._local_tensor
+    if type(local) is not torch.Tensor and is_traced(local):
+        return redistribute_traced(local, dtensor._spec, target, settings)
+    return redistribute_local(local, dtensor._spec, target, settings, async_op)
+
+
+# Under an earlier PyTorch than _compiled names, a graph breaks here, and goes on behind.
+keep_in_graphs(redistribute)
 
 
 def plan_of(
@@ -90,7 +106,7 @@ class _Redistribute(torch.autograd.Function):
         ctx.source = dtensor._spec
         ctx.settings = settings
         ctx.async_op = async_op
-        local = redistribute_local(dtensor._local_tensor, ctx.source, target, settings, async_op)
+        local = _local_of(dtensor, target, settings, async_op)
         return DTensor(local, target, requires_grad=dtensor.requires_grad)
 
     @staticmethod

@@ -18,7 +18,7 @@ import meshift
 from meshift.torch._agreement import Agreement
 from meshift.torch._groups import World, _timeout, current_world
 from meshift.torch._program import Executable
-from meshift.torch._specs import sharding_of
+from meshift.torch._specs import ranks_of, sharding_of
 
 Topology = Union[str, "meshift.Topology", None]
 PROMISES = ("none", "replicas", "batch-invariant", "ordered")
@@ -79,8 +79,8 @@ class Redistribution:
         self._world = world
         self.plan = plan
         self.dtype = source.tensor_meta.dtype  # type: ignore[union-attr]
-        self.source_shape = _shape(plan.source, rank)
-        target_shape = _shape(plan.target, rank)
+        self.source_shape = local_shape(plan.source, rank)
+        target_shape = local_shape(plan.target, rank)
         self._is_copy = self.source_shape == target_shape and all(
             at.kind == "copy" for at in program.instructions
         ) and not plan.bytes_sent and _same_box(plan, rank)
@@ -117,7 +117,7 @@ class Redistribution:
         return pending
 
 
-def _shape(sharding: meshift.Sharding, rank: int) -> tuple[int, ...]:
+def local_shape(sharding: meshift.Sharding, rank: int) -> tuple[int, ...]:
     """Of the rank's local tensor. Each rank of a mesh holds an element of a tensor without dims."""
     return tuple(sharding.local_box(rank).shape) if sharding.shape else ()
 
@@ -131,7 +131,7 @@ class _MeshState:
     """What is kept for a mesh: its agreement, and its redistributions."""
 
     def __init__(self, mesh: DeviceMesh, world: World) -> None:
-        ranks = tuple(mesh.mesh.flatten().tolist())
+        ranks = ranks_of(mesh)
         name = hashlib.sha1(repr((ranks, tuple(mesh.shape))).encode()).hexdigest()[:16]
         self.agreement = Agreement(name, ranks, _timeout(world.default))
 
@@ -172,7 +172,7 @@ def _prepare(world: World, key: Any, local: torch.Tensor) -> Redistribution | No
         agreement = world.kept[mesh] = _agreement_of(mesh, world)
     known: Redistribution | None = world.kept.get(key)
     plan = make_plan(source, target, settings) if known is None else known.plan
-    shape = _shape(plan.source, dist.get_rank())
+    shape = local_shape(plan.source, dist.get_rank())
     complaint = _mismatch(local, shape, source.tensor_meta.dtype, plan)
     agreement.meet(_name(plan), complaint)
     if known is None:
@@ -183,7 +183,7 @@ def _prepare(world: World, key: Any, local: torch.Tensor) -> Redistribution | No
 
 
 def _agreement_of(mesh: DeviceMesh, world: World) -> Agreement:
-    ranks = tuple(mesh.mesh.flatten().tolist())
+    ranks = ranks_of(mesh)
     name = hashlib.sha1(repr((ranks, tuple(mesh.shape))).encode()).hexdigest()[:16]
     return Agreement(name, ranks, _timeout(world.default))
 

@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 from torch.distributed.tensor.placement_types import Placement, _StridedShard
+from torch.utils._mode_utils import no_dispatch
 
 import meshift
 
@@ -71,7 +72,13 @@ def mesh_of(mesh: DeviceMesh) -> meshift.DeviceMesh:
     names = mesh.mesh_dim_names
     if names is None or not all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
         names = tuple(f"d{i}" for i in range(mesh.ndim))
-    return meshift.DeviceMesh(tuple(mesh.shape), tuple(names), tuple(mesh.mesh.flatten().tolist()))
+    return meshift.DeviceMesh(tuple(mesh.shape), tuple(names), ranks_of(mesh))
+
+
+def ranks_of(mesh: DeviceMesh) -> tuple[int, ...]:
+    """In row-major order. Also while something is traced, where tensors have no values."""
+    with no_dispatch():
+        return tuple(mesh.mesh.flatten().tolist())
 
 
 def sharding_of(spec: DTensorSpec) -> meshift.Sharding:

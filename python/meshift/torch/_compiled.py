@@ -1,0 +1,59 @@
+"""redistribute() under torch.compile: an operator that graphs hold as it is.
+
+The operator's `number` names what redistribute() was asked for when the graph was made. Ranks trace
+the same program, but numbers are each rank's own.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import torch
+import torch.distributed as dist
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.distributed.tensor._dtensor_spec import DTensorSpec
+
+from meshift.torch._redistribute import Settings, local_shape, make_plan, redistribute_local
+
+# From this version on, a graph takes placements as arguments; earlier ones break it here.
+_OPAQUE_FROM = (2, 15)
+
+_asked: list[tuple[DTensorSpec, DTensorSpec, Settings]] = []
+
+
+def is_traced(local: torch.Tensor) -> bool:
+    """Whether the tensor stands for one that a graph will compute."""
+    return isinstance(local, (FakeTensor, FunctionalTensor))
+
+
+def redistribute_traced(
+    local: torch.Tensor, source: DTensorSpec, target: DTensorSpec, settings: Settings
+) -> torch.Tensor:
+    """As redistribute_local(), once the graph runs."""
+    asked = (source, target, settings)
+    if asked not in _asked:
+        _asked.append(asked)
+    return _operator(local, _asked.index(asked))  # type: ignore[no-any-return]
+
+
+@torch.library.custom_op("meshift::redistribute", mutates_args=())
+def _operator(local: torch.Tensor, number: int) -> torch.Tensor:
+    result = redistribute_local(local, *_asked[number])
+    return result.clone() if result is local else result
+
+
+@_operator.register_fake
+def _(local: torch.Tensor, number: int) -> torch.Tensor:
+    source, target, settings = _asked[number]
+    plan = make_plan(source, target, settings)
+    return local.new_empty(local_shape(plan.target, dist.get_rank()))
+
+
+def keep_in_graphs(function: Callable[..., object]) -> None:
+    """Makes torch.compile call the function as it is, where its arguments can be in a graph."""
+    numbers = torch.__version__.split("+")[0].split(".")[:2]
+    if tuple(int(number) for number in numbers if number.isdigit()) >= _OPAQUE_FROM:
+        torch.compiler.allow_in_graph(function)
+    else:  # says so where fullgraph=True does not allow the break
+        function._torchdynamo_disable = True  # type: ignore[attr-defined]
