@@ -46,7 +46,7 @@ def redistribute(
     key = (source, *placements, promise, topology)
     found = asked.get(key)
     if found is None:
-        settings = _settings(promise, topology)
+        settings = settings_of(promise, topology)
         found = asked[key] = (_target_spec(dtensor, placements), settings)
     target, settings = found
     if dtensor.requires_grad and torch.is_grad_enabled():
@@ -78,13 +78,14 @@ def plan_of(
     """The plan that redistribute() runs. Not collective."""
     if not isinstance(dtensor, DTensor):
         raise TypeError(f"a {type(dtensor).__name__} is not a DTensor")
-    return make_plan(dtensor._spec, _target_spec(dtensor, placements), _settings(promise, topology))
+    return make_plan(dtensor._spec, _target_spec(dtensor, placements), settings_of(promise, topology))
 
 
 _known_settings: dict[Any, Settings] = {}
 
 
-def _settings(promise: str, topology: Topology) -> Settings:
+def settings_of(promise: str, topology: Topology) -> Settings:
+    """Equal ones are one object."""
     key = (promise, topology)
     settings = _known_settings.get(key)
     if settings is None:

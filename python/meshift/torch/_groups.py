@@ -29,6 +29,8 @@ class World:
         self.kept: dict[Any, Any] = {}
         # What redistribute() was asked for: the target's spec, and the settings.
         self.asked: dict[Any, Any] = {}
+        # By a pair of specs: how far Meshift takes a redistribution of DTensor's own.
+        self.routes: dict[Any, Any] = {}
         # Of `kept`, redistributions whose ranks agree no more before they run.
         self.settled: dict[Any, Any] = {}
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {

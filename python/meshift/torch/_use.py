@@ -9,14 +9,23 @@ import threading
 from typing import Any, Callable, Iterator
 
 import torch
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import Partial
 from torch.distributed.tensor import _redistribute as torch_redistribute
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from meshift.torch._api import _settings
+from meshift.torch._api import settings_of
+from meshift.torch._groups import current_world
 from meshift.torch._redistribute import Settings, Topology, redistribute_local
 from meshift.torch._specs import Unsupported, sharding_of
+
+try:
+    from torch.utils._debug_mode import get_active_debug_mode
+except ImportError:  # PyTorch has none yet
+
+    def get_active_debug_mode() -> None:
+        return None
+
 
 _NAME = "redistribute_local_tensor"
 # The first and the last minor version whose function this module has been tested to stand in for.
@@ -34,11 +43,11 @@ def use(promise: str = "replicas", topology: Topology = None) -> Iterator[None]:
 
     It replaces one function in every module of torch that has it, for all threads, and puts it back
     at the end. All ranks open and close it at the same places of the program. Contexts may nest;
-    the innermost one's settings count. What Meshift has no notation for, and what is traced, goes
-    PyTorch's way. RuntimeError: a PyTorch that this has not been tested with.
+    the innermost one's settings count. PyTorch's own way goes what Meshift has no notation for, what
+    is traced, and all while a DebugMode records PyTorch's steps. RuntimeError: a PyTorch that this has not been tested with.
     """
     _require_known_torch()
-    settings = _settings(promise, topology)
+    settings = settings_of(promise, topology)
     with _lock:
         if not _open:
             _replace()
@@ -98,54 +107,62 @@ def _standing_in_for(original: Callable[..., torch.Tensor]) -> Callable[..., tor
         def as_torch(local: torch.Tensor, source: DTensorSpec) -> torch.Tensor:
             return original(local, source, target_spec, async_op=async_op, **more)
 
-        if not _open or not _is_ours(local_tensor, current_spec, target_spec):
+        settings = _innermost()
+        if settings is None or not _is_plain(local_tensor):
             return as_torch(local_tensor, current_spec)
-        between = _before_partial(current_spec, target_spec)
+        routes = current_world().routes
+        between = routes.get((current_spec, target_spec))
+        if between is None:
+            between = routes[current_spec, target_spec] = _route(current_spec, target_spec)
         if between is target_spec:
-            return redistribute_local(local_tensor, current_spec, target_spec, _open[-1], async_op)
-        if between.placements != current_spec.placements:
-            local_tensor = redistribute_local(local_tensor, current_spec, between, _open[-1])
+            return redistribute_local(local_tensor, current_spec, target_spec, settings, async_op)
+        if between is not current_spec:
+            local_tensor = redistribute_local(local_tensor, current_spec, between, settings)
         return as_torch(local_tensor, between)
 
     return redistribute_local_tensor
 
 
-def _is_ours(local: torch.Tensor, source: DTensorSpec, target: DTensorSpec) -> bool:
-    """Whether Meshift can run it. Equal on all ranks."""
-    if source.mesh != target.mesh or source.mesh.get_coordinate() is None:
-        return False
-    if torch.compiler.is_compiling() or torch._C._get_dispatch_mode(
-        torch._C._TorchDispatchModeKey.FAKE
-    ) is not None:
-        return False
-    from torch.distributed._functional_collectives import AsyncCollectiveTensor
-
-    if type(local) is not AsyncCollectiveTensor and is_traceable_wrapper_subclass(local):
-        return False
-    if local.device.type == "meta":
-        return False
-    return _has_notation(source) and _has_notation(target)
-
-
-@functools.lru_cache(maxsize=4096)
-def _has_notation(spec: DTensorSpec) -> bool:
+def _innermost() -> Settings | None:
+    # Another thread may close the last context at any moment.
     try:
-        sharding_of(spec)
-    except (Unsupported, ValueError):
+        return _open[-1]
+    except IndexError:
+        return None
+
+
+def _is_plain(local: torch.Tensor) -> bool:
+    """Whether the tensor has values, here and now, that no one traces."""
+    kind = type(local)
+    if kind is not torch.Tensor and kind is not torch.nn.Parameter:
+        if kind is not AsyncCollectiveTensor:
+            return False
+    if local.is_meta or torch.compiler.is_compiling():
         return False
-    return True
+    # It records the steps of PyTorch's plans.
+    return get_active_debug_mode() is None
 
 
-def _before_partial(source: DTensorSpec, target: DTensorSpec) -> DTensorSpec:
-    """The target, with what it makes partial still as the source has it.
+def _route(source: DTensorSpec, target: DTensorSpec) -> DTensorSpec:
+    """How far Meshift goes: the target; the source, where all is PyTorch's; or what is between.
 
-    A value becomes partial locally. PyTorch's way of doing so differs from ours in what each rank
-    holds, and programs may count on it.
+    PyTorch's is what Meshift has no notation for, and the last step where a value becomes partial:
+    that is local, PyTorch's way differs from ours in what each rank holds, and programs may count
+    on it. A function of the specs, so equal on all ranks.
     """
+    if source.mesh != target.mesh or source.mesh.get_coordinate() is None:
+        return source
+    try:
+        sharding_of(source)
+        sharding_of(target)
+    except (Unsupported, ValueError):
+        return source
     placements = tuple(
         now if isinstance(wanted, Partial) and now != wanted else wanted
         for now, wanted in zip(source.placements, target.placements)
     )
     if placements == target.placements:
         return target
+    if placements == source.placements:
+        return source
     return DTensorSpec(source.mesh, placements, tensor_meta=source.tensor_meta)
