@@ -47,8 +47,13 @@ def reduce(
 
 
 def combine(op: str, inputs: list[torch.Tensor], out: torch.Tensor, divisor: int = 1) -> None:
-    """As reduce(), but a NaN may be any NaN: fewer passes over memory. `out` is none of the inputs."""
-    if op == "sum" and out.dtype in (torch.float32, torch.float64) and len(inputs) > 1:
+    """As reduce(), but a NaN may be any NaN: fewer passes over memory."""
+    if (
+        op == "sum"
+        and out.dtype in (torch.float32, torch.float64)
+        and len(inputs) > 1
+        and all(tensor.data_ptr() != out.data_ptr() for tensor in inputs[2:])
+    ):
         torch.add(inputs[0], inputs[1], out=out)
         for tensor in inputs[2:]:
             out.add_(tensor)

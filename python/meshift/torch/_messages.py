@@ -59,10 +59,15 @@ class Exchange:
         """Each member's block of dst goes to all others. Blocks follow one another."""
         self.gather(dst, dst.split(list(blocks))[self.me].clone(), blocks)
 
+    def collected(self, scratch: torch.Tensor, src: torch.Tensor) -> list[torch.Tensor]:
+        """All members' src, in their order. Scratch has as many elements as all of them."""
+        self.gather(scratch, src, [src.numel()] * self.size)
+        return list(scratch.view(self.size, src.numel()))
+
     def contributions(
         self, scratch: torch.Tensor, src: torch.Tensor, blocks: Sequence[int]
     ) -> list[torch.Tensor]:
-        """What all members have for this one's block, in their order; partly in scratch.
+        """What all members have for this one's block, in their order. Scratch as above.
 
         src has a block for each member.
         """
@@ -91,6 +96,12 @@ class GlooExchange(Exchange):
         own = parts[self.me]
         others = [(i, part) for i, part in enumerate(parts) if i != self.me]
         self.messages(others, [(i, own) for i, _ in others], torch.ops.c10d._allgather_base_)
+
+    def collected(self, scratch: torch.Tensor, src: torch.Tensor) -> list[torch.Tensor]:
+        parts = list(scratch.view(self.size, src.numel()))
+        parts[self.me] = src
+        self._spread(parts)
+        return parts
 
     def contributions(
         self, scratch: torch.Tensor, src: torch.Tensor, blocks: Sequence[int]

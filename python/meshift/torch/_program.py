@@ -241,9 +241,7 @@ class _Compiler:
             scratch = self._take_scratch(count * size)
 
             def by_one_exchange(pieces: Pieces, leave: bool) -> None:
-                everything = scratch(pieces)
-                exchange.gather(everything, src(pieces), [count] * size)
-                combine(op, list(everything.view(size, count)), dst(pieces), divisor)
+                combine(op, exchange.collected(scratch(pieces), src(pieces)), dst(pieces), divisor)
 
             return by_one_exchange
         share = -(-count // size)
