@@ -63,10 +63,10 @@ def on_the_local_engine() -> None:
 
 def on_processes() -> None:
     """The same on 4 processes over gloo, with PyTorch's DTensor beside Meshift."""
-    import torch.multiprocessing
+    from torch.multiprocessing.spawn import spawn
 
     with tempfile.NamedTemporaryFile() as file:
-        torch.multiprocessing.spawn(on_one_process, (file.name,), nprocs=4)
+        spawn(on_one_process, (file.name,), nprocs=4)  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def on_one_process(rank: int, file: str) -> None:

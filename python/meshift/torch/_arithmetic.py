@@ -9,6 +9,8 @@ nothing is fused.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 _SMALL_FLOATS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
@@ -104,7 +106,7 @@ def _reduce_integers(op: str, inputs: list[torch.Tensor], out: torch.Tensor, div
     flips = op in ("min", "max") and dtype in _UNSIGNED
     if flips:
         bits = [tensor ^ torch.iinfo(signed).min for tensor in bits]
-    combine = {
+    operations: dict[str, Any] = {
         "sum": torch.add,
         "avg": torch.add,
         "product": torch.mul,
@@ -113,10 +115,10 @@ def _reduce_integers(op: str, inputs: list[torch.Tensor], out: torch.Tensor, div
         "and": torch.bitwise_and,
         "or": torch.bitwise_or,
         "xor": torch.bitwise_xor,
-    }[op]
+    }
     total = bits[0]
     for tensor in bits[1:]:
-        total = combine(total, tensor)
+        total = operations[op](total, tensor)
     if flips:
         total = total ^ torch.iinfo(signed).min
     if op == "avg" and divisor > 1:

@@ -60,13 +60,15 @@ class World:
             found = self._groups.get(ranks)
         if found is None:
             with _names_of_their_own():
-                found = dist.new_group(
+                made: Any = dist.new_group(
                     list(ranks),
-                    timeout=_timeout(self.default),
+                    timeout=timeout_of(self.default),
                     use_local_synchronization=True,
                 )
+            found = made
             self._groups[ranks] = found
             self.groups_made += 1
+        assert found is not None
         return found
 
     def _take_groups_of(self, mesh: DeviceMesh) -> None:
@@ -114,7 +116,8 @@ def _names_of_their_own() -> Iterator[None]:
         distributed_c10d._world.group_count = count
 
 
-def _timeout(group: dist.ProcessGroup) -> Any:
+def timeout_of(group: dist.ProcessGroup) -> Any:
+    """How long its calls may take, or None for what torch takes."""
     for device in group._device_types:
         options = getattr(group._get_backend(device), "options", None)
         timeout = getattr(options, "_timeout", None)

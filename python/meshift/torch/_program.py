@@ -332,10 +332,8 @@ def _copies(copies: Sequence[Copy], width: int) -> Callable[[Pieces], None]:
             source, target = pieces[src], pieces[dst]
             assert source is not None and target is not None
             # as_strided counts from the beginning of the storage.
-            dst_offset += target.storage_offset()
-            src_offset += source.storage_offset()
-            target.as_strided(shape, dst_strides, dst_offset).copy_(
-                source.as_strided(shape, src_strides, src_offset)
+            target.as_strided(shape, dst_strides, dst_offset + target.storage_offset()).copy_(
+                source.as_strided(shape, src_strides, src_offset + source.storage_offset())
             )
 
     return run

@@ -16,7 +16,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 import meshift
 from meshift.torch._agreement import Agreement
-from meshift.torch._groups import World, _timeout, current_world
+from meshift.torch._groups import World, current_world, timeout_of
 from meshift.torch._program import Executable
 from meshift.torch._specs import ranks_of, sharding_of
 
@@ -40,9 +40,9 @@ class Settings:
         if promise not in PROMISES:
             raise ValueError(f"promise is {promise!r}, which is none of {', '.join(PROMISES)}")
         self.promise = promise
-        self.topology = None if topology is None else getattr(topology, "text", topology)
-        if self.topology is not None:
-            meshift.Topology(self.topology)
+        if isinstance(topology, str):
+            topology = meshift.Topology(topology)
+        self.topology = None if topology is None else topology.text
         self._hash = hash((self.promise, self.topology))
 
     def __eq__(self, other: object) -> bool:
@@ -120,7 +120,7 @@ class Redistribution:
             return target
         torch._C._distributed_c10d._register_work(target, work)
         pending = AsyncCollectiveTensor(target)
-        pending._meshift_pieces = pieces  # they stay until the work is done
+        pending._meshift_pieces = pieces  # type: ignore[attr-defined]  # they stay until the work is done
         return pending
 
 
@@ -140,7 +140,7 @@ class _MeshState:
     def __init__(self, mesh: DeviceMesh, world: World) -> None:
         ranks = ranks_of(mesh)
         name = hashlib.sha1(repr((ranks, tuple(mesh.shape))).encode()).hexdigest()[:16]
-        self.agreement = Agreement(name, ranks, _timeout(world.default))
+        self.agreement = Agreement(name, ranks, timeout_of(world.default))
 
 
 def redistribute_local(
@@ -192,7 +192,7 @@ def _prepare(world: World, key: Any, local: torch.Tensor) -> Redistribution | No
 def _agreement_of(mesh: DeviceMesh, world: World) -> Agreement:
     ranks = ranks_of(mesh)
     name = hashlib.sha1(repr((ranks, tuple(mesh.shape))).encode()).hexdigest()[:16]
-    return Agreement(name, ranks, _timeout(world.default))
+    return Agreement(name, ranks, timeout_of(world.default))
 
 
 def _name(plan: meshift.Plan) -> str:

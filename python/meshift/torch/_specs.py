@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Sequence
+from typing import Mapping, Sequence
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
@@ -112,7 +112,7 @@ def placements_text(spec: DTensorSpec) -> str:
     return ",".join(words)
 
 
-def shard_order(spec: DTensorSpec) -> dict[int, Sequence[int]]:
+def shard_order(spec: DTensorSpec) -> Mapping[int, Sequence[int]]:
     """The mesh dims that cut each tensor dim, outermost first."""
     placements = spec.placements
     strided = any(isinstance(placement, _StridedShard) for placement in placements)
@@ -142,7 +142,9 @@ def shard_order(spec: DTensorSpec) -> dict[int, Sequence[int]]:
     return order
 
 
-def require_placements(placements: Sequence[Placement], mesh: DeviceMesh, ndim: int) -> tuple[Placement, ...]:
+def require_placements(
+    placements: Sequence[Placement], mesh: DeviceMesh, ndim: int
+) -> tuple[Placement, ...]:
     """One placement per mesh dim, with dims counted from the front."""
     placements = tuple(placements)
     for placement in placements:

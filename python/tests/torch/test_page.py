@@ -1,4 +1,4 @@
-"""The code on DTensors in docs/python.md runs, on a process group without other ranks."""
+"""The code on DTensors in README.md and docs/python.md runs, where no other ranks are."""
 
 import pathlib
 import re
@@ -6,16 +6,21 @@ import re
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not there")
-PAGE = pathlib.Path(__file__).parents[3] / "docs" / "python.md"
+FOLDER = pathlib.Path(__file__).parents[3]
 
 
-def test_code(capsys):
+@pytest.mark.parametrize(
+    "page, opens, result",
+    [("README.md", "```python\n", "replicated"), ("docs/python.md", "```python torch\n", "whole")],
+)
+def test_code(page, opens, result, capsys):
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    (code,) = re.findall(r"```python torch\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    text = (FOLDER / page).read_text(encoding="utf-8")
+    (code,) = re.findall(opens + r"(.*?)```", text, re.S)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     try:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
@@ -26,8 +31,9 @@ def test_code(capsys):
             "model": lambda batch: batch @ weight,
         }
         exec(code, scope)
+        scope["loss"].backward() if weight.grad is None else None
     finally:
         dist.destroy_process_group()
-    assert scope["whole"].placements == tuple(scope["replicas"])
+    assert scope[result].placements == (Replicate(), Replicate())
     assert weight.grad is not None
-    assert "P,P -> R,R" in capsys.readouterr().out
+    assert "print" not in code or "P,P -> R,R" in capsys.readouterr().out
