@@ -33,8 +33,10 @@ _NATIVE_OPS = {
     "max": dist.ReduceOp.MAX,
     "product": dist.ReduceOp.PRODUCT,
 }
-# Up to so many bytes, an all-reduce in order is one exchange instead of two: latency counts.
+# Up to so many bytes, an all-reduce in order is one exchange instead of two: latency counts. Between
+# two members both move the same bytes.
 _ONE_EXCHANGE_BYTES = 1 << 18
+_ONE_EXCHANGE_BYTES_OF_TWO = 1 << 22
 
 
 class Executable:
@@ -237,7 +239,8 @@ class _Compiler:
                 return work  # type: ignore[no-any-return]
 
             return by_backend
-        if count * size * self._width <= _ONE_EXCHANGE_BYTES:
+        most = _ONE_EXCHANGE_BYTES_OF_TWO if size == 2 else _ONE_EXCHANGE_BYTES
+        if count * size * self._width <= most:
             scratch = self._take_scratch(count * size)
 
             def by_one_exchange(pieces: Pieces, leave: bool) -> None:
