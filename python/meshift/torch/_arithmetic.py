@@ -16,6 +16,8 @@ import torch
 _SMALL_FLOATS = (torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
 _SIGNED = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+# Half-way between the largest number and the next one that there would be.
+_BEYOND_E4M3 = 464.0
 # A NaN that an operation yields: positive, quiet, without payload.
 _CANONICAL_NAN = {
     torch.float8_e4m3fn: 0x7F,
@@ -139,7 +141,7 @@ def _reduce_extremes(op: str, inputs: list[torch.Tensor], out: torch.Tensor) -> 
     total = is_nan = None
     for tensor in inputs:
         key = _order_key(tensor.view(signed))
-        nan = tensor.to(torch.float32).isnan() if tensor.element_size() == 1 else tensor.isnan()
+        nan = _is_nan(tensor)
         total = key if total is None else combine(total, key)
         is_nan = nan if is_nan is None else is_nan | nan
     assert total is not None and is_nan is not None
@@ -155,45 +157,35 @@ def _order_key(bits: torch.Tensor) -> torch.Tensor:
 def _reduce_floats(
     op: str, inputs: list[torch.Tensor], out: torch.Tensor, divisor: int, op_block: int
 ) -> None:
+    if out.dtype.is_complex and op != "product":
+        # By parts: torch adds complex numbers by a product, through which a NaN spreads.
+        inputs = [torch.view_as_real(tensor) for tensor in inputs]
+        out = torch.view_as_real(out)
     dtype = out.dtype
     wide = torch.float32 if dtype in _SMALL_FLOATS else dtype
+    combine_two = _product if op == "product" else torch.add
 
     def combined(tensors: list[torch.Tensor]) -> torch.Tensor:
         total = tensors[0].to(wide)
-        owned = wide != dtype
         for tensor in tensors[1:]:
-            tensor = tensor.to(wide)
-            if op == "product":
-                total = _product(total, tensor)
-            elif owned:
-                total.add_(tensor)
-            else:
-                total = total + tensor
-            owned = True
+            total = combine_two(total, tensor.to(wide))
         return total
 
     if 0 < op_block < len(inputs):
-        wide_blocks = [
-            combined(inputs[i : i + op_block]) for i in range(0, len(inputs), op_block)
-        ]
-        total = wide_blocks[0]
-        for block in wide_blocks[1:]:
-            total = _product(total, block) if op == "product" else total + block
-    else:
-        total = combined(inputs)
+        inputs = [combined(inputs[i : i + op_block]) for i in range(0, len(inputs), op_block)]
+    total = combined(inputs)
     if op == "avg":
-        parts = torch.view_as_real(total) if dtype.is_complex else total
-        parts = parts / divisor
-        total = torch.view_as_complex(parts) if dtype.is_complex else parts
-    elif len(inputs) == 1 and wide == dtype:
-        total = total.clone()
-    parts = torch.view_as_real(total) if dtype.is_complex else total
-    infinity = float("inf")
-    parts.nan_to_num_(nan=float("nan"), posinf=infinity, neginf=-infinity)
+        total = total / divisor
+    if dtype == torch.float8_e4m3fn:  # it has no infinity; and torch may take the largest number
+        total = total.masked_fill(total.abs() > _BEYOND_E4M3, float("nan"))
     out.copy_(total)
-    if out.element_size() == 1:  # torch keeps the sign, or sets all bits
-        nan = out.to(torch.float32).isnan()
-        out.view(torch.int8).masked_fill_(nan, _CANONICAL_NAN[dtype])
+    parts = torch.view_as_real(out) if dtype.is_complex else out
+    bits = parts.view(_SIGNED[parts.element_size()])
+    bits.masked_fill_(_is_nan(parts), _CANONICAL_NAN[parts.dtype])
+
+
+def _is_nan(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor.to(torch.float32) if tensor.element_size() == 1 else tensor).isnan()
 
 
 def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -48,14 +48,18 @@ class Executable:
         groups: Sequence[dist.ProcessGroup | None],
         dtype: torch.dtype,
         target_shape: Sequence[int],
+        exact: bool,
     ) -> None:
-        """`groups`: those of program.groups, None where this rank is in none."""
+        """`groups`: those of program.groups, None where this rank is in none. `exact`: least and
+        largest floats are those of docs/dtypes.md, also of zeros and NaNs."""
         self.dtype = dtype
         self.target_shape = tuple(target_shape)
         width = dtype.itemsize
         self._workspace = -(-program.workspace_bytes // width)
         sizes = (0, program.source_bytes, program.target_bytes, self._workspace * width)
-        compiler = _Compiler(program.groups, groups, dtype, [size // width for size in sizes])
+        compiler = _Compiler(
+            program.groups, groups, dtype, [size // width for size in sizes], exact
+        )
         self._calls = [compiler.compile(at) for at in program.instructions]
         # In elements: what a call needs besides source and target.
         self.room = self._workspace + compiler.scratch
@@ -101,7 +105,9 @@ class _Compiler:
         groups: Sequence[dist.ProcessGroup | None],
         dtype: torch.dtype,
         sizes: Sequence[int],
+        exact: bool,
     ) -> None:
+        self._exact = exact
         self._described = described
         self._groups = groups
         self._dtype = dtype
@@ -136,7 +142,7 @@ class _Compiler:
             src = self._view(at.src, blocks[exchange.me])
             dst = self._view(at.dst, sum(blocks))
             return lambda pieces, leave: exchange.gather(dst(pieces), src(pieces), blocks, leave)
-        native = _native_reduction(at, self._dtype, backend, exchange.size)
+        native = _native_reduction(at, self._dtype, backend, exchange.size, self._exact)
         if at.kind == "all_reduce":
             return self._all_reduce(at, exchange, native)
         if at.kind == "reduce_scatter":
@@ -290,9 +296,13 @@ class _Compiler:
         return in_order
 
 
-def _native_reduction(at: Instruction, dtype: torch.dtype, backend: str, size: int) -> Any:
+def _native_reduction(
+    at: Instruction, dtype: torch.dtype, backend: str, size: int, exact: bool
+) -> Any:
     """The backend's op, and by what to divide afterwards; None where it has none."""
     if backend == "gloo" or dtype not in NATIVE_DTYPES:
+        return None
+    if exact and dtype.is_floating_point and at.op in ("min", "max"):
         return None
     if at.op != "avg":
         op = _NATIVE_OPS.get(str(at.op))

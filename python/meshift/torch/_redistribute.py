@@ -80,7 +80,10 @@ def _engine_of(mesh: DeviceMesh) -> str:
 class Redistribution:
     """A compiled pair of specs. `run` takes local tensors of the source's shape."""
 
-    def __init__(self, source: DTensorSpec, plan: meshift.Plan, world: World) -> None:
+    def __init__(
+        self, source: DTensorSpec, plan: meshift.Plan, world: World, settings: Settings
+    ) -> None:
+        exact = settings.promise in ("batch-invariant", "ordered")
         rank = dist.get_rank()
         program = plan.program(rank)
         self._world = world
@@ -95,7 +98,7 @@ class Redistribution:
             world.group(group.ranks, source.mesh) if group.member >= 0 else None
             for group in program.groups
         ]
-        self._executable = Executable(program, groups, self.dtype, target_shape)
+        self._executable = Executable(program, groups, self.dtype, target_shape, exact)
 
     def run(self, local: torch.Tensor, async_op: bool = False) -> torch.Tensor:
         """The target's local tensor; `local` itself where nothing changes.
@@ -183,7 +186,7 @@ def _prepare(world: World, key: Any, local: torch.Tensor) -> Redistribution | No
     complaint = _mismatch(local, shape, source.tensor_meta.dtype, plan)
     agreement.meet(_name(plan), complaint)
     if known is None:
-        known = world.kept[key] = Redistribution(source, plan, world)
+        known = world.kept[key] = Redistribution(source, plan, world, settings)
     if not agreement.wants:
         world.settled[key] = known
     return known

@@ -111,14 +111,15 @@ def _standing_in_for(original: Callable[..., torch.Tensor]) -> Callable[..., tor
         if settings is None or not _is_plain(local_tensor):
             return as_torch(local_tensor, current_spec)
         routes = current_world().routes
-        between = routes.get((current_spec, target_spec))
-        if between is None:
-            between = routes[current_spec, target_spec] = _route(current_spec, target_spec)
-        if between is target_spec:
+        route = routes.get((current_spec, target_spec))
+        if route is None:
+            route = routes[current_spec, target_spec] = _route(current_spec, target_spec)
+        if route is _ALL:
             return redistribute_local(local_tensor, current_spec, target_spec, settings, async_op)
-        if between is not current_spec:
-            local_tensor = redistribute_local(local_tensor, current_spec, between, settings)
-        return as_torch(local_tensor, between)
+        if route is _NOTHING:
+            return as_torch(local_tensor, current_spec)
+        local_tensor = redistribute_local(local_tensor, current_spec, route, settings)
+        return as_torch(local_tensor, route)
 
     return redistribute_local_tensor
 
@@ -143,26 +144,30 @@ def _is_plain(local: torch.Tensor) -> bool:
     return get_active_debug_mode() is None
 
 
-def _route(source: DTensorSpec, target: DTensorSpec) -> DTensorSpec:
-    """How far Meshift goes: the target; the source, where all is PyTorch's; or what is between.
+# How far Meshift goes; or to a spec between the two.
+_ALL, _NOTHING = "all", "nothing"
+
+
+def _route(source: DTensorSpec, target: DTensorSpec) -> str | DTensorSpec:
+    """What Meshift does of a redistribution; PyTorch does the rest.
 
     PyTorch's is what Meshift has no notation for, and the last step where a value becomes partial:
     that is local, PyTorch's way differs from ours in what each rank holds, and programs may count
     on it. A function of the specs, so equal on all ranks.
     """
     if source.mesh != target.mesh or source.mesh.get_coordinate() is None:
-        return source
+        return _NOTHING
     try:
         sharding_of(source)
         sharding_of(target)
     except (Unsupported, ValueError):
-        return source
+        return _NOTHING
     placements = tuple(
         now if isinstance(wanted, Partial) and now != wanted else wanted
         for now, wanted in zip(source.placements, target.placements)
     )
     if placements == target.placements:
-        return target
+        return _ALL
     if placements == source.placements:
-        return source
+        return _NOTHING
     return DTensorSpec(source.mesh, placements, tensor_meta=source.tensor_meta)
