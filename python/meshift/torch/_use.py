@@ -148,7 +148,7 @@ def _is_plain(local: torch.Tensor) -> bool:
 _ALL, _NOTHING = "all", "nothing"
 
 
-def _route(source: DTensorSpec, target: DTensorSpec) -> str | DTensorSpec:
+def _route(source: DTensorSpec, target: DTensorSpec) -> Any:
     """What Meshift does of a redistribution; PyTorch does the rest.
 
     PyTorch's is what Meshift has no notation for, and the last step where a value becomes partial:
