@@ -11,7 +11,7 @@ from torch.distributed.tensor.placement_types import Placement
 
 import meshift
 from meshift.torch._compiled import is_traced, keep_in_graphs, redistribute_traced
-from meshift.torch._groups import current_world
+from meshift.torch._groups import MOST_REMEMBERED, current_world
 from meshift.torch._redistribute import Settings, Topology, make_plan, redistribute_local
 from meshift.torch._specs import require_placements
 
@@ -46,6 +46,8 @@ def redistribute(
     key = (source, *placements, promise, topology)
     found = asked.get(key)
     if found is None:
+        if len(asked) >= MOST_REMEMBERED:
+            asked.clear()
         settings = settings_of(promise, topology)
         found = asked[key] = (_target_spec(dtensor, placements), settings)
     target, settings = found

@@ -13,12 +13,14 @@ from torch.distributed.device_mesh import DeviceMesh
 
 # The salt of the names of our groups, so that they are equal on all members.
 _SALT = 1 << 40
+# Answers that are found again without talking to other ranks.
+MOST_REMEMBERED = 4096
 # On a CPU, where torch keeps no freed memory, so much stays for the next call.
 _KEPT_BYTES = 1 << 27
 
 
 class World:
-    """What belongs to one call of init_process_group: groups, and by `kept` what others remember.
+    """What belongs to one call of init_process_group: groups, and what others remember.
 
     Groups are found by their ranks, ascending. A group of a mesh dim is the mesh's own.
     """
@@ -26,13 +28,14 @@ class World:
     def __init__(self, default: dist.ProcessGroup) -> None:
         self.default = default
         self.thread = threading.get_ident()
-        self.kept: dict[Any, Any] = {}
+        # By mesh: what _redistribute.py keeps for it.
+        self.meshes: dict[DeviceMesh, Any] = {}
+        # Of what meshes keep, the redistributions whose ranks agree no more before they run.
+        self.settled: dict[Any, Any] = {}
         # What redistribute() was asked for: the target's spec, and the settings.
         self.asked: dict[Any, Any] = {}
         # By a pair of specs: how far Meshift takes a redistribution of DTensor's own.
         self.routes: dict[Any, Any] = {}
-        # Of `kept`, redistributions whose ranks agree no more before they run.
-        self.settled: dict[Any, Any] = {}
         self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {
             tuple(sorted(dist.get_process_group_ranks(default))): default
         }

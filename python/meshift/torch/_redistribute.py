@@ -27,6 +27,8 @@ _GLOO = (
     ' "latency_ns": 20000}], "constants": {"collective_latency_ns": 200000,'
     ' "message_latency_ns": 20000, "copy_latency_ns": 5000, "copy_bandwidth_bytes_per_us": 4000}}'
 )
+# Redistributions of a mesh; the oldest goes first.
+_MOST_KEPT = 2048
 PROMISES = ("none", "replicas", "batch-invariant", "ordered")
 
 
@@ -123,7 +125,8 @@ class Redistribution:
             return target
         torch._C._distributed_c10d._register_work(target, work)
         pending = AsyncCollectiveTensor(target)
-        pending._meshift_pieces = pieces  # type: ignore[attr-defined]  # they stay until the work is done
+        # They stay until the work is done.
+        pending._meshift_pieces = pieces  # type: ignore[attr-defined]
         return pending
 
 
@@ -135,15 +138,6 @@ def local_shape(sharding: meshift.Sharding, rank: int) -> tuple[int, ...]:
 def _same_box(plan: meshift.Plan, rank: int) -> bool:
     source, target = plan.source.local_box(rank), plan.target.local_box(rank)
     return tuple(source.offset) == tuple(target.offset)
-
-
-class _MeshState:
-    """What is kept for a mesh: its agreement, and its redistributions."""
-
-    def __init__(self, mesh: DeviceMesh, world: World) -> None:
-        ranks = ranks_of(mesh)
-        name = hashlib.sha1(repr((ranks, tuple(mesh.shape))).encode()).hexdigest()[:16]
-        self.agreement = Agreement(name, ranks, timeout_of(world.default))
 
 
 def redistribute_local(
@@ -177,25 +171,37 @@ def _prepare(world: World, key: Any, local: torch.Tensor) -> Redistribution | No
         )
     if mesh.get_coordinate() is None:
         return None
-    agreement = world.kept.get(mesh)
-    if agreement is None:
-        agreement = world.kept[mesh] = _agreement_of(mesh, world)
-    known: Redistribution | None = world.kept.get(key)
+    state = world.meshes.get(mesh)
+    if state is None:
+        state = world.meshes[mesh] = _MeshState(mesh, world)
+    known: Redistribution | None = state.redistributions.get(key)
     plan = make_plan(source, target, settings) if known is None else known.plan
     shape = local_shape(plan.source, dist.get_rank())
     complaint = _mismatch(local, shape, source.tensor_meta.dtype, plan)
-    agreement.meet(_name(plan), complaint)
+    state.agreement.meet(_name(plan), complaint)
     if known is None:
-        known = world.kept[key] = Redistribution(source, plan, world, settings)
-    if not agreement.wants:
+        known = Redistribution(source, plan, world, settings)
+        state.keep(key, known, world)
+    if not state.agreement.wants:
         world.settled[key] = known
     return known
 
 
-def _agreement_of(mesh: DeviceMesh, world: World) -> Agreement:
-    ranks = ranks_of(mesh)
-    name = hashlib.sha1(repr((ranks, tuple(mesh.shape))).encode()).hexdigest()[:16]
-    return Agreement(name, ranks, timeout_of(world.default))
+class _MeshState:
+    """What is kept for a mesh. All its ranks add, and drop, the same entries at the same calls."""
+
+    def __init__(self, mesh: DeviceMesh, world: World) -> None:
+        ranks = ranks_of(mesh)
+        name = hashlib.sha1(repr((ranks, tuple(mesh.shape))).encode()).hexdigest()[:16]
+        self.agreement = Agreement(name, ranks, timeout_of(world.default))
+        self.redistributions: dict[Any, Redistribution] = {}
+
+    def keep(self, key: Any, redistribution: Redistribution, world: World) -> None:
+        if len(self.redistributions) >= _MOST_KEPT:
+            oldest = next(iter(self.redistributions))
+            del self.redistributions[oldest]
+            world.settled.pop(oldest, None)
+        self.redistributions[key] = redistribution
 
 
 def _name(plan: meshift.Plan) -> str:

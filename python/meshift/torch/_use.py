@@ -15,7 +15,7 @@ from torch.distributed.tensor import _redistribute as torch_redistribute
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 from meshift.torch._api import settings_of
-from meshift.torch._groups import current_world
+from meshift.torch._groups import MOST_REMEMBERED, current_world
 from meshift.torch._redistribute import Settings, Topology, redistribute_local
 from meshift.torch._specs import Unsupported, sharding_of
 
@@ -113,6 +113,8 @@ def _standing_in_for(original: Callable[..., torch.Tensor]) -> Callable[..., tor
         routes = current_world().routes
         route = routes.get((current_spec, target_spec))
         if route is None:
+            if len(routes) >= MOST_REMEMBERED:
+                routes.clear()
             route = routes[current_spec, target_spec] = _route(current_spec, target_spec)
         if route is _ALL:
             return redistribute_local(local_tensor, current_spec, target_spec, settings, async_op)
