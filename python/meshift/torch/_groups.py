@@ -41,19 +41,23 @@ class World:
         }
         self._seen: set[DeviceMesh] = set()
         self.groups_made = 0
-        self._kept_room: torch.Tensor | None = None
+        self._kept_rooms: dict[torch.dtype, torch.Tensor] = {}
 
     def room(self, count: int, like: torch.Tensor) -> torch.Tensor | None:
-        """Memory for `count` elements, or None for none. It is the next caller's afterwards."""
+        """Memory for `count` elements or more; None for none. It is the next caller's afterwards."""
         if count == 0:
             return None
         dtype, num_bytes = like.dtype, count * like.element_size()
         if like.device.type != "cpu" or num_bytes > _KEPT_BYTES:
             return torch.empty(count, dtype=dtype, device=like.device)
-        kept = self._kept_room
-        if kept is None or kept.numel() < num_bytes:
-            kept = self._kept_room = torch.empty(num_bytes + 64, dtype=torch.uint8)
-        return kept.narrow(0, 0, num_bytes).view(dtype)
+        kept = self._kept_rooms.get(dtype)
+        if kept is None or kept.numel() < count:
+            # One piece of memory for all dtypes.
+            size = max(num_bytes, *(room.nbytes for room in self._kept_rooms.values()), 0)
+            memory = torch.empty(-(-size // 16) * 16, dtype=torch.uint8)
+            self._kept_rooms = {dtype: memory.view(dtype) for dtype in (*self._kept_rooms, dtype)}
+            kept = self._kept_rooms[dtype]
+        return kept
 
     def group(self, ranks: tuple[int, ...], mesh: DeviceMesh) -> dist.ProcessGroup:
         """The group of these ranks. All members call this in the same order of groups."""

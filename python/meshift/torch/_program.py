@@ -63,9 +63,11 @@ class Executable:
         self._calls = [compiler.compile(at) for at in program.instructions]
         # In elements: what a call needs besides source and target.
         self.room = self._workspace + compiler.scratch
+        # The last room, as workspace and scratch: on a CPU it is the same again and again.
+        self._divided: tuple[torch.Tensor | None, ...] = (None, None, None)
 
     def __call__(self, source: torch.Tensor, room: torch.Tensor | None) -> torch.Tensor:
-        """`source` is contiguous; `room` has so many elements, or is None. A new tensor."""
+        """`source` is contiguous; `room` has so many elements, or more, or is None. A new tensor."""
         target, pieces = self._pieces(source, room)
         for call in self._calls:
             call(pieces, False)
@@ -87,12 +89,14 @@ class Executable:
         self, source: torch.Tensor, room: torch.Tensor | None
     ) -> tuple[torch.Tensor, Pieces]:
         target = torch.empty(self.target_shape, dtype=self.dtype, device=source.device)
+        flat = target.view(-1)
         if room is None:
-            empty = target.view(-1).narrow(0, 0, 0)
-            return target, (None, source.view(-1), target.view(-1), empty, empty)
-        workspace = room.narrow(0, 0, self._workspace)
-        scratch = room.narrow(0, self._workspace, self.room - self._workspace)
-        return target, (None, source.view(-1), target.view(-1), workspace, scratch)
+            return target, (None, source.view(-1), flat, flat, flat)
+        if room is not self._divided[0]:
+            workspace = room.narrow(0, 0, self._workspace)
+            scratch = room.narrow(0, self._workspace, self.room - self._workspace)
+            self._divided = (room, workspace, scratch)
+        return target, (None, source.view(-1), flat, *self._divided[1:])
 
 
 class _Compiler:
@@ -158,6 +162,8 @@ class _Compiler:
 
     def _take_scratch(self, count: int) -> View:
         self.scratch = max(self.scratch, count)
+        if count == 0:
+            return lambda pieces: pieces[SPACE_SOURCE].narrow(0, 0, 0)  # type: ignore[union-attr]
         return lambda pieces: pieces[_SCRATCH].narrow(0, 0, count)  # type: ignore[union-attr]
 
     def _reduce_in_order(self, at: Instruction) -> Callable[[Pieces], None]:
@@ -190,13 +196,20 @@ class _Compiler:
             return lambda pieces, leave: exchange.swap(
                 dst(pieces), src(pieces), recv_counts, send_counts, leave
             )
-        packed = self._take_scratch(sum(send_counts) + sum(recv_counts))
+        # What does not lie in one piece is copied to scratch, or from there.
+        num_sent = sum(send_counts) if joined_sends is None else 0
+        num_received = sum(recv_counts) if joined_recvs is None else 0
+        packed = self._take_scratch(num_sent + num_received)
 
         def by_scratch(pieces: Pieces, leave: bool) -> None:
-            src, dst = packed(pieces).split([sum(send_counts), sum(recv_counts)])
-            outgoing = [view(pieces) for _, view in sends]
-            if outgoing:
-                torch.cat(outgoing, out=src)
+            src, dst = packed(pieces).split([num_sent, num_received])
+            if joined_sends is not None:
+                src = joined_sends(pieces)
+            else:
+                torch.cat([view(pieces) for _, view in sends], out=src)
+            if joined_recvs is not None:
+                exchange.swap(joined_recvs(pieces), src, recv_counts, send_counts)
+                return
             exchange.swap(dst, src, recv_counts, send_counts)
             incoming = [view(pieces) for _, view in recvs]
             for out, part in zip(incoming, dst.split([out.numel() for out in incoming])):
