@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Iterator
+from typing import Any, Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,8 @@ _SALT = 1 << 40
 MOST_REMEMBERED = 4096
 # On a CPU, where torch keeps no freed memory, so much stays for the next call.
 _KEPT_BYTES = 1 << 27
+
+Room = Sequence[torch.Tensor]
 
 
 class World:
@@ -41,23 +43,27 @@ class World:
         }
         self._seen: set[DeviceMesh] = set()
         self.groups_made = 0
-        self._kept_rooms: dict[torch.dtype, torch.Tensor] = {}
+        self._kept = torch.empty(0, dtype=torch.uint8)
+        # Its parts, by sizes and dtype.
+        self._kept_rooms: dict[Any, Room] = {}
 
-    def room(self, count: int, like: torch.Tensor) -> torch.Tensor | None:
-        """Memory for `count` elements or more; None for none. It is the next caller's afterwards."""
-        if count == 0:
-            return None
+    def room(self, sizes: tuple[int, int], like: torch.Tensor) -> Room:
+        """Memory for so many elements: workspace and scratch. It is the next caller's afterwards."""
+        count = sizes[0] + sizes[1]
         dtype, num_bytes = like.dtype, count * like.element_size()
         if like.device.type != "cpu" or num_bytes > _KEPT_BYTES:
-            return torch.empty(count, dtype=dtype, device=like.device)
-        kept = self._kept_rooms.get(dtype)
-        if kept is None or kept.numel() < count:
-            # One piece of memory for all dtypes.
-            size = max(num_bytes, *(room.nbytes for room in self._kept_rooms.values()), 0)
-            memory = torch.empty(-(-size // 16) * 16, dtype=torch.uint8)
-            self._kept_rooms = {dtype: memory.view(dtype) for dtype in (*self._kept_rooms, dtype)}
-            kept = self._kept_rooms[dtype]
-        return kept
+            fresh: Room = torch.empty(count, dtype=dtype, device=like.device).split(sizes)
+            return fresh
+        room = self._kept_rooms.get((sizes, dtype))
+        if room is None:
+            if len(self._kept_rooms) >= MOST_REMEMBERED:
+                self._kept_rooms = {}
+            if self._kept.nbytes < num_bytes:
+                self._kept = torch.empty(-(-num_bytes // 16) * 16, dtype=torch.uint8)
+                self._kept_rooms = {}
+            room = self._kept.narrow(0, 0, num_bytes).view(dtype).split(sizes)
+            self._kept_rooms[sizes, dtype] = room
+        return room
 
     def group(self, ranks: tuple[int, ...], mesh: DeviceMesh) -> dist.ProcessGroup:
         """The group of these ranks. All members call this in the same order of groups."""

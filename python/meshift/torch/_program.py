@@ -61,20 +61,22 @@ class Executable:
             program.groups, groups, dtype, [size // width for size in sizes], exact
         )
         self._calls = [compiler.compile(at) for at in program.instructions]
-        # In elements: what a call needs besides source and target.
-        self.room = self._workspace + compiler.scratch
-        # The last room, as workspace and scratch: on a CPU it is the same again and again.
-        self._divided: tuple[torch.Tensor | None, ...] = (None, None, None)
+        # In elements: the workspace and the scratch that a call needs; None for neither.
+        self.room: tuple[int, int] | None = (self._workspace, compiler.scratch)
+        if self.room == (0, 0):
+            self.room = None
 
-    def __call__(self, source: torch.Tensor, room: torch.Tensor | None) -> torch.Tensor:
-        """`source` is contiguous; `room` has so many elements, or more, or is None. A new tensor."""
+    def __call__(
+        self, source: torch.Tensor, room: Sequence[torch.Tensor] | None
+    ) -> torch.Tensor:
+        """`source` is contiguous; `room` is of the sizes that self.room says. A new tensor."""
         target, pieces = self._pieces(source, room)
         for call in self._calls:
             call(pieces, False)
         return target
 
     def start(
-        self, source: torch.Tensor, room: torch.Tensor | None
+        self, source: torch.Tensor, room: Sequence[torch.Tensor] | None
     ) -> tuple[torch.Tensor, dist.Work | None, Pieces]:
         """Leaves the last collective open, where it is the last call: the work, and what must
         stay until it is done."""
@@ -86,17 +88,11 @@ class Executable:
         return target, work, pieces
 
     def _pieces(
-        self, source: torch.Tensor, room: torch.Tensor | None
+        self, source: torch.Tensor, room: Sequence[torch.Tensor] | None
     ) -> tuple[torch.Tensor, Pieces]:
         target = torch.empty(self.target_shape, dtype=self.dtype, device=source.device)
-        flat = target.view(-1)
-        if room is None:
-            return target, (None, source.view(-1), flat, flat, flat)
-        if room is not self._divided[0]:
-            workspace = room.narrow(0, 0, self._workspace)
-            scratch = room.narrow(0, self._workspace, self.room - self._workspace)
-            self._divided = (room, workspace, scratch)
-        return target, (None, source.view(-1), flat, *self._divided[1:])
+        workspace, scratch = (None, None) if room is None else room
+        return target, (None, source.view(-1), target.view(-1), workspace, scratch)
 
 
 class _Compiler:

@@ -118,8 +118,11 @@ class Redistribution:
         local = local.contiguous()
         run = self._executable
         if not async_op:
-            return run(local, self._world.room(run.room, local))
-        room = torch.empty(run.room, dtype=self.dtype, device=local.device) if run.room else None
+            return run(local, None if run.room is None else self._world.room(run.room, local))
+        room: Any = None
+        if run.room is not None:  # of its own
+            room = torch.empty(sum(run.room), dtype=self.dtype, device=local.device)
+            room = room.split(run.room)
         target, work, pieces = run.start(local, room)
         if work is None:
             return target
