@@ -15,7 +15,7 @@ from torch.distributed import distributed_c10d
 from meshift.errors import DeadlineExceededError, OtherError
 
 # Calls of a mesh that always agree, also where the plan is known.
-FIRST_CALLS = 16
+FIRST_CALLS = 4
 
 
 class Disagreement(OtherError):

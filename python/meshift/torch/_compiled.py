@@ -6,6 +6,7 @@ the same program, but numbers are each rank's own.
 
 from __future__ import annotations
 
+import itertools
 from typing import Callable
 
 import torch
@@ -14,12 +15,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
+from meshift.torch._groups import current_world
 from meshift.torch._redistribute import Settings, local_shape, make_plan, redistribute_local
 
 # From this version on, a graph takes placements as arguments; earlier ones break it here.
 _OPAQUE_FROM = (2, 15)
 
-_asked: list[tuple[DTensorSpec, DTensorSpec, Settings]] = []
+_numbers = itertools.count()
 
 
 def is_traced(local: torch.Tensor) -> bool:
@@ -31,21 +33,34 @@ def redistribute_traced(
     local: torch.Tensor, source: DTensorSpec, target: DTensorSpec, settings: Settings
 ) -> torch.Tensor:
     """As redistribute_local(), once the graph runs."""
+    traced = current_world().traced
     asked = (source, target, settings)
-    if asked not in _asked:
-        _asked.append(asked)
-    return _operator(local, _asked.index(asked))  # type: ignore[no-any-return]
+    number = next((number for number, other in traced.items() if other == asked), None)
+    if number is None:
+        number = next(_numbers)
+        traced[number] = asked
+    return _operator(local, number)  # type: ignore[no-any-return]
+
+
+def _asked(number: int) -> tuple[DTensorSpec, DTensorSpec, Settings]:
+    found = current_world().traced.get(number)
+    if found is None:
+        raise RuntimeError(
+            "this graph was made for a process group that is destroyed: torch._dynamo.reset() "
+            "makes torch.compile trace anew"
+        )
+    return found  # type: ignore[no-any-return]
 
 
 @torch.library.custom_op("meshift::redistribute", mutates_args=())
 def _operator(local: torch.Tensor, number: int) -> torch.Tensor:
-    result = redistribute_local(local, *_asked[number])
+    result = redistribute_local(local, *_asked(number))
     return result.clone() if result is local else result
 
 
 @_operator.register_fake
 def _(local: torch.Tensor, number: int) -> torch.Tensor:
-    source, target, settings = _asked[number]
+    source, target, settings = _asked(number)
     plan = make_plan(source, target, settings)
     return local.new_empty(local_shape(plan.target, dist.get_rank()))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from typing import Any, Iterator, Sequence
 
 import torch
@@ -24,11 +25,12 @@ Room = Sequence[torch.Tensor]
 class World:
     """What belongs to one call of init_process_group: groups, and what others remember.
 
-    Groups are found by their ranks, ascending. A group of a mesh dim is the mesh's own.
+    Groups are found by their ranks, ascending. A group of a mesh dim is the mesh's own. It ends with
+    the default group, which it does not keep.
     """
 
     def __init__(self, default: dist.ProcessGroup) -> None:
-        self.default = default
+        self.timeout = timeout_of(default)
         self.thread = threading.get_ident()
         # By mesh: what _redistribute.py keeps for it.
         self.meshes: dict[DeviceMesh, Any] = {}
@@ -38,9 +40,10 @@ class World:
         self.asked: dict[Any, Any] = {}
         # By a pair of specs: how far Meshift takes a redistribution of DTensor's own.
         self.routes: dict[Any, Any] = {}
-        self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {
-            tuple(sorted(dist.get_process_group_ranks(default))): default
-        }
+        # By number: what redistribute() was asked for while something was traced.
+        self.traced: dict[int, Any] = {}
+        self._all_ranks = tuple(sorted(dist.get_process_group_ranks(default)))
+        self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._seen: set[DeviceMesh] = set()
         self.groups_made = 0
         self._kept = torch.empty(0, dtype=torch.uint8)
@@ -67,6 +70,8 @@ class World:
 
     def group(self, ranks: tuple[int, ...], mesh: DeviceMesh) -> dist.ProcessGroup:
         """The group of these ranks. All members call this in the same order of groups."""
+        if ranks == self._all_ranks and dist.group.WORLD is not None:
+            return dist.group.WORLD
         found = self._groups.get(ranks)
         if found is None and mesh not in self._seen:
             self._take_groups_of(mesh)
@@ -75,7 +80,7 @@ class World:
             with _names_of_their_own():
                 made: Any = dist.new_group(
                     list(ranks),
-                    timeout=timeout_of(self.default),
+                    timeout=self.timeout,
                     use_local_synchronization=True,
                 )
             found = made
@@ -92,11 +97,11 @@ class World:
             except RuntimeError:  # the mesh was made without groups
                 continue
             ranks = tuple(dist.get_process_group_ranks(group))
-            if list(ranks) == sorted(ranks):
+            if list(ranks) == sorted(ranks) and ranks != self._all_ranks:
                 self._groups.setdefault(ranks, group)
 
 
-_worlds: dict[dist.ProcessGroup, World] = {}
+_worlds: weakref.WeakKeyDictionary[dist.ProcessGroup, World] = weakref.WeakKeyDictionary()
 
 
 def current_world() -> World:
@@ -112,10 +117,11 @@ def current_world() -> World:
 
 
 def _forget_destroyed() -> None:
-    # A thread sees only its own groups where torch simulates ranks by threads.
+    # A mesh may keep the default group, and a world its meshes. A thread sees only its own groups
+    # where torch simulates ranks by threads.
     for group, world in list(_worlds.items()):
         if world.thread == threading.get_ident() and group not in distributed_c10d._world.pg_map:
-            del _worlds[group]
+            _worlds.pop(group, None)
 
 
 @contextlib.contextmanager

@@ -20,11 +20,18 @@ class Exchange:
     """
 
     def __init__(self, group: dist.ProcessGroup, me: int, size: int, dtype: torch.dtype) -> None:
-        self.group = group
+        # The default group is looked up, not kept: destroying it ends what belongs to it.
+        self._group = None if group is dist.group.WORLD else group
         self.me = me
         self.size = size
         self._as_bytes = dtype not in NATIVE_DTYPES
         self._width = dtype.itemsize
+
+    @property
+    def group(self) -> dist.ProcessGroup:
+        group = dist.group.WORLD if self._group is None else self._group
+        assert group is not None
+        return group
 
     def swap(
         self,

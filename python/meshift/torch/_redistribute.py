@@ -16,7 +16,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 import meshift
 from meshift.torch._agreement import Agreement
-from meshift.torch._groups import World, current_world, timeout_of
+from meshift.torch._groups import World, current_world
 from meshift.torch._program import Executable
 from meshift.torch._specs import ranks_of, sharding_of
 
@@ -196,7 +196,7 @@ class _MeshState:
     def __init__(self, mesh: DeviceMesh, world: World) -> None:
         ranks = ranks_of(mesh)
         name = hashlib.sha1(repr((ranks, tuple(mesh.shape))).encode()).hexdigest()[:16]
-        self.agreement = Agreement(name, ranks, timeout_of(world.default))
+        self.agreement = Agreement(name, ranks, world.timeout)
         self.redistributions: dict[Any, Redistribution] = {}
 
     def keep(self, key: Any, redistribution: Redistribution, world: World) -> None:

@@ -14,7 +14,7 @@ from torch.distributed.tensor import Partial
 from torch.distributed.tensor import _redistribute as torch_redistribute
 from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
-from meshift.torch._api import settings_of
+from meshift.torch._api import gradient_placements, settings_of
 from meshift.torch._groups import MOST_REMEMBERED, current_world
 from meshift.torch._redistribute import Settings, Topology, redistribute_local
 from meshift.torch._specs import Unsupported, sharding_of
@@ -107,10 +107,19 @@ def _standing_in_for(original: Callable[..., torch.Tensor]) -> Callable[..., tor
         def as_torch(local: torch.Tensor, source: DTensorSpec) -> torch.Tensor:
             return original(local, source, target_spec, async_op=async_op, **more)
 
+        if more.get("is_backward"):
+            # PyTorch up to 2.6 hands over the input's placements.
+            target_spec = DTensorSpec(
+                target_spec.mesh,
+                gradient_placements(current_spec.placements, target_spec.placements),
+                tensor_meta=target_spec.tensor_meta,
+            )
         settings = _innermost()
-        if settings is None or not _is_plain(local_tensor):
+        if settings is None:
             return as_torch(local_tensor, current_spec)
         routes = current_world().routes
+        if not _is_plain(local_tensor):
+            return as_torch(local_tensor, current_spec)
         route = routes.get((current_spec, target_spec))
         if route is None:
             if len(routes) >= MOST_REMEMBERED:
