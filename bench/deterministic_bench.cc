@@ -30,7 +30,6 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "bench/traffic.h"
-#include "comm/engine/testing_noop_engine.h"
 #include "comm/program/byte_count.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
@@ -45,6 +44,7 @@
 #include "meshift/status.h"
 #include "meshift/tensor_view.h"
 #include "meshift/topology.h"
+#include "testing/internal/noop_engine.h"
 
 namespace meshift {
 namespace {

@@ -13,7 +13,7 @@
 #include "comm/record/dump_reader.h"
 #include "comm/record/dump_report.h"
 #include "comm/record/dump_writer.h"
-#include "comm/record/testing_dumps.h"
+#include "testing/internal/test_dumps.h"
 
 int main() {
   using Clock = std::chrono::steady_clock;

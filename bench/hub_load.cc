@@ -40,7 +40,6 @@
 #include "comm/control/greeting.h"
 #include "comm/control/meet.h"
 #include "comm/control/socket.h"
-#include "comm/control/testing_peer.h"
 #include "meshift/bootstrap.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
@@ -50,6 +49,7 @@
 #include "meshift/sharding.h"
 #include "meshift/status.h"
 #include "meshift/tensor_view.h"
+#include "testing/internal/played_peer.h"
 
 namespace meshift {
 namespace {

@@ -15,13 +15,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/engine/testing_noop_engine.h"
 #include "meshift/bootstrap.h"
 #include "meshift/device_mesh.h"
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
 #include "testing/allocation_count.h"
+#include "testing/internal/noop_engine.h"
 
 namespace meshift {
 namespace {

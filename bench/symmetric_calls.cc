@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "comm/engine/testing_noop_engine.h"
 #include "meshift/device_mesh.h"
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
 #include "meshift/status.h"
 #include "meshift/symmetric.h"
 #include "meshift/tensor_view.h"
+#include "testing/internal/noop_engine.h"
 
 namespace meshift {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "capi/testing_c.h"
 #include "meshift/c.h"
+#include "testing/internal/c_calls.h"
 
 namespace meshift::capi_testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "capi/testing_c.h"
 #include "meshift/c.h"
+#include "testing/internal/c_calls.h"
 
 namespace meshift::capi_testing {
 namespace {

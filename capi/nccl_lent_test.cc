@@ -12,9 +12,9 @@
 
 #include "comm/cuda/driver.h"
 #include "comm/nccl/nccl_library.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/c.h"
 #include "meshift/status.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <string>
 
-#include "capi/testing_c.h"
 #include "meshift/c.h"
+#include "testing/internal/c_calls.h"
 
 namespace meshift::capi_testing {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "capi/testing_c.h"
 #include "meshift/c.h"
 #include "planner/plan/option_table.h"
+#include "testing/internal/c_calls.h"
 
 namespace meshift::capi_testing {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "cli/command_line.h"
 #include "cli/io.h"
-#include "cli/test_util.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

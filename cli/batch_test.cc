@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cli/test_util.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "meshift/topology.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

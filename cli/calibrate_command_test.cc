@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/test_util.h"
 #include "meshift/topology.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

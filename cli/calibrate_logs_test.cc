@@ -14,9 +14,9 @@
 
 #include "base/status.h"
 #include "cli/io.h"
-#include "cli/test_util.h"
 #include "meshift/topology.h"
 #include "planner/calibration/fit.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/test_util.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

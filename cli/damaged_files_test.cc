@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "cli/test_util.h"
 #include "meshift/plan.h"
 #include "planner/plan/plan_text.h"
+#include "testing/internal/command.h"
 #include "testing/random.h"
 
 namespace meshift::cli {

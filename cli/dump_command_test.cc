@@ -11,9 +11,9 @@
 #include <memory>
 #include <string>
 
-#include "cli/test_util.h"
 #include "comm/record/dump_writer.h"
-#include "comm/record/testing_dumps.h"
+#include "testing/internal/command.h"
+#include "testing/internal/test_dumps.h"
 
 namespace meshift::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <string>
 
-#include "cli/test_util.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

@@ -10,12 +10,12 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "cli/problem.h"
-#include "cli/test_util.h"
 #include "meshift/mpi_engine.h"
 #include "meshift/nccl_engine.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "planner/plan/plan_text.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

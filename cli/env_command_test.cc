@@ -9,7 +9,7 @@
 
 #include "cli/io.h"
 #include "comm/nccl/environment.h"
-#include "comm/nccl/fake_environment.h"
+#include "testing/internal/nccl/fake_environment.h"
 
 namespace meshift::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "cli/test_util.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

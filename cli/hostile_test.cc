@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "cli/test_util.h"
 #include "cli/text.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cli/test_util.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

@@ -8,7 +8,7 @@ mpirun=$1 meshift=$2 library=$PWD/$3
 limit_ms=21000
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# What fails, and what all survivors say: a fault as comm/mpi/fault_library.cc has it, a pattern, the command line.
+# What fails, and what all survivors say: a fault as testing/internal/mpi/fault_library.cc has it, a pattern, the command line.
 round() {
   local fault=$1 pattern=$2 name=$scratch/${1//:/_} begin end
   shift 2

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "cli/test_util.h"
 #include "planner/plan/quantity.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/test_util.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "cli/npy.h"
-#include "cli/test_util.h"
 #include "meshift/dtype.h"
 #include "meshift/sharding.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

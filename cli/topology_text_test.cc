@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "base/status.h"
-#include "cli/test_util.h"
 #include "mesh/topology_presets.h"
 #include "meshift/topology.h"
+#include "testing/internal/command.h"
 
 namespace meshift::cli {
 namespace {

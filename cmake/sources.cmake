@@ -1,4 +1,4 @@
-# The sources of each library: those of its folders that are not tests and not their support. `cmake -P cmake/sources.cmake` prints them.
+# The sources of each library: those of its folders that are not tests. `cmake -P cmake/sources.cmake` prints them.
 set(MESHIFT_GLOB CONFIGURE_DEPENDS)
 if(CMAKE_SCRIPT_MODE_FILE)
   set(MESHIFT_GLOB)
@@ -11,7 +11,7 @@ function(meshift_glob out)
     file(GLOB found ${MESHIFT_GLOB} RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/${folder}/*.cc)
     list(APPEND files ${found})
   endforeach()
-  list(FILTER files EXCLUDE REGEX "_test\\.cc$|/testing_[^/]*$")
+  list(FILTER files EXCLUDE REGEX "_test\\.cc$")
   list(SORT files)
   set(${out} ${files} PARENT_SCOPE)
 endfunction()
@@ -21,12 +21,6 @@ meshift_glob(MESHIFT_SOURCES base mesh placement
   planner/cross planner/verifier
   comm comm/tensor comm/engine comm/record comm/control comm/kernels comm/cuda comm/program comm/executor comm/local comm/nccl
   comm/symmetric comm/redistribution capi)
-# Support of tests.
-list(REMOVE_ITEM MESHIFT_SOURCES
-  comm/cuda/device_fixture.cc comm/cuda/emulator.cc comm/cuda/kernel_cases.cc
-  comm/nccl/engine_fixture.cc comm/nccl/kill_worker.cc comm/nccl/nccl_threads.cc comm/nccl/old_nccl.cc
-  comm/program/program_check.cc
-  planner/verifier/cases.cc planner/verifier/element_step.cc planner/verifier/right_cases.cc)
 # Beside the MPI engine.
 list(REMOVE_ITEM MESHIFT_SOURCES capi/mpi.cc)
 # Without a toolkit the NCCL engine says so, and its judge of environments stays.
@@ -40,7 +34,6 @@ list(REMOVE_ITEM MESHIFT_SOURCES ${MESHIFT_CUDA_SOURCES})
 meshift_glob(MESHIFT_KERNEL_SOURCES comm/kernels)
 
 meshift_glob(MESHIFT_MPI_SOURCES comm/mpi)
-list(REMOVE_ITEM MESHIFT_MPI_SOURCES comm/mpi/fault_library.cc comm/mpi/mpi_test_main.cc)
 set(MESHIFT_MPI_ABSENT_SOURCES ${MESHIFT_MPI_SOURCES})
 list(FILTER MESHIFT_MPI_ABSENT_SOURCES INCLUDE REGEX "_absent\\.cc$")
 list(REMOVE_ITEM MESHIFT_MPI_SOURCES ${MESHIFT_MPI_ABSENT_SOURCES})

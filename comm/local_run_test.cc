@@ -17,8 +17,8 @@
 #include "meshift/plan.h"
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
-#include "planner/verifier/cases.h"
-#include "planner/verifier/right_cases.h"
+#include "testing/internal/plan_cases.h"
+#include "testing/internal/right_cases.h"
 
 namespace meshift {
 namespace {

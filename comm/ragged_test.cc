@@ -11,9 +11,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/engine/testing_fake_engine.h"
 #include "meshift/device_mesh.h"
 #include "meshift/local_world.h"
+#include "testing/internal/fake_engine.h"
 
 namespace meshift {
 namespace {

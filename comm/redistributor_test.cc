@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine/testing_fake_engine.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/local_world.h"
@@ -22,7 +21,8 @@
 #include "meshift/planner_options.h"
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
-#include "planner/verifier/cases.h"
+#include "testing/internal/fake_engine.h"
+#include "testing/internal/plan_cases.h"
 
 namespace meshift {
 namespace {

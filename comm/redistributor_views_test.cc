@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/engine/testing_fake_engine.h"
 #include "comm/kernels/small_float.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
@@ -20,7 +19,8 @@
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
-#include "planner/verifier/cases.h"
+#include "testing/internal/fake_engine.h"
+#include "testing/internal/plan_cases.h"
 
 namespace meshift {
 namespace {

@@ -15,10 +15,10 @@
 #include "comm/control/frame.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
-#include "comm/control/testing_peer.h"
 #include "fuzz/frames.h"
 #include "fuzz/fuzz.h"
 #include "meshift/bootstrap.h"
+#include "testing/internal/played_peer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using meshift::Frame;

@@ -18,7 +18,7 @@ against() {
       for (j = 1; j <= m; ++j) owner[names[j]] = folders[m == n ? j : 1]
       next
     }
-    # The list: the first block of the page. A folder that has folders of its own comes after them.
+    # The list: the first block of the page. A folder whose own folders stand below it, indented, comes after them.
     FNR == NR {
       if (/^```/) { ++fences; next }
       if (fences != 1) next
@@ -29,7 +29,7 @@ against() {
         name = substr(words[i], 1, length(words[i]) - 1)
         place[name] = ++places
         parent = name
-        if (sub(/\/[^\/]*$/, "", parent)) place[parent] = places + 0.5
+        if (/^ / && sub(/\/[^\/]*$/, "", parent)) place[parent] = places + 0.5
       }
       next
     }
@@ -82,7 +82,8 @@ echo "$seen arrows point up the list"
 ((seen > 300))
 # Arrows that it must find.
 for arrow in base:status,planner/plan:plan planner/search:search,planner:planner comm/executor:lanes,comm:redistributor \
-  mesh:layout,placement:sharding planner/verifier:verifier,planner/search:search comm/engine:engine,comm/local:engine; do
+  mesh:layout,placement:sharding planner/verifier:verifier,planner/search:search comm/engine:engine,comm/local:engine \
+  testing:checks,testing/internal:stopwatch cli:cli,testing/internal:command; do
   found=$(printf '  "//%s" -> "//%s"\n' "${arrow%,*}" "${arrow#*,}" | against | wc -l)
   ((found == 2)) || { echo "not found: $arrow"; exit 1; }
 done

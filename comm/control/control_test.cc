@@ -21,8 +21,8 @@
 #include "comm/control/frame.h"
 #include "comm/control/meet.h"
 #include "comm/control/socket.h"
-#include "comm/control/testing_peer.h"
 #include "meshift/bootstrap.h"
+#include "testing/internal/played_peer.h"
 
 namespace meshift {
 namespace {

@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "comm/control/frame.h"
 #include "comm/control/meet.h"
-#include "comm/control/testing_peer.h"
 #include "meshift/bootstrap.h"
+#include "testing/internal/played_peer.h"
 
 namespace {
 

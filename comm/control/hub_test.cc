@@ -15,7 +15,7 @@
 #include "comm/control/frame.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
-#include "comm/control/testing_peer.h"
+#include "testing/internal/played_peer.h"
 
 namespace meshift {
 namespace {

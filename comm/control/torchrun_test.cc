@@ -20,9 +20,9 @@
 #include "base/status.h"
 #include "comm/control/interfaces.h"
 #include "comm/control/socket.h"
-#include "comm/control/testing_store.h"
 #include "comm/control/torch_store.h"
 #include "meshift/bootstrap.h"
+#include "testing/internal/testing_store.h"
 
 namespace meshift {
 namespace {

@@ -13,12 +13,12 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "comm/cuda/copy_bodies.h"
-#include "comm/cuda/emulator.h"
 #include "comm/cuda/kernel_params.h"
 #include "comm/kernels/copy.h"
 #include "meshift/dtype.h"
 #include "meshift/engine.h"
 #include "meshift/sharding.h"
+#include "testing/internal/cuda/emulator.h"
 
 namespace meshift::cuda {
 namespace {

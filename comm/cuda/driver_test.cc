@@ -13,7 +13,7 @@ namespace meshift {
 namespace {
 
 std::string Stub(const std::string& name) {
-  return std::string(std::getenv("TEST_SRCDIR")) + "/meshift/comm/cuda/" + name;
+  return std::string(std::getenv("TEST_SRCDIR")) + "/meshift/testing/internal/cuda/" + name;
 }
 
 TEST(CudaDriver, NamesAMissingLibrary) {

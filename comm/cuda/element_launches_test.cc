@@ -13,7 +13,6 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/cuda/emulator.h"
 #include "comm/cuda/kernel_params.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/identity.h"
@@ -23,6 +22,7 @@
 #include "meshift/placement.h"
 #include "placement/cast.h"
 #include "placement/op_table.h"
+#include "testing/internal/cuda/emulator.h"
 
 namespace meshift::cuda {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/cuda/device_fixture.h"
-#include "comm/cuda/kernel_cases.h"
 #include "meshift/communicator.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
+#include "testing/internal/cuda/device_fixture.h"
+#include "testing/internal/cuda/kernel_cases.h"
 
 namespace meshift {
 namespace {

@@ -1,9 +1,9 @@
 #include <chrono>
 
 #include "base/status.h"
-#include "comm/engine/testing_noop_engine.h"
 #include "gtest/gtest.h"
 #include "meshift/engine.h"
+#include "testing/internal/noop_engine.h"
 
 namespace meshift {
 namespace {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "comm/engine/testing_fake_engine.h"
 #include "comm/program/byte_count.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
@@ -18,7 +17,8 @@
 #include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
-#include "planner/verifier/cases.h"
+#include "testing/internal/fake_engine.h"
+#include "testing/internal/plan_cases.h"
 
 namespace meshift {
 namespace {

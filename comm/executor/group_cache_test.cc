@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/engine/testing_fake_engine.h"
 #include "comm/program/program.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
+#include "testing/internal/fake_engine.h"
 
 namespace meshift {
 namespace {

@@ -1,6 +1,6 @@
 // The in-process engine under the conformance tests: calls from one thread and from one per rank,
 // with and without workers.
-#include "comm/conformance/conformance.h"
+#include "testing/internal/conformance/conformance.h"
 
 #include <gtest/gtest.h>
 

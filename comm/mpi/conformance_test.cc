@@ -1,5 +1,5 @@
 // The MPI engine under the conformance tests: each rank is a process, and runs this binary.
-#include "comm/conformance/conformance.h"
+#include "testing/internal/conformance/conformance.h"
 
 #include <gtest/gtest.h>
 #include <mpi.h>

@@ -20,8 +20,6 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "comm/mpi/requests.h"
-#include "comm/mpi/testing_stopwatch.h"
-#include "comm/mpi/testing_world.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
@@ -29,6 +27,8 @@
 #include "meshift/plan.h"
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
+#include "testing/internal/mpi/world.h"
+#include "testing/internal/stopwatch.h"
 
 namespace meshift {
 namespace {

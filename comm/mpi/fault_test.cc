@@ -29,9 +29,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/mpi/testing_hang.h"
-#include "comm/mpi/testing_stopwatch.h"
-#include "comm/mpi/testing_world.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/mpi_engine.h"
@@ -39,6 +36,9 @@
 #include "meshift/sharding.h"
 #include "meshift/status.h"
 #include "meshift/tensor_view.h"
+#include "testing/internal/mpi/hang.h"
+#include "testing/internal/mpi/world.h"
+#include "testing/internal/stopwatch.h"
 
 namespace meshift {
 namespace {

@@ -1,6 +1,8 @@
 // Calls of MPI that do not come back: with bounded waits every call of the engine still returns in
 // time, on whatever it waits; without them it does not. For two ranks or more, all of which hang
 // unless a test says otherwise.
+#include "testing/internal/mpi/hang.h"
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -18,14 +20,13 @@
 #include "absl/status/status.h"
 #include "base/status.h"
 #include "comm/executor/work_preparer.h"
-#include "comm/mpi/testing_hang.h"
-#include "comm/mpi/testing_stopwatch.h"
-#include "comm/mpi/testing_world.h"
 #include "comm/program/program.h"
 #include "meshift/communicator.h"
 #include "meshift/dtype.h"
 #include "meshift/engine.h"
 #include "meshift/mpi_engine.h"
+#include "testing/internal/mpi/world.h"
+#include "testing/internal/stopwatch.h"
 
 namespace meshift {
 namespace {

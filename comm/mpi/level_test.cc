@@ -1,5 +1,5 @@
 // Engines without a thread of their own: below MPI_THREAD_MULTIPLE, which
-// testing_level.cc has MPI give. Work goes on in waits and looks, on the
+// testing/internal/mpi/level.cc has MPI give. Work goes on in waits and looks, on the
 // threads that may; others are refused, and nothing has happened. For two ranks
 // or more.
 #include <gtest/gtest.h>
@@ -19,8 +19,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "comm/mpi/testing_stopwatch.h"
-#include "comm/mpi/testing_world.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/mpi_engine.h"
@@ -29,6 +27,8 @@
 #include "meshift/sharding.h"
 #include "meshift/status.h"
 #include "meshift/symmetric.h"
+#include "testing/internal/mpi/world.h"
+#include "testing/internal/stopwatch.h"
 
 namespace meshift {
 namespace {

@@ -3,10 +3,10 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/conformance/list_check.h"
 #include "meshift/device_mesh.h"
 #include "meshift/mpi_engine.h"
 #include "meshift/status.h"
+#include "testing/internal/conformance/list_check.h"
 
 namespace meshift {
 namespace {

@@ -12,11 +12,11 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/conformance/symmetric_check.h"
 #include "meshift/device_mesh.h"
 #include "meshift/engine.h"
 #include "meshift/mpi_engine.h"
 #include "meshift/status.h"
+#include "testing/internal/conformance/symmetric_check.h"
 
 namespace meshift {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/conformance/ticket_check.h"
 #include "meshift/mpi_engine.h"
 #include "meshift/status.h"
+#include "testing/internal/conformance/ticket_check.h"
 #include "testing/small_world.h"
 
 namespace meshift {

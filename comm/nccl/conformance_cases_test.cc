@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/nccl/nccl_threads.h"
 #include "testing/conformance_run.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

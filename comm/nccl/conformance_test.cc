@@ -1,5 +1,5 @@
 // The NCCL engine over the stand-in libraries under the conformance tests: ranks are threads.
-#include "comm/conformance/conformance.h"
+#include "testing/internal/conformance/conformance.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/nccl/nccl_threads.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

@@ -20,9 +20,6 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "comm/cuda/driver.h"
-#include "comm/nccl/engine_fixture.h"
-#include "comm/nccl/fake_environment.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/bootstrap.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
@@ -33,6 +30,9 @@
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
+#include "testing/internal/nccl/engine_fixture.h"
+#include "testing/internal/nccl/fake_environment.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

@@ -14,9 +14,9 @@
 
 #include "base/mutex.h"
 #include "comm/nccl/environment.h"
-#include "comm/nccl/fake_environment.h"
 #include "testing/fake_gpu/fake_report.h"
 #include "testing/fake_gpu/test_rank.h"
+#include "testing/internal/nccl/fake_environment.h"
 
 namespace meshift {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/nccl/fake_environment.h"
+#include "testing/internal/nccl/fake_environment.h"
 
 namespace meshift {
 namespace {

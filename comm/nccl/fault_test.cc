@@ -17,8 +17,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/nccl/captured_graph.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/engine.h"
@@ -26,6 +24,8 @@
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
+#include "testing/internal/nccl/captured_graph.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

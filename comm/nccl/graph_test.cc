@@ -10,9 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/nccl/captured_graph.h"
-#include "comm/nccl/engine_fixture.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
@@ -20,6 +17,9 @@
 #include "meshift/nccl_engine.h"
 #include "meshift/placement.h"
 #include "meshift/redistributor.h"
+#include "testing/internal/nccl/captured_graph.h"
+#include "testing/internal/nccl/engine_fixture.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

@@ -15,12 +15,12 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "comm/cuda/driver.h"
-#include "comm/nccl/engine_fixture.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/communicator.h"
 #include "meshift/dtype.h"
 #include "meshift/engine.h"
 #include "meshift/nccl_engine.h"
+#include "testing/internal/nccl/engine_fixture.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

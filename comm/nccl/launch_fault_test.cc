@@ -15,12 +15,12 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/communicator.h"
 #include "meshift/dtype.h"
 #include "meshift/engine.h"
 #include "meshift/nccl_engine.h"
 #include "meshift/placement.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 // What NCCL may still use is left to the process, on purpose.
 extern "C" const char* __asan_default_options() { return "detect_leaks=0"; }  // NOLINT: its name

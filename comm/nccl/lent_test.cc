@@ -18,7 +18,6 @@
 #include "base/status.h"
 #include "comm/cuda/driver.h"
 #include "comm/nccl/nccl_library.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/bootstrap.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
@@ -28,6 +27,7 @@
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "comm/conformance/list_check.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/device_mesh.h"
 #include "meshift/nccl_engine.h"
+#include "testing/internal/conformance/list_check.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

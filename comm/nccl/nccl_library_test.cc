@@ -42,9 +42,10 @@ TEST_F(NcclLibraryTest, NoSuchFunction) {
 }
 
 TEST_F(NcclLibraryTest, TooOld) {
-  const char* path = "comm/nccl/libold_nccl.so";
+  const char* path = "testing/internal/nccl/libold_nccl.so";
   EXPECT_EQ(NcclLibrary::Load(path).status().ToString(),
-            "FAILED_PRECONDITION: the NCCL library comm/nccl/libold_nccl.so is of version 2.18.5; "
+            "FAILED_PRECONDITION: the NCCL library testing/internal/nccl/libold_nccl.so is of "
+            "version 2.18.5; "
             "2.28.0 or newer is needed");
 }
 

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "comm/nccl/engine_fixture.h"
 #include "meshift/device_mesh.h"
 #include "meshift/nccl_engine.h"
 #include "meshift/redistributor.h"
+#include "testing/internal/nccl/engine_fixture.h"
 
 namespace meshift {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "comm/control/socket.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/bootstrap.h"
 #include "meshift/nccl_engine.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

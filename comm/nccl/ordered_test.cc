@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/nccl_engine.h"
 #include "meshift/plan.h"
+#include "testing/internal/nccl/nccl_threads.h"
 #include "testing/small_world.h"
 #include "tests/ordered_check.h"
 

@@ -9,12 +9,12 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/conformance/symmetric_check.h"
 #include "comm/nccl/native_reduction.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/device_mesh.h"
 #include "meshift/engine.h"
 #include "meshift/nccl_engine.h"
+#include "testing/internal/conformance/symmetric_check.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "comm/nccl/engine_fixture.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
 #include "meshift/nccl_engine.h"
 #include "meshift/redistributor.h"
+#include "testing/internal/nccl/engine_fixture.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 #if MESHIFT_HAS_NVTX
 

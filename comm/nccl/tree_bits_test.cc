@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/nccl_engine.h"
@@ -23,6 +22,7 @@
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
 #include "testing/fake_gpu/fake_report.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

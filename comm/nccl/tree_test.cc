@@ -19,8 +19,6 @@
 #include "absl/types/span.h"
 #include "base/status.h"
 #include "comm/nccl/environment.h"
-#include "comm/nccl/fake_environment.h"
-#include "comm/nccl/nccl_threads.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/nccl_engine.h"
@@ -32,6 +30,8 @@
 #include "meshift/tensor_view.h"
 #include "meshift/topology.h"
 #include "testing/fake_gpu/fake_report.h"
+#include "testing/internal/nccl/fake_environment.h"
+#include "testing/internal/nccl/nccl_threads.h"
 
 namespace meshift {
 namespace {

@@ -9,11 +9,11 @@
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
 #include "comm/program/program_bytes.h"
-#include "comm/program/program_check.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/plan.h"
 #include "meshift/sharding.h"
+#include "testing/internal/program_check.h"
 
 namespace meshift {
 namespace {

@@ -14,7 +14,6 @@
 #include "absl/status/statusor.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
-#include "comm/program/program_check.h"
 #include "comm/tensor/strides.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
@@ -22,6 +21,7 @@
 #include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
+#include "testing/internal/program_check.h"
 #include "testing/random.h"
 #include "testing/shardings.h"
 

@@ -9,13 +9,13 @@
 
 #include "absl/status/statusor.h"
 #include "comm/program/program.h"
-#include "comm/program/program_check.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
-#include "planner/verifier/cases.h"
+#include "testing/internal/plan_cases.h"
+#include "testing/internal/program_check.h"
 
 namespace meshift {
 namespace {

@@ -16,7 +16,7 @@
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
 #include "meshift/topology.h"
-#include "planner/verifier/cases.h"
+#include "testing/internal/plan_cases.h"
 
 namespace meshift {
 namespace {

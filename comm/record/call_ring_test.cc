@@ -9,10 +9,10 @@
 #include <thread>
 #include <vector>
 
-#include "comm/engine/testing_noop_engine.h"
 #include "comm/record/call_text.h"
 #include "comm/record/tick_clock.h"
 #include "testing/allocation_count.h"
+#include "testing/internal/noop_engine.h"
 
 namespace meshift {
 namespace {

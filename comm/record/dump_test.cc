@@ -20,7 +20,7 @@
 #include "comm/record/dump_report.h"
 #include "comm/record/dump_writer.h"
 #include "comm/record/flight_recorder.h"
-#include "comm/record/testing_dumps.h"
+#include "testing/internal/test_dumps.h"
 
 namespace meshift {
 namespace {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/engine/testing_noop_engine.h"
 #include "meshift/bootstrap.h"
 #include "meshift/device_mesh.h"
 #include "meshift/redistributor.h"
@@ -18,6 +17,7 @@
 #include "meshift/symmetric.h"
 #include "meshift/tensor_view.h"
 #include "testing/allocation_count.h"
+#include "testing/internal/noop_engine.h"
 
 namespace meshift {
 namespace {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/engine/testing_fake_engine.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/local_world.h"
@@ -20,6 +19,7 @@
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
 #include "placement/local_box.h"
+#include "testing/internal/fake_engine.h"
 
 namespace meshift {
 namespace {

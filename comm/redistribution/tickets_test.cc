@@ -13,8 +13,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "comm/conformance/ticket_check.h"
-#include "comm/engine/testing_fake_engine.h"
 #include "meshift/bootstrap.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
@@ -23,6 +21,8 @@
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
+#include "testing/internal/conformance/ticket_check.h"
+#include "testing/internal/fake_engine.h"
 #include "testing/small_world.h"
 
 namespace meshift {

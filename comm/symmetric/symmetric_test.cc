@@ -12,8 +12,6 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/conformance/symmetric_check.h"
-#include "comm/engine/testing_fake_engine.h"
 #include "comm/symmetric/symmetric_form.h"
 #include "meshift/bootstrap.h"
 #include "meshift/device_mesh.h"
@@ -23,6 +21,8 @@
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
 #include "meshift/tensor_view.h"
+#include "testing/internal/conformance/symmetric_check.h"
+#include "testing/internal/fake_engine.h"
 
 namespace meshift {
 namespace {

@@ -20,8 +20,8 @@
 #include "meshift/sharding.h"
 #include "meshift/testing.h"
 #include "placement/cast.h"
-#include "planner/verifier/cases.h"
 #include "testing/cast.h"
+#include "testing/internal/plan_cases.h"
 #include "testing/number.h"
 #include "testing/small_world.h"
 

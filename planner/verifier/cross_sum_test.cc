@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "meshift/plan.h"
-#include "planner/verifier/cases.h"
+#include "testing/internal/plan_cases.h"
 
 namespace meshift {
 namespace {

@@ -10,7 +10,7 @@
 #include "meshift/device_mesh.h"
 #include "meshift/plan.h"
 #include "meshift/sharding.h"
-#include "planner/verifier/cases.h"
+#include "testing/internal/plan_cases.h"
 
 namespace meshift {
 namespace {

@@ -1,6 +1,6 @@
 // All steps between all shardings of small worlds, element by element: the verifier accepts what
 // brings every rank its elements with each contribution once, and nothing else; and counts bytes
-// as planner/verifier/element_step.h does, which moves single elements and knows no boxes.
+// as testing/internal/element_step.h does, which moves single elements and knows no boxes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 #include "meshift/plan.h"
 #include "meshift/sharding.h"
 #include "meshift/verifier.h"
-#include "planner/verifier/element_step.h"
+#include "testing/internal/element_step.h"
 #include "testing/shardings.h"
 #include "testing/small_world.h"
 

@@ -5,7 +5,7 @@
 
 #include "meshift/plan.h"
 #include "meshift/verifier.h"
-#include "planner/verifier/cases.h"
+#include "testing/internal/plan_cases.h"
 
 namespace meshift {
 namespace {

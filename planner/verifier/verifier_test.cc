@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "meshift/plan.h"
-#include "planner/verifier/cases.h"
-#include "planner/verifier/right_cases.h"
+#include "testing/internal/plan_cases.h"
+#include "testing/internal/right_cases.h"
 
 namespace meshift {
 namespace {

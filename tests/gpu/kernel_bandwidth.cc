@@ -13,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/cuda/device_fixture.h"
 #include "comm/cuda/kernels.h"
 #include "fmt/format.h"
 #include "meshift/communicator.h"
@@ -21,6 +20,7 @@
 #include "meshift/engine.h"
 #include "meshift/placement.h"
 #include "meshift/status.h"
+#include "testing/internal/cuda/device_fixture.h"
 
 namespace meshift {
 namespace {

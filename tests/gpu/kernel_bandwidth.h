@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "comm/cuda/device_fixture.h"
+#include "testing/internal/cuda/device_fixture.h"
 
 namespace meshift {
 

@@ -18,9 +18,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/status.h"
-#include "comm/cuda/device_fixture.h"
-#include "comm/cuda/kernel_cases.h"
 #include "meshift/status.h"
+#include "testing/internal/cuda/device_fixture.h"
+#include "testing/internal/cuda/kernel_cases.h"
 #include "tests/gpu/kernel_bandwidth.h"
 
 namespace meshift {

@@ -86,7 +86,7 @@ printf '#!/bin/sh\n' > "$TEST_TMPDIR/bin/ldconfig" # whatever this machine has
 cp "$TEST_TMPDIR/bin/ldconfig" "$TEST_TMPDIR/bin/python3"
 chmod +x "$TEST_TMPDIR"/bin/*
 mkdir -p "$TEST_TMPDIR/old" "$MESHIFT_OPT/serving/.venv/$site" "$MESHIFT_OPT/conda/envs/$site"
-cp -L comm/nccl/libold_nccl.so "$TEST_TMPDIR/old/libnccl.so.2"
+cp -L testing/internal/nccl/libold_nccl.so "$TEST_TMPDIR/old/libnccl.so.2"
 cp -L testing/fake_gpu/libfake_nccl.so "$MESHIFT_OPT/serving/.venv/$site/libnccl.so.2"
 PATH=$TEST_TMPDIR/bin:$PATH LD_LIBRARY_PATH=$TEST_TMPDIR/old CUDA_HOME=/nowhere expect 0 "NCCL: $MESHIFT_OPT/serving/.venv/$site/libnccl.so.2" "${small[@]}" --only ranks2_first
 mv "$MESHIFT_OPT/serving/.venv/$site/libnccl.so.2" "$MESHIFT_OPT/conda/envs/$site/"

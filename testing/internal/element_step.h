@@ -1,0 +1,66 @@
+// One step from one sharding to another, done element by element: who can have what, and the bytes
+// that the format counts. Knows no boxes, so that a verifier that does can be held to it.
+//
+//   ElementStep step(before, after, StepOp::kAllGather, /*mesh_dims=*/{0});
+//   const bool can = step.Run();          // whether every rank can have what `after` says
+//   const PlanFields plan = step.MakePlan();
+#ifndef MESHIFT_TESTING_INTERNAL_ELEMENT_STEP_H_
+#define MESHIFT_TESTING_INTERNAL_ELEMENT_STEP_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "meshift/plan.h"
+#include "meshift/sharding.h"
+
+namespace meshift {
+
+class ElementStep {
+ public:
+  // Values are f32, and what is partial is summed.
+  ElementStep(Sharding before, Sharding after, StepOp op, DimSet mesh_dims);
+
+  // Whether each rank can have what `after` says, each contribution once; counts bytes on the way.
+  bool Run();
+
+  // The plan of this step with all figures counted here. `exact`: blocks that are not even are
+  // exact, not padded. REQUIRES: Run() was called.
+  PlanFields MakePlan(bool exact = false) const;
+
+ private:
+  using Elements = std::vector<int64_t>;             // row-major indices, ascending
+  using Contributions = std::vector<int>;            // how often each source rank's is in it
+  using Holding = std::map<int64_t, Contributions>;  // of one rank
+
+  template <typename MayDiffer>
+  bool Differ(int64_t p, int64_t q, const MayDiffer& may_differ) const;
+  std::vector<int64_t> GroupOf(int64_t p) const;
+  bool Holds(int64_t p, int64_t e) const;
+  Contributions OwnOf(int64_t p) const;
+  void Send(int64_t from, int64_t to);
+  std::optional<Contributions> ValueOf(int64_t p, int64_t e);
+  bool IsComplete(const std::vector<Holding>& result) const;
+  int64_t SourceOfPermute(int64_t p) const;
+  bool AllEven() const;
+  bool IsPacked(const std::vector<Elements>& pieces, const std::vector<Elements>& parents) const;
+  bool AreExactBlocksPacked(const Sharding& cut, const Sharding& parent) const;
+  bool MessagesAreRuns(const std::vector<Elements>& boxes, bool of_senders) const;
+
+  Sharding before_;
+  Sharding after_;
+  StepOp op_;
+  DimSet mesh_dims_;
+  int64_t n_;
+  int64_t group_size_ = 1;
+  std::vector<Coordinate> at_;
+  std::vector<Elements> old_;
+  std::vector<Elements> new_;
+  std::map<int64_t, int64_t> sent_;
+  std::map<int64_t, int64_t> received_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_TESTING_INTERNAL_ELEMENT_STEP_H_
