@@ -1,0 +1,95 @@
+"""Every measured transition through Meshift: right values, and each sum computed by one group."""
+
+import functools
+import hashlib
+import itertools
+import random
+
+import pytest
+
+import oracle
+from harness import SUBJECTS, array, dtensor, marked_sums, mesh_of, meshift_torch, processes, threads
+
+PROMISES = ["replicas", "ordered"]
+# Both kinds of sources, made once for all threads.
+_whole = functools.lru_cache(8)(
+    lambda mesh, shape, source, seed: oracle.Source(
+        oracle.full_tensor(shape, seed=seed), mesh, oracle.parse(source), seed
+    )
+)
+_floats = functools.lru_cache(8)(
+    lambda mesh, shape, source, seed: oracle.random_source(shape, mesh, oracle.parse(source), seed)
+)
+
+
+def run_cases(rank, cases, mesh, subject, options, floats):
+    """For each case whether this rank's tensor is as the definition says, and its bits."""
+    device_mesh = mesh_of(mesh)
+    at = oracle.coordinates(mesh)[rank]
+    found = []
+    for seed, (shape, before, after) in cases:
+        source = (_floats if floats else _whole)(mesh, shape, before, seed)
+        tensor = dtensor(source.local(at), device_mesh, before, shape)
+        held = array(SUBJECTS[subject](tensor, after, **options))
+        if floats:
+            whole = oracle.ordered_sum(source.parts)
+        else:
+            whole = oracle.full_tensor(shape, seed=seed)
+        want = oracle.local(whole, mesh, oracle.parse(after), at)
+        found.append((oracle.same_bits(held, want), hashlib.sha1(held.tobytes()).digest()))
+    return found
+
+
+def tally(cases, subject, run=threads, floats=False, **options):
+    """The cases that are wrong on some rank, and those whose replicas differ."""
+    wrong, divergent = [], []
+    numbered = enumerate(cases)
+    for mesh, group in itertools.groupby(sorted(numbered, key=lambda n: (n[1][0], n[0])), lambda n: n[1][0]):
+        group = [(seed, case[1:]) for seed, case in group]
+        ranks = len(oracle.coordinates(mesh))
+        results = run(ranks, run_cases, group, mesh, subject, options, floats)
+        for (_, case), at_ranks in zip(group, zip(*results)):
+            if not all(right for right, _ in at_ranks):
+                wrong.append((mesh, *case))
+            if oracle.replicas_differ(mesh, oracle.parse(case[2]), [bits for _, bits in at_ranks]):
+                divergent.append((mesh, *case))
+    return wrong, divergent
+
+
+def check(cases, subject, promise, run=threads):
+    """Values are exact for integers; random floats show sums that several groups computed."""
+    wrong, _ = tally(cases, subject, run, promise=promise)
+    sums = [case for case in cases if "P" in case[2]]
+    with marked_sums():
+        disordered, divergent = tally(sums, subject, run, floats=True, promise=promise)
+    disordered = disordered if promise == "ordered" else []
+    print(
+        f"\n{subject}, {promise}: {len(cases)} transitions, {len(wrong)} wrong; of {len(sums)} with "
+        f"sums {len(divergent)} computed by several groups, {len(disordered)} not in order"
+    )
+    assert not wrong, wrong[:5]
+    assert not divergent, divergent[:5]
+    assert not disordered, disordered[:5]
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+@pytest.mark.parametrize("subject", ["function", "use"])
+def test_some(subject, promise):
+    meshift_torch()
+    check(random.Random(7).sample(oracle.transitions(), 60), subject, promise)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("promise", PROMISES)
+@pytest.mark.parametrize("subject", ["function", "use"])
+def test_all_in_threads(subject, promise):
+    meshift_torch()
+    check(oracle.transitions(), subject, promise)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("promise", PROMISES)
+def test_300_on_gloo(promise):
+    meshift_torch()
+    cases = [case for case in oracle.transitions() if len(oracle.coordinates(case[0])) in (4, 8)]
+    check(random.Random(3).sample(cases, 300), "function", promise, processes)
