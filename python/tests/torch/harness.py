@@ -1,11 +1,13 @@
 """Runs one body on all ranks: threads of this process, or real gloo processes.
 
 `threads(world, body, *args)` and `processes(world, body, *args)` call `body(rank, *args)` with a
-default process group of `world` ranks and return what the ranks returned. Processes are kept
-from one call to the next; each call makes its process group anew.
+default process group of `world` ranks and return what the ranks returned, under
+`meshift.torch.use(use)` where `use` is a promise. Threads and processes are kept from one call to
+the next; each call makes a new process group.
 """
 
 import contextlib
+import functools
 import logging
 import multiprocessing
 import os
@@ -26,16 +28,28 @@ pytest.importorskip("torch.distributed", reason="PyTorch is not installed")
 
 import torch
 import torch.distributed as dist
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed import multi_threaded_pg as threaded
 
+import meshift.torch
 import oracle
 
 torch.set_num_threads(1)
 logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)
 VERSION = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+
+
+@contextlib.contextmanager
+def used(promise):
+    """`meshift.torch.use(promise)`, or nothing where the promise is None."""
+    if promise is None:
+        yield
+    else:
+        with meshift.torch.use(promise=promise):
+            yield
 
 
 class RankFailed(AssertionError):
@@ -153,7 +167,7 @@ def marked_sums():
 EXECUTORS = []
 
 
-def threads(world, body, *args, timeout=300):
+def threads(world, body, *args, timeout=120, use=None):
     while len(EXECUTORS) < world:
         EXECUTORS.append(futures.ThreadPoolExecutor(1))
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
@@ -171,14 +185,17 @@ def threads(world, body, *args, timeout=300):
         finally:
             dist.destroy_process_group()
 
-    running = [EXECUTORS[rank].submit(run, rank) for rank in range(world)]
-    _, late = futures.wait(running, timeout)
+    with used(use):
+        running = [EXECUTORS[rank].submit(run, rank) for rank in range(world)]
+        _, late = futures.wait(running, timeout)
     if late:
         ThreadGroup.exception_handle(None)
-        futures.wait(running, 60)
+        futures.wait(late, 10)
     failures.update({running.index(rank): f"not done in {timeout} s" for rank in late})
     ThreadGroup.reset()
     ThreadGroup.mailboxes.clear()
+    if failures:
+        EXECUTORS.clear()
     threaded._uninstall_threaded_pg()
     torch._C._distributed_c10d._set_thread_isolation_mode(False)
     _check(failures)
@@ -193,7 +210,7 @@ def _serve(pipe, directory):
     torch.set_num_threads(1)
     with contextlib.suppress(EOFError):
         while True:
-            number, rank, world, seconds, body, args = pipe.recv()
+            number, rank, world, seconds, use, body, args = pipe.recv()
             try:
                 dist.init_process_group(
                     "gloo",
@@ -202,7 +219,8 @@ def _serve(pipe, directory):
                     world_size=world,
                     timeout=timedelta(seconds=seconds),
                 )
-                result = (True, body(rank, *args))
+                with used(use):
+                    result = (True, body(rank, *args))
             except BaseException:
                 result = (False, traceback.format_exc())
             finally:
@@ -217,12 +235,12 @@ class Pool:
     def __init__(self):
         self.workers, self.calls, self.directory = [], 0, None
 
-    def run(self, world, body, args, timeout, group_timeout):
+    def run(self, world, body, args, timeout, group_timeout, use):
         self._start(world)
         self.calls += 1
         workers = self.workers[:world]
         for rank, (_, pipe) in enumerate(workers):
-            pipe.send((self.calls, rank, world, group_timeout, body, args))
+            pipe.send((self.calls, rank, world, group_timeout, use, body, args))
         deadline, outcomes = time.monotonic() + timeout, []
         for _, pipe in workers:
             arrived = pipe.poll(max(0, deadline - time.monotonic()))
@@ -267,8 +285,8 @@ PRELOADED = [
 POOL = Pool()
 
 
-def processes(world, body, *args, timeout=120, group_timeout=30):
-    return POOL.run(world, body, args, timeout, group_timeout)
+def processes(world, body, *args, timeout=120, group_timeout=30, use=None):
+    return POOL.run(world, body, args, timeout, group_timeout, use)
 
 
 def _check(failures):
@@ -297,14 +315,9 @@ def mesh_of(shape, ranks=None):
     return DeviceMesh("cpu", ranks.reshape(shape), mesh_dim_names=names)
 
 
-def torch_dtype(name):
-    return getattr(torch, name)
-
-
-def dtensor(array, mesh, text, shape, dtype=None, requires_grad=False):
+def dtensor(array, mesh, text, shape):
     """A DTensor whose local tensor on this rank is `array`."""
-    local = torch.from_numpy(np.array(array, order="C", ndmin=0))
-    local = local.to(dtype or local.dtype).requires_grad_(requires_grad)
+    local = array if isinstance(array, torch.Tensor) else torch.from_numpy(array.copy())
     strides = tuple(int(np.prod(shape[i + 1 :], dtype=int)) for i in range(len(shape)))
     return DTensor.from_local(
         local, mesh, placements(text), run_check=False, shape=torch.Size(shape), stride=strides
@@ -314,6 +327,7 @@ def dtensor(array, mesh, text, shape, dtype=None, requires_grad=False):
 def array(tensor):
     """The local tensor in NumPy; floats that NumPy does not have are widened, exactly."""
     tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    tensor = tensor.wait() if isinstance(tensor, AsyncCollectiveTensor) else tensor
     tensor = tensor.detach()
     small = tensor.is_floating_point() and tensor.dtype not in (torch.float32, torch.float64)
     return (tensor.float() if small else tensor).numpy()
@@ -326,21 +340,59 @@ def pytorch(tensor, text):
     return tensor.redistribute(placements=placements(text))
 
 
-def meshift_torch():
-    return pytest.importorskip("meshift.torch", reason="meshift.torch is not installed")
-
-
 def function(tensor, text, promise="replicas", **options):
-    import meshift.torch
-
     return meshift.torch.redistribute(tensor, placements(text), promise=promise, **options)
 
 
-def used(tensor, text, promise="replicas"):
-    import meshift.torch
+def run_as(subject, run, world, body, *args, promise="replicas", **options):
+    """`body(rank, redistribute, *args)` with `meshift.torch.redistribute` ("function"), with
+    PyTorch's under `use()` ("use"), or with PyTorch's alone ("pytorch")."""
+    redistribute = pytorch
+    if subject == "function":
+        redistribute = functools.partial(function, promise=promise)
+    use = promise if subject == "use" else None
+    return run(world, body, redistribute, *args, use=use, **options)
 
-    with meshift.torch.use(promise=promise):
-        return tensor.redistribute(placements=placements(text))
+
+def move(rank, redistribute, mesh, ranks, cases):
+    """This rank's results of the cases; None on ranks outside of the mesh."""
+    device_mesh, results = mesh_of(mesh, ranks), []
+    if device_mesh.get_coordinate() is None:
+        return [None] * len(cases)
+    at = tuple(device_mesh.get_coordinate())
+    for seed, (shape, before, after, dtype) in enumerate(cases):
+        source = oracle.Source(full_of(shape, dtype, seed), mesh, oracle.parse(before), seed)
+        held = torch.from_numpy(source.local(at)).to(getattr(torch, dtype))
+        tensor = dtensor(held, device_mesh, before, shape)
+        result = redistribute(tensor, after)
+        assert result.placements == placements(after) and tuple(result.shape) == shape
+        assert result.dtype == held.dtype and result.device_mesh == device_mesh
+        assert np.array_equal(array(held), source.local(at)), "the source has changed"
+        results.append(array(result))
+    return results
 
 
-SUBJECTS = {"function": function, "use": used, "pytorch": pytorch}
+def full_of(shape, dtype, seed):
+    """Small integers that the dtype holds exactly, in the dtype that `array` returns."""
+    if dtype == "bool":
+        return oracle.full_tensor(shape, seed=seed) % 2 == 0
+    if dtype.startswith("float8"):
+        return oracle.full_tensor(shape, seed=seed) % 8
+    return oracle.full_tensor(shape, dtype if hasattr(np, dtype) and dtype != "float16" else "float32", seed)
+
+
+def problems(mesh, cases, run=threads, ranks=None, world=None, subject="function", promise="replicas"):
+    """The cases that some rank's tensor is wrong in, with the reason.
+
+    A case is (shape, source, target) or (shape, source, target, dtype).
+    """
+    count = int(np.prod(mesh))
+    ranks, found = list(range(count)) if ranks is None else ranks, []
+    cases = [case if len(case) == 4 else (*case, "float32") for case in cases]
+    results = run_as(subject, run, world or count, move, mesh, ranks, cases, promise=promise)
+    for seed, (case, held) in enumerate(zip(cases, zip(*(results[rank] for rank in ranks)))):
+        shape, _, after, dtype = case
+        reason = oracle.judge(full_of(shape, dtype, seed), mesh, oracle.parse(after), held)
+        if reason:
+            found.append((case, reason))
+    return found

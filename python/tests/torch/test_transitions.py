@@ -2,13 +2,12 @@
 
 import functools
 import hashlib
-import itertools
 import random
 
 import pytest
 
 import oracle
-from harness import SUBJECTS, array, dtensor, marked_sums, mesh_of, meshift_torch, processes, threads
+from harness import array, dtensor, marked_sums, mesh_of, processes, run_as, threads
 
 PROMISES = ["replicas", "ordered"]
 # Both kinds of sources, made once for all threads.
@@ -22,7 +21,7 @@ _floats = functools.lru_cache(8)(
 )
 
 
-def run_cases(rank, cases, mesh, subject, options, floats):
+def run_cases(rank, redistribute, cases, mesh, floats):
     """For each case whether this rank's tensor is as the definition says, and its bits."""
     device_mesh = mesh_of(mesh)
     at = oracle.coordinates(mesh)[rank]
@@ -30,7 +29,7 @@ def run_cases(rank, cases, mesh, subject, options, floats):
     for seed, (shape, before, after) in cases:
         source = (_floats if floats else _whole)(mesh, shape, before, seed)
         tensor = dtensor(source.local(at), device_mesh, before, shape)
-        held = array(SUBJECTS[subject](tensor, after, **options))
+        held = array(redistribute(tensor, after))
         if floats:
             whole = oracle.ordered_sum(source.parts)
         else:
@@ -40,14 +39,13 @@ def run_cases(rank, cases, mesh, subject, options, floats):
     return found
 
 
-def tally(cases, subject, run=threads, floats=False, **options):
+def tally(cases, subject, run=threads, floats=False, promise="replicas"):
     """The cases that are wrong on some rank, and those whose replicas differ."""
     wrong, divergent = [], []
-    numbered = enumerate(cases)
-    for mesh, group in itertools.groupby(sorted(numbered, key=lambda n: (n[1][0], n[0])), lambda n: n[1][0]):
-        group = [(seed, case[1:]) for seed, case in group]
+    for mesh in sorted({case[0] for case in cases}):
+        group = [(seed, case[1:]) for seed, case in enumerate(cases) if case[0] == mesh]
         ranks = len(oracle.coordinates(mesh))
-        results = run(ranks, run_cases, group, mesh, subject, options, floats)
+        results = run_as(subject, run, ranks, run_cases, group, mesh, floats, promise=promise)
         for (_, case), at_ranks in zip(group, zip(*results)):
             if not all(right for right, _ in at_ranks):
                 wrong.append((mesh, *case))
@@ -75,7 +73,6 @@ def check(cases, subject, promise, run=threads):
 @pytest.mark.parametrize("promise", PROMISES)
 @pytest.mark.parametrize("subject", ["function", "use"])
 def test_some(subject, promise):
-    meshift_torch()
     check(random.Random(7).sample(oracle.transitions(), 60), subject, promise)
 
 
@@ -83,13 +80,11 @@ def test_some(subject, promise):
 @pytest.mark.parametrize("promise", PROMISES)
 @pytest.mark.parametrize("subject", ["function", "use"])
 def test_all_in_threads(subject, promise):
-    meshift_torch()
     check(oracle.transitions(), subject, promise)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("promise", PROMISES)
 def test_300_on_gloo(promise):
-    meshift_torch()
     cases = [case for case in oracle.transitions() if len(oracle.coordinates(case[0])) in (4, 8)]
     check(random.Random(3).sample(cases, 300), "function", promise, processes)
