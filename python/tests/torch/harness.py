@@ -224,6 +224,8 @@ def _serve(pipe, directory):
             except BaseException:
                 result = (False, traceback.format_exc())
             finally:
+                # gloo's threads drop their last tensors, for which they need the GIL.
+                time.sleep(0.02)
                 if dist.is_initialized():
                     dist.destroy_process_group()
             pipe.send(result)

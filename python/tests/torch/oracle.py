@@ -100,14 +100,14 @@ def contributions(full, op, count, seed):
         else:
             keep = {"band": lambda a, b: a | b, "bor": lambda a, b: a & b}[op]
             parts = [keep(full, mask) for mask in masks[:-1]] + [full]
-    return [np.ascontiguousarray(part.astype(full.dtype)) for part in parts]
+    return [np.array(part, full.dtype, order="C") for part in parts]
 
 
 def full_tensor(shape, dtype="float32", seed=0, integers=True):
     rng = np.random.default_rng(seed)
     if not integers:
-        return rng.standard_normal(shape).astype(dtype)
-    return rng.integers(1, 60, shape).astype(dtype)
+        return np.array(rng.standard_normal(shape), dtype)
+    return np.array(rng.integers(1, 60, shape), dtype)
 
 
 class Source:

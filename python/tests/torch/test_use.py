@@ -10,7 +10,7 @@ import pytest
 
 import meshift.torch
 import oracle
-from harness import DTensor, array, dtensor, mesh_of, placements, processes, threads, torch
+from harness import VERSION, DTensor, array, dtensor, mesh_of, placements, processes, threads, torch
 
 from torch.distributed.tensor import distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
@@ -27,13 +27,23 @@ def pictures(mesh):
     a, b = (make(mesh, "S(0),S(1)", (6, 8)), make(mesh, "S(1),S(0)", (8, 10), 1))
     c = make(mesh, "P,S(0)", (6, 10), 2)
     yield "matmul", lambda: a @ b
-    yield "add of contributions", lambda: (a @ b) + c
+    if VERSION >= (2, 8):
+        yield "add of contributions", lambda: (a @ b) + c
+        yield "mean", lambda: a.mean(0)
     yield "sum over a sharded dim", lambda: a.sum(0).relu()
     yield "softmax over a sharded dim", lambda: torch.softmax(c, 1)
     yield "full tensor", lambda: c.full_tensor()
     yield "full tensor of a product", lambda: (a @ b).full_tensor()
     yield "to_local", lambda: c.redistribute(placements=placements("R,R")).to_local()
     yield "concatenation", lambda: torch.cat([a, make(mesh, "S(1),R", (6, 8), 3)])
+    rows = torch.arange(12).reshape(3, 4) % 10
+    weight = make(mesh, "S(0),R", (10, 8), 4)
+    rows = distribute_tensor(rows, mesh, placements("R,R"))
+    yield "embedding of sharded rows", lambda: torch.nn.functional.embedding(rows, weight)
+    yield "norm", lambda: torch.linalg.vector_norm(a)
+    yield "norm of contributions", lambda: torch.linalg.vector_norm(c, 1)
+    yield "largest", lambda: a.max()
+    yield "equal", lambda: torch.tensor(float(torch.equal(a, a)))
     yield "index", lambda: c[1:4].redistribute(placements=placements("R,S(1)"))
     yield "view", lambda: a.reshape(48).redistribute(placements=placements("R,R"))
 
