@@ -43,7 +43,10 @@ class World:
         # By number: what redistribute() was asked for while something was traced.
         self.traced: dict[int, Any] = {}
         self._all_ranks = tuple(sorted(dist.get_process_group_ranks(default)))
-        self._groups: dict[tuple[int, ...], dist.ProcessGroup] = {}
+        # Not kept either: torch keeps what is not destroyed.
+        self._groups: weakref.WeakValueDictionary[tuple[int, ...], dist.ProcessGroup] = (
+            weakref.WeakValueDictionary()
+        )
         self._seen: set[DeviceMesh] = set()
         self.groups_made = 0
         self._kept = torch.empty(0, dtype=torch.uint8)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Sequence
 
 import torch
@@ -20,8 +21,8 @@ class Exchange:
     """
 
     def __init__(self, group: dist.ProcessGroup, me: int, size: int, dtype: torch.dtype) -> None:
-        # The default group is looked up, not kept: destroying it ends what belongs to it.
-        self._group = None if group is dist.group.WORLD else group
+        # Not kept: destroying a group ends it.
+        self._group = weakref.ref(group)
         self.me = me
         self.size = size
         self._as_bytes = dtype not in NATIVE_DTYPES
@@ -29,8 +30,9 @@ class Exchange:
 
     @property
     def group(self) -> dist.ProcessGroup:
-        group = dist.group.WORLD if self._group is None else self._group
-        assert group is not None
+        group = self._group()
+        if group is None:
+            raise ValueError("the process group is destroyed")
         return group
 
     def swap(
