@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 
+import meshift.torch
 import oracle
 from harness import (
     VERSION, array, dtensor, function, mesh_of, problems, processes, run_as, threads, torch,
@@ -199,3 +200,31 @@ def undecodable(rank):
 
 def test_strided_shards_that_are_no_shard_order_are_refused():
     threads(4, undecodable)
+
+
+REFUSED = [
+    ("R", ValueError, "1 placement"),
+    ("S(2),R", ValueError, "dim 2|dim=2"),
+    ("S(-3),R", ValueError, "-3"),
+    ("P(max),R", Exception, r"P\(max\)|max"),
+]
+
+
+def refused(rank):
+    x = dtensor(oracle.full_tensor((4, 6)), mesh_of((2, 2)), "P,S(0)", (8, 6))
+    for text, error, match in REFUSED:
+        with pytest.raises(error, match=match):
+            function(x, text)
+    for wrong, match in [(["R", "R"], "str"), ([None, None], "None")]:
+        with pytest.raises(TypeError, match=match):
+            meshift.torch.redistribute(x, wrong)
+    with pytest.raises(TypeError, match="DTensor"):
+        meshift.torch.redistribute(torch.ones(3), [])
+    with pytest.raises(ValueError, match="ordred"):
+        function(x, "R,R", promise="ordred")
+    with pytest.raises(ValueError, match="h1000"):
+        function(x, "R,R", topology="h1000")
+
+
+def test_bad_targets_are_refused():
+    threads(4, refused)
