@@ -64,7 +64,9 @@ def bare(func, args, kwargs):
     if name in ("_reduce_scatter_base_", "reduce_scatter_single_"):
         return functools.partial(dist.reduce_scatter_tensor, args[0], args[1], group=group)
     if name in ("alltoall_base_", "all_to_all_single_"):
-        return functools.partial(dist.all_to_all_single, args[0], args[1], args[3], args[4], group=group)
+        return functools.partial(
+            dist.all_to_all_single, args[0], args[1], args[3], args[4], group=group
+        )
     if name == "allgather_":
         return functools.partial(dist.all_gather, args[0][0], args[1][0], group=group)
     if name == "alltoall_":
@@ -89,7 +91,9 @@ def main():
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
     missed = 0
     print(f"PyTorch {torch.__version__}, microseconds a call")
-    print(f"{'mesh':>6} {'from':>30} {'to':>30} {'calls':>5} {'bare':>6} {'ours':>6} {'over':>6} {'theirs':>7}")
+    print(
+        f"{'mesh':>6} {'from':>30} {'to':>30} {'calls':>5} {'bare':>6} {'ours':>6} {'over':>6} {'theirs':>7}"
+    )
     for shape, before, after in CASES:
         mesh = init_device_mesh("cpu", shape)
         local = [16, 16]
@@ -118,7 +122,9 @@ def main():
             f"{'x'.join(map(str, shape)):>6} {names[0]:>30} {names[1]:>30} {len(recorded):>5} {least:>6.1f} "
             f"{mine:>6.1f} {mine - least:>6.1f} {its:>7.1f}{' missed' if bad else ''}"
         )
-    print(f"{missed} of {len(CASES)} miss a target: at most {OVER:.0f} over, under {SHARE} of PyTorch's")
+    print(
+        f"{missed} of {len(CASES)} miss a target: at most {OVER:.0f} over, under {SHARE} of PyTorch's"
+    )
     dist.destroy_process_group()
     return 1 if missed else 0
 

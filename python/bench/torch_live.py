@@ -28,7 +28,18 @@ TRANSITIONS = [
     for mesh, pairs in {
         (4,): ["0 1", "1 0", "0 R", "1 R", "R 0", "P R", "P 0", "P 1"],
         (2, 2): [
-            "PP RR", "PP 00", "PP 01", "PR RR", "P0 R0", "P0 00", "00 RR", "01 RR", "01 10", "00 11", "0R R0", "RR 01"
+            "PP RR",
+            "PP 00",
+            "PP 01",
+            "PR RR",
+            "P0 R0",
+            "P0 00",
+            "00 RR",
+            "01 RR",
+            "01 10",
+            "00 11",
+            "0R R0",
+            "RR 01",
         ],
     }.items()
     for pair in pairs
@@ -42,7 +53,9 @@ PLACEMENTS = {"P": Partial(), "R": Replicate(), "0": Shard(0), "1": Shard(1)}
 def measure(rank, directory, repeats, results):
     torch.set_num_threads(1)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=RANKS)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=RANKS
+    )
     meshes = {mesh: init_device_mesh("cpu", mesh) for mesh in ((4,), (2, 2))}
     for size in LEAST:
         for case in TRANSITIONS:
@@ -82,7 +95,9 @@ def main():
         mp.spawn(measure, (directory, repeats, results), RANKS)
     missed = 0
     print(f"PyTorch {torch.__version__}, {RANKS} gloo processes, {os.cpu_count()} cores")
-    print(f"{'bytes':>10} {'mesh':>8} {'from':>5} {'to':>5} {'ours ms':>9} {'theirs ms':>9} {'ratio':>6} {'least':>6}")
+    print(
+        f"{'bytes':>10} {'mesh':>8} {'from':>5} {'to':>5} {'ours ms':>9} {'theirs ms':>9} {'ratio':>6} {'least':>6}"
+    )
     for _ in range(RANKS * len(LEAST) * len(TRANSITIONS)):
         rank, size, case, (ours, theirs) = results.get()
         if rank:

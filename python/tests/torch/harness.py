@@ -326,6 +326,18 @@ def dtensor(array, mesh, text, shape):
     )
 
 
+def make(mesh, text, shape, dtype="float32", seed=0):
+    """A DTensor whose whole value is `oracle.full_tensor(shape, dtype, seed)`."""
+    source = oracle.Source(oracle.full_tensor(shape, dtype, seed), tuple(mesh.shape), text, seed)
+    return dtensor(source.local(tuple(mesh.get_coordinate())), mesh, text, shape)
+
+
+def want(mesh, text, shape, dtype="float32", seed=0):
+    """What this rank must hold of that value in these placements."""
+    full = oracle.full_tensor(shape, dtype, seed)
+    return oracle.local(full, tuple(mesh.shape), text, tuple(mesh.get_coordinate()))
+
+
 def array(tensor):
     """The local tensor in NumPy; floats that NumPy does not have are widened, exactly."""
     tensor = tensor.to_local() if isinstance(tensor, DTensor) else tensor
@@ -363,7 +375,7 @@ def move(rank, redistribute, mesh, ranks, cases):
         return [None] * len(cases)
     at = tuple(device_mesh.get_coordinate())
     for seed, (shape, before, after, dtype) in enumerate(cases):
-        source = oracle.Source(full_of(shape, dtype, seed), mesh, oracle.parse(before), seed)
+        source = oracle.Source(full_of(shape, dtype, seed), mesh, before, seed)
         held = torch.from_numpy(source.local(at)).to(getattr(torch, dtype))
         tensor = dtensor(held, device_mesh, before, shape)
         result = redistribute(tensor, after)
@@ -380,10 +392,13 @@ def full_of(shape, dtype, seed):
         return oracle.full_tensor(shape, seed=seed) % 2 == 0
     if dtype.startswith("float8"):
         return oracle.full_tensor(shape, seed=seed) % 8
-    return oracle.full_tensor(shape, dtype if hasattr(np, dtype) and dtype != "float16" else "float32", seed)
+    known = hasattr(np, dtype) and dtype != "float16"
+    return oracle.full_tensor(shape, dtype if known else "float32", seed)
 
 
-def problems(mesh, cases, run=threads, ranks=None, world=None, subject="function", promise="replicas"):
+def problems(
+    mesh, cases, run=threads, ranks=None, world=None, subject="function", promise="replicas"
+):
     """The cases that some rank's tensor is wrong in, with the reason.
 
     A case is (shape, source, target) or (shape, source, target, dtype).
@@ -394,7 +409,7 @@ def problems(mesh, cases, run=threads, ranks=None, world=None, subject="function
     results = run_as(subject, run, world or count, move, mesh, ranks, cases, promise=promise)
     for seed, (case, held) in enumerate(zip(cases, zip(*(results[rank] for rank in ranks)))):
         shape, _, after, dtype = case
-        reason = oracle.judge(full_of(shape, dtype, seed), mesh, oracle.parse(after), held)
+        reason = oracle.judge(full_of(shape, dtype, seed), mesh, after, held)
         if reason:
             found.append((case, reason))
     return found

@@ -4,6 +4,7 @@ Placements are text: `R`, `S(dim)`, `P` or `P(op)`, and `SS(dim,split_factor)` f
 _StridedShard. A mesh is its shape; ranks are its row-major positions.
 """
 
+import functools
 import itertools
 import json
 import pathlib
@@ -24,10 +25,11 @@ COMBINE = {
 }
 
 
+@functools.lru_cache(None)
 def parse(text):
-    """`S(0),P` as [("S", 0), ("P", "sum")]."""
-    found = re.findall(r"(SS|S|R|P)(?:\(([^)]*)\))?(?:,|$)", text.replace(" ", ""))
-    return [_placement(kind, inner) for kind, inner in found]
+    """`S(0),P` as (("S", 0), ("P", "sum"))."""
+    found = re.findall(r"(SS|S|R|P)(?:\(([^)]*)\))?(?:,|$)", text)
+    return tuple(_placement(kind, inner) for kind, inner in found)
 
 
 def _placement(kind, inner):
@@ -44,13 +46,13 @@ def cut(indices, parts):
     return [indices[piece * i : piece * (i + 1)] for i in range(parts)]
 
 
-def local(full, mesh, placements, coordinate, order=None):
+def local(full, mesh, text, coordinate, order=None):
     """The part of `full` that the rank at this coordinate holds.
 
     It is cut mesh dim by mesh dim, or in this order of mesh dims, in which a strided shard is a
     plain one.
     """
-    indices = [np.arange(size) for size in full.shape]
+    indices, placements = [np.arange(size) for size in full.shape], parse(text)
     for mesh_dim in order or range(len(mesh)):
         (kind, *where), size, i = placements[mesh_dim], mesh[mesh_dim], coordinate[mesh_dim]
         if kind == "S" or (kind == "SS" and order):
@@ -67,8 +69,9 @@ def coordinates(mesh):
     return list(itertools.product(*map(range, mesh)))
 
 
-def partial_dims(placements):
-    return [i for i, placement in enumerate(placements) if placement[0] == "P"]
+def dims_of(text, kind):
+    """The mesh dims of this kind of placement."""
+    return [i for i, placement in enumerate(parse(text)) if placement[0] == kind]
 
 
 def flat(mesh, dims, coordinate):
@@ -113,23 +116,22 @@ def full_tensor(shape, dtype="float32", seed=0, integers=True):
 class Source:
     """What each rank holds before: its part of its contribution."""
 
-    def __init__(self, full, mesh, placements, seed=0, parts=None):
-        self.mesh, self.placements = mesh, placements
-        self.dims = partial_dims(placements)
-        self.op = placements[self.dims[0]][1] if self.dims else None
+    def __init__(self, full, mesh, text, seed=0, parts=None):
+        self.mesh, self.text, self.dims = mesh, text, dims_of(text, "P")
+        self.op = parse(text)[self.dims[0]][1] if self.dims else None
         count = flat(mesh, self.dims, [0] * len(mesh))[1]
         self.parts = parts or (contributions(full, self.op, count, seed) if self.op else [full])
 
     def local(self, coordinate):
         part = self.parts[flat(self.mesh, self.dims, coordinate)[0]]
-        return local(part, self.mesh, self.placements, coordinate)
+        return local(part, self.mesh, self.text, coordinate)
 
 
-def random_source(shape, mesh, placements, seed, dtype="float32"):
+def random_source(shape, mesh, text, seed, dtype="float32"):
     """Contributions of random floats: sums depend on the order of the additions."""
-    count = flat(mesh, partial_dims(placements), [0] * len(mesh))[1]
+    count = flat(mesh, dims_of(text, "P"), [0] * len(mesh))[1]
     parts = [full_tensor(shape, dtype, seed + i, integers=False) for i in range(count)]
-    return Source(parts[0], mesh, placements, parts=parts)
+    return Source(parts[0], mesh, text, parts=parts)
 
 
 def ordered_sum(parts):
@@ -144,20 +146,20 @@ def same_bits(a, b):
     return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
 
 
-def judge(full, mesh, placements, locals_):
+def judge(full, mesh, text, locals_):
     """The first rank whose tensor is wrong, with the reason, or None.
 
     `locals_` are the tensors of all ranks in mesh order. Ranks that differ in a partial mesh dim
     hold contributions, which are combined first.
     """
-    dims = partial_dims(placements)
-    op = placements[dims[0]][1] if dims else None
+    dims = dims_of(text, "P")
+    op = parse(text)[dims[0]][1] if dims else None
     groups = {}
     for coordinate, held in zip(coordinates(mesh), locals_):
         key = tuple(i for dim, i in enumerate(coordinate) if dim not in dims)
         groups.setdefault(key, (coordinate, []))[1].append(held)
     for coordinate, held in groups.values():
-        want = local(full, mesh, placements, coordinate)
+        want = local(full, mesh, text, coordinate)
         if any(one.shape != want.shape for one in held):
             return f"{coordinate}: shapes {[one.shape for one in held]}, not {want.shape}"
         value = COMBINE[op](held) if op else held[0]
@@ -166,10 +168,9 @@ def judge(full, mesh, placements, locals_):
     return None
 
 
-def replicas_differ(mesh, placements, bits):
+def replicas_differ(mesh, text, bits):
     """The first two ranks whose tensors must have equal bits and do not, or None."""
-    dims = [i for i, placement in enumerate(placements) if placement[0] == "R"]
-    first = {}
+    dims, first = dims_of(text, "R"), {}
     for coordinate, held in zip(coordinates(mesh), bits):
         key = tuple(i for dim, i in enumerate(coordinate) if dim not in dims)
         seen_at, seen = first.setdefault(key, (coordinate, held))
@@ -183,7 +184,7 @@ def transitions():
     if SHARED.exists():
         cases = json.loads(SHARED.read_text())
         return [
-            (tuple(size for _, size in case["mesh"]), _shape(case["tensor"]), case["from"], case["to"])
+            (tuple(n for _, n in case["mesh"]), _shape(case["tensor"]), case["from"], case["to"])
             for case in cases
         ]
     return random_transitions(1000, seed=1)

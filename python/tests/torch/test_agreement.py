@@ -80,4 +80,6 @@ def test_a_rank_that_never_comes_is_a_time_out(before):
     for text, seconds in said[:3]:
         assert text != "done" and seconds < 8, said
         lower = text.lower()
-        assert any(word in lower for word in ("timed out", "timeout", "time-out", "connection")), said
+        assert any(
+            word in lower for word in ("timed out", "timeout", "time-out", "connection")
+        ), said

@@ -6,7 +6,15 @@ import pytest
 
 import oracle
 from harness import (
-    VERSION, array, dtensor, mesh_of, placements, processes, run_as, threads, torch,
+    VERSION,
+    array,
+    make,
+    mesh_of,
+    placements,
+    processes,
+    run_as,
+    threads,
+    torch,
 )
 
 EVEN = {(24, 48, 16), (48, 24), (48,)}
@@ -24,12 +32,10 @@ def gradients(rank, redistribute, mesh, shape, before, after):
 
     PyTorch leaves the second one in the placements of the first; old ones have none.
     """
-    device_mesh, at = mesh_of(mesh), oracle.coordinates(mesh)[rank]
-    source = oracle.Source(oracle.full_tensor(shape), mesh, oracle.parse(before))
-    x = dtensor(source.local(at), device_mesh, before, shape).requires_grad_()
+    device_mesh = mesh_of(mesh)
+    x = make(device_mesh, before, shape).requires_grad_()
     y = redistribute(x, after)
-    weights = oracle.local(oracle.full_tensor(shape, seed=1), mesh, oracle.parse(after), at)
-    v = dtensor(weights, device_mesh, after, shape).requires_grad_()
+    v = make(device_mesh, after, shape, seed=1).requires_grad_()
     if VERSION < (2, 8):
         y.backward(v)
         return [(str(t.placements), tuple(t.shape), array(t)) for t in (y, x.grad)]
@@ -54,7 +60,12 @@ def test_gradients_of_40_transitions_are_pytorchs(subject):
     different = [
         case
         for case in cases
-        if not equal(*(run_as(name, threads, _ranks(case), gradients, *case) for name in (subject, "pytorch")))
+        if not equal(
+            *(
+                run_as(name, threads, _ranks(case), gradients, *case)
+                for name in (subject, "pytorch")
+            )
+        )
     ]
     print(f"\n{subject}: gradients of {len(cases)} transitions, {len(different)} different")
     assert not different, different[:3]
@@ -64,7 +75,9 @@ def _ranks(case):
     return len(oracle.coordinates(case[0]))
 
 
-@pytest.mark.parametrize("case", [((2, 2), (8, 6), "P,S(0)", "S(0),S(1)"), ((4,), (8, 6), "S(0)", "R")])
+@pytest.mark.parametrize(
+    "case", [((2, 2), (8, 6), "P,S(0)", "S(0),S(1)"), ((4,), (8, 6), "S(0)", "R")]
+)
 def test_gradients_on_gloo(case):
     held = [run_as(name, processes, 4, gradients, *case) for name in ("function", "pytorch")]
     assert equal(*held)
@@ -82,14 +95,9 @@ RULES = [
 
 
 def backward(rank, redistribute, before, after, gradient):
-    mesh, shape = (2, 2), (8, 6)
-    device_mesh, at = mesh_of(mesh), oracle.coordinates(mesh)[rank]
-    make = lambda text, seed: dtensor(
-        oracle.Source(oracle.full_tensor(shape, seed=seed), mesh, oracle.parse(text)).local(at),
-        device_mesh, text, shape,
-    )
-    x = make(before, 0).requires_grad_()
-    redistribute(x, after).backward(make(gradient, 1))
+    mesh, shape = mesh_of((2, 2)), (8, 6)
+    x = make(mesh, before, shape).requires_grad_()
+    redistribute(x, after).backward(make(mesh, gradient, shape, seed=1))
     return x.grad.placements, array(x.grad)
 
 
@@ -101,20 +109,19 @@ def test_placements_of_gradients(subject, before, after, gradient, expected):
     found = run_as(subject, threads, 4, backward, before, after, gradient)
     assert {where for where, _ in found} == {placements(expected)}
     problem = oracle.judge(
-        oracle.full_tensor((8, 6), seed=1), (2, 2), oracle.parse(expected), [held for _, held in found]
+        oracle.full_tensor((8, 6), seed=1), (2, 2), expected, [held for _, held in found]
     )
     assert problem is None, problem
 
 
 def without_gradient(rank, redistribute):
     mesh = mesh_of((2, 2))
-    make = lambda: dtensor(oracle.full_tensor((2, 3)), mesh, "S(0),S(0)", (8, 3))
-    plain = redistribute(make(), "R,R")
+    plain = redistribute(make(mesh, "S(0),S(0)", (8, 3)), "R,R")
     assert not plain.requires_grad and plain.grad_fn is None
     with torch.no_grad():
-        quiet = redistribute(make().requires_grad_(), "R,R")
+        quiet = redistribute(make(mesh, "S(0),S(0)", (8, 3)).requires_grad_(), "R,R")
     assert not quiet.requires_grad and quiet.grad_fn is None
-    leaf = make().requires_grad_()
+    leaf = make(mesh, "S(0),S(0)", (8, 3)).requires_grad_()
     assert redistribute(leaf.detach(), "R,R").requires_grad is False
     assert redistribute(leaf, "R,R").requires_grad
     if VERSION < (2, 8):

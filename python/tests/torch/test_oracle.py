@@ -5,7 +5,16 @@ import pytest
 
 import oracle
 from harness import (
-    VERSION, array, dtensor, marked_sums, mesh_of, placements, processes, pytorch, threads, torch,
+    VERSION,
+    array,
+    dtensor,
+    marked_sums,
+    mesh_of,
+    placements,
+    processes,
+    pytorch,
+    threads,
+    torch,
 )
 from test_transitions import tally
 
@@ -32,7 +41,7 @@ def distribute(rank, mesh, text, shapes):
     for shape in shapes:
         full = oracle.full_tensor(shape)
         held = array(distribute_tensor(torch.from_numpy(full), device_mesh, placements(text)))
-        want = oracle.local(full, mesh, oracle.parse(text), at)
+        want = oracle.local(full, mesh, text, at)
         assert oracle.same_bits(held, want), (shape, at, held.shape, want.shape)
 
 
@@ -46,12 +55,11 @@ def test_local_tensors_are_those_of_distribute_tensor(mesh, text):
 def test_strided_shards_are_shard_orders(mesh, text, order):
     shapes = [(rows, 3) for rows in (12, 24, 36)]
     threads(int(np.prod(mesh)), distribute, mesh, text, shapes)
-    parsed = oracle.parse(text)
     for shape in shapes:
         full = oracle.full_tensor(shape)
         for at in oracle.coordinates(mesh):
-            strided = oracle.local(full, mesh, parsed, at)
-            assert oracle.same_bits(strided, oracle.local(full, mesh, parsed, at, order))
+            strided = oracle.local(full, mesh, text, at)
+            assert oracle.same_bits(strided, oracle.local(full, mesh, text, at, order))
 
 
 @pytest.mark.parametrize("op", oracle.COMBINE)
@@ -67,7 +75,7 @@ def flattened(rank, mesh, shape, before, after):
     """PyTorch's redistribution with a flattened group, on random rows."""
     device_mesh, at = mesh_of(mesh), oracle.coordinates(mesh)[rank]
     device_mesh._flatten()
-    source = oracle.Source(oracle.full_tensor(shape), mesh, oracle.parse(before))
+    source = oracle.Source(oracle.full_tensor(shape), mesh, before)
     return array(pytorch(dtensor(source.local(at), device_mesh, before, shape), after))
 
 
@@ -76,7 +84,7 @@ def test_judge_finds_rows_that_a_merged_gather_loses():
     for rows, lost in ((5, True), (8, False)):
         case = (rows, 3), "S(0),S(0)", "R,R"
         held = threads(4, flattened, (2, 2), *case)
-        problem = oracle.judge(oracle.full_tensor(case[0]), (2, 2), oracle.parse("R,R"), held)
+        problem = oracle.judge(oracle.full_tensor(case[0]), (2, 2), "R,R", held)
         assert bool(problem) == lost, problem
 
 

@@ -5,7 +5,15 @@ import hashlib
 import pytest
 
 from harness import (
-    VERSION, DTensor, Partial, Replicate, array, mesh_of, processes, torch, used,
+    VERSION,
+    DTensor,
+    Partial,
+    Replicate,
+    array,
+    mesh_of,
+    processes,
+    torch,
+    used,
 )
 
 
@@ -22,7 +30,11 @@ class TwoLayers(torch.nn.Module):
 def fully_sharded(rank, promise, steps):
     """The losses of FSDP2 and TP on 2x2 ranks, and a hash of each whole parameter."""
     from torch.distributed.fsdp import fully_shard
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
 
     mesh = mesh_of((2, 2))
     torch.manual_seed(0)
@@ -68,9 +80,7 @@ def test_fsdp_and_tp_twice_with_equal_bits():
 @pytest.mark.parametrize("promise", ["replicas", "ordered"])
 def test_losses_of_fsdp_and_tp_are_those_without(promise):
     ours, theirs = (processes(4, fully_sharded, name, 20) for name in (promise, None))
-    furthest = max(
-        abs(a - b) for mine, its in zip(ours, theirs) for a, b in zip(mine[0], its[0])
-    )
+    furthest = max(abs(a - b) for mine, its in zip(ours, theirs) for a, b in zip(mine[0], its[0]))
     print(f"\n{promise}: losses differ by at most {furthest:.1e}")
     assert furthest < 1e-5 and theirs[0][0][-1] < theirs[0][0][0]
 
@@ -100,6 +110,8 @@ def data_parallel(rank, shape, promise, steps):
 
 
 def test_data_parallel_has_equal_bits_on_every_factoring():
-    found = [processes(4, data_parallel, mesh, "ordered", 8) for mesh in ((2, 2), (4, 1), (1, 4), (4,))]
+    found = [
+        processes(4, data_parallel, mesh, "ordered", 8) for mesh in ((2, 2), (4, 1), (1, 4), (4,))
+    ]
     assert all(run == found[0] for run in found)
     assert len({tuple(parameters) for _, parameters in found[0]}) == 1

@@ -16,10 +16,10 @@ PROMISES = ["replicas", "ordered"]
 def data(mesh, shape, before, seed, floats):
     """The source and the whole result of a case, made once for all threads."""
     if floats:
-        source = oracle.random_source(shape, mesh, oracle.parse(before), seed)
+        source = oracle.random_source(shape, mesh, before, seed)
         return source, oracle.ordered_sum(source.parts)
     whole = oracle.full_tensor(shape, seed=seed)
-    return oracle.Source(whole, mesh, oracle.parse(before), seed), whole
+    return oracle.Source(whole, mesh, before, seed), whole
 
 
 def run_cases(rank, redistribute, cases, mesh, floats):
@@ -31,7 +31,7 @@ def run_cases(rank, redistribute, cases, mesh, floats):
         source, whole = data(mesh, shape, before, seed, floats)
         tensor = dtensor(source.local(at), device_mesh, before, shape)
         held = array(redistribute(tensor, after))
-        want = oracle.local(whole, mesh, oracle.parse(after), at)
+        want = oracle.local(whole, mesh, after, at)
         found.append((oracle.same_bits(held, want), hashlib.sha1(held.tobytes()).digest()))
     return found
 
@@ -46,7 +46,7 @@ def tally(cases, subject, run=threads, floats=False, promise="replicas"):
         for (_, case), at_ranks in zip(group, zip(*results)):
             if not all(right for right, _ in at_ranks):
                 wrong.append((mesh, *case))
-            if oracle.replicas_differ(mesh, oracle.parse(case[2]), [bits for _, bits in at_ranks]):
+            if oracle.replicas_differ(mesh, case[2], [bits for _, bits in at_ranks]):
                 divergent.append((mesh, *case))
     return wrong, divergent
 
@@ -63,8 +63,8 @@ def check(cases, subject, promise, run=threads):
         disordered, divergent = tally(sums, subject, run, floats=True, promise=promise)
     disordered = disordered if promise == "ordered" else []
     print(
-        f"\n{subject}, {promise}: {len(cases)} transitions, {len(wrong)} wrong; of {len(sums)} with "
-        f"sums {len(divergent)} computed by several groups, {len(disordered)} not in order"
+        f"\n{subject}, {promise}: {len(cases)} transitions, {len(wrong)} wrong; of {len(sums)} "
+        f"with sums {len(divergent)} computed by several groups, {len(disordered)} not in order"
     )
     assert not wrong, wrong[:5]
     assert not divergent, divergent[:5]

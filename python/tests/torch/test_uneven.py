@@ -8,7 +8,18 @@ import pytest
 import meshift.torch
 import oracle
 from harness import (
-    VERSION, array, dtensor, function, mesh_of, problems, processes, run_as, threads, torch,
+    VERSION,
+    array,
+    dtensor,
+    function,
+    make,
+    mesh_of,
+    problems,
+    processes,
+    run_as,
+    threads,
+    torch,
+    want,
 )
 from test_oracle import STRIDED
 
@@ -28,7 +39,9 @@ def cases_of(mesh, count, seed=0, kept=True):
         shape = rng.choice(SHAPES)
         whole = ["R"] + [f"S({dim})" for dim in range(len(shape))]
         before = [rng.choice(whole + ["P"]) for _ in mesh]
-        after = ["P" if p == "P" and kept and rng.random() < 0.2 else rng.choice(whole) for p in before]
+        after = [
+            "P" if p == "P" and kept and rng.random() < 0.2 else rng.choice(whole) for p in before
+        ]
         yield shape, ",".join(before), ",".join(after)
 
 
@@ -68,11 +81,11 @@ def two_meshes(rank):
     halves = mesh_of((2, 4))
     mine = halves["b"]
     full = oracle.full_tensor((7, 3), seed=rank // 4)
-    held = oracle.local(full, (4,), oracle.parse("S(0)"), (rank % 4,))
+    held = oracle.local(full, (4,), "S(0)", (rank % 4,))
     result = function(dtensor(held, mine, "S(0)", (7, 3)), "R")
     assert np.array_equal(array(result), full)
     result = function(dtensor(held, mine, "S(0)", (7, 3)), "S(1)")
-    assert np.array_equal(array(result), oracle.local(full, (4,), oracle.parse("S(1)"), (rank % 4,)))
+    assert np.array_equal(array(result), oracle.local(full, (4,), "S(1)", (rank % 4,)))
 
 
 @pytest.mark.parametrize("run", [threads, processes])
@@ -98,7 +111,12 @@ def test_ranks_outside_of_the_mesh(run):
 @pytest.mark.parametrize("run", [threads, processes])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_moves_of_every_dtype(dtype, run):
-    moves = [("S(0),S(1)", "S(1),R"), ("S(0),S(0)", "R,R"), ("R,S(0)", "S(1),S(0)"), ("S(1),S(0)", "S(0),S(1)")]
+    moves = [
+        ("S(0),S(1)", "S(1),R"),
+        ("S(0),S(0)", "R,R"),
+        ("R,S(0)", "S(1),S(0)"),
+        ("S(1),S(0)", "S(0),S(1)"),
+    ]
     cases = [((7, 5), *pair, dtype) for pair in moves]
     assert not problems((2, 2), cases, run)
 
@@ -135,18 +153,21 @@ def strided_views(rank, redistribute):
     """Local tensors that are transposed in memory, or a part of a larger one."""
     mesh, full = mesh_of((2, 2)), oracle.full_tensor((6, 8))
     at = oracle.coordinates((2, 2))[rank]
-    for before, after in [("S(0),S(1)", "S(1),S(0)"), ("S(0),R", "R,R"), ("R,R", "S(1),S(0)"), ("P,S(0)", "R,S(1)")]:
-        source = oracle.Source(full, (2, 2), oracle.parse(before))
+    pairs = [("S(0),S(1)", "S(1),S(0)"), ("S(0),R", "R,R"), ("R,R", "S(1),S(0)")]
+    for before, after in [*pairs, ("P,S(0)", "R,S(1)")]:
+        source = oracle.Source(full, (2, 2), before)
         held = torch.from_numpy(source.local(at))
         wide = torch.zeros(held.shape[0], 2 * held.shape[1])
         wide[:, ::2] = held
-        for view in (held.t().contiguous().t(), wide[:, ::2], torch.cat([-held, held])[len(held) :]):
+        for view in (
+            held.t().contiguous().t(),
+            wide[:, ::2],
+            torch.cat([-held, held])[len(held) :],
+        ):
             result = redistribute(dtensor(view, mesh, before, (6, 8)), after)
-            want = oracle.local(full, (2, 2), oracle.parse(after), at)
-            assert np.array_equal(array(result), want), (before, after, view.stride())
-    turned = dtensor(oracle.local(full, (2, 2), oracle.parse("S(0),S(1)"), at), mesh, "S(0),S(1)", (6, 8)).t()
-    want = oracle.local(full.T, (2, 2), oracle.parse("S(0),R"), at)
-    assert np.array_equal(array(redistribute(turned, "S(0),R")), want)
+            assert np.array_equal(array(result), want(mesh, after, (6, 8))), (before, after)
+    turned = redistribute(make(mesh, "S(0),S(1)", (6, 8)).t(), "S(0),R")
+    assert np.array_equal(array(turned), want(mesh, "S(1),R", (6, 8)).T)
 
 
 @pytest.mark.parametrize("subject", ["function", "use"])
@@ -158,7 +179,12 @@ def test_local_tensors_that_are_not_contiguous(run, subject):
 def alias(rank):
     """Writing to a result leaves its source as it is, also where nothing is sent."""
     mesh = mesh_of((2, 2))
-    for before, after in [("R,R", "S(0),R"), ("R,R", "S(0),S(1)"), ("P,R", "P,S(0)"), ("P,P", "R,R")]:
+    for before, after in [
+        ("R,R", "S(0),R"),
+        ("R,R", "S(0),S(1)"),
+        ("P,R", "P,S(0)"),
+        ("P,P", "R,R"),
+    ]:
         held = torch.ones(4, 4)
         array(function(dtensor(held, mesh, before, (4, 4)), after))[...] = 7
         assert bool((held == 1).all()), (before, after)
@@ -170,13 +196,13 @@ def test_results_do_not_share_memory_with_their_sources():
 
 def read_in_order(rank, redistribute, mesh, text, order, shape, targets):
     device_mesh, at = mesh_of(mesh), oracle.coordinates(mesh)[rank]
-    full, parsed = oracle.full_tensor(shape), oracle.parse(text)
-    held = oracle.local(full, mesh, parsed, at, order)
+    full = oracle.full_tensor(shape)
+    held = oracle.local(full, mesh, text, at, order)
     for target in targets:
         result = redistribute(dtensor(held, device_mesh, text, shape), target)
-        assert np.array_equal(array(result), oracle.local(full, mesh, oracle.parse(target), at)), target
-        back = dtensor(oracle.local(full, mesh, oracle.parse(target), at), device_mesh, target, shape)
-        assert np.array_equal(array(redistribute(back, text)), held), target
+        assert np.array_equal(array(result), want(device_mesh, target, shape)), target
+        back = redistribute(make(device_mesh, target, shape), text)
+        assert np.array_equal(array(back), held), target
 
 
 @pytest.mark.parametrize("rows", [12, 36, 13, 5, 1])

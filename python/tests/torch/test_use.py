@@ -10,22 +10,28 @@ import pytest
 
 import meshift.torch
 import oracle
-from harness import VERSION, DTensor, array, dtensor, mesh_of, placements, processes, threads, torch
+from harness import (
+    VERSION,
+    DTensor,
+    array,
+    dtensor,
+    make,
+    mesh_of,
+    placements,
+    processes,
+    pytorch,
+    threads,
+    torch,
+)
 
 from torch.distributed.tensor import distribute_tensor
 from torch.distributed.tensor.debug import CommDebugMode
 
 
-def make(mesh, text, shape, seed=0):
-    sizes, at = tuple(mesh.shape), tuple(mesh.get_coordinate())
-    source = oracle.Source(oracle.full_tensor(shape, seed=seed), sizes, oracle.parse(text), seed)
-    return dtensor(source.local(at), mesh, text, shape)
-
-
 def pictures(mesh):
     """Computations whose operands DTensor must redistribute, on small integers."""
-    a, b = (make(mesh, "S(0),S(1)", (6, 8)), make(mesh, "S(1),S(0)", (8, 10), 1))
-    c = make(mesh, "P,S(0)", (6, 10), 2)
+    a, b = (make(mesh, "S(0),S(1)", (6, 8)), make(mesh, "S(1),S(0)", (8, 10), seed=1))
+    c = make(mesh, "P,S(0)", (6, 10), seed=2)
     yield "matmul", lambda: a @ b
     if VERSION >= (2, 8):
         yield "add of contributions", lambda: (a @ b) + c
@@ -34,18 +40,18 @@ def pictures(mesh):
     yield "softmax over a sharded dim", lambda: torch.softmax(c, 1)
     yield "full tensor", lambda: c.full_tensor()
     yield "full tensor of a product", lambda: (a @ b).full_tensor()
-    yield "to_local", lambda: c.redistribute(placements=placements("R,R")).to_local()
-    yield "concatenation", lambda: torch.cat([a, make(mesh, "S(1),R", (6, 8), 3)])
+    yield "to_local", lambda: pytorch(c, "R,R").to_local()
+    yield "concatenation", lambda: torch.cat([a, make(mesh, "S(1),R", (6, 8), seed=3)])
     rows = torch.arange(12).reshape(3, 4) % 10
-    weight = make(mesh, "S(0),R", (10, 8), 4)
+    weight = make(mesh, "S(0),R", (10, 8), seed=4)
     rows = distribute_tensor(rows, mesh, placements("R,R"))
     yield "embedding of sharded rows", lambda: torch.nn.functional.embedding(rows, weight)
     yield "norm", lambda: torch.linalg.vector_norm(a)
     yield "norm of contributions", lambda: torch.linalg.vector_norm(c, 1)
     yield "largest", lambda: a.max()
     yield "equal", lambda: torch.tensor(float(torch.equal(a, a)))
-    yield "index", lambda: c[1:4].redistribute(placements=placements("R,S(1)"))
-    yield "view", lambda: a.reshape(48).redistribute(placements=placements("R,R"))
+    yield "index", lambda: pytorch(c[1:4], "R,S(1)")
+    yield "view", lambda: pytorch(a.reshape(48), "R,R")
 
 
 def whole(result):
@@ -57,7 +63,7 @@ def compute(rank):
     mesh = mesh_of((2, 2))
     found = [(name, array(whole(compute()))) for name, compute in pictures(mesh)]
     a = make(mesh, "S(0),S(1)", (6, 8)).requires_grad_()
-    b = make(mesh, "R,S(0)", (8, 10), 1).requires_grad_()
+    b = make(mesh, "R,S(0)", (8, 10), seed=1).requires_grad_()
     (a @ b).relu().sum().backward()
     return found + [("gradient", array(whole(tensor.grad))) for tensor in (a, b)]
 
@@ -75,11 +81,11 @@ def counted(rank):
     x = make(mesh, "S(0),S(0)", (8, 4))
     totals = []
     for context, call in [
-        (contextlib.nullcontext(), lambda: x.redistribute(placements=placements("R,R"))),
-        (meshift.torch.use(), lambda: x.redistribute(placements=placements("R,R"))),
-        (meshift.torch.use(), lambda: x.redistribute(placements=placements("S(0),S(0)"))),
-        (meshift.torch.use(), lambda: make(mesh, "R,R", (8, 4)).redistribute(placements=placements("S(1),R"))),
-        (meshift.torch.use(), lambda: make(mesh, "P,P", (8, 4)).redistribute(placements=placements("R,R"))),
+        (contextlib.nullcontext(), lambda: pytorch(x, "R,R")),
+        (meshift.torch.use(), lambda: pytorch(x, "R,R")),
+        (meshift.torch.use(), lambda: pytorch(x, "S(0),S(0)")),
+        (meshift.torch.use(), lambda: pytorch(make(mesh, "R,R", (8, 4)), "S(1),R")),
+        (meshift.torch.use(), lambda: pytorch(make(mesh, "P,P", (8, 4)), "R,R")),
     ]:
         with context, CommDebugMode() as seen:
             call()
@@ -149,9 +155,9 @@ def test_an_exception_inside_restores():
 def inner_promise(rank):
     """The innermost promise holds, and the outer one again after it."""
     mesh = mesh_of((2, 2))
-    source = oracle.random_source((40, 40), (2, 2), oracle.parse("P,P"), 0)
+    source = oracle.random_source((40, 40), (2, 2), "P,P", 0)
     x = dtensor(source.local(oracle.coordinates((2, 2))[rank]), mesh, "P,P", (40, 40))
-    call = lambda: array(x.redistribute(placements=placements("R,R"))).tobytes()
+    call = lambda: array(pytorch(x, "R,R")).tobytes()
     with meshift.torch.use():
         first = call()
         with meshift.torch.use(promise="ordered"):
