@@ -6,9 +6,9 @@ import random
 import numpy as np
 import pytest
 
-import meshift.torch
 import oracle
 from harness import (
+    meshift,
     POOL,
     VERSION,
     Partial,

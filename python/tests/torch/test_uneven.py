@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-import meshift.torch
 import oracle
 from harness import (
+    meshift,
     VERSION,
     array,
     dtensor,

@@ -8,9 +8,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-import meshift.torch
 import oracle
 from harness import (
+    meshift,
     VERSION,
     DTensor,
     array,
