@@ -26,10 +26,7 @@ bool Machine::CheckAccesses(const char* name, const std::vector<Access>& accesse
                                      allocation->bytes));
       return false;
     }
-    const bool on_host =
-        allocation->kind == MemoryKind::kHost || allocation->kind == MemoryKind::kRegistered;
-    if (!on_host && allocation->device != device &&
-        !devices[static_cast<size_t>(device)]->primary.peers.contains(allocation->device)) {
+    if (allocation->kind != MemoryKind::kHost && allocation->device != device) {
       recorder.Violation(fmt::format("{} on device {} {} memory of device {} without peer access",
                                      name, device, does, allocation->device));
       return false;

@@ -56,7 +56,7 @@ PointRef Machine::LaunchGraph(GraphExec* exec, Stream* stream) {
     auto lane = std::find_if(exec->lanes.begin(), exec->lanes.end(),
                              [&](const auto& entry) { return entry.first == node.lane; });
     if (lane == exec->lanes.end()) {
-      Stream* internal = NewStream(stream->context, kNonBlocking, 0);
+      Stream* internal = NewStream(stream->context, kNonBlocking);
       internal->internal = true;
       exec->lanes.emplace_back(node.lane, internal);
       lane = exec->lanes.end() - 1;

@@ -25,15 +25,7 @@
 
 namespace meshift::fake {
 
-enum class CommState { kOpening, kOpen, kFinalized, kRevoked, kDestroyed, kAborted };
-
-// An operator of ncclRedOpCreatePreMulSum.
-struct OwnOperator {
-  int32_t dtype = 0;
-  bool destroyed = false;
-  Payload scalar;  // null: it is in device memory
-  uint64_t scalar_address = 0;
-};
+enum class CommState { kOpening, kOpen, kFinalized, kDestroyed, kAborted };
 
 // A registration of memory with a communicator; handles (ncclWindow_t) point to one.
 struct Window {
@@ -84,7 +76,6 @@ struct Comm {
   std::map<std::pair<int, int>, uint64_t> messages;  // so many from a rank to another
   PointRef last;                                     // the end of the last launch
   std::vector<ItemRef> unfinished;
-  std::vector<OwnOperator> operators;
   std::vector<std::unique_ptr<Window>> windows;
   int64_t error_after = -1;  // so many operations end before `error_then`
   ncclResult_t error_then = ncclSuccess;
@@ -150,7 +141,6 @@ struct OpCall {
   int peer = 0;
   uint64_t send = 0;  // addresses
   uint64_t receive = 0;
-  int own_operator = -1;
 };
 
 // The calls of one communicator in one group, made into an operation of streams.

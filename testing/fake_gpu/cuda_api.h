@@ -49,9 +49,6 @@ CUresult SubmitChecked(Stream* stream, const Work& work);
 // Blocks until a stream's (or event's) last operation is done.
 CUresult AwaitPoint(MutexLock& lock, const PointRef& point, Context* context);
 
-// A function of the API by its name in the documentation; null where it is not modelled.
-void* FindFunction(const std::string& name);
-
 }  // namespace meshift::fake
 
 #endif  // MESHIFT_TESTING_FAKE_GPU_CUDA_API_H_

@@ -1,5 +1,5 @@
-// Initialisation, devices, contexts, peers, errors.
-#include <cstring>
+// Initialisation, devices, contexts, errors.
+#include <cstdio>
 
 #include "testing/fake_gpu/cuda_api.h"
 
@@ -16,66 +16,17 @@ CUresult CheckDevice(CUdevice device) {
 CUresult CheckContext(CUcontext handle) {
   Machine& machine = TheMachine();
   auto* context = reinterpret_cast<Context*>(handle);
-  if (handle == nullptr || !machine.contexts.contains(context)) return CUDA_ERROR_INVALID_CONTEXT;
-  return context->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_SUCCESS;
+  return machine.contexts.contains(context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-// An H100's, where it matters to somebody who launches kernels; 0: not modelled.
-int AttributeOf(CUdevice_attribute attribute, CUdevice device) {
+// An H100's, as far as it matters to whoever launches kernels; 0: not modelled.
+int AttributeOf(CUdevice_attribute attribute) {
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
       return 9;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-      return 0;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
       return 132;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
-      return 1024;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
-      return 64;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
-      return 2147483647;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
-      return 65535;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
-      return 49152;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-      return 232448;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
-      return 233472;
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
-      return 65536;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
-      return 2048;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-      return 32;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
-      return 52428800;
-    case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY:
-      return 65536;
-    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
-      return 1980000;
-    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
-      return 2619000;
-    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
-      return 5120;
-    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
-      return 3;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-      return 0x10 + device;
-    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
-    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
-    case CU_DEVICE_ATTRIBUTE_GPU_OVERLAP:
     case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
-    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
-    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
       return 1;
     default:
       return 0;
@@ -107,19 +58,10 @@ constexpr ErrorText kErrors[] = {
     FAKE_ERROR(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),
     FAKE_ERROR(CUDA_ERROR_NO_BINARY_FOR_GPU,
                "no kernel image is available for execution on the device"),
-    FAKE_ERROR(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
-               "peer access is not supported between these two devices"),
     FAKE_ERROR(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
     FAKE_ERROR(CUDA_ERROR_NOT_FOUND, "named symbol not found"),
     FAKE_ERROR(CUDA_ERROR_NOT_READY, "device not ready"),
     FAKE_ERROR(CUDA_ERROR_ILLEGAL_ADDRESS, "an illegal memory access was encountered"),
-    FAKE_ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled"),
-    FAKE_ERROR(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "peer access has not been enabled"),
-    FAKE_ERROR(CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"),
-    FAKE_ERROR(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-               "part or all of the requested memory range is already mapped"),
-    FAKE_ERROR(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
-               "pointer does not correspond to a registered memory region"),
     FAKE_ERROR(CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"),
     FAKE_ERROR(CUDA_ERROR_NOT_PERMITTED, "operation not permitted"),
     FAKE_ERROR(CUDA_ERROR_NOT_SUPPORTED, "operation not supported"),
@@ -159,8 +101,7 @@ CUresult CurrentContext(Context** context) {
   if (*context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   Machine& machine = TheMachine();
   MutexLock lock(machine.mutex);
-  if ((*context)->destroyed) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  if ((*context)->primary && (*context)->retained == 0) {
+  if ((*context)->retained == 0) {
     machine.recorder.Violation("a primary context is used that nobody retains");
     return CUDA_ERROR_INVALID_CONTEXT;
   }
@@ -216,26 +157,11 @@ CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
-  FAKE_ENTER("cuDeviceGetUuid", kPlainCall, "{}", device);
-  FAKE_RETURN_IF_ERROR(CheckDevice(device));
-  std::memset(uuid, 0, sizeof(*uuid));
-  uuid->bytes[0] = static_cast<char>(device + 1);
-  return CUDA_SUCCESS;
-}
-
 CUresult cuDeviceGetPCIBusId(char* id, int size, CUdevice device) {
   FAKE_ENTER("cuDeviceGetPCIBusId", kPlainCall, "{}", device);
   FAKE_RETURN_IF_ERROR(CheckDevice(device));
   if (id == nullptr || size < 13) return CUDA_ERROR_INVALID_VALUE;
   std::snprintf(id, static_cast<size_t>(size), "0000:%02x:00.0", (0x10 + device) & 0xff);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDeviceTotalMem(size_t* bytes, CUdevice device) {
-  FAKE_ENTER("cuDeviceTotalMem", kPlainCall, "{}", device);
-  FAKE_RETURN_IF_ERROR(CheckDevice(device));
-  *bytes = TheMachine().memory.total();
   return CUDA_SUCCESS;
 }
 
@@ -245,7 +171,7 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
   if (value == nullptr || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  *value = AttributeOf(attribute, device);
+  *value = AttributeOf(attribute);
   return CUDA_SUCCESS;
 }
 
@@ -268,51 +194,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   MutexLock lock(machine.mutex);
   Context& context = machine.devices[static_cast<size_t>(device)]->primary;
   if (context.retained == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  --context.retained;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
-  FAKE_ENTER("cuDevicePrimaryCtxGetState", kPlainCall, "{}", device);
-  FAKE_RETURN_IF_ERROR(CheckDevice(device));
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  *flags = 0;
-  *active = machine.devices[static_cast<size_t>(device)]->primary.retained > 0 ? 1 : 0;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
-  FAKE_ENTER("cuDevicePrimaryCtxSetFlags", kPlainCall, "{} {}", device, flags);
-  return CheckDevice(device);
-}
-
-CUresult cuCtxCreate(CUcontext* handle, CUctxCreateParams* params, unsigned int flags,
-                     CUdevice device) {
-  FAKE_ENTER("cuCtxCreate", kAllocates, "device {} flags {}", device, flags);
-  FAKE_RETURN_IF_ERROR(CheckDevice(device));
-  if (params != nullptr && params->numExecAffinityParams != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  auto* context = new Context();
-  context->device = device;
-  {
-    Machine& machine = TheMachine();
-    MutexLock lock(machine.mutex);
-    machine.contexts.insert(context);
-  }
-  context_stack.push_back(context);
-  *handle = reinterpret_cast<CUcontext>(context);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxDestroy(CUcontext handle) {
-  FAKE_ENTER("cuCtxDestroy", kAllocates | kSynchronises, "");
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  FAKE_RETURN_IF_ERROR(CheckContext(handle));
-  auto* context = reinterpret_cast<Context*>(handle);
-  if (context->primary) return CUDA_ERROR_INVALID_CONTEXT;
-  context->destroyed = true;
-  if (CurrentContextOrNull() == context) context_stack.pop_back();
+  if (--context.retained == 0) context.sticky_error = CUDA_SUCCESS;  // the next is another one
   return CUDA_SUCCESS;
 }
 
@@ -362,26 +244,6 @@ CUresult cuCtxGetDevice(CUdevice* device) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetFlags(unsigned int* flags) {
-  FAKE_ENTER("cuCtxGetFlags", kPlainCall, "");
-  *flags = 0;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
-  FAKE_ENTER("cuCtxGetApiVersion", kPlainCall, "");
-  static_cast<void>(handle);
-  *version = CUDA_VERSION;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
-  FAKE_ENTER("cuCtxGetStreamPriorityRange", kPlainCall, "");
-  if (least != nullptr) *least = 0;
-  if (greatest != nullptr) *greatest = -5;
-  return CUDA_SUCCESS;
-}
-
 CUresult cuCtxSynchronize(void) {
   FAKE_ENTER("cuCtxSynchronize", kSynchronises, "");
   Context* context = nullptr;
@@ -396,40 +258,6 @@ CUresult cuCtxSynchronize(void) {
   }
   if (!machine.AwaitDevice(lock, context->device)) return CUDA_ERROR_LAUNCH_FAILED;
   return static_cast<CUresult>(context->sticky_error);
-}
-
-CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
-  FAKE_ENTER("cuDeviceCanAccessPeer", kPlainCall, "{} {}", device, peer);
-  FAKE_RETURN_IF_ERROR(CheckDevice(device));
-  FAKE_RETURN_IF_ERROR(CheckDevice(peer));
-  *can = device != peer ? 1 : 0;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
-  FAKE_ENTER("cuCtxEnablePeerAccess", kPlainCall, "");
-  Context* context = nullptr;
-  FAKE_RETURN_IF_ERROR(CurrentContext(&context));
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  FAKE_RETURN_IF_ERROR(CheckContext(peer));
-  const int device = reinterpret_cast<Context*>(peer)->device;
-  if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (device == context->device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-  return context->peers.insert(device).second ? CUDA_SUCCESS
-                                              : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-}
-
-CUresult cuCtxDisablePeerAccess(CUcontext peer) {
-  FAKE_ENTER("cuCtxDisablePeerAccess", kPlainCall, "");
-  Context* context = nullptr;
-  FAKE_RETURN_IF_ERROR(CurrentContext(&context));
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  FAKE_RETURN_IF_ERROR(CheckContext(peer));
-  return context->peers.erase(reinterpret_cast<Context*>(peer)->device) == 1
-             ? CUDA_SUCCESS
-             : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 
 CUresult cuGetErrorName(CUresult result, const char** name) {

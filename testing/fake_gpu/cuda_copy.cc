@@ -1,4 +1,4 @@
-// Copies and fills, in streams and (on the legacy default stream) for the host at once.
+// Copies and fills in streams.
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -64,17 +64,6 @@ CUresult CopyInStream(const Copy& copy, CUstream handle) {
   return dst_known ? CUDA_SUCCESS : AwaitPoint(lock, stream->tail, stream->context);
 }
 
-// As cuMemcpy: on the legacy default stream; `waits`: until it is done.
-CUresult CopyNow(const Copy& copy, bool waits) {
-  FAKE_RETURN_IF_ERROR(CopyInStream(copy, CU_STREAM_LEGACY));
-  if (!waits || copy.bytes == 0) return CUDA_SUCCESS;
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindStream(copy.name, CU_STREAM_LEGACY, &stream));
-  return AwaitPoint(lock, stream->tail, stream->context);
-}
-
 CUresult RequireDevice(const char* name, uint64_t address, uint64_t bytes) {
   Machine& machine = TheMachine();
   MutexLock lock(machine.mutex);
@@ -92,23 +81,6 @@ CUresult RequireHost(const char* name, const void* memory, uint64_t bytes) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult Fill(const char* name, uint64_t dst, uint32_t value, uint64_t width, uint64_t count,
-              CUstream handle) {
-  FAKE_RETURN_IF_ERROR(RequireDevice(name, dst, count));
-  if (dst % width != 0) return CUDA_ERROR_INVALID_VALUE;
-  if (count == 0) return CUDA_SUCCESS;
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindStream(name, handle, &stream));
-  const std::vector<Access> accesses = {{.address = dst, .bytes = count * width, .write = true}};
-  return SubmitChecked(stream, SimpleWork(name, accesses, [=] {
-                         char* bytes = TheMachine().memory.Bytes(dst);
-                         for (uint64_t i = 0; i < count; ++i)
-                           std::memcpy(bytes + i * width, &value, width);
-                       }));
-}
-
 uint64_t AddressOf(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
 
 }  // namespace
@@ -118,32 +90,6 @@ using namespace meshift::fake;  // NOLINT: the functions below implement a C API
 using meshift::MutexLock;
 
 extern "C" {
-
-CUresult cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
-  FAKE_ENTER("cuMemcpy", kSynchronises, "{:#x} <- {:#x}, {} bytes", dst, src, bytes);
-  return CopyNow({"cuMemcpy", dst, src, bytes}, true);
-}
-
-CUresult cuMemcpyHtoD(CUdeviceptr dst, const void* src, size_t bytes) {
-  FAKE_ENTER("cuMemcpyHtoD", kSynchronises, "{:#x}, {} bytes", dst, bytes);
-  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyHtoD", dst, bytes));
-  FAKE_RETURN_IF_ERROR(RequireHost("cuMemcpyHtoD", src, bytes));
-  return CopyNow({"cuMemcpyHtoD", dst, AddressOf(src), bytes}, true);
-}
-
-CUresult cuMemcpyDtoH(void* dst, CUdeviceptr src, size_t bytes) {
-  FAKE_ENTER("cuMemcpyDtoH", kSynchronises, "{:#x}, {} bytes", src, bytes);
-  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyDtoH", src, bytes));
-  FAKE_RETURN_IF_ERROR(RequireHost("cuMemcpyDtoH", dst, bytes));
-  return CopyNow({"cuMemcpyDtoH", AddressOf(dst), src, bytes}, true);
-}
-
-CUresult cuMemcpyDtoD(CUdeviceptr dst, CUdeviceptr src, size_t bytes) {
-  FAKE_ENTER("cuMemcpyDtoD", kPlainCall, "{:#x} <- {:#x}, {} bytes", dst, src, bytes);
-  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyDtoD", dst, bytes));
-  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyDtoD", src, bytes));
-  return CopyNow({"cuMemcpyDtoD", dst, src, bytes}, false);
-}
 
 CUresult cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream) {
   FAKE_ENTER("cuMemcpyAsync", kPlainCall, "{:#x} <- {:#x}, {} bytes", dst, src, bytes);
@@ -171,59 +117,18 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstr
   return CopyInStream({"cuMemcpyDtoDAsync", dst, src, bytes}, stream);
 }
 
-CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
-                           CUcontext src_context, size_t bytes, CUstream handle) {
-  FAKE_ENTER("cuMemcpyPeerAsync", kPlainCall, "{:#x} <- {:#x}, {} bytes", dst, src, bytes);
-  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyPeerAsync", dst, bytes));
-  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemcpyPeerAsync", src, bytes));
-  if (bytes == 0) return CUDA_SUCCESS;
+CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream handle) {
+  FAKE_ENTER("cuMemsetD8Async", kPlainCall, "{:#x} {} times {}", dst, count, value);
+  FAKE_RETURN_IF_ERROR(RequireDevice("cuMemsetD8Async", dst, count));
+  if (count == 0) return CUDA_SUCCESS;
   Machine& machine = TheMachine();
   MutexLock lock(machine.mutex);
   Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindStream("cuMemcpyPeerAsync", handle, &stream));
-  // This copy needs no peer access: each side is checked for its own device.
-  const Access reads = {.address = src, .bytes = bytes, .write = false};
-  const Access writes = {.address = dst, .bytes = bytes, .write = true};
-  const int from = reinterpret_cast<Context*>(src_context)->device;
-  const int to = reinterpret_cast<Context*>(dst_context)->device;
-  if (!machine.CheckAccesses("cuMemcpyPeerAsync", {reads}, from) ||
-      !machine.CheckAccesses("cuMemcpyPeerAsync", {writes}, to)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const Copy copy = {"cuMemcpyPeerAsync", dst, src, bytes};
-  return machine.Submit(stream, CopyWork(copy, true, true)) ? CUDA_SUCCESS
-                                                            : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-}
-
-CUresult cuMemsetD8(CUdeviceptr dst, unsigned char value, size_t count) {
-  FAKE_ENTER("cuMemsetD8", kPlainCall, "{:#x} {} times {}", dst, count, value);
-  return Fill("cuMemsetD8", dst, value, 1, count, CU_STREAM_LEGACY);
-}
-
-CUresult cuMemsetD16(CUdeviceptr dst, unsigned short value, size_t count) {  // NOLINT: the API's
-  FAKE_ENTER("cuMemsetD16", kPlainCall, "{:#x} {} times {}", dst, count, value);
-  return Fill("cuMemsetD16", dst, value, 2, count, CU_STREAM_LEGACY);
-}
-
-CUresult cuMemsetD32(CUdeviceptr dst, unsigned int value, size_t count) {
-  FAKE_ENTER("cuMemsetD32", kPlainCall, "{:#x} {} times {}", dst, count, value);
-  return Fill("cuMemsetD32", dst, value, 4, count, CU_STREAM_LEGACY);
-}
-
-CUresult cuMemsetD8Async(CUdeviceptr dst, unsigned char value, size_t count, CUstream stream) {
-  FAKE_ENTER("cuMemsetD8Async", kPlainCall, "{:#x} {} times {}", dst, count, value);
-  return Fill("cuMemsetD8Async", dst, value, 1, count, stream);
-}
-
-CUresult cuMemsetD16Async(CUdeviceptr dst, unsigned short value, size_t count,  // NOLINT
-                          CUstream stream) {
-  FAKE_ENTER("cuMemsetD16Async", kPlainCall, "{:#x} {} times {}", dst, count, value);
-  return Fill("cuMemsetD16Async", dst, value, 2, count, stream);
-}
-
-CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned int value, size_t count, CUstream stream) {
-  FAKE_ENTER("cuMemsetD32Async", kPlainCall, "{:#x} {} times {}", dst, count, value);
-  return Fill("cuMemsetD32Async", dst, value, 4, count, stream);
+  FAKE_RETURN_IF_ERROR(FindStream("cuMemsetD8Async", handle, &stream));
+  const std::vector<Access> accesses = {{.address = dst, .bytes = count, .write = true}};
+  return SubmitChecked(stream, SimpleWork("cuMemsetD8Async", accesses, [=] {
+                         std::memset(TheMachine().memory.Bytes(dst), value, count);
+                       }));
 }
 
 }  // extern "C"

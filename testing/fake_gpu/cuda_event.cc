@@ -32,28 +32,6 @@ CUresult RefuseCaptured(const char* function, const Event& event) {
   return CUDA_ERROR_CAPTURED_EVENT;
 }
 
-CUresult Record(const char* function, CUevent event_handle, CUstream stream_handle) {
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  Event* event = nullptr;
-  Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindEvent(function, event_handle, &event));
-  FAKE_RETURN_IF_ERROR(FindStream(function, stream_handle, &stream));
-  if (event->context != stream->context) {
-    machine.recorder.Violation(fmt::format("{}: event and stream are of two contexts", function));
-    return CUDA_ERROR_INVALID_HANDLE;
-  }
-  if (stream->capture != nullptr) {
-    if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    event->capture = stream->capture;
-    event->captured_after = stream->captured_after;
-    return CUDA_SUCCESS;
-  }
-  event->capture = nullptr;
-  event->recorded = machine.Enqueue(stream, WaitWork("event record"));
-  return CUDA_SUCCESS;
-}
-
 CUresult WaitInCapture(Stream* stream, Event* event) {
   Machine& machine = TheMachine();
   if (event->capture == nullptr) {
@@ -117,24 +95,28 @@ CUresult cuEventDestroy(CUevent handle) {
   return CUDA_SUCCESS;
 }
 
-CUresult cuEventRecord(CUevent event, CUstream stream) {
-  FAKE_ENTER("cuEventRecord", kPlainCall, "{} {}", static_cast<void*>(event),
-             static_cast<void*>(stream));
-  return Record("cuEventRecord", event, stream);
-}
-
-CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
-  FAKE_ENTER("cuEventRecordWithFlags", kPlainCall, "{} {} {}", static_cast<void*>(event),
-             static_cast<void*>(stream), flags);
-  if (flags > CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
-  if (flags == CU_EVENT_RECORD_EXTERNAL) {
-    Machine& machine = TheMachine();
-    MutexLock lock(machine.mutex);
-    Stream* captured = nullptr;
-    FAKE_RETURN_IF_ERROR(FindStream("cuEventRecordWithFlags", stream, &captured));
-    if (captured->capture != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+CUresult cuEventRecord(CUevent event_handle, CUstream stream_handle) {
+  FAKE_ENTER("cuEventRecord", kPlainCall, "{} {}", static_cast<void*>(event_handle),
+             static_cast<void*>(stream_handle));
+  Machine& machine = TheMachine();
+  MutexLock lock(machine.mutex);
+  Event* event = nullptr;
+  Stream* stream = nullptr;
+  FAKE_RETURN_IF_ERROR(FindEvent("cuEventRecord", event_handle, &event));
+  FAKE_RETURN_IF_ERROR(FindStream("cuEventRecord", stream_handle, &stream));
+  if (event->context != stream->context) {
+    machine.recorder.Violation("cuEventRecord: event and stream are of two contexts");
+    return CUDA_ERROR_INVALID_HANDLE;
   }
-  return Record("cuEventRecordWithFlags", event, stream);
+  if (stream->capture != nullptr) {
+    if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    event->capture = stream->capture;
+    event->captured_after = stream->captured_after;
+    return CUDA_SUCCESS;
+  }
+  event->capture = nullptr;
+  event->recorded = machine.Enqueue(stream, WaitWork("event record"));
+  return CUDA_SUCCESS;
 }
 
 CUresult cuEventQuery(CUevent handle) {

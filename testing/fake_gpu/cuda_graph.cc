@@ -36,20 +36,6 @@ using meshift::MutexLock;
 
 extern "C" {
 
-CUresult cuGraphCreate(CUgraph* result, unsigned int flags) {
-  FAKE_ENTER("cuGraphCreate", kAllocates, "");
-  if (result == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-  Context* context = nullptr;
-  FAKE_RETURN_IF_ERROR(CurrentContext(&context));
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  auto* graph = new Graph();
-  graph->device = context->device;
-  machine.graphs.insert(graph);
-  *result = reinterpret_cast<CUgraph>(graph);
-  return CUDA_SUCCESS;
-}
-
 CUresult cuGraphInstantiate(CUgraphExec* result, CUgraph handle,
                             unsigned long long flags) {  // NOLINT: the API's type
   FAKE_ENTER("cuGraphInstantiate", kAllocates, "flags {}", flags);
@@ -64,23 +50,6 @@ CUresult cuGraphInstantiate(CUgraphExec* result, CUgraph handle,
   machine.execs.insert(exec);
   *result = reinterpret_cast<CUgraphExec>(exec);
   return CUDA_SUCCESS;
-}
-
-CUresult cuGraphInstantiateWithParams(CUgraphExec* result, CUgraph handle,
-                                      CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
-  if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  params->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
-  return cuGraphInstantiate(result, handle, params->flags);
-}
-
-CUresult cuGraphUpload(CUgraphExec handle, CUstream stream_handle) {
-  FAKE_ENTER("cuGraphUpload", kPlainCall, "");
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  GraphExec* exec = nullptr;
-  Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindExec("cuGraphUpload", handle, &exec));
-  return FindStream("cuGraphUpload", stream_handle, &stream);
 }
 
 CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
@@ -131,19 +100,6 @@ CUresult cuGraphDestroy(CUgraph handle) {
   FAKE_RETURN_IF_ERROR(FindGraph("cuGraphDestroy", handle, &graph));
   graph->destroyed = true;
   graph->nodes.clear();
-  return CUDA_SUCCESS;
-}
-
-CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
-  FAKE_ENTER("cuGraphGetNodes", kPlainCall, "");
-  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  // Nodes are no objects here; their number is known.
-  if (nodes != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  Graph* graph = nullptr;
-  FAKE_RETURN_IF_ERROR(FindGraph("cuGraphGetNodes", handle, &graph));
-  *count = graph->nodes.size();
   return CUDA_SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-// Modules, libraries and launches. A module's image is not looked at beyond its first bytes: which
+// Modules and launches. A module's image is not looked at beyond its first bytes: which
 // kernels there are is what kernels.h says.
 #include <cstring>
 #include <memory>
@@ -11,7 +11,7 @@ namespace meshift::fake {
 namespace {
 
 struct Module {
-  Context* context = nullptr;  // null: of a library
+  Context* context = nullptr;
   bool unloaded = false;
 };
 
@@ -72,53 +72,12 @@ bool HasMachineCode(const void* image) {
   return false;
 }
 
-CUresult Load(const char* name, const void* image, Context* context, Module** result) {
-  if (image == nullptr || result == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (!LooksLikeCode(image)) return CUDA_ERROR_INVALID_IMAGE;
-  Machine& machine = TheMachine();
-  const int version = machine.options.driver_version;
-  if (version != 0 && version / 1000 < CUDA_VERSION / 1000 && HasMachineCode(image)) {
-    return CUDA_ERROR_INVALID_IMAGE;  // of a newer toolkit
-  }
-  MutexLock lock(machine.mutex);
-  FAKE_RETURN_IF_ERROR(RefuseInCapture(name));
-  auto* module = new Module();
-  module->context = context;
-  TheCode().modules.insert(module);
-  *result = module;
-  return CUDA_SUCCESS;
-}
-
-CUresult Unload(const char* name, Module* module) {
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  FAKE_RETURN_IF_ERROR(RefuseInCapture(name));
-  if (!TheCode().modules.contains(module) || module->unloaded) return CUDA_ERROR_INVALID_HANDLE;
-  module->unloaded = true;
-  return CUDA_SUCCESS;
-}
-
-CUresult GetFunction(Module* module, const char* name, Function** result) {
-  if (name == nullptr || result == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  Machine& machine = TheMachine();
-  MutexLock lock(machine.mutex);
-  Code& code = TheCode();
-  if (!code.modules.contains(module) || module->unloaded) return CUDA_ERROR_INVALID_HANDLE;
-  const Kernel* kernel = FindKernel(name);
-  if (kernel == nullptr) return CUDA_ERROR_NOT_FOUND;
-  std::unique_ptr<Function>& function = code.functions[{module, kernel}];
-  if (function == nullptr) function.reset(new Function{.kernel = kernel, .module = module});
-  code.known.insert(function.get());
-  *result = function.get();
-  return CUDA_SUCCESS;
-}
-
 struct Dims {
   unsigned x, y, z;
 };
 
-CUresult Launch(const char* name, CUfunction handle, Dims grid, Dims block, unsigned shared,
-                CUstream stream_handle, void** params, void** extra) {
+CUresult Launch(CUfunction handle, Dims grid, Dims block, unsigned shared, CUstream stream_handle,
+                void** params) {
   Context* context = nullptr;
   FAKE_RETURN_IF_ERROR(CurrentContext(&context));
   Machine& machine = TheMachine();
@@ -127,16 +86,15 @@ CUresult Launch(const char* name, CUfunction handle, Dims grid, Dims block, unsi
   if (!TheCode().known.contains(function)) return CUDA_ERROR_INVALID_HANDLE;
   const Kernel& kernel = *function->kernel;
   const auto violation = [&](const std::string& text) {
-    machine.recorder.Violation(fmt::format("{} of {}: {}", name, kernel.name, text));
+    machine.recorder.Violation(fmt::format("cuLaunchKernel of {}: {}", kernel.name, text));
   };
   if (function->module->unloaded) {
     violation("its module was unloaded");
     return CUDA_ERROR_INVALID_HANDLE;
   }
   Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindStream(name, stream_handle, &stream));
-  if (stream->context != context ||
-      (function->module->context != nullptr && function->module->context != context)) {
+  FAKE_RETURN_IF_ERROR(FindStream("cuLaunchKernel", stream_handle, &stream));
+  if (stream->context != context || function->module->context != context) {
     violation("the function, the stream and the current context are not of one context");
     return CUDA_ERROR_INVALID_HANDLE;
   }
@@ -154,22 +112,9 @@ CUresult Launch(const char* name, CUfunction handle, Dims grid, Dims block, unsi
                     kernel.threads, block.x, block.y, block.z, shared));
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (params == nullptr || params[0] == nullptr) return CUDA_ERROR_INVALID_VALUE;
   auto copy = std::make_shared<std::vector<char>>(kernel.param_bytes);
-  if (params != nullptr) {
-    if (params[0] == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    std::memcpy(copy->data(), params[0], kernel.param_bytes);
-  } else if (extra != nullptr) {
-    const void* buffer = nullptr;
-    size_t bytes = 0;
-    for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-      if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = extra[1];
-      if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE) bytes = *static_cast<size_t*>(extra[1]);
-    }
-    if (buffer == nullptr || bytes != kernel.param_bytes) return CUDA_ERROR_INVALID_VALUE;
-    std::memcpy(copy->data(), buffer, bytes);
-  } else {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  std::memcpy(copy->data(), params[0], kernel.param_bytes);
   std::vector<Access> accesses;
   if (const std::string error = kernel.describe(copy->data(), &accesses); !error.empty()) {
     violation("wrong parameters: " + error);
@@ -186,25 +131,6 @@ CUresult Launch(const char* name, CUfunction handle, Dims grid, Dims block, unsi
   return machine.Submit(stream, work) ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
 }
 
-CUresult FunctionAttribute(int* value, CUfunction_attribute attribute) {
-  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-      *value = 1024;
-      return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS:
-      *value = 32;
-      return CUDA_SUCCESS;
-    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-      *value = 90;
-      return CUDA_SUCCESS;
-    default:
-      *value = 0;
-      return CUDA_SUCCESS;
-  }
-}
-
 }  // namespace
 }  // namespace meshift::fake
 
@@ -217,93 +143,45 @@ CUresult cuModuleLoadData(CUmodule* result, const void* image) {
   FAKE_ENTER("cuModuleLoadData", kAllocates, "");
   Context* context = nullptr;
   FAKE_RETURN_IF_ERROR(CurrentContext(&context));
-  return Load("cuModuleLoadData", image, context, reinterpret_cast<Module**>(result));
-}
-
-CUresult cuModuleLoadDataEx(CUmodule* result, const void* image, unsigned int num_options,
-                            CUjit_option* options, void** values) {
-  FAKE_ENTER("cuModuleLoadDataEx", kAllocates, "{} options", num_options);
-  if (num_options > 0 && (options == nullptr || values == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-  Context* context = nullptr;
-  FAKE_RETURN_IF_ERROR(CurrentContext(&context));
-  return Load("cuModuleLoadDataEx", image, context, reinterpret_cast<Module**>(result));
-}
-
-CUresult cuModuleLoadFatBinary(CUmodule* result, const void* image) {
-  FAKE_ENTER("cuModuleLoadFatBinary", kAllocates, "");
-  Context* context = nullptr;
-  FAKE_RETURN_IF_ERROR(CurrentContext(&context));
-  return Load("cuModuleLoadFatBinary", image, context, reinterpret_cast<Module**>(result));
-}
-
-CUresult cuModuleUnload(CUmodule module) {
-  FAKE_ENTER("cuModuleUnload", kAllocates, "");
-  return Unload("cuModuleUnload", reinterpret_cast<Module*>(module));
-}
-
-CUresult cuModuleGetFunction(CUfunction* result, CUmodule module, const char* name) {
-  FAKE_ENTER("cuModuleGetFunction", kPlainCall, "{}", name == nullptr ? "" : name);
-  return GetFunction(reinterpret_cast<Module*>(module), name, reinterpret_cast<Function**>(result));
-}
-
-CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
-  FAKE_ENTER("cuModuleGetLoadingMode", kPlainCall, "");
-  *mode = CU_MODULE_EAGER_LOADING;
-  return CUDA_SUCCESS;
-}
-
-CUresult cuLibraryLoadData(CUlibrary* result, const void* code, CUjit_option* jit_options,
-                           void** jit_values, unsigned int num_jit, CUlibraryOption* options,
-                           void** values, unsigned int num_options) {
-  FAKE_ENTER("cuLibraryLoadData", kAllocates, "{} options", num_jit + num_options);
-  static_cast<void>(jit_options);
-  static_cast<void>(jit_values);
-  static_cast<void>(options);
-  static_cast<void>(values);
-  return Load("cuLibraryLoadData", code, nullptr, reinterpret_cast<Module**>(result));
-}
-
-CUresult cuLibraryUnload(CUlibrary library) {
-  FAKE_ENTER("cuLibraryUnload", kAllocates, "");
-  return Unload("cuLibraryUnload", reinterpret_cast<Module*>(library));
-}
-
-CUresult cuLibraryGetKernel(CUkernel* result, CUlibrary library, const char* name) {
-  FAKE_ENTER("cuLibraryGetKernel", kPlainCall, "{}", name == nullptr ? "" : name);
-  return GetFunction(reinterpret_cast<Module*>(library), name,
-                     reinterpret_cast<Function**>(result));
-}
-
-CUresult cuLibraryGetModule(CUmodule* result, CUlibrary library) {
-  FAKE_ENTER("cuLibraryGetModule", kPlainCall, "");
-  *result = reinterpret_cast<CUmodule>(library);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuKernelGetFunction(CUfunction* result, CUkernel kernel) {
-  FAKE_ENTER("cuKernelGetFunction", kPlainCall, "");
-  *result = reinterpret_cast<CUfunction>(kernel);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {
-  FAKE_ENTER("cuFuncGetAttribute", kPlainCall, "{}", static_cast<int>(attribute));
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return FunctionAttribute(value, attribute);
-}
-
-CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
-  FAKE_ENTER("cuFuncSetAttribute", kPlainCall, "{} {}", static_cast<int>(attribute), value);
-  return function == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
-}
-
-CUresult cuFuncGetName(const char** name, CUfunction function) {
-  FAKE_ENTER("cuFuncGetName", kPlainCall, "");
+  if (image == nullptr || result == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!LooksLikeCode(image)) return CUDA_ERROR_INVALID_IMAGE;
   Machine& machine = TheMachine();
+  const int version = machine.options.driver_version;
+  if (version != 0 && version / 1000 < CUDA_VERSION / 1000 && HasMachineCode(image)) {
+    return CUDA_ERROR_INVALID_IMAGE;  // of a newer toolkit
+  }
   MutexLock lock(machine.mutex);
-  const auto* known = reinterpret_cast<const Function*>(function);
-  if (!TheCode().known.contains(known)) return CUDA_ERROR_INVALID_HANDLE;
-  *name = known->kernel->name.c_str();
+  FAKE_RETURN_IF_ERROR(RefuseInCapture("cuModuleLoadData"));
+  auto* module = new Module();
+  module->context = context;
+  TheCode().modules.insert(module);
+  *result = reinterpret_cast<CUmodule>(module);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleUnload(CUmodule handle) {
+  FAKE_ENTER("cuModuleUnload", kAllocates, "");
+  MutexLock lock(TheMachine().mutex);
+  FAKE_RETURN_IF_ERROR(RefuseInCapture("cuModuleUnload"));
+  auto* module = reinterpret_cast<Module*>(handle);
+  if (!TheCode().modules.contains(module) || module->unloaded) return CUDA_ERROR_INVALID_HANDLE;
+  module->unloaded = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction* result, CUmodule handle, const char* name) {
+  FAKE_ENTER("cuModuleGetFunction", kPlainCall, "{}", name == nullptr ? "" : name);
+  if (name == nullptr || result == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  MutexLock lock(TheMachine().mutex);
+  Code& code = TheCode();
+  auto* module = reinterpret_cast<Module*>(handle);
+  if (!code.modules.contains(module) || module->unloaded) return CUDA_ERROR_INVALID_HANDLE;
+  const Kernel* kernel = FindKernel(name);
+  if (kernel == nullptr) return CUDA_ERROR_NOT_FOUND;
+  std::unique_ptr<Function>& function = code.functions[{module, kernel}];
+  if (function == nullptr) function.reset(new Function{.kernel = kernel, .module = module});
+  code.known.insert(function.get());
+  *result = reinterpret_cast<CUfunction>(function.get());
   return CUDA_SUCCESS;
 }
 
@@ -312,32 +190,13 @@ CUresult cuFuncLoad(CUfunction function) {
   return function == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int threads,
-                                                     size_t shared) {
-  FAKE_ENTER("cuOccupancyMaxActiveBlocksPerMultiprocessor", kPlainCall, "{} {}", threads, shared);
-  if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (threads <= 0) return CUDA_ERROR_INVALID_VALUE;
-  *blocks = threads > 1024 ? 0 : 2048 / threads;
-  return CUDA_SUCCESS;
-}
-
 CUresult cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz,
                         unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
                         CUstream stream, void** params, void** extra) {
   FAKE_ENTER("cuLaunchKernel", kPlainCall, "grid {} {} {} block {} {} {} shared {} stream {}", gx,
              gy, gz, bx, by, bz, shared, static_cast<void*>(stream));
-  return Launch("cuLaunchKernel", function, {gx, gy, gz}, {bx, by, bz}, shared, stream, params,
-                extra);
-}
-
-CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** params,
-                          void** extra) {
-  FAKE_ENTER("cuLaunchKernelEx", kPlainCall, "");
-  if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return Launch("cuLaunchKernelEx", function,
-                {config->gridDimX, config->gridDimY, config->gridDimZ},
-                {config->blockDimX, config->blockDimY, config->blockDimZ}, config->sharedMemBytes,
-                config->hStream, params, extra);
+  if (extra != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // another way to pass parameters
+  return Launch(function, {gx, gy, gz}, {bx, by, bz}, shared, stream, params);
 }
 
 }  // extern "C"

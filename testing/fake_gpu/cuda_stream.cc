@@ -13,19 +13,19 @@ thread_local std::map<Context*, Stream*> per_thread_streams;
 
 Stream* LegacyStream(Context* context) {
   if (context->legacy == nullptr) {
-    context->legacy = TheMachine().NewStream(context, 0, 0);
+    context->legacy = TheMachine().NewStream(context, 0);
     context->legacy->legacy = true;
   }
   return context->legacy;
 }
 
-CUresult CreateStream(CUstream* result, unsigned flags, int priority) {
+CUresult CreateStream(CUstream* result, unsigned flags) {
   Context* context = nullptr;
   FAKE_RETURN_IF_ERROR(CurrentContext(&context));
   if (result == nullptr || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
   Machine& machine = TheMachine();
   MutexLock lock(machine.mutex);
-  Stream* stream = machine.NewStream(context, flags, std::clamp(priority, -5, 0));
+  Stream* stream = machine.NewStream(context, flags);
   *result = reinterpret_cast<CUstream>(stream);
   return CUDA_SUCCESS;
 }
@@ -39,17 +39,6 @@ CUresult RefuseQuery(const char* function, Stream* stream, const char* what) {
   if (stream->capture == nullptr) return CUDA_SUCCESS;
   machine.Invalidate(stream->capture, fmt::format("{} of a stream that is captured", function));
   return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-}
-
-// Calls read(stream) for the stream of `handle`.
-template <typename Read>
-CUresult ReadStream(const char* function, CUstream handle, const Read& read) {
-  FAKE_ENTER(function, kPlainCall, "{}", static_cast<void*>(handle));
-  MutexLock lock(TheMachine().mutex);
-  Stream* stream = nullptr;
-  FAKE_RETURN_IF_ERROR(FindStream(function, handle, &stream));
-  read(*stream);
-  return CUDA_SUCCESS;
 }
 
 // Whether every captured node comes before what the origin has joined.
@@ -76,7 +65,7 @@ CUresult FindStream(const char* function, CUstream handle, Stream** result) {
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (handle == CU_STREAM_PER_THREAD) {
       Stream*& stream = per_thread_streams[context];
-      if (stream == nullptr) stream = machine.NewStream(context, 0, 0);
+      if (stream == nullptr) stream = machine.NewStream(context, 0);
       *result = stream;
       return static_cast<CUresult>(context->sticky_error);
     }
@@ -157,12 +146,12 @@ extern "C" {
 
 CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
   FAKE_ENTER("cuStreamCreate", kAllocates, "flags {}", flags);
-  return CreateStream(stream, flags, 0);
+  return CreateStream(stream, flags);
 }
 
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
   FAKE_ENTER("cuStreamCreateWithPriority", kAllocates, "flags {} priority {}", flags, priority);
-  return CreateStream(stream, flags, priority);
+  return CreateStream(stream, flags);
 }
 
 CUresult cuStreamDestroy(CUstream handle) {
@@ -200,31 +189,6 @@ CUresult cuStreamQuery(CUstream handle) {
   if (stream->tail != nullptr && !stream->tail->done) return CUDA_ERROR_NOT_READY;
   machine.HostSaw(stream->tail);
   return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
-  return ReadStream("cuStreamGetFlags", handle,
-                    [&](const Stream& stream) { *flags = stream.flags; });
-}
-
-CUresult cuStreamGetPriority(CUstream handle, int* priority) {
-  return ReadStream("cuStreamGetPriority", handle,
-                    [&](const Stream& stream) { *priority = stream.priority; });
-}
-
-CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {  // NOLINT: the API's type
-  return ReadStream("cuStreamGetId", handle, [&](const Stream& stream) { *id = stream.id; });
-}
-
-CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
-  return ReadStream("cuStreamGetCtx", handle, [&](const Stream& stream) {
-    *context = reinterpret_cast<CUcontext>(stream.context);
-  });
-}
-
-CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
-  return ReadStream("cuStreamGetDevice", handle,
-                    [&](const Stream& stream) { *device = stream.context->device; });
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn run, void* data) {

@@ -84,20 +84,18 @@ uint64_t DeviceMemory::Allocate(int device, uint64_t bytes, MemoryKind kind, Ran
   return base;
 }
 
-Allocation* DeviceMemory::AddHost(uint64_t base, uint64_t bytes, int device, MemoryKind kind) {
+void DeviceMemory::AddHost(uint64_t base, uint64_t bytes, int device) {
   auto allocation = std::make_unique<Allocation>();
   allocation->base = base;
   allocation->bytes = bytes;
   allocation->device = device;
-  allocation->kind = kind;
+  allocation->kind = MemoryKind::kHost;
   allocation->id = next_id_++;
-  Allocation* result = allocation.get();
   allocations_[base] = std::move(allocation);
-  return result;
 }
 
 void DeviceMemory::Free(Allocation* allocation) {
-  if (allocation->kind == MemoryKind::kHost || allocation->kind == MemoryKind::kRegistered) {
+  if (allocation->kind == MemoryKind::kHost) {
     allocations_.erase(allocation->base);
     return;
   }

@@ -23,7 +23,7 @@
 
 namespace meshift::fake {
 
-enum class MemoryKind { kDevice, kPool, kHost, kRegistered };
+enum class MemoryKind { kDevice, kPool, kHost };
 
 struct Allocation {
   uint64_t base = 0;
@@ -34,7 +34,6 @@ struct Allocation {
   bool lent_to_nccl = false;  // made by ncclMemAlloc
   uint64_t region = 0;        // where its address range begins, and its length
   uint64_t region_bytes = 0;
-  unsigned flags = 0;
   uint64_t id = 0;
   AccessHistory history;
 };
@@ -48,8 +47,8 @@ class DeviceMemory {
 
   // 0: out of memory.
   uint64_t Allocate(int device, uint64_t bytes, MemoryKind kind, Random* random);
-  // Makes host memory known; `base` is the caller's (kRegistered) or becomes the driver's (kHost).
-  Allocation* AddHost(uint64_t base, uint64_t bytes, int device, MemoryKind kind);
+  // Makes host memory known, which becomes the driver's.
+  void AddHost(uint64_t base, uint64_t bytes, int device);
   // Gives the bytes back and keeps the addresses unused. Host memory is forgotten at once, and the
   // caller frees it.
   void Free(Allocation* allocation);

@@ -51,8 +51,8 @@ struct FakeReport {
   void (*hot_begin)(int whole_process);
   void (*hot_end)(int whole_process);
 
-  // A lent communicator must not be finalized, destroyed, aborted, revoked or shrunk, and split
-  // only with permission; a lent stream must not be synchronised, queried or destroyed.
+  // A lent communicator must not be finalized, destroyed or aborted, and split only with
+  // permission; a lent stream must not be synchronised, queried or destroyed.
   void (*lend_comm)(void* comm, int may_split);
   void (*lend_stream)(void* stream);
   void (*take_back)(void* comm_or_stream);

@@ -37,9 +37,6 @@ void Hub::Handle(const SinkRef& from, Message message) {
         case Message::Kind::kSplit:
           HandleSplit(comm, std::move(message), &out);
           break;
-        case Message::Kind::kShrink:
-          HandleShrink(comm, std::move(message), &out);
-          break;
         case Message::Kind::kCollective:
           HandleCollective(comm, std::move(message), &out, &ready);
           break;
@@ -68,9 +65,8 @@ void Hub::Handle(const SinkRef& from, Message message) {
     }
   }
   if (ready.any) {
-    const std::vector<Payload> results =
-        RunCollective(ready.collective.op, ready.collective.inputs, ready.collective.scalars,
-                      ready.ring, ready.collective.trees);
+    const std::vector<Payload> results = RunCollective(ready.collective.op, ready.collective.inputs,
+                                                       ready.ring, ready.collective.trees);
     for (size_t rank = 0; rank < ready.answers.size(); ++rank) {
       auto& [sink, answer] = ready.answers[rank];
       answer.payload = results[rank];
@@ -188,28 +184,6 @@ void Hub::HandleSplit(Comm& comm, Message message, Outbox* out) {
   }
 }
 
-void Hub::HandleShrink(Comm& comm, Message message, Outbox* out) {
-  const std::string key = message.text;
-  Split& shrink = comm.shrinks[key];
-  const auto ranks = static_cast<size_t>(message.a);
-  shrink.calls[message.rank] = std::move(message);
-  if (shrink.calls.size() < ranks) return;
-  const std::map<int, Message> calls = std::move(shrink.calls);
-  comm.shrinks.erase(key);
-  std::vector<Member> members;
-  for (const auto& [rank, call] : calls) {
-    const Member& parent = comm.members[static_cast<size_t>(rank)];
-    members.push_back({.sink = parent.sink, .device = parent.device});
-  }
-  const Comm& child = NewComm(std::move(members));
-  int rank = 0;
-  for (const auto& [parent_rank, call] : calls) {
-    out->emplace_back(child.members[static_cast<size_t>(rank)].sink,
-                      Made(child, rank, call.request));
-    ++rank;
-  }
-}
-
 void Hub::HandleCollective(Comm& comm, Message message, Outbox* out, Ready* ready) {
   const size_t ranks = comm.members.size();
   const auto rank = static_cast<size_t>(message.rank);
@@ -221,7 +195,6 @@ void Hub::HandleCollective(Comm& comm, Message message, Outbox* out, Ready* read
     collective.empty_calls = message.c;
     collective.trees = message.peer;
     collective.inputs.resize(ranks);
-    collective.scalars.resize(ranks);
     collective.requests.resize(ranks);
   } else if (!(collective.op == message.op) && !collective.broken) {
     collective.broken = true;
@@ -251,10 +224,6 @@ void Hub::HandleCollective(Comm& comm, Message message, Outbox* out, Ready* read
               out);
   }
   collective.inputs[rank] = std::move(message.payload);
-  if (message.a != 0) {
-    collective.scalars[rank] =
-        std::make_shared<std::vector<char>>(message.text.begin(), message.text.end());
-  }
   collective.requests[rank] = message.request;
   if (++collective.arrived < static_cast<int>(ranks) || collective.broken || comm.dead) return;
   ready->any = true;

@@ -54,7 +54,6 @@ class Hub {
     int arrived = 0;
     bool broken = false;
     std::vector<Payload> inputs;
-    std::vector<Payload> scalars;
     std::vector<uint64_t> requests;
   };
   struct Transfer {
@@ -77,7 +76,6 @@ class Hub {
     std::map<uint64_t, Collective> collectives;
     std::map<std::pair<int, int>, Pair> pairs;  // by sender and receiver
     std::map<uint64_t, Split> splits;
-    std::map<std::string, Split> shrinks;                    // by the ranks that stay
     std::map<std::string, std::map<int, Message>> connects;  // by what is connected, and by rank
     bool dead = false;  // some member is; no operation ends any more
   };
@@ -97,7 +95,6 @@ class Hub {
 
   void HandleJoin(const SinkRef& from, Message message, Outbox* out);
   void HandleSplit(Comm& comm, Message message, Outbox* out);
-  void HandleShrink(Comm& comm, Message message, Outbox* out);
   void HandleCollective(Comm& comm, Message message, Outbox* out, Ready* ready);
   void HandleTransfer(Comm& comm, Message message, Outbox* out);
   static void HandleConnect(Comm& comm, Message message, Outbox* out);

@@ -27,12 +27,11 @@ Machine::Machine()
     devices.push_back(std::make_unique<DeviceState>());
     Context& context = devices.back()->primary;
     context.device = device;
-    context.primary = true;
     contexts.insert(&context);
   }
 }
 
-Stream* Machine::NewStream(Context* context, unsigned flags, int priority) {
+Stream* Machine::NewStream(Context* context, unsigned flags) {
   if (streams.size() >= sweep_at_) {
     // Streams that had work when they were destroyed.
     const std::vector<Stream*> all(streams.begin(), streams.end());
@@ -52,7 +51,6 @@ Stream* Machine::NewStream(Context* context, unsigned flags, int priority) {
   }
   stream->context = context;
   stream->flags = flags;
-  stream->priority = priority;
   streams.insert(stream);
   return stream;
 }

@@ -82,23 +82,8 @@ class LaunchTask : public Task {
     const uint64_t bytes = InputBytes(call.op, comm_->ranks, comm_->rank);
     const char* input = bytes == 0 ? nullptr : TheCore().Bytes(call.send);
     message.payload = std::make_shared<std::vector<char>>(input, input + bytes);
-    if (call.own_operator >= 0) {
-      OwnOperator own;
-      {
-        MutexLock lock(comm_->mutex);
-        own = comm_->operators[static_cast<size_t>(call.own_operator)];
-      }
-      const char* scalar =
-          own.scalar != nullptr ? own.scalar->data() : TheCore().Bytes(own.scalar_address);
-      message.text.assign(scalar, ElementBytes(own.dtype));
-      message.a = 1;
-    }
     if (comm_->ranks == 1 && message.kind == Message::Kind::kCollective) {
-      Payload factor;
-      if (message.a != 0) {
-        factor = std::make_shared<std::vector<char>>(message.text.begin(), message.text.end());
-      }
-      arrivals->results[index] = RunCollective(call.op, {message.payload}, {factor}, {0})[0];
+      arrivals->results[index] = RunCollective(call.op, {message.payload}, {0})[0];
       --arrivals->missing;
       return;
     }
@@ -172,8 +157,6 @@ std::vector<std::pair<std::string, int>> NeedsOf(const Comm& comm,
         pair(call.peer, comm.rank);
         break;
       case OpKind::kAlltoAll:
-      case OpKind::kGather:
-      case OpKind::kScatter:
         needs.emplace_back("all pairs", -1);
         break;
       case OpKind::kAllReduce:

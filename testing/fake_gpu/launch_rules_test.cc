@@ -213,7 +213,8 @@ TEST_F(LaunchRulesTest, AnIllegalAddressSticks) {
                        const std::string& text) {
     TestRank r(0, 1);
     CUcontext context = nullptr;
-    OK(cuCtxCreate(&context, nullptr, 0, 0));
+    OK(cuDevicePrimaryCtxRetain(&context, 1));
+    OK(cuCtxSetCurrent(context));
     CUstream stream = nullptr;
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     CUdeviceptr address = 0;
@@ -223,7 +224,7 @@ TEST_F(LaunchRulesTest, AnIllegalAddressSticks) {
     EXPECT_EQ(cuStreamSynchronize(r.stream), CUDA_ERROR_ILLEGAL_ADDRESS);
     std::swap(r.stream, stream);
     ExpectViolation(text);
-    OK(cuCtxDestroy(context));
+    OK(cuDevicePrimaryCtxRelease(1));
     OK(cuCtxSetCurrent(r.context));
   };
   const std::string there = " bytes at byte 0 of an allocation of 47 bytes";

@@ -71,7 +71,7 @@ class Machine {
 
   // --- issue.cc: what the host gives to streams. All need the lock.
 
-  Stream* NewStream(Context* context, unsigned flags, int priority);
+  Stream* NewStream(Context* context, unsigned flags);
   // `stream` is destroyed. Where the host has seen all its work done, everything that is issued
   // from now on comes after it, and another stream may go on with its number and count: else clocks
   // would grow with every stream that ever was.

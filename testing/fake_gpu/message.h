@@ -17,8 +17,6 @@ enum class OpKind : int32_t {
   kBroadcast,
   kReduce,
   kAlltoAll,
-  kGather,
-  kScatter,
   kSend,
   kRecv,
 };
@@ -27,7 +25,7 @@ enum class OpKind : int32_t {
 struct OpDescription {
   OpKind kind = OpKind::kAllReduce;
   int32_t dtype = 0;  // ncclDataType_t
-  int32_t op = 0;     // ncclRedOp_t; of an own operator: ncclNumOps
+  int32_t op = 0;     // ncclRedOp_t
   int32_t root = 0;
   uint64_t count = 0;
   // Where both buffers lie in symmetric windows: the number of the window's registration, and the
@@ -49,7 +47,6 @@ struct Message {
     // To the hub. Those with a request number get an answer that carries it.
     kJoin,        // a: ranks; text: who the device is; comm: the unique id's number
     kSplit,       // seq: number of the split; a: color, b: key
-    kShrink,      // a: ranks of the child; text: the parent's ranks that stay, as "0,2,3"
     kCollective,  // b: splits before it, c: calls without elements before it; peer: of an
                   // all-reduce by trees, their number
     kSend,        // peer: the receiver

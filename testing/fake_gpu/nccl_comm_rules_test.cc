@@ -22,21 +22,6 @@ TEST_F(NcclCommRulesTest, ASplitNeedsQuietParents) {
   ExpectViolation("ncclCommSplit while operations of the parent are unfinished");
 }
 
-TEST_F(NcclCommRulesTest, SoDoesAShrink) {
-  const ncclUniqueId id = NewId();
-  RunRanks(2, [&](TestRank& r) {
-    r.Join(id);
-    const CUdeviceptr a = r.Upload<int>({1, 2});
-    OK(ncclAllReduce(r.At(a), r.At(a), 1, ncclInt, ncclSum, r.comm, r.stream));
-    if (r.rank == 1) return;
-    int excluded[] = {1};
-    ncclComm_t child = nullptr;
-    OK(ncclCommShrink(r.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT));
-    OK(ncclCommDestroy(child));
-  });
-  ExpectViolation("ncclCommShrink while operations of the parent are unfinished");
-}
-
 // A split is an operation of the communicator too: in the same place on all ranks.
 TEST_F(NcclCommRulesTest, SplitsAndCallsInOneOrder) {
   const ncclUniqueId id = NewId();
@@ -172,13 +157,27 @@ TEST_F(NcclCommRulesTest, NoUseAfterTheEnd) {
     const CUdeviceptr a = r.Upload<int>({1, 2});
     EXPECT_EQ(ncclAllReduce(r.At(a), r.At(a), 1, ncclInt, ncclSum, comm, r.stream),
               ncclInvalidUsage);
+    EXPECT_EQ(ncclCommFinalize(comm), ncclInvalidUsage);
     OK(ncclCommDestroy(comm));
     r.comm = nullptr;
     int count = 0;
     EXPECT_EQ(ncclCommCount(comm, &count), ncclInvalidArgument);
   });
-  ExpectViolation("the communicator is finalized or revoked");
+  ExpectViolation("the communicator is finalized");
+  ExpectViolation("ncclCommFinalize of a communicator that was finalized");
   ExpectViolation("ncclCommCount: the communicator was destroyed");
+}
+
+TEST_F(NcclCommRulesTest, NoUseAfterAnAbort) {
+  const ncclUniqueId id = NewId();
+  RunRanks(2, [&](TestRank& r) {
+    r.Join(id);
+    OK(ncclCommAbort(r.comm));
+    int rank = 0;
+    EXPECT_EQ(ncclCommUserRank(r.comm, &rank), ncclInvalidArgument);
+    r.comm = nullptr;
+  });
+  ExpectViolation("ncclCommUserRank: the communicator was aborted");
 }
 
 TEST_F(NcclCommRulesTest, NoEndBeforeItIsReady) {
@@ -190,25 +189,6 @@ TEST_F(NcclCommRulesTest, NoEndBeforeItIsReady) {
     r.comm = nullptr;
   });
   ExpectViolation("ncclCommDestroy before ncclCommGetAsyncError has said that it is ready");
-}
-
-TEST_F(NcclCommRulesTest, ARevokedOneOnlyEnds) {
-  const ncclUniqueId id = NewId();
-  RunRanks(2, [&](TestRank& r) {
-    r.Join(id);
-    void* a = r.At(r.Buffer(4));
-    OK(ncclCommRevoke(r.comm, NCCL_REVOKE_DEFAULT));
-    EXPECT_EQ(ncclAllReduce(a, a, 1, ncclInt, ncclSum, r.comm, r.stream), ncclInvalidUsage);
-    EXPECT_THAT(Violations(), HasSubstr("the communicator is finalized or revoked"));
-    EXPECT_EQ(ncclCommFinalize(r.comm), ncclInvalidUsage);
-    EXPECT_THAT(Violations(), HasSubstr("ncclCommFinalize of a communicator that was finalized"));
-    Barrier(2);
-    OK(ncclCommAbort(r.comm));
-    int rank = 0;
-    EXPECT_EQ(ncclCommUserRank(r.comm, &rank), ncclInvalidArgument);
-    r.comm = nullptr;
-  });
-  ExpectViolation("ncclCommUserRank: the communicator was aborted");
 }
 
 TEST_F(NcclCommRulesTest, NoSuchHandle) {
@@ -310,20 +290,11 @@ TEST_F(NcclCommRulesTest, LentOnesAreNotAbortedEither) {
   RunRanks(2, [&](TestRank& r) {
     r.Join(id);
     fake_report()->lend_comm(r.comm, /*may_split=*/1);
-    if (r.rank == 0) {
-      int excluded[] = {1};
-      ncclComm_t child = nullptr;
-      OK(ncclCommShrink(r.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT));
-      OK(ncclCommDestroy(child));
-    }
-    OK(ncclCommRevoke(r.comm, NCCL_REVOKE_DEFAULT));
     Barrier(2);
     OK(ncclCommAbort(r.comm));
     r.comm = nullptr;
   });
-  EXPECT_EQ(fake_report()->violation_count(), 5) << Violations();
-  ExpectViolation("ncclCommShrink of a lent communicator");
-  ExpectViolation("ncclCommRevoke of a lent communicator");
+  EXPECT_EQ(fake_report()->violation_count(), 2) << Violations();
   ExpectViolation("ncclCommAbort of a lent communicator");
 }
 
@@ -383,7 +354,7 @@ TEST_F(NcclCommRulesTest, OneDeviceOneRank) {
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       TestRank r(0, 2);
-      EXPECT_EQ(ncclCommInitRank(&r.comm, 2, id, rank), ncclInvalidUsage);
+      EXPECT_EQ(ncclCommInitRankConfig(&r.comm, 2, id, rank, nullptr), ncclInvalidUsage);
       EXPECT_THAT(ncclGetLastError(nullptr), HasSubstr("Duplicate GPU detected"));
       EXPECT_EQ(r.comm, nullptr);
     });
@@ -396,7 +367,7 @@ TEST_F(NcclCommRulesTest, AnIdMakesOneCommunicator) {
   RunRanks(2, [&](TestRank& r) {
     r.Join(id);
     ncclComm_t second = nullptr;
-    EXPECT_EQ(ncclCommInitRank(&second, 2, id, r.rank), ncclInvalidUsage);
+    EXPECT_EQ(ncclCommInitRankConfig(&second, 2, id, r.rank, nullptr), ncclInvalidUsage);
   });
 }
 

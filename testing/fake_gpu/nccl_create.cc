@@ -3,11 +3,9 @@
 #include <nccl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <vector>
 
 #include "testing/fake_gpu/comm.h"
@@ -159,84 +157,27 @@ ncclResult_t Open(const OpeningRef& opening, const LinkRef& link, Message messag
   return ncclInProgress;
 }
 
-ncclResult_t InitRank(const char* function, ncclComm_t* result, int ranks, const ncclUniqueId& id,
-                      int rank, const ncclConfig_t* config) {
-  Core& core = TheCore();
-  const int fault = core.Enter(function, kCreatesComm, fmt::format("rank {} of {}", rank, ranks));
-  if (fault != 0) return static_cast<ncclResult_t>(fault);
-  if (core.ForbiddenByCapture(function)) return ncclInvalidUsage;
-  if (result == nullptr || ranks < 1 || rank < 0 || rank >= ranks) {
-    return Fail(nullptr, ncclInvalidArgument, fmt::format("rank {} of {}", rank, ranks));
-  }
-  *result = nullptr;
-  const int device = core.CurrentDevice();
-  if (device < 0) {
-    return Fail(nullptr, ncclUnhandledCudaError, "no CUDA context is current");
-  }
-  Comm* comm = NewComm();
-  comm->rank = rank;
-  comm->ranks = ranks;
-  comm->device = device;
-  if (const ncclResult_t configured = Configure(config, nullptr, comm); configured != ncclSuccess) {
-    comm->state = CommState::kAborted;
-    return configured;
-  }
-  auto opening = std::make_shared<Opening>();
-  opening->comm = comm;
-  const auto begin = [opening, comm, id, result]() -> ncclResult_t {
-    Message message;
-    message.kind = Message::Kind::kJoin;
-    comm->link = Client::Get().LinkTo(id, &message.comm);
-    if (comm->link == nullptr) {
-      MutexLock lock(comm->mutex);
-      comm->state = CommState::kAborted;
-      SetLastError("nobody is at the unique id's address");
-      return ncclSystemError;
-    }
-    message.rank = comm->rank;
-    message.a = comm->ranks;
-    message.text = DeviceName(comm->device);
-    if (!comm->blocking) *result = reinterpret_cast<ncclComm_t>(comm);
-    return Open(opening, comm->link, std::move(message), comm->blocking);
-  };
-  const auto wait = [opening, comm, result] {
-    const ncclResult_t opened = Await(opening);
-    if (opened == ncclSuccess) {
-      *result = reinterpret_cast<ncclComm_t>(comm);
-    } else {
-      MutexLock lock(comm->mutex);
-      comm->state = CommState::kAborted;
-    }
-    return opened;
-  };
-  GroupBegin();
-  GroupAddJob(comm, begin, wait);
-  return GroupFinish();
-}
-
-// What a split or shrink of a communicator checks first.
-ncclResult_t CheckParent(const char* function, Comm* parent, bool may_be_busy) {
+// What a split of a communicator checks first.
+ncclResult_t CheckParent(Comm* parent) {
   Core& core = TheCore();
   bool may_split = false;
-  const bool shrinks = std::strcmp(function, "ncclCommShrink") == 0;
-  if (core.IsLent(parent, &may_split) && (!may_split || shrinks)) {
-    core.Violation(fmt::format("{} of a lent communicator without permission", function));
+  if (core.IsLent(parent, &may_split) && !may_split) {
+    core.Violation("ncclCommSplit of a lent communicator without permission");
   }
-  if (core.ForbiddenByCapture(function)) return ncclInvalidUsage;
-  if (!may_be_busy && HasUnfinished(parent)) {
-    core.Violation(fmt::format(
-        "{} while operations of the parent are unfinished, as far as the host has made sure",
-        function));
+  if (core.ForbiddenByCapture("ncclCommSplit")) return ncclInvalidUsage;
+  if (HasUnfinished(parent)) {
+    core.Violation(
+        "ncclCommSplit while operations of the parent are unfinished, as far as the host has made "
+        "sure");
   }
   MutexLock lock(parent->mutex);
-  if (parent->state == CommState::kOpen || parent->state == CommState::kRevoked) return ncclSuccess;
-  core.Violation(fmt::format("{} of a finalized communicator", function));
+  if (parent->state == CommState::kOpen) return ncclSuccess;
+  core.Violation("ncclCommSplit of a finalized communicator");
   return ncclInvalidUsage;
 }
 
 // The child of a parent: `message` asks the hub for it; null `comm`: the rank gets none.
-ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message message,
-                       bool shares) {
+ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message message) {
   auto opening = std::make_shared<Opening>();
   opening->comm = child;
   opening->parent = parent;
@@ -246,7 +187,7 @@ ncclResult_t OpenChild(Comm* parent, Comm* child, ncclComm_t* result, Message me
     child->device = parent->device;
     child->link = parent->link;
     MutexLock lock(parent->mutex);
-    if (shares && parent->state != CommState::kRevoked) {
+    if (parent->config.splitShare == 1) {
       child->parent = parent;
       ++parent->sharing_children;
     }
@@ -302,25 +243,60 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return Client::Get().MakeId(id) ? ncclSuccess : ncclSystemError;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
-  return InitRank("ncclCommInitRank", comm, ranks, id, rank, nullptr);
-}
-
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
-  return InitRank("ncclCommInitRankConfig", comm, ranks, id, rank, config);
-}
-
-ncclResult_t ncclCommInitRankScalable(ncclComm_t* comm, int ranks, int rank, int ids,
-                                      ncclUniqueId* id, ncclConfig_t* config) {
-  if (id == nullptr || ids < 1 || ids > ranks) return ncclInvalidArgument;
-  return InitRank("ncclCommInitRankScalable", comm, ranks, id[0], rank, config);
-}
-
-ncclResult_t ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
-  static_cast<void>(comms);
-  TheCore().Enter("ncclCommInitAll", kCreatesComm, fmt::format("{} {}", count, devices != nullptr));
-  return Fail(nullptr, ncclInvalidUsage, "ncclCommInitAll is not modelled");
+  Core& core = TheCore();
+  const int fault =
+      core.Enter("ncclCommInitRankConfig", kCreatesComm, fmt::format("rank {} of {}", rank, ranks));
+  if (fault != 0) return static_cast<ncclResult_t>(fault);
+  if (core.ForbiddenByCapture("ncclCommInitRankConfig")) return ncclInvalidUsage;
+  if (result == nullptr || ranks < 1 || rank < 0 || rank >= ranks) {
+    return Fail(nullptr, ncclInvalidArgument, fmt::format("rank {} of {}", rank, ranks));
+  }
+  *result = nullptr;
+  const int device = core.CurrentDevice();
+  if (device < 0) {
+    return Fail(nullptr, ncclUnhandledCudaError, "no CUDA context is current");
+  }
+  Comm* comm = NewComm();
+  comm->rank = rank;
+  comm->ranks = ranks;
+  comm->device = device;
+  if (const ncclResult_t configured = Configure(config, nullptr, comm); configured != ncclSuccess) {
+    comm->state = CommState::kAborted;
+    return configured;
+  }
+  auto opening = std::make_shared<Opening>();
+  opening->comm = comm;
+  const auto begin = [opening, comm, id, result]() -> ncclResult_t {
+    Message message;
+    message.kind = Message::Kind::kJoin;
+    comm->link = Client::Get().LinkTo(id, &message.comm);
+    if (comm->link == nullptr) {
+      MutexLock lock(comm->mutex);
+      comm->state = CommState::kAborted;
+      SetLastError("nobody is at the unique id's address");
+      return ncclSystemError;
+    }
+    message.rank = comm->rank;
+    message.a = comm->ranks;
+    message.text = DeviceName(comm->device);
+    if (!comm->blocking) *result = reinterpret_cast<ncclComm_t>(comm);
+    return Open(opening, comm->link, std::move(message), comm->blocking);
+  };
+  const auto wait = [opening, comm, result] {
+    const ncclResult_t opened = Await(opening);
+    if (opened == ncclSuccess) {
+      *result = reinterpret_cast<ncclComm_t>(comm);
+    } else {
+      MutexLock lock(comm->mutex);
+      comm->state = CommState::kAborted;
+    }
+    return opened;
+  };
+  GroupBegin();
+  GroupAddJob(comm, begin, wait);
+  return GroupFinish();
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* result,
@@ -338,9 +314,7 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* re
   if (result == nullptr || color < NCCL_SPLIT_NOCOLOR) {
     return Fail(parent, ncclInvalidArgument, fmt::format("ncclCommSplit: color {}", color));
   }
-  if (const ncclResult_t ok = CheckParent("ncclCommSplit", parent, false); ok != ncclSuccess) {
-    return ok;
-  }
+  if (const ncclResult_t ok = CheckParent(parent); ok != ncclSuccess) return ok;
   Comm* child = nullptr;
   if (color != NCCL_SPLIT_NOCOLOR) {
     child = NewComm();
@@ -360,54 +334,7 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* re
     MutexLock lock(parent->mutex);
     message.seq = parent->splits++;
   }
-  return OpenChild(parent, child, result, std::move(message), parent->config.splitShare == 1);
-}
-
-ncclResult_t ncclCommShrink(ncclComm_t handle, int* excluded, int count, ncclComm_t* result,
-                            ncclConfig_t* config, int flags) {
-  Core& core = TheCore();
-  const int fault = core.Enter(
-      "ncclCommShrink", kCreatesComm,
-      fmt::format("{} without {} ranks, flags {}", static_cast<void*>(handle), count, flags));
-  if (fault != 0) return static_cast<ncclResult_t>(fault);
-  const bool abort = flags == NCCL_SHRINK_ABORT;
-  Comm* parent = nullptr;
-  const ncclResult_t found = abort ? FindBusyComm("ncclCommShrink", handle, &parent)
-                                   : FindComm("ncclCommShrink", handle, &parent);
-  if (found != ncclSuccess) return found;
-  CallerScope scope("ncclCommShrink", parent);
-  if (result == nullptr || excluded == nullptr || count < 1 || count >= parent->ranks ||
-      (flags != NCCL_SHRINK_DEFAULT && !abort)) {
-    return Fail(parent, ncclInvalidArgument, "ncclCommShrink: the arguments");
-  }
-  std::sort(excluded, excluded + count);  // as documented, in place
-  for (int i = 0; i < count; ++i) {
-    const bool twice = i > 0 && excluded[i] == excluded[i - 1];
-    if (excluded[i] == parent->rank || excluded[i] < 0 || excluded[i] >= parent->ranks || twice) {
-      return Fail(parent, ncclInvalidArgument,
-                  fmt::format("ncclCommShrink: rank {} in the list", excluded[i]));
-    }
-  }
-  if (const ncclResult_t ok = CheckParent("ncclCommShrink", parent, abort); ok != ncclSuccess) {
-    return ok;
-  }
-  if (abort) CancelUnfinished(parent);
-  Comm* child = NewComm();
-  if (const ncclResult_t ok = Configure(config, parent, child); ok != ncclSuccess) {
-    child->state = CommState::kAborted;
-    return ok;
-  }
-  Message message;
-  message.kind = Message::Kind::kShrink;
-  message.comm = parent->id;
-  message.rank = parent->rank;
-  message.a = parent->ranks - count;
-  for (int rank = 0; rank < parent->ranks; ++rank) {
-    if (!std::binary_search(excluded, excluded + count, rank)) {
-      message.text += fmt::format("{},", rank);
-    }
-  }
-  return OpenChild(parent, child, result, std::move(message), parent->config.shrinkShare == 1);
+  return OpenChild(parent, child, result, std::move(message));
 }
 
 }  // extern "C"

@@ -1,9 +1,8 @@
-// The functions of nccl.h that end communicators, ask about them, and register memory.
+// The functions of nccl.h that end communicators and ask about them.
 #include <fmt/format.h>
 #include <nccl.h>
 
 #include <chrono>
-#include <cstring>
 #include <thread>
 
 #include "testing/fake_gpu/comm.h"
@@ -194,7 +193,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t handle) {
   {
     MutexLock lock(comm->mutex);
     if (comm->state != CommState::kOpen) {
-      TheCore().Violation("ncclCommFinalize of a communicator that was finalized or revoked");
+      TheCore().Violation("ncclCommFinalize of a communicator that was finalized");
       return ncclInvalidUsage;
     }
     comm->state = CommState::kFinalized;
@@ -235,26 +234,6 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   CancelUnfinished(comm);
   Close(comm, CommState::kDestroyed);
   return result;
-}
-
-ncclResult_t ncclCommRevoke(ncclComm_t handle, int flags) {
-  if (const ncclResult_t fault = EnterFor("ncclCommRevoke", kCreatesComm, handle);
-      fault != ncclSuccess) {
-    return fault;
-  }
-  Comm* comm = nullptr;
-  if (const ncclResult_t found = FindBusyComm("ncclCommRevoke", handle, &comm);
-      found != ncclSuccess) {
-    return found;
-  }
-  if (flags != NCCL_REVOKE_DEFAULT) return Fail(comm, ncclInvalidArgument, "ncclCommRevoke: flags");
-  RefuseLent("ncclCommRevoke", comm);
-  CancelUnfinished(comm);
-  MutexLock lock(comm->mutex);
-  comm->state = CommState::kRevoked;
-  comm->error = ncclSuccess;
-  comm->last = nullptr;
-  return ncclSuccess;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
@@ -331,30 +310,6 @@ const char* ncclGetLastError(ncclComm_t handle) {
     }
   }
   return LastError();
-}
-
-void ncclResetDebugInit() {}
-
-ncclResult_t ncclCommRegister(const ncclComm_t handle, void* memory, size_t bytes, void** result) {
-  const ncclResult_t fault = EnterFor("ncclCommRegister", kAllocates, handle);
-  if (fault != ncclSuccess) return fault;
-  Comm* comm = nullptr;
-  const ncclResult_t found = FindComm("ncclCommRegister", handle, &comm);
-  if (found != ncclSuccess) return found;
-  if (memory == nullptr || result == nullptr) return ncclInvalidArgument;
-  const Access access = {.address = reinterpret_cast<uint64_t>(memory), .bytes = bytes};
-  if (!TheCore().Check("ncclCommRegister", {access}, comm->device)) return ncclInvalidArgument;
-  *result = memory;
-  return ncclSuccess;
-}
-
-ncclResult_t ncclCommDeregister(const ncclComm_t handle, void* registration) {
-  const ncclResult_t fault = EnterFor("ncclCommDeregister", kAllocates, handle);
-  if (fault != ncclSuccess) return fault;
-  Comm* comm = nullptr;
-  const ncclResult_t found = FindComm("ncclCommDeregister", handle, &comm);
-  if (found != ncclSuccess) return found;
-  return registration == nullptr ? ncclInvalidArgument : ncclSuccess;
 }
 
 }  // extern "C"

@@ -1,4 +1,4 @@
-// The functions of nccl.h that move data, and groups and operators.
+// The functions of nccl.h that move data, and groups.
 #include <fmt/format.h>
 #include <nccl.h>
 
@@ -30,10 +30,8 @@ bool BuffersFit(const OpCall& call, const Comm& comm) {
     case OpKind::kBroadcast:
       return call.send == call.receive;
     case OpKind::kReduceScatter:
-    case OpKind::kScatter:
       return call.receive == call.send + rank * one;
     case OpKind::kAllGather:
-    case OpKind::kGather:
       return call.send == call.receive + rank * one;
     default:
       return false;  // AlltoAll has no in-place form
@@ -44,27 +42,18 @@ bool Reduces(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter || kind == OpKind::kReduce;
 }
 
-ncclResult_t CheckOp(OpCall* call, Comm* comm) {
-  OpDescription& op = call->op;
+ncclResult_t CheckOp(const OpCall& call, Comm* comm) {
+  const OpDescription& op = call.op;
   if (ElementBytes(op.dtype) == 0) {
-    return Fail(comm, ncclInvalidArgument, fmt::format("{}: no type {}", call->name, op.dtype));
+    return Fail(comm, ncclInvalidArgument, fmt::format("{}: no type {}", call.name, op.dtype));
   }
-  if (op.root < 0 || op.root >= comm->ranks || call->peer < 0 || call->peer >= comm->ranks) {
+  if (op.root < 0 || op.root >= comm->ranks || call.peer < 0 || call.peer >= comm->ranks) {
     return Fail(comm, ncclInvalidArgument,
-                fmt::format("{}: no rank {}", call->name, op.root != 0 ? op.root : call->peer));
+                fmt::format("{}: no rank {}", call.name, op.root != 0 ? op.root : call.peer));
   }
-  if (!Reduces(op.kind)) return ncclSuccess;
-  if (op.op >= 0 && op.op < ncclNumOps) return ncclSuccess;
-  MutexLock lock(comm->mutex);
-  const int64_t own = int64_t{op.op} - ncclNumOps;
-  if (own < 0 || own >= static_cast<int64_t>(comm->operators.size()) ||
-      comm->operators[static_cast<size_t>(own)].destroyed ||
-      comm->operators[static_cast<size_t>(own)].dtype != op.dtype) {
-    SetLastError(fmt::format("{}: no operator {} for type {}", call->name, op.op, op.dtype));
-    return ncclInvalidArgument;
+  if (Reduces(op.kind) && (op.op < 0 || op.op >= ncclNumOps)) {
+    return Fail(comm, ncclInvalidArgument, fmt::format("{}: no operator {}", call.name, op.op));
   }
-  call->own_operator = static_cast<int>(own);
-  op.op = ncclNumOps;  // ranks number their operators as they like
   return ncclSuccess;
 }
 
@@ -84,11 +73,11 @@ ncclResult_t Add(OpCall call, ncclComm_t handle, cudaStream_t stream) {
   {
     MutexLock lock(comm->mutex);
     if (comm->state != CommState::kOpen) {
-      core.Violation(fmt::format("{}: the communicator is finalized or revoked", call.name));
+      core.Violation(fmt::format("{}: the communicator is finalized", call.name));
       return ncclInvalidUsage;
     }
   }
-  if (const ncclResult_t checked = CheckOp(&call, comm); checked != ncclSuccess) return checked;
+  if (const ncclResult_t checked = CheckOp(call, comm); checked != ncclSuccess) return checked;
   const StreamInfo info = core.Look(call.name, stream);
   if (!info.valid) return Fail(comm, ncclInvalidArgument, fmt::format("{}: no stream", call.name));
   if (info.device != comm->device) {
@@ -188,27 +177,9 @@ ncclResult_t ncclBroadcast(const void* send, void* receive, size_t count, ncclDa
              comm, stream);
 }
 
-ncclResult_t ncclBcast(void* data, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm,
-                       cudaStream_t stream) {
-  return Run(CallOf("ncclBcast", OpKind::kBroadcast, data, data, count, dtype, 0, root), comm,
-             stream);
-}
-
 ncclResult_t ncclAlltoAll(const void* send, void* receive, size_t count, ncclDataType_t dtype,
                           ncclComm_t comm, cudaStream_t stream) {
   return Run(CallOf("ncclAlltoAll", OpKind::kAlltoAll, send, receive, count, dtype, 0, 0), comm,
-             stream);
-}
-
-ncclResult_t ncclGather(const void* send, void* receive, size_t count, ncclDataType_t dtype,
-                        int root, ncclComm_t comm, cudaStream_t stream) {
-  return Run(CallOf("ncclGather", OpKind::kGather, send, receive, count, dtype, 0, root), comm,
-             stream);
-}
-
-ncclResult_t ncclScatter(const void* send, void* receive, size_t count, ncclDataType_t dtype,
-                         int root, ncclComm_t comm, cudaStream_t stream) {
-  return Run(CallOf("ncclScatter", OpKind::kScatter, send, receive, count, dtype, 0, root), comm,
              stream);
 }
 
@@ -241,65 +212,6 @@ ncclResult_t ncclGroupEnd() {
     return static_cast<ncclResult_t>(fault);
   }
   return GroupFinish();
-}
-
-ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
-  TheCore().Enter("ncclGroupSimulateEnd", kPlainCall, "");
-  GroupFail(ncclInvalidUsage);
-  GroupFinish();
-  if (info == nullptr) return ncclInvalidArgument;
-  return Fail(nullptr, ncclInvalidUsage, "ncclGroupSimulateEnd is not modelled");
-}
-
-ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t dtype,
-                                      ncclScalarResidence_t residence, ncclComm_t handle) {
-  if (const int fault = TheCore().Enter("ncclRedOpCreatePreMulSum", kPlainCall, ""); fault != 0) {
-    return static_cast<ncclResult_t>(fault);
-  }
-  Comm* comm = nullptr;
-  if (const ncclResult_t found = FindComm("ncclRedOpCreatePreMulSum", handle, &comm);
-      found != ncclSuccess) {
-    return found;
-  }
-  const uint64_t bytes = ElementBytes(dtype);
-  if (op == nullptr || scalar == nullptr || bytes == 0) return ncclInvalidArgument;
-  OwnOperator own;
-  own.dtype = dtype;
-  if (residence == ncclScalarHostImmediate) {
-    const char* value = static_cast<const char*>(scalar);
-    own.scalar = std::make_shared<std::vector<char>>(value, value + bytes);
-  } else {
-    own.scalar_address = AddressOf(scalar);
-    const std::vector<Access> accesses = {
-        {.address = own.scalar_address, .bytes = bytes, .write = false}};
-    if (!TheCore().Check("ncclRedOpCreatePreMulSum", accesses, comm->device)) {
-      return ncclInvalidArgument;
-    }
-  }
-  MutexLock lock(comm->mutex);
-  comm->operators.push_back(std::move(own));
-  *op = static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(comm->operators.size()) - 1);
-  return ncclSuccess;
-}
-
-ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t handle) {
-  if (const int fault = TheCore().Enter("ncclRedOpDestroy", kPlainCall, ""); fault != 0) {
-    return static_cast<ncclResult_t>(fault);
-  }
-  Comm* comm = nullptr;
-  if (const ncclResult_t found = FindComm("ncclRedOpDestroy", handle, &comm);
-      found != ncclSuccess) {
-    return found;
-  }
-  MutexLock lock(comm->mutex);
-  const int64_t own = int64_t{op} - ncclNumOps;
-  if (own < 0 || own >= static_cast<int64_t>(comm->operators.size()) ||
-      comm->operators[static_cast<size_t>(own)].destroyed) {
-    SetLastError("ncclRedOpDestroy: no such operator");
-    return ncclInvalidArgument;
-  }
-  comm->operators[static_cast<size_t>(own)].destroyed = true;
-  return ncclSuccess;
 }
 
 }  // extern "C"

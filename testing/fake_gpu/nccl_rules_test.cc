@@ -332,27 +332,6 @@ TEST_F(NcclRulesTest, AStreamOfAnotherDevice) {
   ExpectViolation("a communicator of device 0 on a stream of device 1");
 }
 
-// An operator is one of a communicator and a type.
-TEST_F(NcclRulesTest, OperatorsElsewhere) {
-  const ncclUniqueId ids[] = {NewId(), NewId()};
-  RunRanks(1, [&](TestRank& r) {
-    r.Join(ids[0]);
-    ncclComm_t first = r.comm;
-    r.Join(ids[1]);
-    void* a = r.At(r.Buffer(8));
-    float half = 0.5F;
-    ncclRedOp_t op = ncclSum;
-    OK(ncclRedOpCreatePreMulSum(&op, &half, ncclFloat, ncclScalarHostImmediate, first));
-    EXPECT_EQ(ncclAllReduce(a, a, 1, ncclDouble, op, first, r.stream), ncclInvalidArgument);
-    EXPECT_EQ(ncclAllReduce(a, a, 1, ncclFloat, op, r.comm, r.stream), ncclInvalidArgument);
-    OK(ncclAllReduce(a, a, 1, ncclFloat, op, first, r.stream));
-    OK(ncclRedOpDestroy(op, first));
-    EXPECT_EQ(ncclAllReduce(a, a, 1, ncclFloat, op, first, r.stream), ncclInvalidArgument);
-    r.Sync();
-    OK(ncclCommDestroy(first));
-  });
-}
-
 TEST_F(NcclRulesTest, ArgumentsThatNcclRefuses) {
   const ncclUniqueId id = NewId();
   RunRanks(2, [&](TestRank& r) {

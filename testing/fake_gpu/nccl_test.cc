@@ -54,12 +54,6 @@ TEST_P(NcclTest, CollectivesMoveAndAdd) {
     if (n == 3) {
       EXPECT_THAT(r.Download<int>(out, 1), ElementsAre(0));
     }
-    call(ncclGather(r.At(in), r.At(out), 1, ncclInt32, 1, r.comm, r.stream));
-    if (n == 1) {
-      EXPECT_THAT(r.Download<int>(out, 4), ElementsAre(0, 10, 20, 30));
-    }
-    call(ncclScatter(r.At(in), r.At(out), 1, ncclInt32, 0, r.comm, r.stream));
-    EXPECT_THAT(r.Download<int>(out, 1), ElementsAre(n));
   });
 }
 
@@ -195,37 +189,6 @@ TEST_P(NcclTest, CapturedCollectivesReplay) {
   });
 }
 
-TEST_P(NcclTest, ShrinkLeavesRanksOut) {
-  const ncclUniqueId id = NewId();
-  RunRanks(4, [&](TestRank& r) {
-    r.Join(id);
-    if (r.rank == 1) return;  // takes no part
-    int excluded[] = {1};
-    ncclComm_t child = nullptr;
-    OK(ncclCommShrink(r.comm, excluded, 1, &child, nullptr, NCCL_SHRINK_DEFAULT));
-    int rank = -1;
-    OK(ncclCommUserRank(child, &rank));
-    EXPECT_EQ(rank, r.rank == 0 ? 0 : r.rank - 1);
-    OK(ncclCommDestroy(child));
-  });
-}
-
-TEST_P(NcclTest, OwnOperatorsScaleFirst) {
-  const ncclUniqueId id = NewId();
-  RunRanks(2, [&](TestRank& r) {
-    r.Join(id);
-    float scale = r.rank == 0 ? 0.5F : 2.0F;
-    ncclRedOp_t op = ncclSum;
-    OK(ncclRedOpCreatePreMulSum(&op, &scale, ncclFloat, ncclScalarHostImmediate, r.comm));
-    const CUdeviceptr a = r.Upload<float>({4.0F});
-    OK(ncclAllReduce(r.At(a), r.At(a), 1, ncclFloat, op, r.comm, r.stream));
-    OK(ncclRedOpDestroy(op, r.comm));
-    EXPECT_THAT(r.Download<float>(a, 1), ElementsAre(10.0F));
-    EXPECT_EQ(ncclAllReduce(r.At(a), r.At(a), 1, ncclFloat, op, r.comm, r.stream),
-              ncclInvalidArgument);
-  });
-}
-
 // One thread may make several ranks' communicators, in a group.
 TEST_P(NcclTest, OneThreadMakesCommunicatorsInAGroup) {
   const ncclUniqueId id = NewId();
@@ -233,9 +196,9 @@ TEST_P(NcclTest, OneThreadMakesCommunicatorsInAGroup) {
   TestRank one(1, 2);
   OK(ncclGroupStart());
   OK(cuCtxSetCurrent(zero.context));
-  OK(ncclCommInitRank(&zero.comm, 2, id, 0));
+  OK(ncclCommInitRankConfig(&zero.comm, 2, id, 0, nullptr));
   OK(cuCtxSetCurrent(one.context));
-  OK(ncclCommInitRank(&one.comm, 2, id, 1));
+  OK(ncclCommInitRankConfig(&one.comm, 2, id, 1, nullptr));
   OK(ncclGroupEnd());
   OK(ncclGroupStart());
   OK(ncclCommAbort(zero.comm));

@@ -115,7 +115,7 @@ int RunWorker(int argc, char** argv) {
   const ncclUniqueId id = ExchangeId(rank, argv[3]);
   {
     TestRank r(share ? 0 : rank, ranks);
-    OK(ncclCommInitRank(&r.comm, ranks, id, rank));
+    OK(ncclCommInitRankConfig(&r.comm, ranks, id, rank, nullptr));
     int own = -1;
     OK(ncclCommUserRank(r.comm, &own));
     CHECK_THAT(own == rank);

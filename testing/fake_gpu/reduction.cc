@@ -82,7 +82,6 @@ struct Small {
 struct Job {
   const OpDescription* op;
   const std::vector<Payload>* inputs;
-  const std::vector<Payload>* scalars;
   const std::vector<int>* ring;
 };
 
@@ -124,11 +123,6 @@ class Reducer {
     const auto rank = static_cast<size_t>((*job_.ring)[static_cast<size_t>(place)]);
     Value value;
     std::memcpy(&value, (*job_.inputs)[rank]->data() + index * sizeof(Value), sizeof(Value));
-    if (const Payload& scalar = (*job_.scalars)[rank]; scalar != nullptr) {
-      Value factor;
-      std::memcpy(&factor, scalar->data(), sizeof(Value));
-      return Arithmetic::Multiply(value, factor);
-    }
     if constexpr (requires { Arithmetic::Inverse(1); }) {
       if (job_.op->op == ncclAvg) return Arithmetic::Multiply(value, Arithmetic::Inverse(ranks_));
     }
@@ -220,8 +214,7 @@ Payload Transposed(const std::vector<Payload>& inputs, size_t rank, uint64_t blo
 
 std::string ToString(const OpDescription& op) {
   static constexpr const char* kKinds[] = {"AllReduce", "ReduceScatter", "AllGather", "Broadcast",
-                                           "Reduce",    "AlltoAll",      "Gather",    "Scatter",
-                                           "Send",      "Recv"};
+                                           "Reduce",    "AlltoAll",      "Send",      "Recv"};
   std::string windows;
   if (op.send_window >= 0) {
     windows = fmt::format(", window {}+{} to {}+{}", op.send_window, op.send_offset,
@@ -264,8 +257,6 @@ uint64_t InputBytes(const OpDescription& op, int ranks, int rank) {
       return all;
     case OpKind::kBroadcast:
       return rank == op.root ? one : 0;
-    case OpKind::kScatter:
-      return rank == op.root ? all : 0;
     case OpKind::kRecv:
       return 0;
     default:
@@ -282,8 +273,6 @@ uint64_t OutputBytes(const OpDescription& op, int ranks, int rank) {
       return all;
     case OpKind::kReduce:
       return rank == op.root ? one : 0;
-    case OpKind::kGather:
-      return rank == op.root ? all : 0;
     case OpKind::kSend:
       return 0;
     default:
@@ -292,9 +281,8 @@ uint64_t OutputBytes(const OpDescription& op, int ranks, int rank) {
 }
 
 std::vector<Payload> RunCollective(const OpDescription& op, const std::vector<Payload>& inputs,
-                                   const std::vector<Payload>& scalars,
                                    const std::vector<int>& ring, int trees) {
-  const Job job = {.op = &op, .inputs = &inputs, .scalars = &scalars, .ring = &ring};
+  const Job job = {.op = &op, .inputs = &inputs, .ring = &ring};
   const uint64_t bytes = ElementBytes(op.dtype);
   const uint64_t block = op.count * bytes;
   const size_t ranks = inputs.size();
@@ -319,20 +307,11 @@ std::vector<Payload> RunCollective(const OpDescription& op, const std::vector<Pa
     case OpKind::kAllGather:
       results.assign(ranks, Transposed(inputs, 0, block));
       break;
-    case OpKind::kGather:
-      results[root] = Transposed(inputs, 0, block);
-      break;
     case OpKind::kBroadcast:
       results.assign(ranks, inputs[root]);
       break;
     case OpKind::kAlltoAll:
       for (size_t rank = 0; rank < ranks; ++rank) results[rank] = Transposed(inputs, rank, block);
-      break;
-    case OpKind::kScatter:
-      for (size_t rank = 0; rank < ranks; ++rank) {
-        results[rank] = MakePayload(block);
-        std::memcpy(results[rank]->data(), inputs[root]->data() + rank * block, block);
-      }
       break;
     case OpKind::kSend:
     case OpKind::kRecv:

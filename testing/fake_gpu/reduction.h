@@ -4,7 +4,7 @@
 // reduce-scatter; all ranks get the same bits. Or an all-reduce by trees, each for a part of the
 // elements and with an order of its own, so that one tree alone treats all elements alike.
 //
-//   Payloads results = RunCollective(description, inputs, scalars, ring);
+//   std::vector<Payload> results = RunCollective(description, inputs, ring);
 #ifndef MESHIFT_TESTING_FAKE_GPU_REDUCTION_H_
 #define MESHIFT_TESTING_FAKE_GPU_REDUCTION_H_
 
@@ -22,11 +22,9 @@ uint64_t ElementBytes(int32_t dtype);
 uint64_t InputBytes(const OpDescription& op, int ranks, int rank);
 uint64_t OutputBytes(const OpDescription& op, int ranks, int rank);
 
-// The results by rank; null where a rank gets none. `scalars[r]` holds the element by which rank
-// r's data is multiplied first, or is null. `ring[i]` is the rank at place i of the ring. `trees`:
-// so many do an all-reduce; 0: a ring does.
+// The results by rank; null where a rank gets none. `ring[i]` is the rank at place i of the ring.
+// `trees`: so many do an all-reduce; 0: a ring does.
 std::vector<Payload> RunCollective(const OpDescription& op, const std::vector<Payload>& inputs,
-                                   const std::vector<Payload>& scalars,
                                    const std::vector<int>& ring, int trees = 0);
 
 }  // namespace meshift::fake

@@ -1,6 +1,6 @@
-// Contexts, streams, events and graphs as the machine knows them. All guarded by its lock. Handles
-// of the C API are pointers to these, and an object stays when its handle is destroyed, so that
-// later use of the handle is noticed.
+// Primary contexts, streams, events and graphs as the machine knows them. All guarded by its lock.
+// Handles of the C API are pointers to these, and an object stays when its handle is destroyed, so
+// that later use of the handle is noticed.
 #ifndef MESHIFT_TESTING_FAKE_GPU_STREAM_H_
 #define MESHIFT_TESTING_FAKE_GPU_STREAM_H_
 
@@ -16,11 +16,8 @@ namespace meshift::fake {
 
 struct Context {
   int device = 0;
-  bool primary = false;
-  bool destroyed = false;
   int retained = 0;
   int sticky_error = 0;  // a CUresult that every later call returns
-  std::set<int> peers;   // devices whose memory kernels here may touch
   Stream* legacy = nullptr;
 };
 
@@ -53,7 +50,6 @@ struct Stream {
   uint32_t id = 0;  // from 1; see Machine::Retire
   Context* context = nullptr;
   unsigned flags = 0;
-  int priority = 0;
   bool legacy = false;
   bool internal = false;  // a lane of a graph
   bool destroyed = false;

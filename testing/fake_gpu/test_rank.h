@@ -52,6 +52,7 @@ class TestRank {
     for (const CUdeviceptr address : buffers_) OK(cuMemFree(address));
     for (CUstream other : streams_) OK(cuStreamDestroy(other));
     for (CUevent event : events_) OK(cuEventDestroy(event));
+    for (CUmemoryPool pool : pools_) OK(cuMemPoolDestroy(pool));
     OK(cuStreamDestroy(stream));
     OK(cuDevicePrimaryCtxRelease(rank));
   }
@@ -83,6 +84,15 @@ class TestRank {
     CUevent made = nullptr;
     OK(cuEventCreate(&made, CU_EVENT_DISABLE_TIMING));
     events_.push_back(made);
+    return made;
+  }
+  CUmemoryPool Pool() {
+    CUmemPoolProps props = {};
+    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = rank};
+    CUmemoryPool made = nullptr;
+    OK(cuMemPoolCreate(&made, &props));
+    pools_.push_back(made);
     return made;
   }
   // `later` goes on after what `first` has now.
@@ -121,6 +131,7 @@ class TestRank {
   std::vector<CUdeviceptr> buffers_;
   std::vector<CUstream> streams_;
   std::vector<CUevent> events_;
+  std::vector<CUmemoryPool> pools_;
 };
 
 inline ncclUniqueId NewId() {
