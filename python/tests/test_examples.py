@@ -28,6 +28,8 @@ def test_why_replicas_differ(capsys):
     assert "rank 0's: [0, 0, 0, 0, 0, 0, 0, 0]" not in chained
     assert "rank 0's: [0, 0, 0, 0, 0, 0, 0, 0]" in ours
     assert "adding in order: True" in ours
+    page = (FOLDER.parent / "docs" / "why_replicas_differ.md").read_text(encoding="utf-8")
+    assert printed in page
 
 
 def test_import_time():
