@@ -12,7 +12,7 @@ import re
 
 import numpy as np
 
-SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared/cases/torch_transitions.json"
+MEASURED = pathlib.Path(__file__).resolve().parents[3] / "tests/data/torch_transitions.json"
 COMBINE = {
     "sum": lambda parts: np.sum(parts, 0, dtype=parts[0].dtype),
     "avg": lambda parts: np.sum(parts, 0, dtype=parts[0].dtype) / len(parts),
@@ -180,14 +180,11 @@ def replicas_differ(mesh, text, bits):
 
 
 def transitions():
-    """The measured transitions, or as many seeded ones where their file is missing."""
-    if SHARED.exists():
-        cases = json.loads(SHARED.read_text())
-        return [
-            (tuple(n for _, n in case["mesh"]), _shape(case["tensor"]), case["from"], case["to"])
-            for case in cases
-        ]
-    return random_transitions(1000, seed=1)
+    """The measured transitions."""
+    return [
+        (tuple(n for _, n in case["mesh"]), _shape(case["tensor"]), case["from"], case["to"])
+        for case in json.loads(MEASURED.read_text())
+    ]
 
 
 def _shape(text):
