@@ -48,7 +48,6 @@ class World:
             weakref.WeakValueDictionary()
         )
         self._seen: set[DeviceMesh] = set()
-        self.groups_made = 0
         self._kept = torch.empty(0, dtype=torch.uint8)
         # Its parts, by sizes and dtype.
         self._kept_rooms: dict[Any, Room] = {}
@@ -88,7 +87,6 @@ class World:
                 )
             found = made
             self._groups[ranks] = found
-            self.groups_made += 1
         assert found is not None
         return found
 
