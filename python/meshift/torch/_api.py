@@ -80,7 +80,9 @@ def plan_of(
     """The plan that redistribute() runs. Not collective."""
     if not isinstance(dtensor, DTensor):
         raise TypeError(f"a {type(dtensor).__name__} is not a DTensor")
-    return make_plan(dtensor._spec, _target_spec(dtensor, placements), settings_of(promise, topology))
+    return make_plan(
+        dtensor._spec, _target_spec(dtensor, placements), settings_of(promise, topology)
+    )
 
 
 _known_settings: dict[Any, Settings] = {}

@@ -1,156 +1,170 @@
-"""Exchanges among the members of one group, of flat tensors of one dtype.
+"""Collectives on gloo by messages between pairs: all at once, without a copy for each receiver.
 
-    exchange.gather(dst, src, [4, 4, 3])      # dst: the blocks of three members
+steps = Messages(group, me=0, size=4, dtype=torch.float32, memory).all_gather(instruction)
 """
 
 from __future__ import annotations
 
+import itertools
 import weakref
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 import torch.distributed as dist
 
+from meshift.program import Instruction
+from meshift.torch._arithmetic import combine
+from meshift.torch._pieces import RECEIVES, Memory, Part, Pieces, Step, one_exchange_bytes
 from meshift.torch._specs import NATIVE_DTYPES
 
+_numbers = itertools.count()
 
-class Exchange:
-    """By all_gather_into_tensor and all_to_all_single, which all backends have.
+Work = Callable[[Pieces], Any]
 
-    Where the backend may not know the dtype, bytes are moved.
-    """
 
-    def __init__(self, group: dist.ProcessGroup, me: int, size: int, dtype: torch.dtype) -> None:
+class Messages:
+    """Steps of the member `me` of a group of `size`. Sums are made here, in the order of members."""
+
+    def __init__(
+        self, group: dist.ProcessGroup, me: int, size: int, dtype: torch.dtype, memory: Memory
+    ) -> None:
         # Not kept: destroying a group ends it.
         self._group = weakref.ref(group)
-        self.me = me
-        self.size = size
-        self._as_bytes = dtype not in NATIVE_DTYPES
+        self._me = me
+        self._others = [i for i in range(size) if i != me]
+        self._size = size
         self._width = dtype.itemsize
+        self._as_bytes = dtype not in NATIVE_DTYPES
+        self._memory = memory
 
-    @property
-    def group(self) -> dist.ProcessGroup:
+    def send_recv(self, at: Instruction) -> list[Step]:
+        recvs = [(m.peer, self._memory.part(m.at, m.count)) for m in at.recvs]
+        sends = [(m.peer, self._memory.part(m.at, m.count)) for m in at.sends]
+        return [self._exchange(recvs, sends, torch.ops.c10d.alltoall_base_)]
+
+    def all_gather(self, at: Instruction) -> list[Step]:
+        counts = list(at.counts) or [at.count] * self._size
+        src, dst = self._memory.part(at.src, counts[self._me]), self._memory.blocks(at.dst, counts)
+        own = dst[self._me]
+
+        def copy(pieces: Pieces) -> None:
+            own.view(pieces).copy_(src.view(pieces))
+
+        return [self._spread(src, dst, (own,), meanwhile=None if own.place == src.place else copy)]
+
+    def all_reduce(self, at: Instruction) -> list[Step]:
+        size, me = self._size, self._me
+        src, dst = self._memory.part(at.src, at.count), self._memory.part(at.dst, at.count)
+        if at.count * size * self._width <= one_exchange_bytes(size):
+            parts = self._memory.scratch_blocks([at.count] * size)
+            parts[me] = src
+            return [self._spread(src, parts, (dst,), afterwards=_combined(at, parts, dst))]
+        share = -(-at.count // size)
+        blocks = [max(0, min(share, at.count - i * share)) for i in range(size)]
+        outs = self._memory.blocks(at.dst, blocks)
+        return [
+            self._reduced(at, self._memory.blocks(at.src, blocks), outs[me]),
+            self._spread(outs[me], outs),
+        ]
+
+    def reduce_scatter(self, at: Instruction) -> list[Step]:
+        blocks = list(at.counts) or [at.count] * self._size
+        dst = self._memory.part(at.dst, blocks[self._me])
+        return [self._reduced(at, self._memory.blocks(at.src, blocks), dst)]
+
+    def _reduced(self, at: Instruction, inputs: Sequence[Part], dst: Part) -> Step:
+        """Each member's block of the inputs is reduced at that member."""
+        own = inputs[self._me]
+        parts = self._memory.scratch_blocks([own.size] * self._size)
+        parts[self._me] = own
+        return self._exchange(
+            [(i, parts[i]) for i in self._others],
+            [(i, inputs[i]) for i in self._others],
+            torch.ops.c10d._reduce_scatter_base_,
+            (own, dst),
+            afterwards=_combined(at, parts, dst),
+        )
+
+    def _spread(
+        self,
+        src: Part,
+        dst: Sequence[Part],
+        touched: Sequence[Part] = (),
+        meanwhile: Work | None = None,
+        afterwards: Work | None = None,
+    ) -> Step:
+        """Each member's src goes to its part of dst at all others."""
+        return self._exchange(
+            [(i, dst[i]) for i in self._others],
+            [(i, src) for i in self._others],
+            torch.ops.c10d._allgather_base_,
+            touched,
+            meanwhile,
+            afterwards,
+        )
+
+    def _exchange(
+        self,
+        recvs: Sequence[tuple[int, Part]],
+        sends: Sequence[tuple[int, Part]],
+        stands_for: Any,
+        touched: Sequence[Part] = (),
+        meanwhile: Work | None = None,
+        afterwards: Work | None = None,
+    ) -> Step:
+        """Messages from and to members; empty ones are left out on both sides.
+
+        `stands_for`: the collective that this is, for those who count collectives. `meanwhile` runs
+        while messages travel, `afterwards` when all have come; `touched`: what they touch beside
+        the messages.
+        """
+        recvs = [(peer, part) for peer, part in recvs if part.size > 0]
+        sends = [(peer, part) for peer, part in sends if part.size > 0]
+        number = next(_numbers)
+
+        def post(pieces: Pieces, leave: bool) -> None:
+            group = self._alive()
+            pieces[RECEIVES][number] = [
+                group.recv([self._raw(part, pieces)], peer, 0) for peer, part in recvs
+            ]
+
+        def call(pieces: Pieces, leave: bool) -> None:
+            _tell(stands_for)
+            group = self._alive()
+            works = [group.send([self._raw(part, pieces)], peer, 0) for peer, part in sends]
+            if meanwhile is not None:
+                meanwhile(pieces)
+            for work in pieces[RECEIVES].pop(number, ()):
+                work.wait()
+            for work in works:
+                work.wait()
+            if afterwards is not None:
+                afterwards(pieces)
+
+        fills = [part.place for _, part in recvs]
+        touches = [*fills, *(part.place for _, part in sends), *(part.place for part in touched)]
+        return Step(call, touches, post if recvs else None, fills)
+
+    def _raw(self, part: Part, pieces: Pieces) -> torch.Tensor:
+        """Bytes, where gloo may not know the dtype."""
+        tensor = part.view(pieces)
+        return tensor.view(torch.uint8) if self._as_bytes else tensor
+
+    def _alive(self) -> dist.ProcessGroup:
         group = self._group()
         if group is None:
             raise ValueError("the process group is destroyed")
         return group
 
-    def swap(
-        self,
-        dst: torch.Tensor,
-        src: torch.Tensor,
-        recv_counts: Sequence[int],
-        send_counts: Sequence[int],
-        leave: bool = False,
-    ) -> dist.Work | None:
-        """Sends send_counts[i] elements to member i, and receives recv_counts[i] of it."""
-        if self._as_bytes:
-            dst, src = dst.view(torch.uint8), src.view(torch.uint8)
-            recv_counts = [count * self._width for count in recv_counts]
-            send_counts = [count * self._width for count in send_counts]
-        return dist.all_to_all_single(  # type: ignore[no-any-return]
-            dst, src, list(recv_counts), list(send_counts), group=self.group, async_op=leave
-        )
 
-    def gather(
-        self, dst: torch.Tensor, src: torch.Tensor, blocks: Sequence[int], leave: bool = False
-    ) -> dist.Work | None:
-        """dst becomes the blocks of all members, one after another."""
-        if len(set(blocks)) > 1:
-            return self.swap(dst, src.repeat(self.size), blocks, [src.numel()] * self.size, leave)
-        if self._as_bytes:
-            dst, src = dst.view(torch.uint8), src.view(torch.uint8)
-        return dist.all_gather_into_tensor(  # type: ignore[no-any-return]
-            dst, src, group=self.group, async_op=leave
-        )
-
-    def spread(self, dst: torch.Tensor, blocks: Sequence[int]) -> None:
-        """Each member's block of dst goes to all others. Blocks follow one another."""
-        self.gather(dst, dst.split(list(blocks))[self.me].clone(), blocks)
-
-    def collected(self, scratch: torch.Tensor, src: torch.Tensor) -> list[torch.Tensor]:
-        """All members' src, in their order. Scratch has as many elements as all of them."""
-        self.gather(scratch, src, [src.numel()] * self.size)
-        return list(scratch.view(self.size, src.numel()))
-
-    def contributions(
-        self, scratch: torch.Tensor, src: torch.Tensor, blocks: Sequence[int]
-    ) -> list[torch.Tensor]:
-        """What all members have for this one's block, in their order. Scratch as above.
-
-        src has a block for each member.
-        """
-        mine = blocks[self.me]
-        self.swap(scratch, src, [mine] * self.size, blocks)
-        return list(scratch.view(self.size, mine))
-
-
-class GlooExchange(Exchange):
-    """By messages between pairs: all at once, and without a copy for each receiver."""
-
-    swap_op = torch.ops.c10d.alltoall_base_
-
-    def gather(
-        self, dst: torch.Tensor, src: torch.Tensor, blocks: Sequence[int], leave: bool = False
-    ) -> dist.Work | None:
-        parts = dst.split(list(blocks))
-        parts[self.me].copy_(src)
-        self._spread(parts)
+def _combined(at: Instruction, parts: Sequence[Part], dst: Part) -> Work | None:
+    """Reduces the parts, in their order."""
+    if dst.size == 0:
         return None
-
-    def spread(self, dst: torch.Tensor, blocks: Sequence[int]) -> None:
-        self._spread(dst.split(list(blocks)))
-
-    def _spread(self, parts: Sequence[torch.Tensor]) -> None:
-        own = parts[self.me]
-        others = [(i, part) for i, part in enumerate(parts) if i != self.me]
-        self.messages(others, [(i, own) for i, _ in others], torch.ops.c10d._allgather_base_)
-
-    def collected(self, scratch: torch.Tensor, src: torch.Tensor) -> list[torch.Tensor]:
-        parts = list(scratch.view(self.size, src.numel()))
-        parts[self.me] = src
-        self._spread(parts)
-        return parts
-
-    def contributions(
-        self, scratch: torch.Tensor, src: torch.Tensor, blocks: Sequence[int]
-    ) -> list[torch.Tensor]:
-        inputs = list(src.split(list(blocks)))
-        own = inputs[self.me]
-        parts = list(scratch.view(self.size, own.numel()))
-        others = [i for i in range(self.size) if i != self.me]
-        self.messages(
-            [(i, parts[i]) for i in others],
-            [(i, inputs[i]) for i in others],
-            torch.ops.c10d._reduce_scatter_base_,
-        )
-        parts[self.me] = own
-        return parts
-
-    def messages(
-        self,
-        recvs: Sequence[tuple[int, torch.Tensor]],
-        sends: Sequence[tuple[int, torch.Tensor]],
-        stands_for: Any,
-    ) -> None:
-        """Receives from, and sends to, members; empty ones are left out on both sides.
-
-        `stands_for`: the collective that this is, for those who count collectives.
-        """
-        _tell(stands_for)
-        group = self.group
-        works = []
-        for peer, tensor in recvs:
-            if tensor.numel() > 0:
-                works.append(group.recv([self._bytes(tensor)], peer, 0))
-        for peer, tensor in sends:
-            if tensor.numel() > 0:
-                works.append(group.send([self._bytes(tensor)], peer, 0))
-        for work in works:
-            work.wait()
-
-    def _bytes(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.view(torch.uint8) if self._as_bytes else tensor
+    op, divisor = str(at.op), at.divisor
+    return lambda pieces: combine(
+        op, [part.view(pieces) for part in parts], dst.view(pieces), divisor
+    )
 
 
 def _tell(collective: Any) -> None:

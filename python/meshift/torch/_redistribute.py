@@ -25,7 +25,7 @@ Topology = Union[str, "meshift.Topology", None]
 # round of small ones 1 ms and more, large ones 1 GB/s.
 _GLOO = (
     '{"levels": [{"name": "tcp", "domain_size": 0, "bandwidth_bytes_per_us": 1000,'
-    ' "latency_ns": 20000}], "constants": {"collective_latency_ns": 1200000,'
+    ' "latency_ns": 60000}], "constants": {"collective_latency_ns": 900000,'
     ' "message_latency_ns": 20000, "copy_latency_ns": 5000, "copy_bandwidth_bytes_per_us": 4000}}'
 )
 # Redistributions of a mesh; the oldest goes first.
@@ -94,9 +94,12 @@ class Redistribution:
         self.dtype = source.tensor_meta.dtype  # type: ignore[union-attr]
         self.source_shape = local_shape(plan.source, rank)
         target_shape = local_shape(plan.target, rank)
-        self._is_copy = self.source_shape == target_shape and all(
-            at.kind == "copy" for at in program.instructions
-        ) and not plan.bytes_sent and _same_box(plan, rank)
+        self._is_copy = (
+            self.source_shape == target_shape
+            and all(at.kind == "copy" for at in program.instructions)
+            and not plan.bytes_sent
+            and _same_box(plan, rank)
+        )
         groups = [
             world.group(group.ranks, source.mesh) if group.member >= 0 else None
             for group in program.groups
@@ -210,9 +213,7 @@ class _MeshState:
 
 def _name(plan: meshift.Plan) -> str:
     steps = "; ".join(step.text for step in plan.steps) or "nothing to do"
-    return (
-        f"plan {plan.fingerprint} of {plan.source.text} to {plan.target.placements} ({steps})"
-    )
+    return f"plan {plan.fingerprint} of {plan.source.text} to {plan.target.placements} ({steps})"
 
 
 def _mismatch(

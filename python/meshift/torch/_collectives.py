@@ -1,0 +1,266 @@
+"""Collectives by the calls of torch.distributed, which all backends have.
+
+steps = Collectives(group, 0, 4, torch.float32, memory, exact=False).all_reduce(instruction)
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Sequence
+
+import torch
+import torch.distributed as dist
+
+from meshift.program import SPACE_SOURCE, Instruction, Location, Message
+from meshift.torch._arithmetic import combine
+from meshift.torch._pieces import Call, Memory, Pieces, Step, View, one_exchange_bytes
+from meshift.torch._specs import NATIVE_DTYPES
+
+_NATIVE_OPS = {
+    "sum": dist.ReduceOp.SUM,
+    "min": dist.ReduceOp.MIN,
+    "max": dist.ReduceOp.MAX,
+    "product": dist.ReduceOp.PRODUCT,
+}
+
+
+class Collectives:
+    """Steps of the member `me` of a group of `size`.
+
+    Where the backend may not know the dtype, bytes are moved, by all_gather_into_tensor and
+    all_to_all_single; where it cannot reduce it, sums are made here, in the order of members.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        me: int,
+        size: int,
+        dtype: torch.dtype,
+        memory: Memory,
+        exact: bool,
+    ) -> None:
+        # Not kept: destroying a group ends it.
+        self._group = weakref.ref(group)
+        self._me = me
+        self._size = size
+        self._dtype = dtype
+        self._as_bytes = dtype not in NATIVE_DTYPES
+        self._width = dtype.itemsize
+        self._memory = memory
+        self._exact = exact
+
+    def send_recv(self, at: Instruction) -> list[Step]:
+        sends, joined_sends, send_counts = self._messages(at.sends)
+        recvs, joined_recvs, recv_counts = self._messages(at.recvs)
+        if joined_sends is not None and joined_recvs is not None:
+            src, dst = joined_sends, joined_recvs
+            return _call(
+                lambda pieces, leave: self._swap(
+                    dst(pieces), src(pieces), recv_counts, send_counts, leave
+                )
+            )
+        # What does not lie in one piece is copied to scratch, or from there.
+        num_sent = sum(send_counts) if joined_sends is None else 0
+        num_received = sum(recv_counts) if joined_recvs is None else 0
+        packed = self._memory.take_scratch(num_sent + num_received)
+
+        def by_scratch(pieces: Pieces, leave: bool) -> None:
+            src, dst = packed.view(pieces).split([num_sent, num_received])
+            if joined_sends is not None:
+                src = joined_sends(pieces)
+            else:
+                torch.cat([view(pieces) for _, view in sends], out=src)
+            if joined_recvs is not None:
+                self._swap(joined_recvs(pieces), src, recv_counts, send_counts)
+                return
+            self._swap(dst, src, recv_counts, send_counts)
+            incoming = [view(pieces) for _, view in recvs]
+            for out, part in zip(incoming, dst.split([out.numel() for out in incoming])):
+                out.copy_(part)
+
+        return _call(by_scratch)
+
+    def _messages(
+        self, messages: Sequence[Message]
+    ) -> tuple[list[tuple[int, View]], View | None, list[int]]:
+        """The messages in ascending order of peers; one view of all, where they follow one
+        another; and the counts by peer."""
+        counts = [0] * self._size
+        views = []
+        ordered = sorted(messages, key=lambda message: message.peer)
+        follows = True
+        for i, message in enumerate(ordered):
+            counts[message.peer] += message.count
+            views.append((message.peer, self._memory.view(message.at, message.count)))
+            if i > 0:
+                before = ordered[i - 1]
+                follows &= message.at == Location(
+                    before.at.space, before.at.offset + before.count * self._width
+                )
+        joined = None
+        if not ordered:
+            joined = self._memory.view(Location(SPACE_SOURCE, 0), 0)
+        elif follows:
+            joined = self._memory.view(ordered[0].at, sum(counts))
+        return views, joined, counts
+
+    def all_gather(self, at: Instruction) -> list[Step]:
+        blocks = list(at.counts) or [at.count] * self._size
+        src = self._memory.view(at.src, blocks[self._me])
+        dst = self._memory.view(at.dst, sum(blocks))
+        return _call(lambda pieces, leave: self._gather(dst(pieces), src(pieces), blocks, leave))
+
+    def all_reduce(self, at: Instruction) -> list[Step]:
+        native = self._native_reduction(at)
+        op, divisor, count, size = str(at.op), at.divisor, at.count, self._size
+        src, dst = self._memory.view(at.src, count), self._memory.view(at.dst, count)
+        in_place = at.src == at.dst
+        if native is not None:
+            reduce_op, rest = native
+
+            def by_backend(pieces: Pieces, leave: bool) -> dist.Work | None:
+                out = dst(pieces)
+                if not in_place:
+                    out.copy_(src(pieces))
+                leave = leave and rest == 1
+                work = dist.all_reduce(out, reduce_op, group=self._alive(), async_op=leave)
+                _divide(out, rest)
+                return work  # type: ignore[no-any-return]
+
+            return _call(by_backend)
+        if count * size * self._width <= one_exchange_bytes(size):
+            scratch = self._memory.take_scratch(count * size)
+
+            def by_one_exchange(pieces: Pieces, leave: bool) -> None:
+                combine(
+                    op, self._collected(scratch.view(pieces), src(pieces)), dst(pieces), divisor
+                )
+
+            return _call(by_one_exchange)
+        share = -(-count // size)
+        blocks = [max(0, min(share, count - i * share)) for i in range(size)]
+        mine = blocks[self._me]
+        scratch = self._memory.take_scratch(mine * size)
+
+        def by_two_exchanges(pieces: Pieces, leave: bool) -> None:
+            out = dst(pieces)
+            parts = self._contributions(scratch.view(pieces), src(pieces), blocks)
+            if mine > 0:
+                combine(op, parts, out.narrow(0, self._me * share, mine), divisor)
+            self._spread(out, blocks)
+
+        return _call(by_two_exchanges)
+
+    def reduce_scatter(self, at: Instruction) -> list[Step]:
+        native = self._native_reduction(at)
+        op, divisor = str(at.op), at.divisor
+        blocks = list(at.counts) or [at.count] * self._size
+        mine = blocks[self._me]
+        src, dst = self._memory.view(at.src, sum(blocks)), self._memory.view(at.dst, mine)
+        if native is not None and len(set(blocks)) == 1:
+            reduce_op, rest = native
+
+            def by_backend(pieces: Pieces, leave: bool) -> dist.Work | None:
+                out = dst(pieces)
+                leave = leave and rest == 1
+                work = dist.reduce_scatter_tensor(
+                    out, src(pieces), reduce_op, group=self._alive(), async_op=leave
+                )
+                _divide(out, rest)
+                return work  # type: ignore[no-any-return]
+
+            return _call(by_backend)
+        scratch = self._memory.take_scratch(mine * self._size)
+
+        def in_order(pieces: Pieces, leave: bool) -> None:
+            parts = self._contributions(scratch.view(pieces), src(pieces), blocks)
+            if mine > 0:
+                combine(op, parts, dst(pieces), divisor)
+
+        return _call(in_order)
+
+    def _native_reduction(self, at: Instruction) -> Any:
+        """The backend's op, and by what to divide afterwards; None where it has none."""
+        dtype = self._dtype
+        if dtype not in NATIVE_DTYPES:
+            return None
+        if self._exact and dtype.is_floating_point and at.op in ("min", "max"):
+            return None
+        if at.op != "avg":
+            op = _NATIVE_OPS.get(str(at.op))
+            return None if op is None else (op, 1)
+        if (
+            dist.get_backend(self._alive()) == "nccl"
+            and dtype.is_floating_point
+            and at.divisor == self._size
+        ):
+            return dist.ReduceOp.AVG, 1
+        # Divided before it is rounded: so not where the sum has been rounded to few digits.
+        return None if dtype in (torch.float16, torch.bfloat16) else (dist.ReduceOp.SUM, at.divisor)
+
+    def _alive(self) -> dist.ProcessGroup:
+        group = self._group()
+        if group is None:
+            raise ValueError("the process group is destroyed")
+        return group
+
+    def _swap(
+        self,
+        dst: torch.Tensor,
+        src: torch.Tensor,
+        recv_counts: Sequence[int],
+        send_counts: Sequence[int],
+        leave: bool = False,
+    ) -> dist.Work | None:
+        """Sends send_counts[i] elements to member i, and receives recv_counts[i] of it."""
+        if self._as_bytes:
+            dst, src = dst.view(torch.uint8), src.view(torch.uint8)
+            recv_counts = [count * self._width for count in recv_counts]
+            send_counts = [count * self._width for count in send_counts]
+        return dist.all_to_all_single(  # type: ignore[no-any-return]
+            dst, src, list(recv_counts), list(send_counts), group=self._alive(), async_op=leave
+        )
+
+    def _gather(
+        self, dst: torch.Tensor, src: torch.Tensor, blocks: Sequence[int], leave: bool = False
+    ) -> dist.Work | None:
+        """dst becomes the blocks of all members, one after another."""
+        if len(set(blocks)) > 1:
+            return self._swap(
+                dst, src.repeat(self._size), blocks, [src.numel()] * self._size, leave
+            )
+        if self._as_bytes:
+            dst, src = dst.view(torch.uint8), src.view(torch.uint8)
+        return dist.all_gather_into_tensor(  # type: ignore[no-any-return]
+            dst, src, group=self._alive(), async_op=leave
+        )
+
+    def _spread(self, dst: torch.Tensor, blocks: Sequence[int]) -> None:
+        """Each member's block of dst goes to all others. Blocks follow one another."""
+        self._gather(dst, dst.split(list(blocks))[self._me].clone(), blocks)
+
+    def _collected(self, scratch: torch.Tensor, src: torch.Tensor) -> list[torch.Tensor]:
+        """All members' src, in their order. Scratch has as many elements as all of them."""
+        self._gather(scratch, src, [src.numel()] * self._size)
+        return list(scratch.view(self._size, src.numel()))
+
+    def _contributions(
+        self, scratch: torch.Tensor, src: torch.Tensor, blocks: Sequence[int]
+    ) -> list[torch.Tensor]:
+        """What all members have for this one's block, in their order. Scratch as above.
+
+        src has a block for each member.
+        """
+        mine = blocks[self._me]
+        self._swap(scratch, src, [mine] * self._size, blocks)
+        return list(scratch.view(self._size, mine))
+
+
+def _call(call: Call) -> list[Step]:
+    return [Step(call)]
+
+
+def _divide(out: torch.Tensor, divisor: int) -> None:
+    if divisor != 1:
+        out.div_(divisor, rounding_mode=None if out.is_floating_point() else "trunc")
