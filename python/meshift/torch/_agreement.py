@@ -1,8 +1,8 @@
 """Ranks tell each other which plan they are about to run, and all refuse where two differ.
 
-It goes through the store of the default process group, beside the data: the first calls of a mesh,
-and each call that has a new plan. Each of the mesh's ranks does the same number of store calls,
-whatever their number is.
+It goes through the store of the default process group, beside the data: before the first calls of a
+mesh and before each call that has a new plan, and after a call that failed. Each of the mesh's ranks
+does the same number of store calls, whatever their number is.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from meshift.errors import DeadlineExceededError, OtherError
 
 # Calls of a mesh that always agree, also where the plan is known.
 FIRST_CALLS = 4
+# After a failed call: how long to wait for what the other ranks have failed in.
+_AFTER_A_FAILURE = timedelta(seconds=5)
 
 
 class Disagreement(OtherError):
@@ -73,6 +75,28 @@ class Agreement:
             if complaint and objection.startswith(f"rank {rank} "):
                 raise ValueError(complaint)
             raise Disagreement(objection)
+
+    def after_failure(self, plan: str) -> Disagreement | None:
+        """Tells the other ranks in which plan this rank has failed. Where one has failed in another
+        plan: what to raise."""
+        if not self._is_on:
+            return None
+        store, mine = self._store, dist.get_rank()
+        keys = {rank: f"{self._prefix}/failed/{rank}" for rank in self._ranks}
+        store.set(keys[mine], plan)
+        wait = _AFTER_A_FAILURE if self._timeout is None else min(_AFTER_A_FAILURE, self._timeout)
+        try:
+            store.wait(list(keys.values()), wait)
+        except (RuntimeError, dist.DistStoreError):
+            pass  # those that have come are compared
+        for rank, key in keys.items():
+            if store.check([key]):
+                other = store.get(key).decode()
+                if other != plan:
+                    return Disagreement(
+                        f"ranks have different plans: rank {rank}: {other}; rank {mine}: {plan}"
+                    )
+        return None
 
     def _object(self, prefix: str, message: str) -> None:
         self._store.compare_set(f"{prefix}/objection", "", message)

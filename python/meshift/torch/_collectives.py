@@ -1,6 +1,6 @@
 """Collectives by the calls of torch.distributed, which all backends have.
 
-steps = Collectives(group, 0, 4, torch.float32, memory, exact=False).all_reduce(instruction)
+    steps = Collectives(group, 0, 4, torch.float32, memory, exact=False).all_reduce(instruction)
 """
 
 from __future__ import annotations

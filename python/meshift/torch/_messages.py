@@ -1,6 +1,6 @@
 """Collectives on gloo by messages between pairs: all at once, without a copy for each receiver.
 
-steps = Messages(group, me=0, size=4, dtype=torch.float32, memory).all_gather(instruction)
+    steps = Messages(group, me=0, size=4, dtype=torch.float32, memory).all_gather(instruction)
 """
 
 from __future__ import annotations
@@ -26,8 +26,15 @@ class Messages:
     """Steps of the member `me` of a group of `size`. Sums are made here, in the order of members."""
 
     def __init__(
-        self, group: dist.ProcessGroup, me: int, size: int, dtype: torch.dtype, memory: Memory
+        self,
+        group: dist.ProcessGroup,
+        me: int,
+        size: int,
+        dtype: torch.dtype,
+        memory: Memory,
+        tag: int,
     ) -> None:
+        """`tag`: of the messages. Those of another tag are not received."""
         # Not kept: destroying a group ends it.
         self._group = weakref.ref(group)
         self._me = me
@@ -36,11 +43,12 @@ class Messages:
         self._width = dtype.itemsize
         self._as_bytes = dtype not in NATIVE_DTYPES
         self._memory = memory
+        self._tag = tag
 
     def send_recv(self, at: Instruction) -> list[Step]:
         recvs = [(m.peer, self._memory.part(m.at, m.count)) for m in at.recvs]
         sends = [(m.peer, self._memory.part(m.at, m.count)) for m in at.sends]
-        return [self._exchange(recvs, sends, torch.ops.c10d.alltoall_base_)]
+        return [self._exchange(recvs, sends)]
 
     def all_gather(self, at: Instruction) -> list[Step]:
         counts = list(at.counts) or [at.count] * self._size
@@ -80,7 +88,6 @@ class Messages:
         return self._exchange(
             [(i, parts[i]) for i in self._others],
             [(i, inputs[i]) for i in self._others],
-            torch.ops.c10d._reduce_scatter_base_,
             (own, dst),
             afterwards=_combined(at, parts, dst),
         )
@@ -97,7 +104,6 @@ class Messages:
         return self._exchange(
             [(i, dst[i]) for i in self._others],
             [(i, src) for i in self._others],
-            torch.ops.c10d._allgather_base_,
             touched,
             meanwhile,
             afterwards,
@@ -107,16 +113,14 @@ class Messages:
         self,
         recvs: Sequence[tuple[int, Part]],
         sends: Sequence[tuple[int, Part]],
-        stands_for: Any,
         touched: Sequence[Part] = (),
         meanwhile: Work | None = None,
         afterwards: Work | None = None,
     ) -> Step:
         """Messages from and to members; empty ones are left out on both sides.
 
-        `stands_for`: the collective that this is, for those who count collectives. `meanwhile` runs
-        while messages travel, `afterwards` when all have come; `touched`: what they touch beside
-        the messages.
+        `meanwhile` runs while messages travel, `afterwards` when all have come; `touched`: what they
+        touch beside the messages.
         """
         recvs = [(peer, part) for peer, part in recvs if part.size > 0]
         sends = [(peer, part) for peer, part in sends if part.size > 0]
@@ -125,13 +129,12 @@ class Messages:
         def post(pieces: Pieces, leave: bool) -> None:
             group = self._alive()
             pieces[RECEIVES][number] = [
-                group.recv([self._raw(part, pieces)], peer, 0) for peer, part in recvs
+                group.recv([self._raw(part, pieces)], peer, self._tag) for peer, part in recvs
             ]
 
         def call(pieces: Pieces, leave: bool) -> None:
-            _tell(stands_for)
             group = self._alive()
-            works = [group.send([self._raw(part, pieces)], peer, 0) for peer, part in sends]
+            works = [group.send([self._raw(part, pieces)], peer, self._tag) for peer, part in sends]
             if meanwhile is not None:
                 meanwhile(pieces)
             for work in pieces[RECEIVES].pop(number, ()):
@@ -165,15 +168,3 @@ def _combined(at: Instruction, parts: Sequence[Part], dst: Part) -> Work | None:
     return lambda pieces: combine(
         op, [part.view(pieces) for part in parts], dst.view(pieces), divisor
     )
-
-
-def _tell(collective: Any) -> None:
-    """Messages are no collectives to CommDebugMode: it hears of the collective that they are."""
-    if torch._C._len_torch_dispatch_stack() == 0:
-        return
-    from torch.distributed.tensor.debug import CommDebugMode
-    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
-
-    for mode in _get_current_dispatch_mode_stack():
-        if isinstance(mode, CommDebugMode):
-            mode.comm_counts[collective] += 1

@@ -1,8 +1,8 @@
 """The memory of a program, and the order of its calls.
 
-memory = Memory([0, 48, 24, 16], width=4)
-part = memory.part(Location(SPACE_SOURCE, 8), 6)
-part.view(pieces)                         # a flat tensor of 6 elements
+    memory = Memory([0, 48, 24, 16], width=4)
+    part = memory.part(Location(SPACE_SOURCE, 8), 6)
+    part.view(pieces)                         # a flat tensor of 6 elements
 """
 
 from __future__ import annotations

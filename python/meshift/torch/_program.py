@@ -16,6 +16,7 @@ import torch.distributed as dist
 from meshift.program import Copy, Group, Instruction, Location, Program
 from meshift.torch._arithmetic import fill_identity, reduce
 from meshift.torch._collectives import Collectives
+from meshift.torch._counts import counted
 from meshift.torch._messages import Messages
 from meshift.torch._moves import without_moves
 from meshift.torch._pieces import Call, Memory, Part, Pieces, Place, Step, in_order
@@ -32,16 +33,18 @@ class Executable:
         dtype: torch.dtype,
         target_shape: Sequence[int],
         exact: bool,
+        tag: int,
     ) -> None:
         """`groups`: those of program.groups, None where this rank is in none. `exact`: least and
-        largest floats are those of docs/dtypes.md, also of zeros and NaNs."""
+        largest floats are those of docs/dtypes.md, also of zeros and NaNs. `tag`: a number of the
+        plan, by which gloo tells its messages from those of other plans."""
         self.dtype = dtype
         self.target_shape = tuple(target_shape)
         width = dtype.itemsize
         self._workspace = -(-program.workspace_bytes // width)
         sizes = (0, program.source_bytes, program.target_bytes, self._workspace * width)
         memory = Memory(sizes, width)
-        compiler = _Compiler(program.groups, groups, dtype, memory, exact)
+        compiler = _Compiler(program.groups, groups, dtype, memory, exact, tag)
         instructions = without_moves(program.instructions, program.groups, width)
         steps = [step for at in instructions for step in compiler.compile(at)]
         self._calls = in_order(steps)
@@ -87,8 +90,10 @@ class _Compiler:
         dtype: torch.dtype,
         memory: Memory,
         exact: bool,
+        tag: int,
     ) -> None:
         self._exact = exact
+        self._tag = tag
         self._described = described
         self._groups = groups
         self._dtype = dtype
@@ -114,10 +119,11 @@ class _Compiler:
         described = self._described[at.group]
         who = (group, described.member, len(described.ranks), self._dtype, self._memory)
         is_gloo = dist.get_backend(group) == "gloo"
-        by: Any = Messages(*who) if is_gloo else Collectives(*who, self._exact)
+        by: Any = Messages(*who, self._tag) if is_gloo else Collectives(*who, self._exact)
         if at.kind not in ("send_recv", "all_gather", "all_reduce", "reduce_scatter"):
             raise NotImplementedError(f"{at.kind} is no instruction that torch can run")
-        return getattr(by, at.kind)(at)  # type: ignore[no-any-return]
+        *steps, last = getattr(by, at.kind)(at)
+        return [*steps, last._replace(call=counted(last.call, at.kind))]
 
     def _reduce_in_order(self, at: Instruction) -> Step:
         assert at.src is not None

@@ -84,7 +84,12 @@ class Redistribution:
     """A compiled pair of specs. `run` takes local tensors of the source's shape."""
 
     def __init__(
-        self, source: DTensorSpec, plan: meshift.Plan, world: World, settings: Settings
+        self,
+        source: DTensorSpec,
+        plan: meshift.Plan,
+        world: World,
+        settings: Settings,
+        agreement: Agreement,
     ) -> None:
         exact = settings.promise in ("batch-invariant", "ordered")
         rank = dist.get_rank()
@@ -104,12 +109,15 @@ class Redistribution:
             world.group(group.ranks, source.mesh) if group.member >= 0 else None
             for group in program.groups
         ]
-        self._executable = Executable(program, groups, self.dtype, target_shape, exact)
+        self._agreement = agreement
+        tag = int(plan.fingerprint[:7], 16)
+        self._executable = Executable(program, groups, self.dtype, target_shape, exact, tag)
 
     def run(self, local: torch.Tensor, async_op: bool = False) -> torch.Tensor:
         """The target's local tensor; `local` itself where nothing changes.
 
-        ValueError where `local` has another shape or dtype.
+        ValueError where `local` has another shape or dtype. Disagreement where the call failed, and
+        another rank failed in a call of another plan.
         """
         if local.shape != self.source_shape or local.dtype != self.dtype:
             raise ValueError(_mismatch(local, self.source_shape, self.dtype, self.plan))
@@ -120,6 +128,15 @@ class Redistribution:
         if local.requires_grad:
             local = local.detach()
         local = local.contiguous()
+        try:
+            return self._run(local, async_op)
+        except RuntimeError as error:
+            disagreement = self._agreement.after_failure(_name(self.plan))
+            if disagreement is None:
+                raise
+            raise disagreement from error
+
+    def _run(self, local: torch.Tensor, async_op: bool) -> torch.Tensor:
         run = self._executable
         if not async_op:
             return run(local, None if run.room is None else self._world.room(run.room, local))
@@ -187,7 +204,7 @@ def _prepare(world: World, key: Any, local: torch.Tensor) -> Redistribution | No
     complaint = _mismatch(local, shape, source.tensor_meta.dtype, plan)
     state.agreement.meet(_name(plan), complaint)
     if known is None:
-        known = Redistribution(source, plan, world, settings)
+        known = Redistribution(source, plan, world, settings, state.agreement)
         state.keep(key, known, world)
     if not state.agreement.wants:
         world.settled[key] = known

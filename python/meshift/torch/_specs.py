@@ -1,6 +1,6 @@
 """DTensor's placements as Meshift's shardings.
 
-sharding_of(dtensor._spec)      # meshift.Sharding("f32[8,6]", DeviceMesh("dp=2,tp=2"), "S(0),R")
+    sharding_of(dtensor._spec)      # meshift.Sharding("f32[8,6]", DeviceMesh("dp=2,tp=2"), "S(0),R")
 """
 
 from __future__ import annotations
