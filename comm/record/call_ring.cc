@@ -193,7 +193,7 @@ CallSlot* CallRing::Begin(uint32_t source, const CallHead& head, EventList* done
   }
   if (slot->num_done + slot->num_after > 0) Recycle(slot);
   if (done != nullptr) TakeEvents(head.num_done, done);
-  TakeEvents(head.num_after, &slot->after);
+  if (head.num_after > 0) TakeEvents(head.num_after, &slot->after);
   slot->source = source;
   slot->number = next_number_++;
   slot->call = head.call;
@@ -245,7 +245,9 @@ void CallRing::Evict(CallSlot* slot) {
 
 bool CallRing::LookAt(CallSlot* slot, const TickClock::Reading& now) {
   const int64_t issued_ns = now.ToNs(slot->issued);
-  if (slot->started_ns < 0 && AllReached(slot->after, slot->num_after)) {
+  if (slot->num_after == 0) {
+    slot->started_ns = issued_ns;
+  } else if (slot->started_ns < 0 && AllReached(slot->after, slot->num_after)) {
     slot->started_ns = LastReached(slot->after, slot->num_after, issued_ns, now.ns);
   }
   if (!IsReached(*slot)) return false;
