@@ -8,7 +8,8 @@
 
 namespace meshift {
 
-// Collective over MPI_COMM_WORLD. Rounds with the record and without take turns.
+// Collective over MPI_COMM_WORLD. Rounds with the record and without take turns. Left out where
+// there are more ranks than cores: they would wait for each other's time slices.
 absl::Status PrintRecordCost();
 
 }  // namespace meshift
