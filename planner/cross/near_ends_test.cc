@@ -58,8 +58,7 @@ TEST(NearEnds, ThereAreNone) {
   // One rank of a mesh of two dims needs two tensor dims.
   EXPECT_EQ(Near(Parse("f32[8]", "a=2,b=2", "R,R"), "one=1@0", "flat"), List());
   // Half a byte is not cut.
-  EXPECT_EQ(Near(Parse("f4e2m1[2,3]", "a=16", "R"), "b=8@0-7", "flat"),
-            (List{"S(0){1,1,0,0,0,0,0,0,0,0,0,0,0,0,0,0}"}));
+  EXPECT_EQ(Near(Parse("f4e2m1[3,2]", "a=4", "R"), "b=2@0-1", "flat"), (List{"S(0){2,1,0,0}"}));
 }
 
 struct Case {
