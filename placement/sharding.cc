@@ -103,15 +103,23 @@ absl::Status CheckRagged(const Placement& placement, const DeviceMesh::Dim& mesh
 // Counts tensor dims from the front, and checks each shard by itself.
 absl::Status ResolveShards(const DeviceMesh& mesh, const TensorType& tensor,
                            std::vector<Placement>* placements) {
-  for (int d = 0; d < mesh.NumDims(); ++d) {
-    Placement& placement = (*placements)[d];
+  std::vector<int> num_ragged(tensor.shape.size(), 0);
+  for (Placement& placement : *placements) {
     if (!placement.IsShard()) continue;
     MESHIFT_ASSIGN_OR_RETURN(const int tensor_dim,
                              ResolveTensorDim(placement, static_cast<int>(tensor.shape.size())));
     placement = Placement::RaggedShard(tensor_dim, placement.sizes());
-    if (placement.IsRagged()) {
-      MESHIFT_RETURN_IF_ERROR(CheckRagged(placement, mesh.dim(d), tensor.shape[tensor_dim]));
+    // Before their sizes are checked: those of a ragged cut inside another do not add up.
+    if (placement.IsRagged() && ++num_ragged[tensor_dim] > 1) {
+      return InvalidArgument("tensor dim {} has two ragged cuts; at most one is allowed",
+                             tensor_dim);
     }
+  }
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    const Placement& placement = (*placements)[d];
+    if (!placement.IsShard() || !placement.IsRagged()) continue;
+    MESHIFT_RETURN_IF_ERROR(
+        CheckRagged(placement, mesh.dim(d), tensor.shape[placement.tensor_dim()]));
   }
   return absl::OkStatus();
 }
@@ -136,9 +144,6 @@ absl::Status CheckPartials(absl::Span<const Placement> placements, DType dtype) 
 absl::Status CheckCuts(absl::Span<const Placement> placements, int tensor_dim, const Cuts& expected,
                        const Cuts& cuts) {
   const auto ragged = [&](int d) { return placements[d].IsRagged(); };
-  if (std::count_if(expected.begin(), expected.end(), ragged) > 1) {
-    return InvalidArgument("tensor dim {} has two ragged cuts; at most one is allowed", tensor_dim);
-  }
   if (!std::is_permutation(cuts.begin(), cuts.end(), expected.begin(), expected.end())) {
     return InvalidArgument("[{}] is no order of the mesh dims [{}] that cut tensor dim {}",
                            fmt::join(cuts.begin(), cuts.end(), ","),

@@ -219,6 +219,8 @@ TEST(Sharding, Errors) {
       {"f32[8]", "a=2", "S(0){9223372036854775807,9}", "add up to 9223372036854775807"},
       {"f32[8]", "a=2,b=2", "S(0){4,4},S(0){4,4}",
        "tensor dim 0 has two ragged cuts; at most one is allowed"},
+      {"f32[100]", "a=2,b=2", "S(0){70,30},S(0){40,30}",
+       "tensor dim 0 has two ragged cuts; at most one is allowed"},
       {"f32[8]", "a=2,b=2", "S(0){4,4}[1],S(0)[0]",
        "S(0){4,4} is not the outermost cut of tensor dim 0; a ragged cut must be"},
       // Partials.
