@@ -125,7 +125,7 @@ TEST(Plan, FewerCommunicatorsOrARefusalThatNamesTheLeast) {
   EXPECT_EQ(Meshift({"check", "-"}, one.out).code, 0);
   const Outcome none = Meshift(GroupArgs({"--max-communicators", "0"}));
   EXPECT_EQ(none.code, 1);
-  EXPECT_EQ(none.err, "meshift: max_communicators is 0; the least that would do is 1\n");
+  EXPECT_EQ(none.err, "meshift: --max-communicators is 0; the least that would do is 1\n");
 }
 
 // 0.1 s, shared by the uses; with few of them what exists is cheaper.

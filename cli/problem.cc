@@ -68,7 +68,9 @@ absl::Status AsTyped(const absl::Status& status) {
     const std::string name(option.name);
     if (name.find('_') == name.npos) continue;  // it may be a word of English
     if (option.kind == OptionKind::kSwitch) {
-      message = ReplaceName(message, name + " is off", fmt::format("{} is given", option.flag));
+      const std::string off = fmt::format("{} is given", option.flag);
+      message = ReplaceName(message, name + " is off", off);
+      message = ReplaceName(message, "allow_" + name + " is off", off);
     }
     message = ReplaceName(message, name, option.flag);
   }

@@ -174,7 +174,7 @@ TEST(DeviceMeshTest, SizesAlone) {
   EXPECT_EQ(Text(DeviceMesh::Parse("8")), "d0=8");
   EXPECT_EQ(Refusal(DeviceMesh::Parse("4x")), "mesh '4x': mesh dim '4x' is not name=size");
   EXPECT_EQ(Refusal(DeviceMesh::Parse("4x0")),
-            "mesh '4x0': size 0 of mesh dim 'd1' is not in 1..2147483647");
+            "mesh '4x0': mesh dim 'd1' has size 0; sizes are 1 or more");
   EXPECT_EQ(Refusal(DeviceMesh::Parse("4x-2")), "mesh '4x-2': mesh dim '4x-2' is not name=size");
 }
 

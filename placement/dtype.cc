@@ -47,11 +47,8 @@ struct Alias {
 constexpr Alias kAliases[] = {
     {"int8", DType::kI8},
     {"int16", DType::kI16},
-    {"short", DType::kI16},
     {"int32", DType::kI32},
-    {"int", DType::kI32},
     {"int64", DType::kI64},
-    {"long", DType::kI64},
     {"uint8", DType::kU8},
     {"uint16", DType::kU16},
     {"uint32", DType::kU32},
@@ -60,7 +57,6 @@ constexpr Alias kAliases[] = {
     {"half", DType::kF16},
     {"bfloat16", DType::kBF16},
     {"float32", DType::kF32},
-    {"float", DType::kF32},
     {"float64", DType::kF64},
     {"double", DType::kF64},
     {"float8_e4m3fn", DType::kF8E4M3},
@@ -71,9 +67,7 @@ constexpr Alias kAliases[] = {
     {"float4_e2m1fn", DType::kF4E2M1},
     {"f4e2m1fn", DType::kF4E2M1},
     {"complex64", DType::kC64},
-    {"cfloat", DType::kC64},
     {"complex128", DType::kC128},
-    {"cdouble", DType::kC128},
 };
 
 // Of the modules that dtypes are printed with.

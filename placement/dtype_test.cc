@@ -63,7 +63,6 @@ TEST(DType, NamesOfOthers) {
       {"f8e4m3fn", "f8e4m3"},
       {"float4_e2m1fn", "f4e2m1"},
       {"uint16", "u16"},
-      {"torch.long", "i64"},
       {"complex64", "c64"},
       {"torch.complex128", "c128"},
       {"int8", "i8"},
@@ -74,7 +73,7 @@ TEST(DType, NamesOfOthers) {
     EXPECT_EQ(Name(*dtype), ours) << theirs;
   }
   // Other numbers, or another layout.
-  for (const char* name : {"float8_e4m3fnuz", "float4_e2m1fn_x2", "tensor.float32", "torch.",
+  for (const char* name : {"float8_e4m3fnuz", "float4_e2m1fn_x2", "tensor.float32", "int", "torch.",
                            "torch.f33", "Float32", ""}) {
     EXPECT_FALSE(ParseDType(name).ok()) << name;
   }
