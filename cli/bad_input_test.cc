@@ -173,7 +173,7 @@ TEST(BadInput, OtherOptions) {
       {{"--promise", "none", "--reproducibility", "none"},
        "--promise excludes --reproducibility; --help lists the options"},
       {{"--reduce-block", "4"},
-       "a reduce_block of 4 needs reproducibility 'ordered'; it is 'replicas'"},
+       "a --reduce-block of 4 needs reproducibility 'ordered'; it is 'replicas'"},
       {{"--reduce-block", "0"},
        "--reduce-block: '0' is not a number in 1..9223372036854775807; --help lists the options"},
       {{"--max-memory", "1 KB"},

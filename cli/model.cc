@@ -172,7 +172,7 @@ std::string PlacementsFor(std::string_view placements, const Parameter& paramete
   const auto without = ParsePlacements(ReplaceWord(placements, "TP", "R"));
   if (!terms.ok() || !without.ok()) return text;  // for Sharding::Parse to refuse
   for (const PlacementTerm& term : *terms) {
-    if (term.place) return text;
+    if (term.place || term.split_factor) return text;
   }
   const auto rank = static_cast<int>(parameter.type.shape.size());
   const auto cuts_tp_dim = [&](const Placement& placement) {

@@ -16,7 +16,6 @@
 #include "cli/render_text.h"
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
-#include "meshift/planner.h"
 #include "meshift/status.h"
 #include "planner/plan/plan_text.h"
 
@@ -48,7 +47,7 @@ absl::Status RunModel(const PlanFlags& flags, Io& io) {
 absl::Status RunOne(const PlanFlags& flags, Io& io) {
   if (flags.problem.filter) return InvalidArgument("--filter needs --model");
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.problem));
-  MESHIFT_ASSIGN_OR_RETURN(const Plan plan, MakePlan(problem.from, problem.to, problem.options));
+  MESHIFT_ASSIGN_OR_RETURN(const Plan plan, PlanOf(problem));
   if (flags.messages) {
     if (absl::Status many = CheckMessages(plan); !many.ok()) return Annotate(many, "--messages");
   }

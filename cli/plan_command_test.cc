@@ -105,8 +105,8 @@ TEST(Plan, WithoutAnyGroupThatDoesItALargerValueIsHeld) {
   EXPECT_EQ(refusal.code, 1) << refusal;
   EXPECT_EQ(
       refusal.err,
-      "meshift: no plan keeps to max_value = 5242880: in the cheapest one P,P,P on the way, in "
-      "f32, takes 8 MiB, more than max_value (5 MiB)\n");
+      "meshift: no plan keeps to --max-value = 5242880: in the cheapest one P,P,P on the way, in "
+      "f32, takes 8 MiB, more than --max-value (5 MiB)\n");
 }
 
 TEST(Plan, WithoutAnyGroupThatDoesItSaysWhichIsMissing) {
@@ -115,7 +115,7 @@ TEST(Plan, WithoutAnyGroupThatDoesItSaysWhichIsMissing) {
   EXPECT_EQ(refusal.code, 1) << refusal;
   EXPECT_EQ(refusal.err,
             "meshift: no plan over the existing groups (ddp,fsdp,tp) keeps 'ordered'; the "
-            "cheapest one needs the new group ddp,fsdp, and allow_new_groups is off\n");
+            "cheapest one needs the new group ddp,fsdp, and --no-new-groups is given\n");
 }
 
 TEST(Plan, FewerCommunicatorsOrARefusalThatNamesTheLeast) {
@@ -125,7 +125,7 @@ TEST(Plan, FewerCommunicatorsOrARefusalThatNamesTheLeast) {
   EXPECT_EQ(Meshift({"check", "-"}, one.out).code, 0);
   const Outcome none = Meshift(GroupArgs({"--max-communicators", "0"}));
   EXPECT_EQ(none.code, 1);
-  EXPECT_EQ(none.err, "meshift: max_communicators is 0; the least that would do is 1\n");
+  EXPECT_EQ(none.err, "meshift: --max-communicators is 0; the least that would do is 1\n");
 }
 
 // 0.1 s, shared by the uses; with few of them what exists is cheaper.
@@ -149,7 +149,7 @@ TEST(Plan, ALimitOnMemoryIsKeptOrRefused) {
   const Outcome refusal = plan("0");
   EXPECT_EQ(refusal.code, 1) << refusal;
   EXPECT_EQ(refusal.out, "");
-  const std::string start = "meshift: max_memory is 0 bytes per rank; the least that would do is ";
+  const std::string start = "meshift: --max-memory is 0 bytes per rank; the least that would do is ";
   ASSERT_EQ(refusal.err.substr(0, start.size()), start);
   const int64_t least = std::stoll(refusal.err.substr(start.size()));
   EXPECT_EQ(plan(std::to_string(least - 1)).code, 1);
@@ -190,7 +190,7 @@ TEST(Plan, BuffersMayBeOneOrConsumed) {
     const Outcome refusal = plan(buffers, "0");
     EXPECT_EQ(refusal.code, 1);
     const std::string start =
-        "meshift: max_memory is 0 bytes per rank; the least that would do is ";
+        "meshift: --max-memory is 0 bytes per rank; the least that would do is ";
     ASSERT_EQ(refusal.err.substr(0, start.size()), start) << refusal;
     const int64_t least = std::stoll(refusal.err.substr(start.size()));
     EXPECT_NE(refusal.err.find(how + std::to_string(least - tensors) + "\n"), std::string::npos)

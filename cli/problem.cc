@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "base/status.h"
 #include "base/work_budget.h"
 #include "cli/io.h"
@@ -42,6 +43,38 @@ std::string Spelled(const ProblemFlags& flags, std::string_view option) {
 std::string Spelled(const ProblemFlags& flags, const PlannerOption& option) {
   if (flags.is_line) return std::string(option.name);
   return option.name == "reproducibility" ? flags.promise_option : std::string(option.flag);
+}
+
+bool IsPartOfName(char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-'; }
+
+// With `replacement` for `name`, where that is no part of a longer name.
+std::string ReplaceName(std::string_view text, std::string_view name,
+                        std::string_view replacement) {
+  std::string result;
+  for (size_t at = text.find(name); at != text.npos; at = text.find(name)) {
+    const std::string_view rest = text.substr(at + name.size());
+    const bool is_whole =
+        (at == 0 || !IsPartOfName(text[at - 1])) && (rest.empty() || !IsPartOfName(rest.front()));
+    result.append(text.substr(0, at)).append(is_whole ? replacement : name);
+    text = rest;
+  }
+  return result.append(text);
+}
+
+// The planner's words for its options as those of the command line.
+absl::Status AsTyped(const absl::Status& status) {
+  std::string message(status.message());
+  for (const PlannerOption& option : PlannerOptionTable()) {
+    const std::string name(option.name);
+    if (name.find('_') == name.npos) continue;  // it may be a word of English
+    if (option.kind == OptionKind::kSwitch) {
+      const std::string off = fmt::format("{} is given", option.flag);
+      message = ReplaceName(message, name + " is off", off);
+      message = ReplaceName(message, "allow_" + name + " is off", off);
+    }
+    message = ReplaceName(message, name, option.flag);
+  }
+  return absl::Status(status.code(), message);
 }
 
 // *value = parse(text), where there is a text; errors name the option.
@@ -200,6 +233,12 @@ absl::Status ExcludeProblem(const ProblemFlags& flags, const char* other) {
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.model, "--model", other));
   MESHIFT_RETURN_IF_ERROR(Exclude(flags.rules, "--rules", other));
   return Exclude(flags.filter, "--filter", other);
+}
+
+absl::StatusOr<Plan> PlanOf(const Problem& problem) {
+  absl::StatusOr<Plan> plan = MakePlan(problem.from, problem.to, problem.options);
+  if (!plan.ok()) return AsTyped(plan.status());
+  return plan;
 }
 
 }  // namespace meshift::cli

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "meshift/device_mesh.h"
+#include "meshift/plan.h"
 #include "meshift/planner.h"
 #include "meshift/planner_options.h"
 #include "meshift/sharding.h"
@@ -61,6 +62,9 @@ absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags);
 // REQUIRES: flags.tensor, flags.from and flags.to.
 absl::StatusOr<Problem> ParseProblem(const ProblemFlags& flags, const DeviceMesh& mesh,
                                      const DeviceMesh& to_mesh, PlannerOptions options);
+
+// The cheapest plan. Refusals name the options as they are typed: "--max-memory is 9 bytes ...".
+absl::StatusOr<Plan> PlanOf(const Problem& problem);
 
 // The part of the flags that says how to plan, but --existing-groups, which ParseExistingGroups
 // reads. cli/topology_text.h says what a topology may be.

@@ -30,7 +30,6 @@
 #include "comm/local/reduction_order.h"
 #include "meshift/plan.h"
 #include "meshift/plan_io.h"
-#include "meshift/planner.h"
 #include "meshift/status.h"
 #include "meshift/verifier.h"
 #include "planner/plan/option_table.h"
@@ -115,7 +114,7 @@ absl::StatusOr<Candidate> ReadCandidate(const RunFlags& flags, Io& io) {
 absl::StatusOr<Candidate> MakeCandidate(const RunFlags& flags, Io& io) {
   if (flags.plan) return ReadCandidate(flags, io);
   MESHIFT_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.problem));
-  MESHIFT_ASSIGN_OR_RETURN(Plan plan, MakePlan(problem.from, problem.to, problem.options));
+  MESHIFT_ASSIGN_OR_RETURN(Plan plan, PlanOf(problem));
   return Candidate{std::move(plan), std::nullopt};
 }
 

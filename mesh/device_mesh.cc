@@ -117,8 +117,23 @@ std::optional<int64_t> ParseNumber(std::string_view text) {
   return number;
 }
 
-absl::StatusOr<std::vector<DeviceMesh::Dim>> ParseDims(std::string_view text) {
+// "4x2": the sizes alone; the names are d0, d1, ... Nothing where that is not the form of `text`.
+std::vector<DeviceMesh::Dim> ParseSizes(std::string_view text) {
   std::vector<DeviceMesh::Dim> dims;
+  for (bool more = true; more;) {
+    const size_t x = text.find('x');
+    const std::optional<int64_t> size = ParseNumber(text.substr(0, x));
+    if (!size) return {};
+    dims.push_back({"d" + std::to_string(dims.size()), *size});
+    more = x != text.npos;
+    if (more) text.remove_prefix(x + 1);
+  }
+  return dims;
+}
+
+absl::StatusOr<std::vector<DeviceMesh::Dim>> ParseDims(std::string_view text) {
+  std::vector<DeviceMesh::Dim> dims = ParseSizes(text);
+  if (!dims.empty()) return dims;
   for (std::string_view part : SplitAtCommas(text)) {
     const size_t equals = part.find('=');
     if (equals == part.npos) return InvalidArgument("mesh dim '{}' is not name=size", part);

@@ -168,6 +168,16 @@ TEST(DeviceMeshTest, CreateRefuses) {
   EXPECT_EQ(refusal({{"a", 2}}, {0, 2147483648}), "rank 2147483648 is not in 0..2147483647");
 }
 
+TEST(DeviceMeshTest, SizesAlone) {
+  EXPECT_EQ(Text(DeviceMesh::Parse("4x2")), "d0=4,d1=2");
+  EXPECT_EQ(Text(DeviceMesh::Parse(" 2 x 3 x 4 @ 8-31 ")), "d0=2,d1=3,d2=4@8-31");
+  EXPECT_EQ(Text(DeviceMesh::Parse("8")), "d0=8");
+  EXPECT_EQ(Refusal(DeviceMesh::Parse("4x")), "mesh '4x': mesh dim '4x' is not name=size");
+  EXPECT_EQ(Refusal(DeviceMesh::Parse("4x0")),
+            "mesh '4x0': mesh dim 'd1' has size 0; sizes are 1 or more");
+  EXPECT_EQ(Refusal(DeviceMesh::Parse("4x-2")), "mesh '4x-2': mesh dim '4x-2' is not name=size");
+}
+
 TEST(DeviceMeshTest, ParseRefuses) {
   const auto refusal = [](const std::string& text) {
     const std::string message = Refusal(DeviceMesh::Parse(text));

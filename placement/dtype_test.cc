@@ -47,6 +47,38 @@ TEST(DType, BytesOfHugeCountsDoNotOverflow) {
   EXPECT_EQ(Bytes(DType::kBool, INT64_MAX), INT64_MAX);
 }
 
+TEST(DType, NamesOfOthers) {
+  const struct {
+    const char* theirs;
+    const char* ours;
+  } kCases[] = {
+      {"float32", "f32"},
+      {"torch.bfloat16", "bf16"},
+      {"half", "f16"},
+      {"numpy.float64", "f64"},
+      {"double", "f64"},
+      {"torch.bool", "bool"},
+      {"float8_e4m3fn", "f8e4m3"},
+      {"torch.float8_e5m2", "f8e5m2"},
+      {"f8e4m3fn", "f8e4m3"},
+      {"float4_e2m1fn", "f4e2m1"},
+      {"uint16", "u16"},
+      {"complex64", "c64"},
+      {"torch.complex128", "c128"},
+      {"int8", "i8"},
+  };
+  for (const auto& [theirs, ours] : kCases) {
+    const absl::StatusOr<DType> dtype = ParseDType(theirs);
+    ASSERT_TRUE(dtype.ok()) << dtype.status();
+    EXPECT_EQ(Name(*dtype), ours) << theirs;
+  }
+  // Other numbers, or another layout.
+  for (const char* name : {"float8_e4m3fnuz", "float4_e2m1fn_x2", "tensor.float32", "int", "torch.",
+                           "torch.f33", "Float32", ""}) {
+    EXPECT_FALSE(ParseDType(name).ok()) << name;
+  }
+}
+
 TEST(DType, UnknownNameIsNamed) {
   EXPECT_EQ(Message(ParseDType("f12").status()).find("\"f12\" is no dtype (bool i8"), 0);
   for (const char* name : {"", "F32", "f32 ", "float"}) EXPECT_FALSE(ParseDType(name).ok()) << name;

@@ -18,15 +18,41 @@
 namespace meshift {
 namespace {
 
-absl::StatusOr<int> ReadTensorDim(Scanner& scanner) {
-  const bool parenthesis = scanner.Take("(");
-  if (parenthesis && scanner.Take("dim")) MESHIFT_RETURN_IF_ERROR(scanner.Expect("="));
+// Behind "(": "0", or "dim=0".
+absl::StatusOr<int> ReadNamedDim(Scanner& scanner) {
+  if (scanner.Take("dim")) MESHIFT_RETURN_IF_ERROR(scanner.Expect("="));
   MESHIFT_ASSIGN_OR_RETURN(const int64_t dim, scanner.ExpectInt());
-  if (parenthesis) MESHIFT_RETURN_IF_ERROR(scanner.Expect(")"));
   if (dim < std::numeric_limits<int>::min() || dim > std::numeric_limits<int>::max()) {
     return InvalidArgument("Shard({}) is out of range for any tensor", dim);
   }
   return static_cast<int>(dim);
+}
+
+absl::StatusOr<int> ReadTensorDim(Scanner& scanner) {
+  const bool parenthesis = scanner.Take("(");
+  MESHIFT_ASSIGN_OR_RETURN(const int dim, ReadNamedDim(scanner));
+  if (parenthesis) MESHIFT_RETURN_IF_ERROR(scanner.Expect(")"));
+  return dim;
+}
+
+absl::StatusOr<PlacementTerm> ReadStridedShard(Scanner& scanner) {
+  MESHIFT_RETURN_IF_ERROR(scanner.Expect("("));
+  MESHIFT_ASSIGN_OR_RETURN(const int dim, ReadNamedDim(scanner));
+  MESHIFT_RETURN_IF_ERROR(scanner.Expect(","));
+  if (scanner.Take("split_factor") || scanner.Take("sf")) {
+    MESHIFT_RETURN_IF_ERROR(scanner.Expect("="));
+  }
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t factor, scanner.ExpectInt());
+  MESHIFT_RETURN_IF_ERROR(scanner.Expect(")"));
+  return PlacementTerm{Placement::Shard(dim), std::nullopt, factor};
+}
+
+absl::StatusOr<ReduceOp> ReadOp(Scanner& scanner) {
+  const std::string_view name = scanner.TakeWord();
+  if (name == "band") return ReduceOp::kAnd;
+  if (name == "bor") return ReduceOp::kOr;
+  if (name == "bxor") return ReduceOp::kXor;
+  return ParseReduceOp(name);
 }
 
 absl::StatusOr<PlacementTerm> ReadShard(Scanner& scanner) {
@@ -51,7 +77,7 @@ absl::StatusOr<PlacementTerm> ReadShard(Scanner& scanner) {
 absl::StatusOr<PlacementTerm> ReadPartial(Scanner& scanner) {
   ReduceOp op = ReduceOp::kSum;
   if (scanner.Take("(") && !scanner.Take(")")) {
-    MESHIFT_ASSIGN_OR_RETURN(op, ParseReduceOp(scanner.TakeWord()));
+    MESHIFT_ASSIGN_OR_RETURN(op, ReadOp(scanner));
     MESHIFT_RETURN_IF_ERROR(scanner.Expect(")"));
   }
   return PlacementTerm{Placement::Partial(op), std::nullopt};
@@ -59,6 +85,7 @@ absl::StatusOr<PlacementTerm> ReadPartial(Scanner& scanner) {
 
 absl::StatusOr<PlacementTerm> ReadTerm(Scanner& scanner) {
   // The long words first: the short ones begin them.
+  if (scanner.Take("_StridedShard") || scanner.Take("_S")) return ReadStridedShard(scanner);
   if (scanner.Take("Shard") || scanner.Take("S")) return ReadShard(scanner);
   if (scanner.Take("Partial") || scanner.Take("P")) return ReadPartial(scanner);
   if (scanner.Take("Replicate") || scanner.Take("R")) {

@@ -20,6 +20,7 @@ std::string Canonical(std::string_view text) {
     if (!canonical.empty()) canonical += ",";
     canonical += term.placement.ToString();
     if (term.place) canonical += "[" + std::to_string(*term.place) + "]";
+    if (term.split_factor) canonical += "/" + std::to_string(*term.split_factor);
   }
   return canonical;
 }
@@ -57,6 +58,17 @@ TEST(Notation, Spellings) {
   }
 }
 
+TEST(Notation, StridedShards) {
+  EXPECT_EQ(Canonical("_S(0, 2)S(0)"), "S(0)/2,S(0)");
+  EXPECT_EQ(Canonical("_S(-1,2),R"), "S(-1)/2,R");
+  EXPECT_EQ(Canonical("(_StridedShard(dim=0, sf=2), Shard(dim=0))"), "S(0)/2,S(0)");
+  EXPECT_EQ(Canonical("[_StridedShard(dim=1, split_factor=4), Replicate()]"), "S(1)/4,R");
+  EXPECT_EQ(Canonical("Partial(band),P(bor),P(bxor)"), "P(and),P(or),P(xor)");
+  for (const char* text : {"_S", "_S(0)", "_S(0,)", "_S(0, 2", "_S0", "_S(0, 2)[1]"}) {
+    EXPECT_FALSE(ParsePlacements(text).ok()) << text;
+  }
+}
+
 TEST(Notation, Errors) {
   const struct {
     const char* text;
@@ -73,7 +85,8 @@ TEST(Notation, Errors) {
       {"(R)R", "expected the end at \"R\""},
       {"r", "expected R, S(dim), P or P(op) at \"r\""},
       {"Repl", "expected R, S(dim), P or P(op) at \"epl\""},
-      {"_S(0, 2)", "expected R, S(dim), P or P(op) at \"_S(0, 2)\""},
+      {"_S(0)", "expected \",\" at \")\""},
+      {"_S(0, x)", "expected an integer at \"x)\""},
       {"R(0)", "expected \")\" at \"0)\""},
       {"S", "expected an integer at \"\""},
       {"S()", "expected an integer at \")\""},

@@ -27,6 +27,15 @@ std::string_view Scanner::TakeWord() {
   return word;
 }
 
+std::string_view Scanner::TakeName() {
+  const auto* end = std::find_if_not(rest_.begin(), rest_.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '_' || c == '.';
+  });
+  const std::string_view name = rest_.substr(0, end - rest_.begin());
+  Advance(name.size());
+  return name;
+}
+
 absl::Status Scanner::Expect(std::string_view token) {
   if (Take(token)) return absl::OkStatus();
   return InvalidArgument("expected \"{}\" at \"{}\"", token, rest_);

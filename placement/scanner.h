@@ -28,6 +28,8 @@ class Scanner {
   bool Take(std::string_view token);
   // Reads the longest run of ASCII letters and digits, possibly none.
   std::string_view TakeWord();
+  // Likewise, with '_' and '.' in it.
+  std::string_view TakeName();
 
   absl::Status Expect(std::string_view token);
   // A decimal integer, with '-' where it is negative.

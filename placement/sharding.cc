@@ -103,15 +103,23 @@ absl::Status CheckRagged(const Placement& placement, const DeviceMesh::Dim& mesh
 // Counts tensor dims from the front, and checks each shard by itself.
 absl::Status ResolveShards(const DeviceMesh& mesh, const TensorType& tensor,
                            std::vector<Placement>* placements) {
-  for (int d = 0; d < mesh.NumDims(); ++d) {
-    Placement& placement = (*placements)[d];
+  std::vector<int> num_ragged(tensor.shape.size(), 0);
+  for (Placement& placement : *placements) {
     if (!placement.IsShard()) continue;
     MESHIFT_ASSIGN_OR_RETURN(const int tensor_dim,
                              ResolveTensorDim(placement, static_cast<int>(tensor.shape.size())));
     placement = Placement::RaggedShard(tensor_dim, placement.sizes());
-    if (placement.IsRagged()) {
-      MESHIFT_RETURN_IF_ERROR(CheckRagged(placement, mesh.dim(d), tensor.shape[tensor_dim]));
+    // Before their sizes are checked: those of a ragged cut inside another do not add up.
+    if (placement.IsRagged() && ++num_ragged[tensor_dim] > 1) {
+      return InvalidArgument("tensor dim {} has two ragged cuts; at most one is allowed",
+                             tensor_dim);
     }
+  }
+  for (int d = 0; d < mesh.NumDims(); ++d) {
+    const Placement& placement = (*placements)[d];
+    if (!placement.IsShard() || !placement.IsRagged()) continue;
+    MESHIFT_RETURN_IF_ERROR(
+        CheckRagged(placement, mesh.dim(d), tensor.shape[placement.tensor_dim()]));
   }
   return absl::OkStatus();
 }
@@ -136,9 +144,6 @@ absl::Status CheckPartials(absl::Span<const Placement> placements, DType dtype) 
 absl::Status CheckCuts(absl::Span<const Placement> placements, int tensor_dim, const Cuts& expected,
                        const Cuts& cuts) {
   const auto ragged = [&](int d) { return placements[d].IsRagged(); };
-  if (std::count_if(expected.begin(), expected.end(), ragged) > 1) {
-    return InvalidArgument("tensor dim {} has two ragged cuts; at most one is allowed", tensor_dim);
-  }
   if (!std::is_permutation(cuts.begin(), cuts.end(), expected.begin(), expected.end())) {
     return InvalidArgument("[{}] is no order of the mesh dims [{}] that cut tensor dim {}",
                            fmt::join(cuts.begin(), cuts.end(), ","),
@@ -237,6 +242,36 @@ absl::StatusOr<std::vector<Cuts>> CutsFromPlaces(absl::Span<const PlacementTerm>
   return mesh_dims;
 }
 
+// Likewise of DTensor's strided shards. Its mesh dims cut in mesh order, but a strided one comes
+// before later mesh dims, behind as many of them as make its split factor.
+absl::StatusOr<std::vector<Cuts>> CutsFromFactors(absl::Span<const PlacementTerm> terms, int rank,
+                                                  const DeviceMesh& mesh) {
+  std::vector<Cuts> cuts(rank);
+  for (int d = static_cast<int>(terms.size()) - 1; d >= 0; --d) {
+    const PlacementTerm& term = terms[d];
+    if (!term.placement.IsShard()) continue;
+    if (term.place || term.placement.IsRagged()) {
+      return InvalidArgument("{} on mesh dim {}: beside strided shards there is no {}",
+                             term.placement.ToString(), mesh.dim(d).name,
+                             term.place ? "place in the cut order" : "ragged cut");
+    }
+    MESHIFT_ASSIGN_OR_RETURN(const int tensor_dim, ResolveTensorDim(term.placement, rank));
+    const int64_t factor = term.split_factor.value_or(1);
+    Cuts& later = cuts[tensor_dim];
+    int64_t pieces = 1;
+    size_t place = 0;
+    while (pieces < factor && place < later.size()) pieces *= mesh.dim(later[place++]).size;
+    if (pieces != factor) {
+      return InvalidArgument(
+          "_S({}, {}) on mesh dim {}: {} is not the number of pieces that later mesh dims cut "
+          "tensor dim {} into before it",
+          tensor_dim, factor, mesh.dim(d).name, factor, tensor_dim);
+    }
+    later.insert(later.begin() + static_cast<ptrdiff_t>(place), d);
+  }
+  return cuts;
+}
+
 }  // namespace
 
 absl::StatusOr<Sharding> Sharding::Create(DeviceMesh mesh, TensorType tensor,
@@ -281,8 +316,15 @@ absl::StatusOr<Sharding> Sharding::Parse(std::string_view tensor, const DeviceMe
 absl::StatusOr<Sharding> Sharding::Parse(TensorType tensor, const DeviceMesh& mesh,
                                          std::string_view placements) {
   MESHIFT_ASSIGN_OR_RETURN(std::vector<PlacementTerm> terms, ParsePlacements(placements));
-  MESHIFT_ASSIGN_OR_RETURN(std::vector<Cuts> cuts,
-                           CutsFromPlaces(terms, static_cast<int>(tensor.shape.size())));
+  const auto rank = static_cast<int>(tensor.shape.size());
+  const bool strided = std::any_of(terms.begin(), terms.end(), [](const PlacementTerm& term) {
+    return term.split_factor.has_value();
+  });
+  // Create names the rule where there are fewer mesh dims.
+  const bool fits = static_cast<int>(terms.size()) == mesh.NumDims();
+  MESHIFT_ASSIGN_OR_RETURN(std::vector<Cuts> cuts, strided && fits
+                                                       ? CutsFromFactors(terms, rank, mesh)
+                                                       : CutsFromPlaces(terms, rank));
   std::vector<Placement> list;
   list.reserve(terms.size());
   for (PlacementTerm& term : terms) list.push_back(std::move(term.placement));

@@ -138,6 +138,33 @@ TEST(Sharding, DefaultOrderMayBeWritten) {
             "S(0)[1],S(1),S(0)[0],S(1)");
 }
 
+// FSDP behind tensor parallelism: the later mesh dim cuts first.
+TEST(Sharding, StridedShardsAreAnOrder) {
+  const auto text = [](const char* mesh, const char* placements) {
+    return Make("torch.float32[64,64]", mesh, placements).PlacementsText();
+  };
+  EXPECT_EQ(text("dp=4,tp=2", "_S(0, 2)S(0)"), "S(0)[1],S(0)[0]");
+  EXPECT_EQ(text("4x2", "(_StridedShard(dim=0, sf=2), Shard(dim=0))"), "S(0)[1],S(0)[0]");
+  EXPECT_EQ(text("a=2,b=3,c=4", "_S(0,12),S(0),S(0)"), "S(0)[2],S(0)[0],S(0)[1]");
+  EXPECT_EQ(text("a=2,b=3,c=4", "_S(0,4),_S(0,4),S(0)"), "S(0)[1],S(0)[2],S(0)[0]");
+  EXPECT_EQ(text("a=2,b=3,c=4", "_S(-1,4),S(0),S(1)"), "S(1)[1],S(0),S(1)[0]");
+  EXPECT_EQ(text("a=2,b=3", "_S(0,1),S(1)"), "S(0),S(1)");
+  const auto message = [](const char* mesh, const char* placements) {
+    const auto sharding = Sharding::Parse("f32[64]", DeviceMesh::Parse(mesh).value(), placements);
+    return sharding.ok() ? "" : std::string(sharding.status().message());
+  };
+  EXPECT_EQ(message("a=2,b=4", "_S(0,2),S(0)"),
+            "_S(0, 2) on mesh dim a: 2 is not the number of pieces that later mesh dims cut tensor "
+            "dim 0 into before it");
+  EXPECT_NE(message("a=2,b=4", "_S(0,0),S(0)"), "");
+  EXPECT_NE(message("a=2,b=4", "_S(0,-4),S(0)"), "");
+  EXPECT_EQ(message("a=2,b=4", "_S(0,4)"), "1 placements for the 2 dims of mesh a=2,b=4");
+  EXPECT_EQ(message("a=2,b=4", "_S(0,4),S(0)[0]"),
+            "S(0) on mesh dim b: beside strided shards there is no place in the cut order");
+  EXPECT_EQ(message("a=2,b=4", "_S(0,4),S(0){16,16,16,16}"),
+            "S(0){16,16,16,16} on mesh dim b: beside strided shards there is no ragged cut");
+}
+
 TEST(Sharding, WithPlacements) {
   const Sharding s = Make("f32[8]", "a=2,b=2", "P,P");
   EXPECT_EQ(s.WithPlacements("R,S(0)").value(), Make("f32[8]", "a=2,b=2", "R,S(0)"));
@@ -191,6 +218,8 @@ TEST(Sharding, Errors) {
       {"f32[8]", "a=3", "S(-1){3,0,4}", "S(0){3,0,4}: the sizes add up to 7, tensor dim 0 has 8"},
       {"f32[8]", "a=2", "S(0){9223372036854775807,9}", "add up to 9223372036854775807"},
       {"f32[8]", "a=2,b=2", "S(0){4,4},S(0){4,4}",
+       "tensor dim 0 has two ragged cuts; at most one is allowed"},
+      {"f32[100]", "a=2,b=2", "S(0){70,30},S(0){40,30}",
        "tensor dim 0 has two ragged cuts; at most one is allowed"},
       {"f32[8]", "a=2,b=2", "S(0){4,4}[1],S(0)[0]",
        "S(0){4,4} is not the outermost cut of tensor dim 0; a ragged cut must be"},

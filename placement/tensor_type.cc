@@ -40,7 +40,7 @@ absl::StatusOr<TensorType> TensorType::Create(DType dtype, Shape shape) {
 
 absl::StatusOr<TensorType> TensorType::Parse(std::string_view text) {
   Scanner scanner(text);
-  MESHIFT_ASSIGN_OR_RETURN(const DType dtype, ParseDType(scanner.TakeWord()));
+  MESHIFT_ASSIGN_OR_RETURN(const DType dtype, ParseDType(scanner.TakeName()));
   MESHIFT_RETURN_IF_ERROR(scanner.Expect("["));
   Shape shape;
   if (!scanner.Take("]")) {

@@ -25,6 +25,7 @@
 #include "meshift/verifier.h"
 #include "planner/cost/cross_cost.h"
 #include "planner/cross/cross_ends.h"
+#include "planner/cross/near_ends.h"
 #include "planner/plan/crossing.h"
 #include "testing/cross_world.h"
 #include "testing/random.h"
@@ -359,8 +360,15 @@ std::vector<Option> GroupBudgetTest::CrossOptionsOf(const Sharding& from, const 
   for (const Sharding& partial : PartialSources(from, from.dtype(), /*at_once=*/false)) {
     firsts.push_back(partial);
   }
+  for (const Sharding& near : NearEnds(from, from.dtype(), to.mesh(), options.topology)) {
+    firsts.push_back(near);
+  }
+  std::vector<Sharding> ends = CrossTargets(to, to.dtype());
+  for (const Sharding& near : NearEnds(to, to.dtype(), from.mesh(), options.topology)) {
+    ends.push_back(near);
+  }
   std::vector<std::pair<Sharding, std::vector<Option>>> seconds;
-  for (const Sharding& second : CrossTargets(to, to.dtype())) {
+  for (const Sharding& second : ends) {
     if (second.MaxLocalElements() > limit) continue;
     seconds.emplace_back(second, OptionsOf(second, to, options));
   }

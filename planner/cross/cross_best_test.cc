@@ -114,9 +114,20 @@ TEST(CrossBest, NoOtherEndsAreCheaper) {
   EXPECT_EQ(count, 1368);
 }
 
+bool HasRaggedValues(const Plan& plan) {
+  return std::any_of(plan.steps().begin(), plan.steps().end(), [](const Step& step) {
+    const absl::Span<const Placement> placements = step.after.placements();
+    return std::any_of(placements.begin(), placements.end(),
+                       [](const Placement& p) { return p.IsShard() && p.IsRagged(); });
+  });
+}
+
 // What is laid out alike costs hardly more where mesh dims are split further: there are more
-// groups, no fewer, though not all ends of so many dims are tried.
+// groups, no fewer, though not all ends of so many dims are tried. Plans through ragged values are
+// left out: a layout that one ragged cut makes may need several of finer dims, and a tensor dim has
+// one at most.
 TEST(CrossBest, FinerDimsCostHardlyMore) {
+  int num_ragged = 0;
   struct Case {
     const char* coarse;
     const char* fine;
@@ -140,6 +151,10 @@ TEST(CrossBest, FinerDimsCostHardlyMore) {
       const Sharding one = at(c.coarse, std::string(first) + "," + second);
       const Sharding same = at(c.fine, fine);
       const auto expect_like = [&](const Plan& plan, const Plan& coarse) {
+        if (HasRaggedValues(coarse)) {
+          ++num_ragged;
+          return;
+        }
         const int64_t ns = coarse.total().est_ns;
         EXPECT_LE(plan.total().est_ns, ns + ns / 16) << PlanToText(plan) << PlanToText(coarse);
       };
@@ -149,6 +164,7 @@ TEST(CrossBest, FinerDimsCostHardlyMore) {
       }
     }
   }
+  EXPECT_LE(num_ragged, 24);  // of 72
 }
 
 // What is averaged over is the replicas' value: it costs the plan that makes these, and a mask.

@@ -19,6 +19,7 @@
 #include "planner/cost/lower_bound.h"
 #include "planner/cost/path_cost.h"
 #include "planner/cross/cross_ends.h"
+#include "planner/cross/near_ends.h"
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"
 #include "planner/limits/memory_search.h"
@@ -250,6 +251,9 @@ absl::Status CrossPlanner::FindFirsts(DType dtype, std::vector<First>* firsts) {
     halves_.push_back(*std::move(half));
   };
   for (const Sharding& source : CrossSources(from_, dtype)) add(source, /*partial=*/false);
+  for (const Sharding& source : NearEnds(from_, dtype, to_.mesh(), options_.topology)) {
+    add(source, /*partial=*/false);
+  }
   if (!MayCrossPartial(dtype)) return refusal;
   for (const Sharding& source : PartialSources(from_, dtype, plain_->rules.at_once)) {
     add(source, /*partial=*/true);
@@ -261,7 +265,11 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
   std::vector<First> firsts;
   absl::Status refusal = FindFirsts(dtype, &firsts);
   if (firsts.empty()) return refusal;
-  for (const Sharding& target : CrossTargets(to_, dtype)) {
+  std::vector<Sharding> targets = CrossTargets(to_, dtype);
+  for (Sharding& target : NearEnds(to_, dtype, from_.mesh(), options_.topology)) {
+    targets.push_back(std::move(target));
+  }
+  for (const Sharding& target : targets) {
     if (LargestBytes(target, dtype) > max_bytes_ || budget_.exhausted()) continue;
     absl::StatusOr<std::unique_ptr<Half>> half =
         PlanHalf(Side::kTarget, target, to_, std::nullopt, options_, groups_, limits_, budget_);
