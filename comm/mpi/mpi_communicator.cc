@@ -18,15 +18,11 @@ namespace {
 
 using Kind = MpiCall::Kind;
 
-bool IsNull(const PeerMessage& message) { return message.count > 0 && message.data == nullptr; }
-bool IsNull(const ProgramMessage&) { return false; }
-
-template <typename Message>
-absl::Status CheckMessages(const MpiGroup& group, absl::Span<const Message> messages,
+absl::Status CheckMessages(const MpiGroup& group, absl::Span<const PeerMessage> messages,
                            const char* what) {
   bool ascends = true;
   for (size_t i = 0; i < messages.size(); ++i) {
-    const Message& message = messages[i];
+    const PeerMessage& message = messages[i];
     if (message.peer < 0 || message.peer >= group.size() || message.peer == group.member()) {
       return InvalidArgument("{}: member {} {} {}", group.name(), group.member(), what,
                              message.peer);
@@ -34,19 +30,18 @@ absl::Status CheckMessages(const MpiGroup& group, absl::Span<const Message> mess
     if (message.count < 0) {
       return InvalidArgument("{}: a message of {} elements", group.name(), message.count);
     }
-    if (IsNull(message)) {
-      return InvalidArgument("{}: a message of {} elements is null", group.name(), message.count);
-    }
     ascends = ascends && (i == 0 || messages[i - 1].peer < message.peer);
   }
   if (ascends) return absl::OkStatus();
   std::vector<int> peers;
-  for (const Message& message : messages) peers.push_back(message.peer);
+  for (const PeerMessage& message : messages) peers.push_back(message.peer);
   std::sort(peers.begin(), peers.end());
   const auto twice = std::adjacent_find(peers.begin(), peers.end());
   if (twice == peers.end()) return absl::OkStatus();
   return InvalidArgument("{}: member {} {} {} twice", group.name(), group.member(), what, *twice);
 }
+
+}  // namespace
 
 absl::Status CheckCount(const MpiGroup& group, int64_t count) {
   if (count >= 0) return absl::OkStatus();
@@ -67,7 +62,10 @@ absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts
   return InvalidArgument("{}: {} counts for {} members", group.name(), counts.size(), group.size());
 }
 
-}  // namespace
+absl::Status CheckPeers(const MpiGroup& group, const MpiCall& call) {
+  MESHIFT_RETURN_IF_ERROR(CheckMessages(group, call.sends, "sends to"));
+  return CheckMessages(group, call.recvs, "receives from");
+}
 
 absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress) {
   auto* mpi = FinalCast<MpiStream>(&stream);
@@ -186,8 +184,6 @@ absl::Status MpiCommunicator::SendRecv(absl::Span<const PeerMessage> sends,
                                        Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpiStream(stream, *progress_));
   absl::Status status = group_->Health();
-  if (status.ok()) status = CheckMessages(*group_, sends, "sends to");
-  if (status.ok()) status = CheckMessages(*group_, recvs, "receives from");
   if (!status.ok()) return Refuse(status, *mpi);
   auto task = mpi->state()->NewTask();
   task->kind = MpiTask::Kind::kCollective;
@@ -197,42 +193,20 @@ absl::Status MpiCommunicator::SendRecv(absl::Span<const PeerMessage> sends,
   call.dtype = dtype;
   call.sends.assign(sends.begin(), sends.end());
   call.recvs.assign(recvs.begin(), recvs.end());
+  status = CheckPeers(*group_, call);
+  for (const std::vector<PeerMessage>* messages : {&call.sends, &call.recvs}) {
+    for (const PeerMessage& message : *messages) {
+      if (!status.ok() || message.count == 0 || message.data != nullptr) continue;
+      status =
+          InvalidArgument("{}: a message of {} elements is null", group_->name(), message.count);
+    }
+  }
+  if (!status.ok()) return Refuse(status, *mpi);
   task->group = group_;
   task->number = group_->TakeNumber();
   task->moves = -1;
   mpi->Put(std::move(task));
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::shared_ptr<const PreparedWork>> MpiCommunicator::Prepare(
-    absl::Span<const ProgramMessage> sends, absl::Span<const ProgramMessage> recvs,
-    DType dtype) const {
-  MESHIFT_RETURN_IF_ERROR(CheckMessages(*group_, sends, "sends to"));
-  MESHIFT_RETURN_IF_ERROR(CheckMessages(*group_, recvs, "receives from"));
-  return MpiPreparedWork::OfMessages(group_, sends, recvs, dtype);
-}
-
-absl::StatusOr<std::shared_ptr<const PreparedWork>> MpiCommunicator::Prepare(
-    const Instruction& instruction, absl::Span<const int64_t> counts) const {
-  using InstructionKind = Instruction::Kind;
-  switch (instruction.kind) {
-    case InstructionKind::kAllReduce:
-      if (!counts.empty()) {
-        return InvalidArgument("{}: an all_reduce has no blocks; {} were given", group_->name(),
-                               counts.size());
-      }
-      [[fallthrough]];
-    case InstructionKind::kReduceScatter:
-      MESHIFT_RETURN_IF_ERROR(CheckReduction(instruction.dtype, instruction.reduction));
-      break;
-    case InstructionKind::kAllGather:
-      break;
-    default:
-      return InvalidArgument("{}: {} is no collective", group_->name(), Name(instruction.kind));
-  }
-  MESHIFT_RETURN_IF_ERROR(CheckCount(*group_, instruction.count));
-  if (!counts.empty()) MESHIFT_RETURN_IF_ERROR(CheckCounts(*group_, counts));
-  return MpiPreparedWork::OfCollective(group_, instruction, counts);
 }
 
 absl::Status MpiCommunicator::Broadcast(void* data, int64_t count, DType dtype, int root,

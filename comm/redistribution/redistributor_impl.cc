@@ -1,4 +1,4 @@
-#include "comm/redistribution/run_core.h"
+#include "comm/redistribution/redistributor_impl.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,7 +10,6 @@
 #include "comm/program/coalesce.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program_parts.h"
-#include "comm/redistribution/run_turn.h"
 #include "comm/redistribution/view_check.h"
 #include "meshift/planner_cache.h"
 #include "meshift/status.h"
@@ -35,14 +34,14 @@ bool MayBeExplained(const absl::Status& status) {
 
 }  // namespace
 
-RunCore::RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOptions& options)
+RedistributorImpl::RedistributorImpl(const DeviceMesh& mesh, Engine* engine,
+                                     const RedistributorOptions& options)
     : mesh_(mesh),
       engine_(engine),
       callers_(engine->caller_progress()),
       options_(options),
       tensor_device_(engine->tensor_device()),
       record_(CallRecord::Of(engine)),
-      executor_(engine),
       plans_(engine->rank(), PlannerOf(mesh, *engine, options), options.expert.verify_plans,
              options.expert.max_cached_bytes,
              options.expert.coalesce_bytes.value_or(
@@ -50,8 +49,8 @@ RunCore::RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOpti
              [this](const DeviceMesh& m) { return GroupCache::CheckMesh(mesh_, m); }),
       lanes_(engine, options.expert.streams == StreamMode::kSingleStream) {}
 
-absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh, Engine* engine,
-                                                         const RedistributorOptions& options) {
+absl::StatusOr<std::shared_ptr<RedistributorImpl>> RedistributorImpl::Create(
+    const DeviceMesh& mesh, Engine* engine, const RedistributorOptions& options) {
   if (options.expert.max_cached_bytes < 0) {
     return InvalidArgument("max_cached_bytes {} is negative", options.expert.max_cached_bytes);
   }
@@ -69,39 +68,39 @@ absl::StatusOr<std::shared_ptr<RunCore>> RunCore::Create(const DeviceMesh& mesh,
   }
   MESHIFT_RETURN_IF_ERROR(CheckGroupBudget(options.planning.groups));
   const int64_t begin_ns = SteadyNowNs();
-  auto core = std::make_shared<RunCore>(mesh, engine, options);
-  MESHIFT_RETURN_IF_ERROR(core->CheckThread());
+  auto impl = std::make_shared<RedistributorImpl>(mesh, engine, options);
+  MESHIFT_RETURN_IF_ERROR(impl->CheckThread());
   if (!mesh.PositionOf(engine->rank())) {
     // The root is split from the world without this rank.
     MESHIFT_RETURN_IF_ERROR(GroupCache::StayOut(engine, mesh));
-    return core;
+    return impl;
   }
-  MESHIFT_ASSIGN_OR_RETURN(core->groups_, GroupCache::Create(engine, mesh));
-  core->JoinRecord();
+  MESHIFT_ASSIGN_OR_RETURN(impl->groups_, GroupCache::Create(engine, mesh));
+  impl->JoinRecord();
   if (engine->control() != nullptr && mesh.NumRanks() > 1) {
     std::vector<int64_t> ranks = mesh.Ranks();
     std::sort(ranks.begin(), ranks.end());
-    const MutexLock lock(core->issuing_);
-    core->posted_.resize(ControlRoot::kRememberedPosts);
+    const MutexLock lock(impl->issuing_);
+    impl->posted_.resize(ControlRoot::kRememberedPosts);
     MESHIFT_ASSIGN_OR_RETURN(
-        core->root_,
-        engine->control()->Join(ranks, [core = core.get()](const absl::Status& status) {
-          core->Fail(status, /*tell=*/false).IgnoreError();
+        impl->root_,
+        engine->control()->Join(ranks, [impl = impl.get()](const absl::Status& status) {
+          impl->Fail(status, /*tell=*/false).IgnoreError();
         }));
   }
-  core->record_->Log(LogEvent::Kind::kRedistributor, core->source_->name(),
+  impl->record_->Log(LogEvent::Kind::kRedistributor, impl->source_->name(),
                      SteadyNowNs() - begin_ns);
-  return core;
+  return impl;
 }
 
-absl::Status RunCore::Error() const {
+absl::Status RedistributorImpl::Error() const {
   // Who hears of it may end the process.
   record_->AwaitDump();
   const MutexLock lock(mutex_);
   return error_;
 }
 
-absl::Status RunCore::Fail(const absl::Status& status, bool tell) {
+absl::Status RedistributorImpl::Fail(const absl::Status& status, bool tell) {
   bool is_first = false;
   {
     const MutexLock lock(mutex_);
@@ -122,37 +121,48 @@ absl::Status RunCore::Fail(const absl::Status& status, bool tell) {
   return status;
 }
 
-absl::Status RunCore::FailCall(int64_t call, const absl::Status& status) {
+absl::Status RedistributorImpl::FailCall(int64_t call, const absl::Status& status) {
   MESHIFT_RETURN_IF_ERROR(Health());
   if (root_ == nullptr || call < 0 || !MayBeExplained(status)) return Fail(status, /*tell=*/true);
   return Fail(root_->Explain(call, status), /*tell=*/true);
 }
 
-absl::StatusOr<BoundProgram*> RunCore::ProgramForOther(PreparedPlan& prepared,
-                                                       const TensorArgs& tensor, bool may_be_null) {
+absl::StatusOr<Call*> RedistributorImpl::CallForOther(PlanEntry& plan, const TensorArgs& tensor,
+                                                      bool may_be_null) {
   MESHIFT_ASSIGN_OR_RETURN(const LoweringOptions layouts,
-                           CheckViews(prepared.plan, engine_->rank(), tensor_device_,
-                                      {.source = prepared.source.shape,
-                                       .target = prepared.target.shape,
-                                       .has_source = prepared.has_source,
-                                       .has_target = prepared.has_target},
+                           CheckViews(plan.plan, engine_->rank(), tensor_device_,
+                                      {.source = plan.source.shape,
+                                       .target = plan.target.shape,
+                                       .has_source = plan.has_source,
+                                       .has_target = plan.has_target},
                                       tensor.source, tensor.target, tensor.consume_source));
-  for (const auto& [name, view, has] :
-       {std::tuple("source", &tensor.source, prepared.has_source),
-        std::tuple("target", &tensor.target, prepared.has_target)}) {
+  for (const auto& [name, view, has] : {std::tuple("source", &tensor.source, plan.has_source),
+                                        std::tuple("target", &tensor.target, plan.has_target)}) {
     if (may_be_null || view->data != nullptr || NumElements(view->shape) == 0 || !has) continue;
     return InvalidArgument("the {} {} is null", name, view->ToString());
   }
-  return plans_.ProgramOf(prepared, layouts);
+  return plans_.CallOf(plan, layouts);
 }
 
-absl::Status RunCore::CheckEngineOf(const RunHandle& run) const {
-  if (run.core_->engine_ == engine_) return absl::OkStatus();
+absl::Status RedistributorImpl::CheckEngineOf(const RunHandle& run) const {
+  if (run.impl_->engine_ == engine_) return absl::OkStatus();
   return InvalidArgument("the run to come after is one of another engine");
 }
 
-absl::StatusOr<int64_t> RunCore::BeginCall(const Fingerprint& fingerprint,
-                                           const std::shared_ptr<const std::string>& text) {
+absl::Status RedistributorImpl::Enter(MutexLock& lock, std::optional<int64_t> ticket) {
+  const auto timeout = [this] { return options_.timeout.value_or(engine_->timeouts().running); };
+  const auto health = [this, &ticket] {
+    // Who has the ticket that is missing may wait for work of earlier calls.
+    if (ticket && callers_ != nullptr) callers_->Advance();
+    return Health();
+  };
+  const absl::Status status = line_.Enter(lock, ticket, timeout, health);
+  // Without the ticket that is missing no later call can be made.
+  return absl::IsDeadlineExceeded(status) ? Fail(status, /*tell=*/true) : status;
+}
+
+absl::StatusOr<int64_t> RedistributorImpl::TakeNumber(const Fingerprint& fingerprint,
+                                                      const Text& text) {
   const int64_t call = num_calls_++;
   if (root_ == nullptr) return call;
   const bool awaits =
@@ -161,8 +171,7 @@ absl::StatusOr<int64_t> RunCore::BeginCall(const Fingerprint& fingerprint,
   root_->Post({.call = call, .high = fingerprint.high, .low = fingerprint.low, .what = text.get()},
               awaits);
   // The post that was there is forgotten now.
-  if (std::shared_ptr<const std::string>& place = posted_[call % ControlRoot::kRememberedPosts];
-      place != text) {
+  if (Text& place = posted_[call % ControlRoot::kRememberedPosts]; place != text) {
     place = text;
   }
   if (!awaits) return call;
@@ -176,42 +185,40 @@ absl::StatusOr<int64_t> RunCore::BeginCall(const Fingerprint& fingerprint,
   return call;
 }
 
-absl::Status RunCore::BindAnew(BoundProgram* program) {
-  for (size_t g = program->communicators.size(); g < program->program.groups.size(); ++g) {
-    const ProgramGroup& group = program->program.groups[g];
-    const int64_t begin_ns = SteadyNowNs();
-    const int64_t created = groups_->stats().created;
-    MESHIFT_ASSIGN_OR_RETURN(Communicator * communicator,
-                             groups_->Get(program->program.meshes[group.mesh], group,
-                                          {.one_channel = group.one_channel}));
-    program->communicators.push_back(communicator);
-    if (groups_->stats().created == created) continue;
-    record_->Log(LogEvent::Kind::kSplit, communicator->ToString(), SteadyNowNs() - begin_ns);
-  }
-  for (const Instruction& instruction : program->program.instructions) {
-    const bool all = instruction.kind == Instruction::Kind::kAllReduce;
-    if (!all && instruction.kind != Instruction::Kind::kReduceScatter) continue;
-    MESHIFT_RETURN_IF_ERROR(program->communicators[instruction.group]->Reserve(
-        all ? Communicator::ReduceCall::kAllReduce : Communicator::ReduceCall::kReduceScatter,
-        instruction.count, instruction.dtype, instruction.reduction));
-  }
-  MESHIFT_ASSIGN_OR_RETURN(program->ready,
-                           executor_.Prepare(program->program, program->communicators));
-  program->parts.clear();
-  for (const ProgramSegment& segment : SegmentsOf(program->program)) {
-    Communicator* const communicator =
-        segment.group < 0 ? nullptr : program->communicators[segment.group];
-    MESHIFT_ASSIGN_OR_RETURN(Lane * lane, lanes_.Of(communicator));
-    if (program->parts.empty()) program->first_lane = lane;
-    program->parts.push_back(
-        {.first = segment.first, .size = segment.size, .stream = &lane->stream(), .done = nullptr});
-  }
-  program->runs_whole = program->ready.is_whole && program->parts.size() == 1;
-  program->is_bound = true;
+absl::Status RedistributorImpl::Bind(Call& call) {
+  for (const Call::Part& part : call.parts) MESHIFT_RETURN_IF_ERROR(Bind(*part.program));
+  call.is_bound = true;
   return absl::OkStatus();
 }
 
-Run* RunCore::NewRun() {
+absl::Status RedistributorImpl::Bind(ProgramEntry& entry) {
+  if (entry.executable != nullptr) return absl::OkStatus();
+  const Program& program = entry.program;
+  for (size_t g = entry.communicators.size(); g < program.groups.size(); ++g) {
+    const ProgramGroup& group = program.groups[g];
+    const int64_t begin_ns = SteadyNowNs();
+    const int64_t created = groups_->stats().created;
+    MESHIFT_ASSIGN_OR_RETURN(
+        Communicator * communicator,
+        groups_->Get(program.meshes[group.mesh], group, {.one_channel = group.one_channel}));
+    entry.communicators.push_back(communicator);
+    if (groups_->stats().created == created) continue;
+    record_->Log(LogEvent::Kind::kSplit, communicator->ToString(), SteadyNowNs() - begin_ns);
+  }
+  for (const ProgramSegment& segment : SegmentsOf(program, options_.expert.time_steps)) {
+    MESHIFT_ASSIGN_OR_RETURN(
+        Lane * lane, lanes_.Of(segment.group < 0 ? nullptr : entry.communicators[segment.group]));
+    if (entry.parts.empty()) entry.first_lane = lane;
+    entry.parts.push_back({.instructions = segment.instructions,
+                           .step = segment.step,
+                           .stream = &lane->stream(),
+                           .done = nullptr});
+  }
+  MESHIFT_ASSIGN_OR_RETURN(entry.executable, engine_->Prepare(program, entry.communicators));
+  return absl::OkStatus();
+}
+
+Run* RedistributorImpl::NewRun() {
   if (free_ == nullptr) free_ = given_back_.exchange(nullptr, std::memory_order_acquire);
   if (free_ == nullptr) {
     runs_.push_back(std::make_unique<Run>());
@@ -227,7 +234,7 @@ Run* RunCore::NewRun() {
   return run;
 }
 
-void RunCore::GiveBack(Run* run) {
+void RedistributorImpl::GiveBack(Run* run) {
   if (run->handles.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   run->next_free = given_back_.load(std::memory_order_relaxed);
   while (!given_back_.compare_exchange_weak(run->next_free, run, std::memory_order_release,
@@ -235,7 +242,7 @@ void RunCore::GiveBack(Run* run) {
   }
 }
 
-absl::Status RunCore::MarkAfter(const After& after, Run* run) {
+absl::Status RedistributorImpl::MarkAfter(const After& after, Run* run) {
   if (after.stream != nullptr && std::find(run->after_streams.begin(), run->after_streams.end(),
                                            after.stream) == run->after_streams.end()) {
     const size_t i = run->after_streams.size();
@@ -252,7 +259,7 @@ absl::Status RunCore::MarkAfter(const After& after, Run* run) {
   return absl::OkStatus();
 }
 
-absl::Status RunCore::WaitBefore(Stream& stream, const Run& run) {
+absl::Status RedistributorImpl::WaitBefore(Stream& stream, const Run& run) {
   for (size_t i = 0; i < run.after_streams.size(); ++i) {
     MESHIFT_RETURN_IF_ERROR(engine_->WaitFor(stream, run.after[i]));
   }
@@ -264,32 +271,40 @@ absl::Status RunCore::WaitBefore(Stream& stream, const Run& run) {
   return absl::OkStatus();
 }
 
-RunRecord* RunCore::RecordOf(BoundProgram& program) {
-  if (options_.expert.time_steps || !program.runs_whole) return NewRecord();
-  if (last_whole_.get() != &program) last_whole_ = program.shared_from_this();
-  return nullptr;
-}
-
-absl::Status RunCore::Issue(BoundProgram& program, ProgramBuffers buffers, RunRecord* record,
-                            Run* run) {
+absl::Status RedistributorImpl::Enqueue(const Call& call, ProgramEntry& program,
+                                        ProgramBuffers buffers, Run* run) {
   Lane& lane = *program.first_lane;
-  Stream& end = program.runs_whole ? lane.stream() : *program.parts.back().stream;
   const bool uses_lane = buffers.workspace == nullptr && program.workspace_bytes > 0;
   if (uses_lane) {
     MESHIFT_ASSIGN_OR_RETURN(buffers.workspace, lane.Reserve(program.workspace_bytes));
     MESHIFT_RETURN_IF_ERROR(lane.BeginUse());
   }
   if (run->IsAfterOthers()) MESHIFT_RETURN_IF_ERROR(WaitBefore(lane.stream(), *run));
-  if (record == nullptr) {
-    MESHIFT_RETURN_IF_ERROR(executor_.EnqueueWhole(program.ready, buffers, end, run->NextDone()));
-  } else {
-    MESHIFT_RETURN_IF_ERROR(
-        executor_.EnqueueParts(program.program, program.communicators, buffers,
-                               {.time_steps = options_.expert.time_steps, .ready = &program.ready},
-                               absl::MakeSpan(program.parts), record));
-    if (std::find(run->ends.begin(), run->ends.end(), &end) == run->ends.end()) {
-      run->ends.push_back(&end);
+  RunRecord* const timed = options_.expert.time_steps ? call.record.get() : nullptr;
+  // What a program ends with is where the next one begins.
+  const size_t first_mark =
+      timed == nullptr || timed->events.empty() ? 0 : timed->events.size() - 1;
+  // A call that ends with this program is marked at once.
+  const bool marks_end = timed == nullptr && call.parts.size() == 1;
+  ProgramEntry::Part* const last = &program.parts.back();
+  for (ProgramEntry::Part* part = program.parts.data();; ++part) {
+    if (timed != nullptr) {
+      MESHIFT_RETURN_IF_ERROR(MarkSteps(first_mark + part->step, *part->stream, timed));
     }
+    MESHIFT_RETURN_IF_ERROR(
+        program.executable->Enqueue(part->instructions, buffers, *part->stream,
+                                    marks_end && part == last ? run->NextDone() : nullptr));
+    if (part == last) break;
+    if (part[1].stream == part->stream) continue;
+    MESHIFT_RETURN_IF_ERROR(engine_->RecordInto(*part->stream, &part->done));
+    MESHIFT_RETURN_IF_ERROR(engine_->WaitFor(*part[1].stream, part->done));
+  }
+  Stream& end = *last->stream;
+  if (timed != nullptr) {
+    MESHIFT_RETURN_IF_ERROR(MarkSteps(first_mark + program.program.num_steps, end, timed));
+  }
+  if (!marks_end && std::find(run->ends.begin(), run->ends.end(), &end) == run->ends.end()) {
+    run->ends.push_back(&end);
   }
   if (uses_lane) {
     MESHIFT_ASSIGN_OR_RETURN(const int64_t use, lane.EndUse(end));
@@ -298,142 +313,133 @@ absl::Status RunCore::Issue(BoundProgram& program, ProgramBuffers buffers, RunRe
   return absl::OkStatus();
 }
 
-absl::Status RunCore::EndIssue(Run* run) {
-  for (Stream* const end : run->ends) {
-    MESHIFT_RETURN_IF_ERROR(engine_->RecordInto(*end, run->NextDone()));
-  }
-  if (!run->uses.empty() && run->done[0]->InGraph()) [[unlikely]] {
-    for (const auto& [lane, use] : run->uses) lane->KeepUse(use);
+absl::Status RedistributorImpl::MarkSteps(size_t last, Stream& stream, RunRecord* record) {
+  while (record->events.size() <= last) {
+    MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Event> event, engine_->Record(stream));
+    record->events.push_back(std::move(event));
   }
   return absl::OkStatus();
 }
 
-RunHandle RunCore::NewHandle() {
+RunHandle RedistributorImpl::NewHandle() {
   Run* const run = NewRun();
   run->handles = 1;
   return RunHandle(shared_from_this(), run);
 }
 
-absl::Status RunCore::BeginRun(const Fingerprint& fingerprint,
-                               const std::shared_ptr<const std::string>& text, Run* run) {
-  MESHIFT_ASSIGN_OR_RETURN(run->call, BeginCall(fingerprint, text));
-  ++num_runs_;
+absl::StatusOr<RedistributorImpl::Issued> RedistributorImpl::BeginIssue(
+    Call& call, const Fingerprint& fingerprint, const Text& text, Run* run) {
+  Issued issued;
+  if (recorder_ != nullptr) issued.slot = BeginRecord(call, run);
+  MESHIFT_ASSIGN_OR_RETURN(issued.number, TakeNumber(fingerprint, text));
+  if (run != nullptr) {
+    run->call = issued.number;
+    ++num_runs_;
+  }
+  if (!call.is_bound) {
+    const absl::Status status = Bind(call);
+    if (!status.ok()) return FailCall(issued.number, status);
+  }
+  return issued;
+}
+
+absl::Status RedistributorImpl::EndIssue(const Issued& issued, absl::Status status, Run* run) {
+  if (run != nullptr) {
+    for (size_t i = 0; status.ok() && i < run->ends.size(); ++i) {
+      status = engine_->RecordInto(*run->ends[i], run->NextDone());
+    }
+  }
+  if (!status.ok()) return FailCall(issued.number, status);
+  if (run != nullptr && !run->uses.empty() && run->done[0]->InGraph()) [[unlikely]] {
+    for (const auto& [lane, use] : run->uses) lane->KeepUse(use);
+  }
+  if (recorder_ != nullptr) EndRecord(issued.slot, run);
   return absl::OkStatus();
 }
 
-absl::StatusOr<RunHandle> RunCore::Call(PreparedPlan& prepared, const Fingerprint& fingerprint,
-                                        const std::shared_ptr<const std::string>& text,
-                                        const TensorArgs& tensor, const Workspace& workspace,
-                                        const After& after) {
+absl::StatusOr<RunHandle> RedistributorImpl::RunOne(PlanEntry& plan, const Fingerprint& fingerprint,
+                                                    const Text& text, const TensorArgs& tensor,
+                                                    const Workspace& workspace,
+                                                    const After& after) {
   MESHIFT_RETURN_IF_ERROR(CheckAfter(after.run));
-  MESHIFT_ASSIGN_OR_RETURN(BoundProgram* const program, ProgramFor(prepared, tensor));
+  MESHIFT_ASSIGN_OR_RETURN(Call* const call, CallFor(plan, tensor));
   if (workspace.data != nullptr) {
     MESHIFT_ASSIGN_OR_RETURN(
         const MemoryRange range,
-        CheckWorkspace(workspace.data, workspace.bytes, program->workspace_bytes));
+        CheckWorkspace(workspace.data, workspace.bytes, call->workspace_bytes));
     MESHIFT_RETURN_IF_ERROR(CheckDisjoint("source", RangeOf(tensor.source), range));
     MESHIFT_RETURN_IF_ERROR(CheckDisjoint("target", RangeOf(tensor.target), range));
   }
   RunHandle handle = NewHandle();
   Run* const run = handle.run_;
   MESHIFT_RETURN_IF_ERROR(BeginAfter(after, run));
-  const ProgramBuffers buffers{
-      .source = tensor.source.data, .target = tensor.target.data, .workspace = workspace.data};
-  MESHIFT_RETURN_IF_ERROR(Recorded(
-      [&]() -> decltype(auto) { return TextOf(program, *prepared.text); }, &program->has_run,
-      /*num_done=*/1, run,
-      [&]() MESHIFT_REQUIRES(issuing_) {
-        return IssueCall(fingerprint, text, program, buffers, run);
-      }));
+  const TensorBuffers buffers{.source = tensor.source.data, .target = tensor.target.data};
+  MESHIFT_ASSIGN_OR_RETURN(const Issued issued, BeginIssue(*call, fingerprint, text, run));
+  NewRecord(call->record);
+  absl::Status status = Enqueue(*call, *call->parts[0].program,
+                                {.workspace = workspace.data, .tensors = {&buffers, 1}}, run);
+  MESHIFT_RETURN_IF_ERROR(EndIssue(issued, std::move(status), run));
   return handle;
 }
 
-absl::Status RunCore::IssueCall(const Fingerprint& fingerprint,
-                                const std::shared_ptr<const std::string>& text,
-                                BoundProgram* program, const ProgramBuffers& buffers, Run* run) {
-  MESHIFT_RETURN_IF_ERROR(BeginRun(fingerprint, text, run));
-  absl::Status status = Bind(program);
-  if (status.ok()) status = Issue(*program, buffers, RecordOf(*program), run);
-  if (status.ok()) status = EndIssue(run);
-  return status.ok() ? status : FailCall(run->call, status);
+absl::StatusOr<RunHandle> RedistributorImpl::Redistribute(const Redistribution& what) {
+  return InTurn(what.ticket, [&]() MESHIFT_REQUIRES(issuing_) -> absl::StatusOr<RunHandle> {
+    MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PlanEntry> plan,
+                             plans_.Find(PlanKey{&what.from, &what.to, what.reduce_dtype}));
+    if (what.symmetric != nullptr) [[unlikely]]
+      return RunSymmetric(*plan, what);
+    return RunOne(
+        *plan,
+        {.source = what.source, .target = what.target, .consume_source = what.consume_source},
+        what.workspace, {.stream = what.after, .run = &what.after_run});
+  });
 }
 
-absl::StatusOr<RunHandle> RunCore::Redistribute(const Redistribution& what) {
-  MESHIFT_RETURN_IF_ERROR(MayCall());
-  if (!Takes()) return RunHandle();
-  RunTurn turn(*this);
-  MESHIFT_RETURN_IF_ERROR(turn.Enter(what.ticket));
-  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PreparedPlan> prepared,
-                           plans_.Find(PlanKey{&what.from, &what.to, what.reduce_dtype}));
-  if (what.symmetric != nullptr) [[unlikely]] {
-    return RedistributeSymmetric(*prepared, what);
-  }
-  return Call(*prepared, prepared->plan.fingerprint(), prepared->text,
-              {.source = what.source, .target = what.target, .consume_source = what.consume_source},
-              what.workspace, {.stream = what.after, .run = &what.after_run});
+absl::StatusOr<RunHandle> RedistributorImpl::RunPlan(const Plan& plan, const TensorArgs& tensor,
+                                                     const Workspace& workspace, const After& after,
+                                                     std::optional<int64_t> ticket) {
+  return InTurn(ticket, [&]() MESHIFT_REQUIRES(issuing_) -> absl::StatusOr<RunHandle> {
+    MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PlanEntry> found, plans_.Find(plan));
+    return RunOne(*found, tensor, workspace, after);
+  });
 }
 
-absl::StatusOr<RunHandle> RunCore::RunPlan(const Plan& plan, const TensorArgs& tensor,
-                                           const Workspace& workspace, const After& after,
-                                           std::optional<int64_t> ticket) {
-  MESHIFT_RETURN_IF_ERROR(MayCall());
-  if (!Takes()) return RunHandle();
-  RunTurn turn(*this);
-  MESHIFT_RETURN_IF_ERROR(turn.Enter(ticket));
-  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PreparedPlan> prepared, plans_.Find(plan));
-  return Call(*prepared, prepared->plan.fingerprint(), prepared->text, tensor, workspace, after);
-}
-
-absl::Status RunCore::Prepare(PreparedPlan& prepared) {
-  BoundProgram* const program = prepared.program.get();
-  bool prepares = false;  // is of the phase of setup
-  return Recorded([&]() -> decltype(auto) { return TextOf(program, *prepared.text); }, &prepares,
-                  /*num_done=*/0, /*run=*/nullptr,
-                  [&]() MESHIFT_REQUIRES(issuing_) {
-                    return PrepareCall(prepared.plan.fingerprint(), prepared.text, {program});
-                  });
-}
-
-absl::Status RunCore::PrepareCall(const Fingerprint& fingerprint,
-                                  const std::shared_ptr<const std::string>& text,
-                                  absl::Span<BoundProgram* const> programs) {
-  MESHIFT_ASSIGN_OR_RETURN(const int64_t call, BeginCall(fingerprint, text));
-  for (BoundProgram* const program : programs) {
-    const absl::Status status = MakeReady(program);
-    if (!status.ok()) return FailCall(call, status);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RunCore::MakeReady(BoundProgram* program) {
-  MESHIFT_RETURN_IF_ERROR(Bind(program));
+absl::Status RedistributorImpl::Prepare(Call& call) {
+  MESHIFT_ASSIGN_OR_RETURN(const Issued issued,
+                           BeginIssue(call, call.fingerprint, call.text, /*run=*/nullptr));
   if (recorder_ != nullptr) recorder_->Reserve();
-  return program->first_lane->Reserve(program->workspace_bytes).status();
+  absl::Status status;
+  for (const Call::Part& part : call.parts) {
+    if (!status.ok()) break;
+    status = part.program->first_lane->Reserve(part.program->workspace_bytes).status();
+  }
+  return EndIssue(issued, std::move(status), /*run=*/nullptr);
 }
 
-absl::StatusOr<Plan> RunCore::Prepare(const PlanKey& what) {
+absl::StatusOr<Plan> RedistributorImpl::Prepare(const PlanKey& what) {
   MESHIFT_RETURN_IF_ERROR(MayCall());
   const MutexLock lock(issuing_);
   if (!Takes()) return plans_.FindPlan(what);
-  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PreparedPlan> prepared, plans_.Find(what));
-  MESHIFT_RETURN_IF_ERROR(Prepare(*prepared));
-  return prepared->plan;
+  MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PlanEntry> found, plans_.Find(what));
+  MESHIFT_RETURN_IF_ERROR(Prepare(*found->call));
+  return found->plan;
 }
 
-absl::Status RunCore::Prepare(absl::Span<const Plan> plans) {
+absl::Status RedistributorImpl::Prepare(absl::Span<const Plan> plans) {
   MESHIFT_RETURN_IF_ERROR(MayCall());
   if (!Takes()) return absl::OkStatus();
   const MutexLock lock(issuing_);
   for (const Plan& plan : plans) {
-    MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PreparedPlan> prepared, plans_.Find(plan));
-    MESHIFT_RETURN_IF_ERROR(Prepare(*prepared));
+    MESHIFT_ASSIGN_OR_RETURN(const std::shared_ptr<PlanEntry> found, plans_.Find(plan));
+    MESHIFT_RETURN_IF_ERROR(Prepare(*found->call));
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> RunCore::WorkspaceBytes(const Plan& plan, const TensorView& source,
-                                                const TensorView& target,
-                                                bool consume_source) const {
+absl::StatusOr<int64_t> RedistributorImpl::WorkspaceBytes(const Plan& plan,
+                                                          const TensorView& source,
+                                                          const TensorView& target,
+                                                          bool consume_source) const {
   if (!Takes()) return 0;
   const int64_t rank = engine_->rank();
   for (const DeviceMesh& mesh : plan.meshes()) {
@@ -453,7 +459,7 @@ absl::StatusOr<int64_t> RunCore::WorkspaceBytes(const Plan& plan, const TensorVi
   return program.workspace_bytes;
 }
 
-absl::Status RunCore::Wait(const Run& run) {
+absl::Status RedistributorImpl::Wait(const Run& run) {
   MESHIFT_RETURN_IF_ERROR(CheckThread());
   for (size_t i = 0; i < run.num_done; ++i) {
     absl::Status status = engine_->Wait(run.done[i]);
@@ -466,14 +472,14 @@ absl::Status RunCore::Wait(const Run& run) {
   return Health();
 }
 
-bool RunCore::IsDone(const Run& run) {
+bool RedistributorImpl::IsDone(const Run& run) {
   if (callers_ != nullptr) callers_->Advance();
   const auto is_reached = [](const std::shared_ptr<Event>& event) { return event->IsReached(); };
   return std::all_of(run.done.begin(), run.done.begin() + run.num_done, is_reached) ||
          !Health().ok();
 }
 
-absl::Status RunCore::Wait(const Run& run, Stream& stream) {
+absl::Status RedistributorImpl::Wait(const Run& run, Stream& stream) {
   MESHIFT_RETURN_IF_ERROR(MayCall());
   for (size_t i = 0; i < run.num_done; ++i) {
     MESHIFT_RETURN_IF_ERROR(engine_->WaitFor(stream, run.done[i]));
@@ -481,11 +487,11 @@ absl::Status RunCore::Wait(const Run& run, Stream& stream) {
   return absl::OkStatus();
 }
 
-void RunCore::Abort() {
+void RedistributorImpl::Abort() {
   Fail(absl::AbortedError("the redistributor was aborted"), /*tell=*/true).IgnoreError();
 }
 
-RedistributorStats RunCore::stats() {
+RedistributorStats RedistributorImpl::stats() {
   const MutexLock lock(issuing_);
   RedistributorStats stats;
   stats.calls = num_runs_;
@@ -502,20 +508,20 @@ RedistributorStats RunCore::stats() {
 
 namespace meshift {
 
-RunHandle::RunHandle(const RunHandle& other) : core_(other.core_), run_(other.run_) {
+RunHandle::RunHandle(const RunHandle& other) : impl_(other.impl_), run_(other.run_) {
   if (run_ != nullptr) run_->handles.fetch_add(1, std::memory_order_relaxed);
 }
 
-void RunHandle::Release() { core_->GiveBack(run_); }
+void RunHandle::Release() { impl_->GiveBack(run_); }
 
-bool RunHandle::IsDone() const { return run_ == nullptr || core_->IsDone(*run_); }
+bool RunHandle::IsDone() const { return run_ == nullptr || impl_->IsDone(*run_); }
 
 absl::Status RunHandle::Wait() const {
-  return run_ == nullptr ? absl::OkStatus() : core_->Wait(*run_);
+  return run_ == nullptr ? absl::OkStatus() : impl_->Wait(*run_);
 }
 
 absl::Status RunHandle::Wait(Stream& stream) const {
-  return run_ == nullptr ? absl::OkStatus() : core_->Wait(*run_, stream);
+  return run_ == nullptr ? absl::OkStatus() : impl_->Wait(*run_, stream);
 }
 
 }  // namespace meshift
