@@ -51,7 +51,7 @@ absl::Status MpiStep::SetCall(const Program& program, const Instruction& instruc
     case Instruction::Kind::kSendRecv:
       call_.kind = MpiCall::Kind::kSendRecv;
       SetMessages(program, instruction);
-      MESHIFT_RETURN_IF_ERROR(CheckPeers(*group_, call_));
+      MESHIFT_RETURN_IF_ERROR(CheckPeers(*group_, call_.sends, call_.recvs));
       sent = received = 0;
       break;
     case Instruction::Kind::kAllGather:

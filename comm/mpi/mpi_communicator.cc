@@ -62,9 +62,10 @@ absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts
   return InvalidArgument("{}: {} counts for {} members", group.name(), counts.size(), group.size());
 }
 
-absl::Status CheckPeers(const MpiGroup& group, const MpiCall& call) {
-  MESHIFT_RETURN_IF_ERROR(CheckMessages(group, call.sends, "sends to"));
-  return CheckMessages(group, call.recvs, "receives from");
+absl::Status CheckPeers(const MpiGroup& group, absl::Span<const PeerMessage> sends,
+                        absl::Span<const PeerMessage> recvs) {
+  MESHIFT_RETURN_IF_ERROR(CheckMessages(group, sends, "sends to"));
+  return CheckMessages(group, recvs, "receives from");
 }
 
 absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress) {
@@ -123,15 +124,25 @@ absl::Status MpiCommunicator::CallV(Kind kind, const void* send, void* recv,
   return Put(kind, send, recv, all, counts, dtype, reduction, /*root=*/0, *mpi);
 }
 
-absl::Status MpiCommunicator::Put(Kind kind, const void* send, void* recv, int64_t count,
-                                  absl::Span<const int64_t> counts, DType dtype,
-                                  const Reduction* reduction, int root, MpiStream& stream) {
+std::unique_ptr<MpiTask> MpiCommunicator::NewCall(Kind kind, DType dtype, MpiStream& stream) {
   auto task = stream.state()->NewTask();
   task->kind = MpiTask::Kind::kCollective;
+  task->group = group_;
+  task->number = group_->TakeNumber();
+  task->moves = -1;
   MpiCall& call = task->operation.call();
   call.window = nullptr;
   call.kind = kind;
   call.dtype = dtype;
+  call.root = 0;
+  return task;
+}
+
+absl::Status MpiCommunicator::Put(Kind kind, const void* send, void* recv, int64_t count,
+                                  absl::Span<const int64_t> counts, DType dtype,
+                                  const Reduction* reduction, int root, MpiStream& stream) {
+  auto task = NewCall(kind, dtype, stream);
+  MpiCall& call = task->operation.call();
   call.root = root;
   call.send = static_cast<const char*>(send);
   call.recv = static_cast<char*>(recv);
@@ -139,9 +150,6 @@ absl::Status MpiCommunicator::Put(Kind kind, const void* send, void* recv, int64
   call.begins.clear();
   if (!counts.empty()) call.SetBlocks(counts);
   if (reduction != nullptr) call.reduction = *reduction;
-  task->group = group_;
-  task->number = group_->TakeNumber();
-  task->moves = -1;
   stream.Put(std::move(task));
   return absl::OkStatus();
 }
@@ -184,27 +192,19 @@ absl::Status MpiCommunicator::SendRecv(absl::Span<const PeerMessage> sends,
                                        Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpiStream(stream, *progress_));
   absl::Status status = group_->Health();
-  if (!status.ok()) return Refuse(status, *mpi);
-  auto task = mpi->state()->NewTask();
-  task->kind = MpiTask::Kind::kCollective;
-  MpiCall& call = task->operation.call();
-  call.window = nullptr;
-  call.kind = Kind::kSendRecv;
-  call.dtype = dtype;
-  call.sends.assign(sends.begin(), sends.end());
-  call.recvs.assign(recvs.begin(), recvs.end());
-  status = CheckPeers(*group_, call);
-  for (const std::vector<PeerMessage>* messages : {&call.sends, &call.recvs}) {
-    for (const PeerMessage& message : *messages) {
+  if (status.ok()) status = CheckPeers(*group_, sends, recvs);
+  for (const absl::Span<const PeerMessage> messages : {sends, recvs}) {
+    for (const PeerMessage& message : messages) {
       if (!status.ok() || message.count == 0 || message.data != nullptr) continue;
       status =
           InvalidArgument("{}: a message of {} elements is null", group_->name(), message.count);
     }
   }
   if (!status.ok()) return Refuse(status, *mpi);
-  task->group = group_;
-  task->number = group_->TakeNumber();
-  task->moves = -1;
+  auto task = NewCall(Kind::kSendRecv, dtype, *mpi);
+  MpiCall& call = task->operation.call();
+  call.sends.assign(sends.begin(), sends.end());
+  call.recvs.assign(recvs.begin(), recvs.end());
   mpi->Put(std::move(task));
   return absl::OkStatus();
 }
@@ -233,16 +233,9 @@ absl::Status MpiCommunicator::CallSymmetric(const SymmetricCall& call, Stream& s
   }
   if (!status.ok()) return Refuse(status, *mpi);
   const auto& send = static_cast<const MpiSymmetricBuffer&>(*call.send.buffer);
-  auto task = mpi->state()->NewTask();
-  task->kind = MpiTask::Kind::kCollective;
-  task->group = group_;
-  task->number = group_->TakeNumber();
-  task->moves = -1;
+  auto task = NewCall(reduces ? Kind::kReduceScatter : Kind::kAllGather, call.dtype, *mpi);
   MpiCall& made = task->operation.call();
-  made.kind = reduces ? Kind::kReduceScatter : Kind::kAllGather;
-  made.dtype = call.dtype;
   made.reduction = call.reduction;
-  made.root = 0;
   made.send = call.send.data();
   made.recv = call.recv.data();
   made.SetBlocks(call.counts);

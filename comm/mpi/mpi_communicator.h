@@ -61,7 +61,8 @@ absl::Status RefuseCall(const absl::Status& status, MpiGroup& group, MpiStream& 
 // INVALID_ARGUMENT, which names the group: a count, members' blocks, the peers of a kSendRecv.
 absl::Status CheckCount(const MpiGroup& group, int64_t count);
 absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts);
-absl::Status CheckPeers(const MpiGroup& group, const MpiCall& call);
+absl::Status CheckPeers(const MpiGroup& group, absl::Span<const PeerMessage> sends,
+                        absl::Span<const PeerMessage> recvs);
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -109,6 +110,8 @@ class MpiCommunicator final : public Communicator {
   absl::Status CallV(MpiCall::Kind kind, const void* send, void* recv,
                      absl::Span<const int64_t> counts, DType dtype, Stream& stream,
                      const Reduction* reduction = nullptr);
+  // A task of the group's next call; its buffers and counts are still to be set.
+  std::unique_ptr<MpiTask> NewCall(MpiCall::Kind kind, DType dtype, MpiStream& stream);
   absl::Status Put(MpiCall::Kind kind, const void* send, void* recv, int64_t count,
                    absl::Span<const int64_t> counts, DType dtype, const Reduction* reduction,
                    int root, MpiStream& stream);

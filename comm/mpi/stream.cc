@@ -239,25 +239,20 @@ bool StreamState::Run(MpiTask* task, MpiTask* next, const Effort& effort) {
 
 StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Effort& effort) {
   const bool failed = failed_.load(std::memory_order_acquire);
+  if (failed && task.kind != MpiTask::Kind::kCollective) return Result::kDone;
+  const bool is_kernel = task.kind < MpiTask::Kind::kCollective;
+  if (is_kernel && task.bytes > effort.max_bytes) return Result::kStuck;
   switch (task.kind) {
     case MpiTask::Kind::kCopy:
-      if (failed) return Result::kDone;
-      if (task.bytes > effort.max_bytes) return Result::kStuck;
       ExecuteCopies(task, next);
       return Result::kDone;
     case MpiTask::Kind::kFill:
-      if (failed) return Result::kDone;
-      if (task.bytes > effort.max_bytes) return Result::kStuck;
       FillElements(task.element, task.element_bytes, task.dst, task.count);
       return Result::kDone;
     case MpiTask::Kind::kCast:
-      if (failed) return Result::kDone;
-      if (task.bytes > effort.max_bytes) return Result::kStuck;
       task.cast(task.src, task.dst, task.count);
       return Result::kDone;
     case MpiTask::Kind::kReduce:
-      if (failed) return Result::kDone;
-      if (task.bytes > effort.max_bytes) return Result::kStuck;
       Reduce(task.reduce, task.inputs, 0, task.count, task.dst);
       return Result::kDone;
     case MpiTask::Kind::kCollective:
@@ -265,7 +260,6 @@ StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Eff
       if (effort.begins_only && watch_ != nullptr) return Result::kStuck;
       return ExecuteCollective(task, effort);
     case MpiTask::Kind::kWait:
-      if (failed) return Result::kDone;
       if (!task.event->reached()) return Result::kStuck;
       if (!task.event->status().ok()) SetError(task.event->status());
       return Result::kDone;

@@ -74,6 +74,7 @@ class MpiEvent final : public Event {
 
 // One piece of work. Reused, so that it keeps its memory.
 struct MpiTask {
+  // The first four are kernels.
   enum class Kind : uint8_t { kCopy, kFill, kCast, kReduce, kCollective, kWait, kError };
   Kind kind = Kind::kError;
   int64_t bytes = 0;  // how much a kernel writes

@@ -164,11 +164,11 @@ absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Make(const Plan& plan) {
 
 absl::StatusOr<Call*> PlanCache::CallOf(PlanEntry& entry, const LoweringOptions& layouts) {
   if (layouts == LoweringOptions{}) return entry.call.get();
-  if (const auto* found = entry.others.Find({layouts})) return found->get();
+  if (const auto* found = entry.others.Find(layouts)) return found->get();
   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(entry.plan, rank_, layouts));
   ++stats_.programs_made;
   return entry.others
-      .Insert({layouts}, AddCall(std::move(program), entry.call->fingerprint, entry.call->text))
+      .Insert(layouts, AddCall(std::move(program), entry.call->fingerprint, entry.call->text))
       ->get();
 }
 

@@ -36,6 +36,7 @@
 #include "meshift/engine.h"
 #include "meshift/plan.h"
 #include "meshift/planner_cache.h"
+#include "meshift/redistributor.h"
 #include "meshift/sharding.h"
 #include "planner/plan_key.h"
 
@@ -82,17 +83,6 @@ struct Call : std::enable_shared_from_this<Call> {
   std::shared_ptr<const std::string> text;  // for people
 };
 
-// Layouts as a key of a cache.
-struct LayoutsKey {
-  LoweringOptions layouts;
-  friend bool operator==(const LayoutsKey&, const LayoutsKey&) = default;
-  template <typename H>
-  friend H AbslHashValue(H h, const LayoutsKey& k) {
-    return H::combine(std::move(h), k.layouts.source_strides, k.layouts.target_strides,
-                      k.layouts.one_buffer, k.layouts.consume_source);
-  }
-};
-
 // A plan on this rank.
 struct PlanEntry {
   static constexpr size_t kMaxLayouts = 64;  // besides row-major
@@ -107,7 +97,7 @@ struct PlanEntry {
   CoalesceTraits traits;
   bool has_source = true;  // whether this rank is in the mesh of the source, of the target
   bool has_target = true;
-  LruCache<LayoutsKey, std::shared_ptr<Call>> others{kMaxLayouts};
+  LruCache<LoweringOptions, std::shared_ptr<Call>> others{kMaxLayouts};
 };
 
 struct FingerprintKey {
@@ -117,12 +107,6 @@ struct FingerprintKey {
   friend H AbslHashValue(H h, const FingerprintKey& k) {
     return H::combine(std::move(h), k.fingerprint.high, k.fingerprint.low);
   }
-};
-
-struct PlanCacheStats {
-  int64_t plans_made = 0;
-  int64_t plans_reused = 0;
-  int64_t programs_made = 0;
 };
 
 class PlanCache {
@@ -152,8 +136,12 @@ class PlanCache {
   absl::StatusOr<std::shared_ptr<Call>> Merge(absl::Span<const std::shared_ptr<PlanEntry>> plans,
                                               absl::Span<const std::shared_ptr<Call>> calls);
 
-  size_t size() const { return made_.size() + brought_.size(); }
-  const PlanCacheStats& stats() const { return stats_; }
+  // Of plans and programs.
+  RedistributorStats stats() const {
+    RedistributorStats stats = stats_;
+    stats.plans_cached = static_cast<int64_t>(made_.size() + brought_.size());
+    return stats;
+  }
 
  private:
   static constexpr size_t kMaxMerged = 64;
@@ -180,7 +168,7 @@ class PlanCache {
   uint64_t next_id_ = 0;
   Ids ids_;  // of the call that is being looked up
   LruCache<Ids, std::shared_ptr<Call>> merged_{kMaxMerged};
-  PlanCacheStats stats_;
+  RedistributorStats stats_;
 };
 
 }  // namespace meshift::run_internal

@@ -493,12 +493,8 @@ void RedistributorImpl::Abort() {
 
 RedistributorStats RedistributorImpl::stats() {
   const MutexLock lock(issuing_);
-  RedistributorStats stats;
+  RedistributorStats stats = plans_.stats();
   stats.calls = num_runs_;
-  stats.plans_made = plans_.stats().plans_made;
-  stats.plans_reused = plans_.stats().plans_reused;
-  stats.plans_cached = static_cast<int64_t>(plans_.size());
-  stats.programs_made = plans_.stats().programs_made;
   if (Takes()) stats.groups = groups_->stats();
   stats.symmetric = symmetric_;
   return stats;
