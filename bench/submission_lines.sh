@@ -12,7 +12,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 counts() {
   mpirun -n 1 valgrind --tool=callgrind --callgrind-out-file="${out:-/dev/null}" --cache-sim=yes \
     --I1=$((2 * $4)),1,"$4" --D1=$((2 * $4)),1,"$4" --LL=1048576,16,"$4" \
-    --toggle-collect='meshift::run_internal::RunCore::Redistribute(meshift::Redistribution const&)' \
+    --toggle-collect='meshift::run_internal::RedistributorImpl::Redistribute(meshift::Redistribution const&)' \
     "$1" "$2" "$3" : -n 3 "$1" "$2" "$3" 2>&1 | sed -n 's/.*Collected : //p' | cut -d' ' -f 1,7-9
 }
 # Per call: instructions, lines of code, lines of data.

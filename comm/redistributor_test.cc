@@ -78,6 +78,32 @@ TEST_F(RedistributorTest, PlansLowersAndSplitsOnce) {
   EXPECT_EQ(redistribute.last_run().bytes_sent, (std::vector<int64_t>{0, 16}));
 }
 
+// An event before the first step and behind each, whatever the streams.
+TEST_F(RedistributorTest, TimesSteps) {
+  Redistributor redistribute = Make({.expert = {.time_steps = true}});
+  const auto run = [&](const Case& c) {
+    const Plan plan = Plan::Seal(MakeFields(c));
+    const auto whole = [](const Sharding& sharding, std::vector<float>* data) {
+      data->resize(NumElements(sharding.LocalBox(3).size) + 1);
+      return TensorView::Contiguous(data->data(), DType::kF32, sharding.LocalBox(3).size);
+    };
+    EXPECT_TRUE(
+        redistribute.Run(plan, whole(plan.from(), &in_), whole(plan.to(), &out_)).status().ok());
+    return redistribute.last_run();
+  };
+  for (int i = 0; i < 2; ++i) {
+    const RunRecord three = run(ThreeSteps());
+    ASSERT_EQ(three.events.size(), 4);
+    for (int step = 0; step < 3; ++step) EXPECT_GT(three.StepNs(step), 0) << step;
+    EXPECT_EQ(three.StepNs(3), -1);
+    EXPECT_EQ(three.bytes_sent, (std::vector<int64_t>{0, 16, 16}));
+    EXPECT_EQ(three.calls, (std::vector<int64_t>{0, 1, 1}));
+  }
+  // Steps in which this rank does nothing have their marks too.
+  const Case empty = {"a=2,b=2", "f32[0]", "S(0),R", "R,R", {{kAllGather, "a", "R,R", 0, 0, 0}}, 0};
+  EXPECT_EQ(run(empty).StepNs(0), 1);
+}
+
 TEST_F(RedistributorTest, OtherPlansReuseGroups) {
   Redistributor redistribute = Make();
   ASSERT_TRUE(redistribute(Args()).ok());

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "comm/program/lowering.h"
+#include "comm/program/program_bytes.h"
 #include "meshift/dtype.h"
 #include "meshift/status.h"
 
@@ -40,9 +41,9 @@ absl::StatusOr<std::unique_ptr<PlanRunner>> PlanRunner::Create(const DeviceMesh&
   for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
     Engine* const engine = runner->world_->engine(mesh.RankAt(position));
     Rank rank;
+    rank.engine = engine;
     MESHIFT_ASSIGN_OR_RETURN(rank.groups, GroupCache::Create(engine, mesh));
     MESHIFT_ASSIGN_OR_RETURN(rank.stream, engine->CreateStream());
-    rank.executor = std::make_unique<Executor>(engine);
     runner->ranks_.push_back(std::move(rank));
   }
   return runner;
@@ -78,10 +79,12 @@ absl::StatusOr<PlanRun> PlanRunner::Run(const Plan& plan, absl::Span<const Pass>
   }
   run.bytes_sent.resize(passes.empty() ? 0 : plan.steps().size());
   for (const Rank& rank : ranks_) {
+    if (passes.empty()) break;
+    const std::vector<int64_t> bytes = RecordOf(rank.program).bytes_sent;
     for (size_t i = 0; i < run.bytes_sent.size(); ++i) {
-      run.bytes_sent[i] = std::max(run.bytes_sent[i], rank.record.bytes_sent[i]);
+      run.bytes_sent[i] = std::max(run.bytes_sent[i], bytes[i]);
     }
-    if (!passes.empty()) run.rank_bytes_sent.push_back(rank.record.bytes_sent);
+    run.rank_bytes_sent.push_back(bytes);
   }
   return run;
 }
@@ -98,12 +101,13 @@ absl::Status PlanRunner::Prepare(const Plan& plan, const Oracle& oracle) {
     rank.workspace.resize(rank.program.workspace_bytes);
   }
   for (Rank& rank : ranks_) {
-    rank.communicators.clear();
+    std::vector<Communicator*> communicators;
     for (const ProgramGroup& group : rank.program.groups) {
       MESHIFT_ASSIGN_OR_RETURN(Communicator * communicator,
                                rank.groups->Get(rank.program.meshes[group.mesh], group));
-      rank.communicators.push_back(communicator);
+      communicators.push_back(communicator);
     }
+    MESHIFT_ASSIGN_OR_RETURN(rank.executable, rank.engine->Prepare(rank.program, communicators));
   }
   return absl::OkStatus();
 }
@@ -119,17 +123,15 @@ absl::StatusOr<CheckResult> PlanRunner::RunPass(const Oracle& oracle, const Pass
     std::fill(rank.workspace.begin(), rank.workspace.end(), kPoison);
   }
   for (Rank& rank : ranks_) {
-    MESHIFT_RETURN_IF_ERROR(rank.executor->Enqueue(rank.program, rank.communicators,
-                                                   {.source = rank.source.data(),
-                                                    .target = rank.target.data(),
-                                                    .workspace = rank.workspace.data()},
-                                                   {}, *rank.stream, &rank.record));
+    const TensorBuffers tensor = {.source = rank.source.data(), .target = rank.target.data()};
+    MESHIFT_RETURN_IF_ERROR(rank.executable->Enqueue(
+        rank.program.All(), {.workspace = rank.workspace.data(), .tensors = {&tensor, 1}},
+        *rank.stream, /*done=*/nullptr));
   }
   std::vector<absl::Span<const std::byte>> targets(oracle.target().mesh().NumRanks());
   for (int64_t position = 0; position < mesh_.NumRanks(); ++position) {
     Rank& rank = ranks_[position];
-    Engine* const engine = world_->engine(mesh_.RankAt(position));
-    MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*rank.stream));
+    MESHIFT_RETURN_IF_ERROR(rank.engine->Synchronize(*rank.stream));
     if (rank.target_position) targets[*rank.target_position] = rank.target;
   }
   return oracle.Check(pass.fill, targets);

@@ -6,7 +6,7 @@
 //   const Pass passes[] = {{.fill = {.values = Values::kExact, .seed = 1}}};
 //   MESHIFT_ASSIGN_OR_RETURN(PlanRun run, runner->Run(plan, passes));
 //   run.data.ok();                      // or run.data.ToString() says which rank holds what
-//   run.bytes_sent[0];                  // of step 0, counted from the calls that were made
+//   run.bytes_sent[0];                  // of step 0, counted from the arguments of the calls
 //
 // The plan is not verified: this is also for plans that are damaged on purpose. For one call that
 // does everything see RedistributeAndCheck (meshift/testing.h).
@@ -24,7 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "comm/executor/executor.h"
+#include "comm/executor/executable.h"
 #include "comm/executor/group_cache.h"
 #include "comm/local/reduction_order.h"
 #include "comm/program/program.h"
@@ -72,18 +72,17 @@ class PlanRunner {
 
  private:
   struct Rank {
+    Engine* engine = nullptr;
     std::unique_ptr<GroupCache> groups;
     std::unique_ptr<Stream> stream;
-    std::unique_ptr<Executor> executor;
     Program program;
-    std::vector<Communicator*> communicators;
+    std::unique_ptr<Executable> executable;
     // In the meshes of source and target; nullopt: it has no part of it.
     std::optional<int64_t> source_position;
     std::optional<int64_t> target_position;
     std::vector<std::byte> source;
     std::vector<std::byte> target;
     std::vector<std::byte> workspace;
-    RunRecord record;
   };
 
   explicit PlanRunner(DeviceMesh mesh) : mesh_(std::move(mesh)) {}

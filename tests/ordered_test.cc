@@ -39,7 +39,7 @@ void CheckPrograms(const Plan& plan) {
     const absl::StatusOr<Program> program = Lower(plan, rank);
     ASSERT_TRUE(program.ok()) << program.status();
     ASSERT_EQ(CheckProgram(*program), "") << program->ToString();
-    const std::vector<int64_t> bytes = ProgramBytes(*program);
+    const std::vector<int64_t> bytes = RecordOf(*program).bytes_sent;
     for (size_t i = 0; i < plan.steps().size(); ++i) {
       EXPECT_EQ(BytesSent(plan, static_cast<int>(i), rank), bytes[i])
           << "rank " << rank << ": " << plan.from().ToString() << ": "

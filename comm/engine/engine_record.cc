@@ -1,5 +1,6 @@
 #include "comm/engine/engine_record.h"
 
+#include <cstddef>
 #include <utility>
 
 #include "base/status.h"
@@ -7,8 +8,12 @@
 
 namespace meshift {
 
-Engine::Engine() : record_(std::make_unique<RecordSlot>()) {}
-Engine::~Engine() = default;
+int64_t RunRecord::StepNs(int i) const {
+  if (static_cast<size_t>(i) + 1 >= events.size()) return -1;
+  const int64_t begin = events[i]->ReachedNs();
+  const int64_t end = events[i + 1]->ReachedNs();
+  return begin < 0 || end < 0 ? -1 : end - begin;
+}
 
 absl::Status Engine::SetRecord(RecordOptions options) {
   return record_->SetOptions(std::move(options));

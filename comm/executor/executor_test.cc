@@ -1,5 +1,3 @@
-#include "comm/executor/executor.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -8,9 +6,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "comm/executor/executable.h"
 #include "comm/program/byte_count.h"
 #include "comm/program/lowering.h"
 #include "comm/program/program.h"
+#include "comm/program/program_bytes.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
 #include "meshift/engine.h"
@@ -32,7 +32,7 @@ Program LowerCase(const Case& c, int64_t rank) {
 
 class ExecutorTest : public testing::Test {
  protected:
-  absl::Status Run(const Program& program, const ExecutorOptions& options = {}) {
+  absl::Status Run(const Program& program) {
     std::vector<std::unique_ptr<FakeCommunicator>> owned;
     std::vector<Communicator*> communicators;
     for (const ProgramGroup& group : program.groups) {
@@ -41,13 +41,19 @@ class ExecutorTest : public testing::Test {
           &communicator_log_));
       communicators.push_back(owned.back().get());
     }
+    record_ = RecordOf(program);
     const std::unique_ptr<Stream> stream = engine_.CreateStream().value();
-    return executor_.Enqueue(program, communicators, {}, options, *stream, &record_);
+    const std::unique_ptr<Executable> executable = engine_.Prepare(program, communicators).value();
+    const TensorBuffers tensor;
+    std::shared_ptr<Event> done;
+    const absl::Status status =
+        executable->Enqueue(program.All(), {.tensors = {&tensor, 1}}, *stream, &done);
+    EXPECT_EQ(done != nullptr, status.ok());
+    return status;
   }
 
   FakeEngine engine_{3, 4};
   FakeLog communicator_log_;
-  Executor executor_{&engine_};
   RunRecord record_;
 };
 
@@ -57,7 +63,6 @@ TEST_F(ExecutorTest, MakesTheProgramsCallsAndCountsTheirBytes) {
   EXPECT_EQ(communicator_log_.lines, (Lines{"all_reduce 4 f32 sum", "all_gather 4 f32"}));
   EXPECT_EQ(record_.bytes_sent, (std::vector<int64_t>{0, 16, 16}));
   EXPECT_EQ(record_.calls, (std::vector<int64_t>{0, 1, 1}));
-  EXPECT_EQ(record_.StepNs(0), -1);
 }
 
 TEST_F(ExecutorTest, CountsPaddingAndMessages) {
@@ -83,27 +88,36 @@ TEST_F(ExecutorTest, CastsBetweenDTypes) {
   EXPECT_EQ(record_.bytes_sent, (std::vector<int64_t>{0, 12}));
 }
 
-TEST_F(ExecutorTest, TimesSteps) {
-  ASSERT_TRUE(Run(LowerCase(ThreeSteps(), 3), {.time_steps = true}).ok());
-  ASSERT_EQ(record_.events.size(), 4);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(record_.StepNs(i), 1);
-  EXPECT_EQ(record_.StepNs(3), -1);
-  // Steps in which this rank does nothing have their marks too.
-  const Case empty = {"a=2,b=2", "f32[0]", "S(0),R", "R,R", {{kAllGather, "a", "R,R", 0, 0, 0}}, 0};
-  ASSERT_TRUE(Run(LowerCase(empty, 3), {.time_steps = true}).ok());
-  EXPECT_EQ(record_.StepNs(0), 1);
-}
-
 TEST_F(ExecutorTest, StopsAtTheFirstError) {
   communicator_log_.failures["all_reduce"] = absl::InternalError("cable");
   EXPECT_EQ(Run(LowerCase(ThreeSteps(), 3)).ToString(), "INTERNAL: cable");
   EXPECT_EQ(communicator_log_.lines.size(), 1);
 }
 
-TEST_F(ExecutorTest, WantsACommunicatorPerGroup) {
-  const std::unique_ptr<Stream> stream = engine_.CreateStream().value();
-  EXPECT_EQ(executor_.Enqueue(LowerCase(ThreeSteps(), 3), {}, {}, {}, *stream, &record_).ToString(),
+TEST_F(ExecutorTest, WantsACommunicatorPerGroupAndMemoryPerTensor) {
+  const Program program = LowerCase(ThreeSteps(), 3);
+  EXPECT_EQ(engine_.Prepare(program, {}).status().ToString(),
             "INVALID_ARGUMENT: 0 communicators for the 2 groups of a program");
+  const std::vector<Communicator*> communicators(2, engine_.world());
+  const std::unique_ptr<Stream> stream = engine_.CreateStream().value();
+  EXPECT_EQ(engine_.Prepare(program, communicators)
+                .value()
+                ->Enqueue(program.All(), {}, *stream, nullptr)
+                .ToString(),
+            "INVALID_ARGUMENT: memory of 0 tensors for the 1 of a program");
+}
+
+// A part of a program is those of its instructions, whose memory may be other's each time.
+TEST_F(ExecutorTest, RunsPartsOfAProgram) {
+  const Program program = LowerCase(ThreeSteps(), 3);
+  const std::vector<Communicator*> communicators(2, engine_.world());
+  const auto executable = engine_.Prepare(program, communicators).value();
+  const std::unique_ptr<Stream> stream = engine_.CreateStream().value();
+  const TensorBuffers tensor;
+  ASSERT_TRUE(executable->Enqueue({1, 2}, {.tensors = {&tensor, 1}}, *stream, nullptr).ok());
+  EXPECT_EQ(engine_.log(), (Lines{"all_reduce 4 f32 sum", "all_gather 4 f32"}));
+  ASSERT_TRUE(executable->Enqueue({0, 1}, {.tensors = {&tensor, 1}}, *stream, nullptr).ok());
+  EXPECT_EQ(engine_.log().back(), "copy 1 f32");
 }
 
 TEST(ByteCountTest, Conventions) {

@@ -19,7 +19,7 @@
 
 #include "absl/status/status.h"
 #include "base/status.h"
-#include "comm/executor/work_preparer.h"
+#include "comm/executor/executable.h"
 #include "comm/program/program.h"
 #include "meshift/communicator.h"
 #include "meshift/dtype.h"
@@ -169,25 +169,30 @@ TEST_F(HangTest, AWaitEnds) {
 
 // Small copies are made by whoever submits them, but not the call of MPI behind them.
 TEST_F(HangTest, SubmittingACallBehindACopyWaitsForNothing) {
-  auto& preparer = *dynamic_cast<WorkPreparer*>(engine_.get());
-  const std::vector<ProgramCopy> copies = {
+  Program program;
+  program.copies = {
       {{Location::Space::kSource, 0}, {Location::Space::kWorkspace, 0}, {kCount}, {1}, {1}}};
+  program.groups.emplace_back();
+  Instruction copy;
+  copy.copies = {0, 1};
   Instruction sum;
   sum.kind = Instruction::Kind::kAllReduce;
-  sum.dtype = DType::kF32;
+  sum.group = 0;
   sum.src = {Location::Space::kWorkspace, 0};
   sum.dst = {Location::Space::kTarget, 0};
   sum.count = kCount;
-  const std::vector<std::shared_ptr<const PreparedWork>> work = {
-      preparer.PrepareCopies(copies, DType::kF32).value(),
-      preparer.PrepareCollective(*engine_->world(), sum, {}).value()};
+  program.instructions = {copy, sum};
+  const std::vector<Communicator*> groups = {engine_->world()};
+  const auto executable = engine_->Prepare(program, groups).value();
   auto* const data = new Data;  // for good
   auto* const workspace = new std::vector<float>(kCount);
   HangIn("*");
   ReturnsWithin(kAtOnce, [&] {
-    EXPECT_TRUE(preparer
-                    .Enqueue(work, {data->send.data(), data->recv.data(), workspace->data()},
-                             *stream_, nullptr)
+    const TensorBuffers tensor = {.source = data->send.data(), .target = data->recv.data()};
+    EXPECT_TRUE(executable
+                    ->Enqueue(program.All(),
+                              {.workspace = workspace->data(), .tensors = {&tensor, 1}}, *stream_,
+                              /*done=*/nullptr)
                     .ok());
   });
   EXPECT_EQ(*workspace, data->send);

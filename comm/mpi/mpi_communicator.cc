@@ -18,15 +18,11 @@ namespace {
 
 using Kind = MpiCall::Kind;
 
-bool IsNull(const PeerMessage& message) { return message.count > 0 && message.data == nullptr; }
-bool IsNull(const ProgramMessage&) { return false; }
-
-template <typename Message>
-absl::Status CheckMessages(const MpiGroup& group, absl::Span<const Message> messages,
+absl::Status CheckMessages(const MpiGroup& group, absl::Span<const PeerMessage> messages,
                            const char* what) {
   bool ascends = true;
   for (size_t i = 0; i < messages.size(); ++i) {
-    const Message& message = messages[i];
+    const PeerMessage& message = messages[i];
     if (message.peer < 0 || message.peer >= group.size() || message.peer == group.member()) {
       return InvalidArgument("{}: member {} {} {}", group.name(), group.member(), what,
                              message.peer);
@@ -34,19 +30,18 @@ absl::Status CheckMessages(const MpiGroup& group, absl::Span<const Message> mess
     if (message.count < 0) {
       return InvalidArgument("{}: a message of {} elements", group.name(), message.count);
     }
-    if (IsNull(message)) {
-      return InvalidArgument("{}: a message of {} elements is null", group.name(), message.count);
-    }
     ascends = ascends && (i == 0 || messages[i - 1].peer < message.peer);
   }
   if (ascends) return absl::OkStatus();
   std::vector<int> peers;
-  for (const Message& message : messages) peers.push_back(message.peer);
+  for (const PeerMessage& message : messages) peers.push_back(message.peer);
   std::sort(peers.begin(), peers.end());
   const auto twice = std::adjacent_find(peers.begin(), peers.end());
   if (twice == peers.end()) return absl::OkStatus();
   return InvalidArgument("{}: member {} {} {} twice", group.name(), group.member(), what, *twice);
 }
+
+}  // namespace
 
 absl::Status CheckCount(const MpiGroup& group, int64_t count) {
   if (count >= 0) return absl::OkStatus();
@@ -67,7 +62,11 @@ absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts
   return InvalidArgument("{}: {} counts for {} members", group.name(), counts.size(), group.size());
 }
 
-}  // namespace
+absl::Status CheckPeers(const MpiGroup& group, absl::Span<const PeerMessage> sends,
+                        absl::Span<const PeerMessage> recvs) {
+  MESHIFT_RETURN_IF_ERROR(CheckMessages(group, sends, "sends to"));
+  return CheckMessages(group, recvs, "receives from");
+}
 
 absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const Progress& progress) {
   auto* mpi = FinalCast<MpiStream>(&stream);
@@ -125,15 +124,25 @@ absl::Status MpiCommunicator::CallV(Kind kind, const void* send, void* recv,
   return Put(kind, send, recv, all, counts, dtype, reduction, /*root=*/0, *mpi);
 }
 
-absl::Status MpiCommunicator::Put(Kind kind, const void* send, void* recv, int64_t count,
-                                  absl::Span<const int64_t> counts, DType dtype,
-                                  const Reduction* reduction, int root, MpiStream& stream) {
+std::unique_ptr<MpiTask> MpiCommunicator::NewCall(Kind kind, DType dtype, MpiStream& stream) {
   auto task = stream.state()->NewTask();
   task->kind = MpiTask::Kind::kCollective;
+  task->group = group_;
+  task->number = group_->TakeNumber();
+  task->moves = -1;
   MpiCall& call = task->operation.call();
   call.window = nullptr;
   call.kind = kind;
   call.dtype = dtype;
+  call.root = 0;
+  return task;
+}
+
+absl::Status MpiCommunicator::Put(Kind kind, const void* send, void* recv, int64_t count,
+                                  absl::Span<const int64_t> counts, DType dtype,
+                                  const Reduction* reduction, int root, MpiStream& stream) {
+  auto task = NewCall(kind, dtype, stream);
+  MpiCall& call = task->operation.call();
   call.root = root;
   call.send = static_cast<const char*>(send);
   call.recv = static_cast<char*>(recv);
@@ -141,9 +150,6 @@ absl::Status MpiCommunicator::Put(Kind kind, const void* send, void* recv, int64
   call.begins.clear();
   if (!counts.empty()) call.SetBlocks(counts);
   if (reduction != nullptr) call.reduction = *reduction;
-  task->group = group_;
-  task->number = group_->TakeNumber();
-  task->moves = -1;
   stream.Put(std::move(task));
   return absl::OkStatus();
 }
@@ -186,53 +192,21 @@ absl::Status MpiCommunicator::SendRecv(absl::Span<const PeerMessage> sends,
                                        Stream& stream) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpiStream(stream, *progress_));
   absl::Status status = group_->Health();
-  if (status.ok()) status = CheckMessages(*group_, sends, "sends to");
-  if (status.ok()) status = CheckMessages(*group_, recvs, "receives from");
+  if (status.ok()) status = CheckPeers(*group_, sends, recvs);
+  for (const absl::Span<const PeerMessage> messages : {sends, recvs}) {
+    for (const PeerMessage& message : messages) {
+      if (!status.ok() || message.count == 0 || message.data != nullptr) continue;
+      status =
+          InvalidArgument("{}: a message of {} elements is null", group_->name(), message.count);
+    }
+  }
   if (!status.ok()) return Refuse(status, *mpi);
-  auto task = mpi->state()->NewTask();
-  task->kind = MpiTask::Kind::kCollective;
+  auto task = NewCall(Kind::kSendRecv, dtype, *mpi);
   MpiCall& call = task->operation.call();
-  call.window = nullptr;
-  call.kind = Kind::kSendRecv;
-  call.dtype = dtype;
   call.sends.assign(sends.begin(), sends.end());
   call.recvs.assign(recvs.begin(), recvs.end());
-  task->group = group_;
-  task->number = group_->TakeNumber();
-  task->moves = -1;
   mpi->Put(std::move(task));
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::shared_ptr<const PreparedWork>> MpiCommunicator::Prepare(
-    absl::Span<const ProgramMessage> sends, absl::Span<const ProgramMessage> recvs,
-    DType dtype) const {
-  MESHIFT_RETURN_IF_ERROR(CheckMessages(*group_, sends, "sends to"));
-  MESHIFT_RETURN_IF_ERROR(CheckMessages(*group_, recvs, "receives from"));
-  return MpiPreparedWork::OfMessages(group_, sends, recvs, dtype);
-}
-
-absl::StatusOr<std::shared_ptr<const PreparedWork>> MpiCommunicator::Prepare(
-    const Instruction& instruction, absl::Span<const int64_t> counts) const {
-  using InstructionKind = Instruction::Kind;
-  switch (instruction.kind) {
-    case InstructionKind::kAllReduce:
-      if (!counts.empty()) {
-        return InvalidArgument("{}: an all_reduce has no blocks; {} were given", group_->name(),
-                               counts.size());
-      }
-      [[fallthrough]];
-    case InstructionKind::kReduceScatter:
-      MESHIFT_RETURN_IF_ERROR(CheckReduction(instruction.dtype, instruction.reduction));
-      break;
-    case InstructionKind::kAllGather:
-      break;
-    default:
-      return InvalidArgument("{}: {} is no collective", group_->name(), Name(instruction.kind));
-  }
-  MESHIFT_RETURN_IF_ERROR(CheckCount(*group_, instruction.count));
-  if (!counts.empty()) MESHIFT_RETURN_IF_ERROR(CheckCounts(*group_, counts));
-  return MpiPreparedWork::OfCollective(group_, instruction, counts);
 }
 
 absl::Status MpiCommunicator::Broadcast(void* data, int64_t count, DType dtype, int root,
@@ -259,16 +233,9 @@ absl::Status MpiCommunicator::CallSymmetric(const SymmetricCall& call, Stream& s
   }
   if (!status.ok()) return Refuse(status, *mpi);
   const auto& send = static_cast<const MpiSymmetricBuffer&>(*call.send.buffer);
-  auto task = mpi->state()->NewTask();
-  task->kind = MpiTask::Kind::kCollective;
-  task->group = group_;
-  task->number = group_->TakeNumber();
-  task->moves = -1;
+  auto task = NewCall(reduces ? Kind::kReduceScatter : Kind::kAllGather, call.dtype, *mpi);
   MpiCall& made = task->operation.call();
-  made.kind = reduces ? Kind::kReduceScatter : Kind::kAllGather;
-  made.dtype = call.dtype;
   made.reduction = call.reduction;
-  made.root = 0;
   made.send = call.send.data();
   made.recv = call.recv.data();
   made.SetBlocks(call.counts);

@@ -16,8 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "comm/mpi/executable.h"
 #include "comm/mpi/group.h"
-#include "comm/mpi/prepared.h"
+#include "comm/mpi/operation.h"
 #include "comm/mpi/progress.h"
 #include "comm/mpi/stream.h"
 #include "meshift/communicator.h"
@@ -40,9 +41,9 @@ class MpiStream final : public Stream {
     state_->Put(std::move(task));
     if (!state_->idle()) progress_->Nudge();
   }
-  void Put(absl::Span<const std::shared_ptr<const PreparedWork>> work, const WorkBases& bases,
-           std::shared_ptr<Event>* done) {
-    state_->Put(work, bases, done);
+  void Put(const std::shared_ptr<const MpiExecutable::Steps>& steps, const ListRange& range,
+           const MpiBases& bases, std::shared_ptr<Event>* done) {
+    state_->Put(steps, range, bases, done);
     if (!state_->idle()) progress_->Nudge();
   }
 
@@ -56,6 +57,12 @@ ABSL_ATTRIBUTE_HOT absl::StatusOr<MpiStream*> AsMpiStream(Stream& stream, const 
 
 // Ends the group; the stream carries the error too, so that what follows is not run. Returns it.
 absl::Status RefuseCall(const absl::Status& status, MpiGroup& group, MpiStream& stream);
+
+// INVALID_ARGUMENT, which names the group: a count, members' blocks, the peers of a kSendRecv.
+absl::Status CheckCount(const MpiGroup& group, int64_t count);
+absl::Status CheckCounts(const MpiGroup& group, absl::Span<const int64_t> counts);
+absl::Status CheckPeers(const MpiGroup& group, absl::Span<const PeerMessage> sends,
+                        absl::Span<const PeerMessage> recvs);
 
 class MpiCommunicator final : public Communicator {
  public:
@@ -90,13 +97,6 @@ class MpiCommunicator final : public Communicator {
   }
   std::string ToString() const override;
 
-  // Messages, and a collective, that can be put on streams again and again, as WorkPreparer says.
-  absl::StatusOr<std::shared_ptr<const PreparedWork>> Prepare(
-      absl::Span<const ProgramMessage> sends, absl::Span<const ProgramMessage> recvs,
-      DType dtype) const;
-  absl::StatusOr<std::shared_ptr<const PreparedWork>> Prepare(
-      const Instruction& instruction, absl::Span<const int64_t> counts) const;
-
   MpiGroup& group() { return *group_; }
   const std::shared_ptr<MpiGroup>& shared_group() const { return group_; }
   const Progress* progress() const { return progress_.get(); }
@@ -110,6 +110,8 @@ class MpiCommunicator final : public Communicator {
   absl::Status CallV(MpiCall::Kind kind, const void* send, void* recv,
                      absl::Span<const int64_t> counts, DType dtype, Stream& stream,
                      const Reduction* reduction = nullptr);
+  // A task of the group's next call; its buffers and counts are still to be set.
+  std::unique_ptr<MpiTask> NewCall(MpiCall::Kind kind, DType dtype, MpiStream& stream);
   absl::Status Put(MpiCall::Kind kind, const void* send, void* recv, int64_t count,
                    absl::Span<const int64_t> counts, DType dtype, const Reduction* reduction,
                    int root, MpiStream& stream);

@@ -20,16 +20,15 @@
 #include "base/final_cast.h"
 #include "base/status.h"
 #include "comm/engine/host_memory.h"
-#include "comm/executor/work_preparer.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/float_environment.h"
 #include "comm/kernels/identity.h"
 #include "comm/kernels/reduce.h"
+#include "comm/mpi/executable.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/mpi_communicator.h"
 #include "comm/mpi/mpi_threads.h"
-#include "comm/mpi/prepared.h"
 #include "comm/mpi/progress.h"
 #include "comm/mpi/requests.h"
 #include "comm/mpi/stream.h"
@@ -96,8 +95,7 @@ absl::StatusOr<OwnComm> OwnComm::Duplicate(MPI_Comm given) {
   return own;
 }
 
-// A WorkPreparer first of all: no thunk, which would lie apart, then leads to its Enqueue.
-class MpiEngine final : public WorkPreparer, public Engine {
+class MpiEngine final : public Engine {
  public:
   MpiEngine(const OwnComm& own, Tags tags, ControlChannel* control,
             std::shared_ptr<Progress> progress)
@@ -161,25 +159,8 @@ class MpiEngine final : public WorkPreparer, public Engine {
   absl::Status Synchronize(Stream& stream) override;
   absl::Status Wait(const std::shared_ptr<Event>& event) override;
   absl::Status CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype, Stream& stream) override;
-  absl::StatusOr<std::shared_ptr<const PreparedWork>> PrepareCopies(
-      absl::Span<const ProgramCopy> copies, DType dtype) override {
-    return MpiPreparedWork::OfCopies(copies, dtype);
-  }
-  absl::StatusOr<std::shared_ptr<const PreparedWork>> PrepareMessages(
-      Communicator& communicator, absl::Span<const ProgramMessage> sends,
-      absl::Span<const ProgramMessage> recvs, DType dtype) override {
-    MESHIFT_ASSIGN_OR_RETURN(const MpiCommunicator* mpi, AsOwn(communicator));
-    return mpi->Prepare(sends, recvs, dtype);
-  }
-  absl::StatusOr<std::shared_ptr<const PreparedWork>> PrepareCollective(
-      Communicator& communicator, const Instruction& instruction,
-      absl::Span<const int64_t> counts) override {
-    MESHIFT_ASSIGN_OR_RETURN(const MpiCommunicator* mpi, AsOwn(communicator));
-    return mpi->Prepare(instruction, counts);
-  }
-  ABSL_ATTRIBUTE_HOT absl::Status Enqueue(
-      absl::Span<const std::shared_ptr<const PreparedWork>> work, const WorkBases& bases,
-      Stream& stream, std::shared_ptr<Event>* done) override;
+  absl::StatusOr<std::unique_ptr<Executable>> Prepare(
+      const Program& program, absl::Span<Communicator* const> communicators) override;
   absl::Status FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,
                             Stream& stream) override;
   absl::Status FillZero(void* data, int64_t bytes, Stream& stream) override {
@@ -203,8 +184,6 @@ class MpiEngine final : public WorkPreparer, public Engine {
   }
   absl::StatusOr<std::shared_ptr<SymmetricWindow>> MakeWindow(
       const std::shared_ptr<MpiGroup>& group, const SymmetricRequest& request);
-  ABSL_ATTRIBUTE_HOT static absl::Status CheckReady(const PreparedWork* work,
-                                                    const WorkBases& bases, MpiStream& stream);
   absl::Status Fill(const std::array<uint8_t, 16>& element, int64_t element_bytes, void* data,
                     int64_t count, Stream& stream);
   absl::Status Note(absl::Status status) {
@@ -383,27 +362,22 @@ absl::Status MpiEngine::CopyBoxes(absl::Span<const BoxCopy> copies, DType dtype,
   return absl::OkStatus();
 }
 
-absl::Status MpiEngine::CheckReady(const PreparedWork* work, const WorkBases& bases,
-                                   MpiStream& stream) {
-  const auto* const own = FinalCast<const MpiPreparedWork>(work);
-  if (own == nullptr) return InvalidArgument("the work is null or of another engine");
-  MpiGroup* const group = own->group().get();
-  absl::Status status = group == nullptr ? absl::OkStatus() : group->Health();
-  if (status.ok() && !own->HasAll(bases)) {
-    status = InvalidArgument("a buffer that work was prepared for is null");
+absl::StatusOr<std::unique_ptr<Executable>> MpiEngine::Prepare(
+    const Program& program, absl::Span<Communicator* const> communicators) {
+  MESHIFT_ASSIGN_OR_RETURN(std::unique_ptr<Executable> others,
+                           Engine::Prepare(program, communicators));
+  // Of several tensors there are more addresses than those of three buffers.
+  if (program.num_tensors > 1) return others;
+  std::vector<std::shared_ptr<MpiGroup>> groups(communicators.size());
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (communicators[i] == nullptr) continue;
+    MESHIFT_ASSIGN_OR_RETURN(const MpiCommunicator* mpi, AsOwn(*communicators[i]));
+    groups[i] = mpi->shared_group();
   }
-  return status.ok() || group == nullptr ? status : RefuseCall(status, *group, stream);
-}
-
-absl::Status MpiEngine::Enqueue(absl::Span<const std::shared_ptr<const PreparedWork>> work,
-                                const WorkBases& bases, Stream& stream,
-                                std::shared_ptr<Event>* done) {
-  MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
-  for (const std::shared_ptr<const PreparedWork>& each : work) {
-    MESHIFT_RETURN_IF_ERROR(CheckReady(each.get(), bases, *mpi));
-  }
-  mpi->Put(work, bases, done);
-  return absl::OkStatus();
+  MESHIFT_ASSIGN_OR_RETURN(auto steps, MpiExecutable::StepsOf(program, groups));
+  const auto is_ready = [](const MpiStep& step) { return step.is_ready(); };
+  if (std::all_of(steps->begin(), steps->end(), is_ready)) others = nullptr;
+  return std::make_unique<MpiExecutable>(progress_, std::move(steps), std::move(others));
 }
 
 absl::Status MpiEngine::FillIdentity(void* data, int64_t count, DType dtype, ReduceOp op,

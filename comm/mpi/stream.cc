@@ -105,7 +105,7 @@ std::unique_ptr<MpiTask> StreamState::TakeFree() {
 int64_t StreamState::BytesOf(const MpiTask& task) {
   switch (task.kind) {
     case MpiTask::Kind::kCollective:
-      if (task.prepared != nullptr) return task.prepared->bytes();
+      if (task.step != nullptr) return task.step->bytes();
       return task.operation.call().MessageBytes(task.group->size());
     case MpiTask::Kind::kWait:
     case MpiTask::Kind::kError:
@@ -135,29 +135,29 @@ void StreamState::Put(std::unique_ptr<MpiTask> task) {
   if (mine) Run(put, nullptr, {.max_bytes = kInlineBytes, .begins_only = true});
 }
 
-void StreamState::Put(absl::Span<const std::shared_ptr<const PreparedWork>> work,
-                      const WorkBases& bases, std::shared_ptr<Event>* done) {
+void StreamState::Put(const std::shared_ptr<const MpiExecutable::Steps>& steps,
+                      const ListRange& range, const MpiBases& bases, std::shared_ptr<Event>* done) {
   MpiTask* mine = nullptr;
   {
     const MutexLock lock(mutex_);
-    for (size_t i = 0; i < work.size(); ++i) {
+    for (int32_t i = range.first; i < range.first + range.size; ++i) {
       std::unique_ptr<MpiTask> task = TakeFree();
-      const auto* const own = static_cast<const MpiPreparedWork*>(work[i].get());
-      task->prepared = std::shared_ptr<const MpiPreparedWork>(work[i], own);
+      const MpiStep& step = (*steps)[i];
+      task->step = std::shared_ptr<const MpiStep>(steps, &step);
       task->bases = bases;
-      if (const std::shared_ptr<MpiGroup>& group = own->group(); group == nullptr) {
+      if (const std::shared_ptr<MpiGroup>& group = step.group(); group == nullptr) {
         task->kind = MpiTask::Kind::kCopy;
-        task->bytes = own->bytes();
+        task->bytes = step.bytes();
       } else {
         task->kind = MpiTask::Kind::kCollective;
         task->group = group;
         task->number = group->TakeNumber();
         task->moves = -1;
       }
-      if (i == 0 && ClaimsIdle(*task)) mine = task.get();
+      if (i == range.first && ClaimsIdle(*task)) mine = task.get();
       tasks_.Push(std::move(task));
     }
-    open_.fetch_add(static_cast<int64_t>(work.size()));
+    open_.fetch_add(range.size);
     if (done != nullptr) MarkLast(done);
   }
   if (mine != nullptr) Run(mine, nullptr, {.max_bytes = kInlineBytes, .begins_only = true});
@@ -215,7 +215,7 @@ bool StreamState::Run(MpiTask* task, MpiTask* next, const Effort& effort) {
     if (result == Result::kDone) {
       done = tasks_.Pop();
       done->group.reset();
-      done->prepared.reset();
+      done->step.reset();
       done->event.reset();
       for (std::shared_ptr<MpiEvent>& event : done->marks) {
         event->Reach(error_);
@@ -239,25 +239,20 @@ bool StreamState::Run(MpiTask* task, MpiTask* next, const Effort& effort) {
 
 StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Effort& effort) {
   const bool failed = failed_.load(std::memory_order_acquire);
+  if (failed && task.kind != MpiTask::Kind::kCollective) return Result::kDone;
+  const bool is_kernel = task.kind < MpiTask::Kind::kCollective;
+  if (is_kernel && task.bytes > effort.max_bytes) return Result::kStuck;
   switch (task.kind) {
     case MpiTask::Kind::kCopy:
-      if (failed) return Result::kDone;
-      if (task.bytes > effort.max_bytes) return Result::kStuck;
       ExecuteCopies(task, next);
       return Result::kDone;
     case MpiTask::Kind::kFill:
-      if (failed) return Result::kDone;
-      if (task.bytes > effort.max_bytes) return Result::kStuck;
       FillElements(task.element, task.element_bytes, task.dst, task.count);
       return Result::kDone;
     case MpiTask::Kind::kCast:
-      if (failed) return Result::kDone;
-      if (task.bytes > effort.max_bytes) return Result::kStuck;
       task.cast(task.src, task.dst, task.count);
       return Result::kDone;
     case MpiTask::Kind::kReduce:
-      if (failed) return Result::kDone;
-      if (task.bytes > effort.max_bytes) return Result::kStuck;
       Reduce(task.reduce, task.inputs, 0, task.count, task.dst);
       return Result::kDone;
     case MpiTask::Kind::kCollective:
@@ -265,7 +260,6 @@ StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Eff
       if (effort.begins_only && watch_ != nullptr) return Result::kStuck;
       return ExecuteCollective(task, effort);
     case MpiTask::Kind::kWait:
-      if (failed) return Result::kDone;
       if (!task.event->reached()) return Result::kStuck;
       if (!task.event->status().ok()) SetError(task.event->status());
       return Result::kDone;
@@ -278,13 +272,13 @@ StreamState::Result StreamState::Execute(MpiTask& task, MpiTask* next, const Eff
 
 // Later than in Put, whose caller has better things to do.
 void StreamState::FillIn(MpiTask* task) {
-  if (task->prepared == nullptr) return;
+  if (task->step == nullptr) return;
   if (task->kind == MpiTask::Kind::kCopy) {
-    task->prepared->FillIn(task->bases, &task->copies);
+    task->step->FillIn(task->bases, &task->copies);
   } else {
-    task->prepared->FillIn(task->bases, &task->operation.call());
+    task->step->FillIn(task->bases, &task->operation.call());
   }
-  task->prepared.reset();
+  task->step.reset();
 }
 
 void StreamState::ExecuteCopies(MpiTask& task, MpiTask* next) {

@@ -32,13 +32,12 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
-#include "comm/executor/work_preparer.h"
 #include "comm/kernels/cast.h"
 #include "comm/kernels/copy.h"
 #include "comm/kernels/reduce.h"
+#include "comm/mpi/executable.h"
 #include "comm/mpi/group.h"
 #include "comm/mpi/operation.h"
-#include "comm/mpi/prepared.h"
 #include "comm/mpi/scratch.h"
 #include "comm/mpi/watch.h"
 #include "meshift/engine.h"
@@ -75,13 +74,14 @@ class MpiEvent final : public Event {
 
 // One piece of work. Reused, so that it keeps its memory.
 struct MpiTask {
+  // The first four are kernels.
   enum class Kind : uint8_t { kCopy, kFill, kCast, kReduce, kCollective, kWait, kError };
   Kind kind = Kind::kError;
   int64_t bytes = 0;  // how much a kernel writes
   // What the copies, or the messages of the operation, are filled in from once they are looked at,
   // and where its buffers are. Null: they are there.
-  std::shared_ptr<const MpiPreparedWork> prepared;
-  WorkBases bases = {};
+  std::shared_ptr<const MpiStep> step;
+  MpiBases bases = {};
   std::shared_ptr<MpiGroup> group;  // of the operation
   int64_t number = 0;               // of the call in its group
   int64_t moves = -1;               // of the operation, when it was last looked at
@@ -128,9 +128,10 @@ class StreamState : public std::enable_shared_from_this<StreamState> {
   // Behind everything that is there. Done, or begun, at once where the stream was idle and it is
   // small.
   void Put(std::unique_ptr<MpiTask> task);
-  // Likewise all of this, which is MpiPreparedWork; then Mark(done), unless that is null.
-  ABSL_ATTRIBUTE_HOT void Put(absl::Span<const std::shared_ptr<const PreparedWork>> work,
-                              const WorkBases& bases, std::shared_ptr<Event>* done);
+  // Likewise all of these, which are ready; then Mark(done), unless that is null.
+  ABSL_ATTRIBUTE_HOT void Put(const std::shared_ptr<const MpiExecutable::Steps>& steps,
+                              const ListRange& range, const MpiBases& bases,
+                              std::shared_ptr<Event>* done);
   // Reaches `*event`, or another one in its place where somebody else holds that, once everything
   // that is there is done: now, where nothing is.
   ABSL_ATTRIBUTE_HOT void Mark(std::shared_ptr<Event>* event);

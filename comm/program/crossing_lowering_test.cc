@@ -81,7 +81,7 @@ TEST(CrossingLowering, SendsToWhoLacksAndKeepsWhatIsThere) {
 TEST(CrossingLowering, CountsTheBytesOfItsMessages) {
   const std::vector<int64_t> sent = {16, 8, 0, 0};
   for (int64_t rank = 0; rank < 4; ++rank) {
-    EXPECT_EQ(ProgramBytes(Lower(Plan::FromParts(Overlap(), {}), rank).value()),
+    EXPECT_EQ(RecordOf(Lower(Plan::FromParts(Overlap(), {}), rank).value()).bytes_sent,
               std::vector<int64_t>{sent[rank]});
   }
 }

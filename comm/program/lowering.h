@@ -14,6 +14,7 @@
 #define MESHIFT_COMM_PROGRAM_LOWERING_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "comm/program/program.h"
@@ -35,6 +36,11 @@ struct LoweringOptions {
   // row-major source, and not with one_buffer, whose memory is the target's; else it is ignored.
   bool consume_source = false;
   friend bool operator==(const LoweringOptions&, const LoweringOptions&) = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const LoweringOptions& o) {
+    return H::combine(std::move(h), o.source_strides, o.target_strides, o.one_buffer,
+                      o.consume_source);
+  }
 };
 
 // The program of `rank`. O(members of its groups + its messages) per step; of a step from one mesh

@@ -3,8 +3,8 @@
 //
 //   const MergePart parts[] = {{&one, {1}}, {&other, {0}}};   // each with an all_gather over "dp"
 //   MESHIFT_ASSIGN_OR_RETURN(Program both, MergePrograms(parts));
-//   executor.EnqueueParts(both, communicators, {.source = in0, .target = out0, .workspace = w,
-//                         .others = {{in1, out1}}}, ...);
+//   const TensorBuffers tensors[] = {{in0, out0}, {in1, out1}};
+//   executable->Enqueue(both.All(), {.workspace = w, .tensors = tensors}, *stream, &done);
 //
 // Gathers and messages travel as bytes, whatever their dtypes. Calls send exactly what the parts'
 // calls would send together. Within a call, pieces lie in descending order of the powers of two

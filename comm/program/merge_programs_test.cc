@@ -149,10 +149,15 @@ TEST(CoalesceTest, WhatSendsMuchOrPromisesMuchStaysAlone) {
 TEST(ProgramPartsTest, LocalWorkGoesWithItsCall) {
   const Program program = Lower(Plan::Seal(MakeFields(ThreeSteps())), 3).value();
   EXPECT_EQ(SegmentsOf(program),
-            (std::vector<ProgramSegment>{{.group = 0, .first = 0, .size = 2},
-                                         {.group = 1, .first = 2, .size = 1}}));
+            (std::vector<ProgramSegment>{{.group = 0, .step = 0, .instructions = {0, 2}},
+                                         {.group = 1, .step = 2, .instructions = {2, 1}}}));
+  EXPECT_EQ(SegmentsOf(program, /*by_step=*/true),
+            (std::vector<ProgramSegment>{{.group = 0, .step = 0, .instructions = {0, 1}},
+                                         {.group = 0, .step = 1, .instructions = {1, 1}},
+                                         {.group = 1, .step = 2, .instructions = {2, 1}}}));
   const Program local = Lower(PlanOf("a=2", "f32[8]", "R", "S(0)"), 1).value();
-  EXPECT_EQ(SegmentsOf(local), (std::vector<ProgramSegment>{{.group = -1, .first = 0, .size = 1}}));
+  EXPECT_EQ(SegmentsOf(local),
+            (std::vector<ProgramSegment>{{.group = -1, .step = 0, .instructions = {0, 1}}}));
   EXPECT_EQ(SegmentsOf(Program()), std::vector<ProgramSegment>(1));
 }
 

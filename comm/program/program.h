@@ -1,5 +1,5 @@
 // A plan lowered for one rank: buffers, copies, collective calls with counts. Comes from Lower()
-// (comm/program/lowering.h), runs on an engine (comm/executor/executor.h).
+// (comm/program/lowering.h), runs on an engine (comm/executor/executable.h).
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, 1));
 //   fmt::print("{}", program.ToString());
@@ -145,6 +145,7 @@ struct Program {
   std::vector<ProgramMessage> messages;
   std::vector<int64_t> counts;
 
+  ListRange All() const { return {0, static_cast<int32_t>(instructions.size())}; }
   absl::Span<const ProgramCopy> CopiesOf(const Instruction& instruction) const {
     return absl::MakeConstSpan(copies).subspan(instruction.copies.first, instruction.copies.size);
   }

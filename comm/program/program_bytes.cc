@@ -27,13 +27,17 @@ int64_t InstructionBytes(const Program& program, const Instruction& instruction)
   }
 }
 
-std::vector<int64_t> ProgramBytes(const Program& program) {
-  std::vector<int64_t> bytes(program.num_steps, 0);
+RunRecord RecordOf(const Program& program) {
+  RunRecord record;
+  record.bytes_sent.resize(program.num_steps);
+  record.calls.resize(program.num_steps);
   for (const Instruction& instruction : program.instructions) {
     // A plan without steps has copies all the same.
-    if (instruction.group >= 0) bytes[instruction.step] += InstructionBytes(program, instruction);
+    if (instruction.group < 0) continue;
+    record.bytes_sent[instruction.step] += InstructionBytes(program, instruction);
+    ++record.calls[instruction.step];
   }
-  return bytes;
+  return record;
 }
 
 }  // namespace meshift

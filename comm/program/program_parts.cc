@@ -5,7 +5,7 @@
 
 namespace meshift {
 
-std::vector<ProgramSegment> SegmentsOf(const Program& program) {
+std::vector<ProgramSegment> SegmentsOf(const Program& program, bool by_step) {
   const std::vector<Instruction>& instructions = program.instructions;
   int steps = program.num_steps;
   for (const Instruction& instruction : instructions) steps = std::max(steps, instruction.step + 1);
@@ -24,11 +24,14 @@ std::vector<ProgramSegment> SegmentsOf(const Program& program) {
 
   std::vector<ProgramSegment> segments;
   for (size_t i = 0; i < instructions.size(); ++i) {
-    const int group = group_of[instructions[i].step];
-    if (segments.empty() || segments.back().group != group) {
-      segments.push_back({.group = group, .first = static_cast<int32_t>(i)});
+    const int step = instructions[i].step;
+    const int group = group_of[step];
+    if (segments.empty() || segments.back().group != group ||
+        (by_step && segments.back().step != step)) {
+      segments.push_back(
+          {.group = group, .step = step, .instructions = {static_cast<int32_t>(i), 0}});
     }
-    ++segments.back().size;
+    ++segments.back().instructions.size;
   }
   if (segments.empty()) segments.emplace_back();
   return segments;

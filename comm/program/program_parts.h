@@ -2,6 +2,7 @@
 // group whose call they surround, so that programs of different groups overlap.
 //
 //   for (const ProgramSegment& s : SegmentsOf(program)) { ... streams[s.group] ... }
+//   for (const ProgramSegment& s : SegmentsOf(program, /*by_step=*/true)) { ... }   // to time them
 #ifndef MESHIFT_COMM_PROGRAM_PROGRAM_PARTS_H_
 #define MESHIFT_COMM_PROGRAM_PROGRAM_PARTS_H_
 
@@ -12,18 +13,19 @@
 
 namespace meshift {
 
-// Instructions [first, first + size), which belong on the stream of one group.
+// Instructions that belong on the stream of one group.
 struct ProgramSegment {
   int group = -1;  // index into Program::groups; -1: a program without calls
-  int32_t first = 0;
-  int32_t size = 0;
+  int step = 0;    // of the first instruction
+  ListRange instructions;
   friend bool operator==(const ProgramSegment&, const ProgramSegment&) = default;
 };
 
-// All instructions in order, in as few segments as possible, at least one. A local instruction
+// All instructions in order, in as few segments as possible, at least one; `by_step`: no segment
+// has instructions of several steps. A local instruction
 // belongs to the call of its own step; in a step without one to the call before it, or, where there
 // is none, to the next.
-std::vector<ProgramSegment> SegmentsOf(const Program& program);
+std::vector<ProgramSegment> SegmentsOf(const Program& program, bool by_step = false);
 
 }  // namespace meshift
 

@@ -9,6 +9,7 @@
 #include "base/checked_math.h"
 #include "base/status.h"
 #include "comm/program/merge_programs.h"
+#include "comm/program/program_bytes.h"
 #include "meshift/placement.h"
 #include "meshift/plan.h"
 #include "meshift/planner_options.h"
@@ -54,8 +55,8 @@ absl::Status CheckEngine(const Plan& plan, const EngineCapabilities& engine) {
 }
 
 // About; without the plan, which the planner's cache counts.
-int64_t BytesOf(const PreparedPlan& prepared) {
-  const Program& program = prepared.program->program;
+int64_t BytesOf(const PlanEntry& entry) {
+  const Program& program = entry.call->parts[0].program->program;
   const auto bytes_of = [](const auto& list) {
     using Item = typename std::decay_t<decltype(list)>::value_type;
     return static_cast<int64_t>(list.capacity() * sizeof(Item));
@@ -63,7 +64,7 @@ int64_t BytesOf(const PreparedPlan& prepared) {
   // An instruction that is made ready.
   constexpr int64_t kReadyBytes = 512;
   int64_t bytes =
-      sizeof(PreparedPlan) + sizeof(BoundProgram) + bytes_of(*prepared.text) +
+      sizeof(PlanEntry) + sizeof(Call) + sizeof(ProgramEntry) + bytes_of(*entry.call->text) +
       bytes_of(program.groups) + bytes_of(program.instructions) +
       kReadyBytes * static_cast<int64_t>(program.instructions.size()) +
       // And made ready.
@@ -88,7 +89,7 @@ absl::StatusOr<Plan> PlanCache::FindPlan(const PlanKey& what) {
   return plan;
 }
 
-absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const PlanKey& what) {
+absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Find(const PlanKey& what) {
   if (const auto* found = made_.Find(what)) {
     ++stats_.plans_reused;
     return *found;
@@ -96,14 +97,14 @@ absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const PlanKey& wha
   return FindAnew(what);
 }
 
-absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::FindAnew(const PlanKey& what) {
+absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::FindAnew(const PlanKey& what) {
   MESHIFT_ASSIGN_OR_RETURN(const Plan plan, FindPlan(what));
-  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PreparedPlan> prepared, Make(plan));
-  made_.Insert({&prepared->from, &prepared->to, what.reduce_dtype}, prepared, BytesOf(*prepared));
-  return prepared;
+  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PlanEntry> entry, Make(plan));
+  made_.Insert({&entry->from, &entry->to, what.reduce_dtype}, entry, BytesOf(*entry));
+  return entry;
 }
 
-absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const Plan& plan) {
+absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Find(const Plan& plan) {
   const FingerprintKey key{plan.fingerprint()};
   // Equal fingerprints mean equal steps, but not equal totals: those of another plan are not
   // verified.
@@ -122,77 +123,97 @@ absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Find(const Plan& plan) 
   }
   MESHIFT_RETURN_IF_ERROR(CheckEngine(plan, planner_->options().engine));
   MESHIFT_RETURN_IF_ERROR(CheckMeshes(plan));
-  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PreparedPlan> prepared, Make(plan));
+  MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<PlanEntry> entry, Make(plan));
   brought_.Erase(key);
-  brought_.Insert(key, prepared, BytesOf(*prepared));
-  return prepared;
+  brought_.Insert(key, entry, BytesOf(*entry));
+  return entry;
 }
 
-std::shared_ptr<BoundProgram> PlanCache::Add(Program program) {
-  auto bound = std::make_shared<BoundProgram>(std::move(program));
-  bound->id = next_id_++;
-  return bound;
+std::shared_ptr<ProgramEntry> PlanCache::Add(Program program) {
+  auto entry = std::make_shared<ProgramEntry>(std::move(program));
+  entry->id = next_id_++;
+  return entry;
 }
 
-absl::StatusOr<std::shared_ptr<PreparedPlan>> PlanCache::Make(const Plan& plan) {
+std::shared_ptr<Call> PlanCache::AddCall(Program program, const Fingerprint& fingerprint,
+                                         std::shared_ptr<const std::string> text) {
+  auto call = std::make_shared<Call>();
+  call->workspace_bytes = program.workspace_bytes;
+  *call->record = RecordOf(program);
+  call->parts.push_back({.program = Add(std::move(program)), .tensors = {0}});
+  call->fingerprint = fingerprint;
+  call->text = std::move(text);
+  return call;
+}
+
+absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Make(const Plan& plan) {
   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, rank_));
   ++stats_.plans_made;
-  return std::make_shared<PreparedPlan>(
-      PreparedPlan{.from = plan.from(),
-                   .to = plan.to(),
-                   .program = Add(std::move(program)),
-                   .source = {plan.from().dtype(), LocalBoxOf(plan.from(), rank_).size},
-                   .target = {plan.to().dtype(), LocalBoxOf(plan.to(), rank_).size},
-                   .text = std::make_shared<const std::string>(TextOf(plan)),
-                   .plan = plan,
-                   .traits = CoalesceTraitsOf(plan, coalesce_bytes_),
-                   .has_source = plan.from().mesh().PositionOf(rank_).has_value(),
-                   .has_target = plan.to().mesh().PositionOf(rank_).has_value()});
+  return std::make_shared<PlanEntry>(
+      PlanEntry{.from = plan.from(),
+                .to = plan.to(),
+                .call = AddCall(std::move(program), plan.fingerprint(),
+                                std::make_shared<const std::string>(TextOf(plan))),
+                .source = {plan.from().dtype(), LocalBoxOf(plan.from(), rank_).size},
+                .target = {plan.to().dtype(), LocalBoxOf(plan.to(), rank_).size},
+                .plan = plan,
+                .traits = CoalesceTraitsOf(plan, coalesce_bytes_),
+                .has_source = plan.from().mesh().PositionOf(rank_).has_value(),
+                .has_target = plan.to().mesh().PositionOf(rank_).has_value()});
 }
 
-absl::StatusOr<BoundProgram*> PlanCache::ProgramOf(PreparedPlan& prepared,
-                                                   const LoweringOptions& layouts) {
-  if (layouts == LoweringOptions{}) return prepared.program.get();
-  if (const auto* found = prepared.others.Find({layouts})) return found->get();
-  MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(prepared.plan, rank_, layouts));
+absl::StatusOr<Call*> PlanCache::CallOf(PlanEntry& entry, const LoweringOptions& layouts) {
+  if (layouts == LoweringOptions{}) return entry.call.get();
+  if (const auto* found = entry.others.Find(layouts)) return found->get();
+  MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(entry.plan, rank_, layouts));
   ++stats_.programs_made;
-  return prepared.others.Insert({layouts}, Add(std::move(program)))->get();
+  return entry.others
+      .Insert(layouts, AddCall(std::move(program), entry.call->fingerprint, entry.call->text))
+      ->get();
 }
 
-absl::StatusOr<std::shared_ptr<MergedCall>> PlanCache::Merge(
-    absl::Span<const std::shared_ptr<PreparedPlan>> plans,
-    absl::Span<const std::shared_ptr<BoundProgram>> programs) {
+absl::StatusOr<std::shared_ptr<Call>> PlanCache::Merge(
+    absl::Span<const std::shared_ptr<PlanEntry>> plans,
+    absl::Span<const std::shared_ptr<Call>> calls) {
   ids_.clear();
-  for (const std::shared_ptr<BoundProgram>& program : programs) ids_.push_back(program->id);
+  for (const std::shared_ptr<Call>& call : calls) ids_.push_back(call->parts[0].program->id);
   if (const auto* found = merged_.Find(ids_)) return *found;
 
-  auto call = std::make_shared<MergedCall>();
+  auto merged = std::make_shared<Call>();
   std::vector<const CoalesceTraits*> traits;
   std::string fingerprints;
-  for (const std::shared_ptr<PreparedPlan>& plan : plans) {
+  for (const std::shared_ptr<PlanEntry>& plan : plans) {
     traits.push_back(&plan->traits);
     fingerprints += plan->plan.fingerprint().ToString() + "\n";
   }
-  call->fingerprint = Fingerprint::Of(fingerprints);
-  call->text = std::make_shared<const std::string>(
-      fmt::format("{} plans in one call, the first {}", plans.size(), *plans[0]->text));
-  for (std::vector<int>& run : Coalesce(traits, SaturatingMul(coalesce_bytes_, kMergedPlans))) {
-    const std::shared_ptr<BoundProgram>& first = programs[run[0]];
-    MergedCall::Part part{
-        .program = first, .tensors = std::move(run), .workspace_offset = call->workspace_bytes};
-    if (part.tensors.size() > 1) {
+  merged->fingerprint = Fingerprint::Of(fingerprints);
+  merged->text = std::make_shared<const std::string>(
+      fmt::format("{} plans in one call, the first {}", plans.size(), *calls[0]->text));
+  for (const std::vector<int>& run :
+       Coalesce(traits, SaturatingMul(coalesce_bytes_, kMergedPlans))) {
+    Call::Part part{.program = calls[run[0]]->parts[0].program,
+                    .tensors = run,
+                    .workspace_offset = merged->workspace_bytes};
+    if (run.size() > 1) {
       std::vector<MergePart> parts;
-      for (const int i : part.tensors) {
-        parts.push_back({.program = &programs[i]->program, .calls = plans[i]->traits.steps});
+      for (const int i : run) {
+        parts.push_back(
+            {.program = &calls[i]->parts[0].program->program, .calls = plans[i]->traits.steps});
       }
       MESHIFT_ASSIGN_OR_RETURN(Program program, MergePrograms(parts));
       ++stats_.programs_made;
       part.program = Add(std::move(program));
     }
-    call->workspace_bytes += RoundUp(part.program->program.workspace_bytes, kWorkspaceAlignment);
-    call->parts.push_back(std::move(part));
+    const Program& program = part.program->program;
+    const RunRecord record = RecordOf(program);
+    for (auto list : {&RunRecord::bytes_sent, &RunRecord::calls}) {
+      std::vector<int64_t>& all = (*merged->record).*list;
+      all.insert(all.end(), (record.*list).begin(), (record.*list).end());
+    }
+    merged->workspace_bytes += RoundUp(program.workspace_bytes, kWorkspaceAlignment);
+    merged->parts.push_back(std::move(part));
   }
-  return *merged_.Insert(ids_, std::move(call));
+  return *merged_.Insert(ids_, std::move(merged));
 }
 
 }  // namespace meshift::run_internal

@@ -17,8 +17,8 @@ constexpr std::chrono::milliseconds kLook(50);
 
 }  // namespace
 
-absl::Status TicketLine::EnterInTurn(MutexLock& lock, std::optional<int64_t> ticket,
-                                     Timeout timeout, absl::FunctionRef<absl::Status()> health) {
+absl::Status TicketLine::Enter(MutexLock& lock, std::optional<int64_t> ticket, Timeout timeout,
+                               absl::FunctionRef<absl::Status()> health) {
   if (ticket && *ticket < 0) return InvalidArgument("ticket {} is negative", *ticket);
   if (with_tickets_.value_or(ticket.has_value()) != ticket.has_value()) {
     return InvalidArgument("{}: either all calls of a redistributor have tickets, or none has",

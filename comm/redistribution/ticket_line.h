@@ -29,11 +29,9 @@ class TicketLine {
   // the ticket that was missing for `timeout()`. `health`: an error that ends the waiting. Both are
   // looked at now and then.
   absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket, Timeout timeout,
-                     absl::FunctionRef<absl::Status()> health) {
-    if (!ticket && with_tickets_ == false) [[likely]]
-      return health();
-    return EnterInTurn(lock, ticket, timeout, health);
-  }
+                     absl::FunctionRef<absl::Status()> health);
+  // Whether Enter has nothing to do but to look at `health`.
+  bool IsOpenTo(std::optional<int64_t> ticket) const { return !ticket && with_tickets_ == false; }
   // The call is `made`, or was refused, which uses up its ticket too.
   void Leave(std::optional<int64_t> ticket, bool made) {
     if (!ticket) {
@@ -46,9 +44,6 @@ class TicketLine {
   }
 
  private:
-  absl::Status EnterInTurn(MutexLock& lock, std::optional<int64_t> ticket, Timeout timeout,
-                           absl::FunctionRef<absl::Status()> health);
-
   std::optional<bool> with_tickets_;  // calls have; not known before one was made
   int64_t next_ = 0;
   std::condition_variable changed_;

@@ -38,6 +38,7 @@ struct SymmetricDecision {
   // Of a hit; `call` points into `form`.
   std::shared_ptr<const SymmetricForm> form;
   SymmetricCall call;
+  std::shared_ptr<RunRecord> record;  // of its last call
 };
 
 }  // namespace meshift::run_internal

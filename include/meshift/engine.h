@@ -163,7 +163,9 @@ class CallerProgress {
 };
 
 class ControlChannel;  // meshift/bootstrap.h
+class Executable;      // comm/executor/executable.h
 class RecordSlot;      // comm/engine/engine_record.h
+struct Program;        // comm/program/program.h
 
 // An in-order queue of work of one rank. Made by an Engine; destroying it waits for its work.
 class Stream {
@@ -184,9 +186,8 @@ class Event {
   virtual bool InGraph() const { return false; }
 };
 
-// What a run did. Reused by the next run, it keeps its memory.
+// What a run did.
 struct RunRecord {
-  void Clear();
   std::vector<int64_t> bytes_sent;             // by this rank, per step
   std::vector<int64_t> calls;                  // collective calls of this rank, per step
   std::vector<std::shared_ptr<Event>> events;  // if timed: one more than steps
@@ -392,6 +393,12 @@ class Engine {
   virtual absl::Status CopyOut(const void* data, void* host, int64_t bytes, Stream& stream) {
     return CopyBoxes({BoxCopy{data, host, {bytes}, {1}, {1}}}, DType::kU8, stream);
   }
+
+  // Makes a program ready, once for all its runs. The program outlives what is made of it, and so
+  // do `communicators`, one per group of the program. By default a run makes the calls above and
+  // those of the communicators, one per instruction.
+  virtual absl::StatusOr<std::unique_ptr<Executable>> Prepare(
+      const Program& program, absl::Span<Communicator* const> communicators);
 
   // Null: work goes on by itself, and any thread may call. Owned by the engine.
   virtual CallerProgress* caller_progress() { return nullptr; }

@@ -294,8 +294,9 @@ class Redistributor {
   int64_t rank() const;  // the engine's
 
  private:
-  explicit Redistributor(std::shared_ptr<run_internal::RunCore> core) : core_(std::move(core)) {}
-  std::shared_ptr<run_internal::RunCore> core_;
+  explicit Redistributor(std::shared_ptr<run_internal::RedistributorImpl> impl)
+      : impl_(std::move(impl)) {}
+  std::shared_ptr<run_internal::RedistributorImpl> impl_;
 };
 
 }  // namespace meshift

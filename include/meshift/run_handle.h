@@ -17,7 +17,7 @@
 namespace MESHIFT_API meshift {
 
 namespace run_internal {
-class RunCore;
+class RedistributorImpl;
 struct Run;
 }  // namespace run_internal
 
@@ -30,9 +30,9 @@ class RunHandle {
   RunHandle() = default;  // nothing to wait for
   RunHandle(const RunHandle& other);
   RunHandle(RunHandle&& other) noexcept
-      : core_(std::move(other.core_)), run_(std::exchange(other.run_, nullptr)) {}
+      : impl_(std::move(other.impl_)), run_(std::exchange(other.run_, nullptr)) {}
   RunHandle& operator=(RunHandle other) noexcept {
-    core_.swap(other.core_);
+    impl_.swap(other.impl_);
     std::swap(run_, other.run_);
     return *this;
   }
@@ -53,12 +53,12 @@ class RunHandle {
   absl::Status Wait(Stream& stream) const;
 
  private:
-  friend class run_internal::RunCore;
-  RunHandle(std::shared_ptr<run_internal::RunCore> core, run_internal::Run* run)
-      : core_(std::move(core)), run_(run) {}
+  friend class run_internal::RedistributorImpl;
+  RunHandle(std::shared_ptr<run_internal::RedistributorImpl> impl, run_internal::Run* run)
+      : impl_(std::move(impl)), run_(run) {}
   void Release();
 
-  std::shared_ptr<run_internal::RunCore> core_;
+  std::shared_ptr<run_internal::RedistributorImpl> impl_;
   run_internal::Run* run_ = nullptr;  // counts its handles
 };
 

@@ -2,9 +2,10 @@
 // calls, and its first error. Internal.
 //
 // What a cached call goes through is marked hot, here and in what it calls: linkers put such
-// functions together, and where caches are cold, fewer pages are to be found (docs/benchmarks.md).
-#ifndef MESHIFT_COMM_REDISTRIBUTION_RUN_CORE_H_
-#define MESHIFT_COMM_REDISTRIBUTION_RUN_CORE_H_
+// functions together, and where caches are cold, fewer pages are to be found
+// (//bench:submission_lines).
+#ifndef MESHIFT_COMM_REDISTRIBUTION_REDISTRIBUTOR_IMPL_H_
+#define MESHIFT_COMM_REDISTRIBUTION_REDISTRIBUTOR_IMPL_H_
 
 #include <array>
 #include <atomic>
@@ -23,7 +24,7 @@
 #include "absl/types/span.h"
 #include "base/lru_cache.h"
 #include "base/mutex.h"
-#include "comm/executor/executor.h"
+#include "comm/executor/executable.h"
 #include "comm/executor/group_cache.h"
 #include "comm/executor/lanes.h"
 #include "comm/record/call_record.h"
@@ -96,11 +97,11 @@ struct WrittenRange {
   bool written = false;
 };
 
-class RunCore : public std::enable_shared_from_this<RunCore> {
+class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl> {
  public:
-  static absl::StatusOr<std::shared_ptr<RunCore>> Create(const DeviceMesh& mesh, Engine* engine,
-                                                         const RedistributorOptions& options);
-  RunCore(const DeviceMesh& mesh, Engine* engine, const RedistributorOptions& options);
+  static absl::StatusOr<std::shared_ptr<RedistributorImpl>> Create(
+      const DeviceMesh& mesh, Engine* engine, const RedistributorOptions& options);
+  RedistributorImpl(const DeviceMesh& mesh, Engine* engine, const RedistributorOptions& options);
 
   ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> Redistribute(const Redistribution& what);
   absl::StatusOr<RunHandle> Redistribute(absl::Span<const Redistribution> list,
@@ -118,9 +119,7 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   absl::StatusOr<int64_t> WorkspaceBytes(absl::Span<const Redistribution> list);
   void Abort();
   RedistributorStats stats();
-  const RunRecord& last_run() const {
-    return last_whole_ == nullptr ? last_run_ : last_whole_->ready.record;
-  }
+  const RunRecord& last_run() const { return *last_run_; }
   const DeviceMesh& mesh() const { return mesh_; }
 
   // Of handles, from any thread.
@@ -131,7 +130,7 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   void GiveBack(Run* run);
 
  private:
-  friend class RunTurn;
+  using Text = std::shared_ptr<const std::string>;
 
   // Whether this rank is in the mesh.
   bool Takes() const { return groups_ != nullptr; }
@@ -145,140 +144,118 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
     return Health();
   }
   absl::Status Error() const;
-  std::chrono::nanoseconds TicketTimeout() const {
-    return options_.timeout.value_or(engine_->timeouts().running);
-  }
   // The first error ends everything. Returns it. `tell`: the peers.
   absl::Status Fail(const absl::Status& status, bool tell);
   // As Fail, for what an engine said of a call: asks the peers what they know of it.
   absl::Status FailCall(int64_t call, const absl::Status& status);
 
+  // Makes `call` with the lock of issuing, in the order of tickets; not where this rank is not in
+  // the mesh.
+  template <typename Made>
+  absl::StatusOr<RunHandle> InTurn(std::optional<int64_t> ticket, const Made& call) {
+    MESHIFT_RETURN_IF_ERROR(MayCall());
+    if (!Takes()) return RunHandle();
+    MutexLock lock(issuing_);
+    MESHIFT_RETURN_IF_ERROR(line_.IsOpenTo(ticket) ? Health() : Enter(lock, ticket));
+    const int64_t num_runs = num_runs_;
+    absl::StatusOr<RunHandle> handle = call();
+    line_.Leave(ticket, num_runs_ > num_runs);
+    return handle;
+  }
+
   // The calls below are made with the lock of issuing held.
 
-  // The program for a tensor of a plan; `may_be_null`: its memory.
-  absl::StatusOr<BoundProgram*> ProgramFor(PreparedPlan& prepared, const TensorArgs& tensor,
-                                           bool may_be_null = false) MESHIFT_REQUIRES(issuing_) {
-    const bool plain =
-        !tensor.consume_source &&
-        ArePlain(tensor.source, prepared.source, tensor.target, prepared.target, tensor_device_);
+  // As TicketLine::Enter.
+  absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket) MESHIFT_REQUIRES(issuing_);
+  // What runs a plan for a tensor; `may_be_null`: its memory.
+  absl::StatusOr<Call*> CallFor(PlanEntry& plan, const TensorArgs& tensor, bool may_be_null = false)
+      MESHIFT_REQUIRES(issuing_) {
+    const bool plain = !tensor.consume_source && ArePlain(tensor.source, plan.source, tensor.target,
+                                                          plan.target, tensor_device_);
     if (plain) [[likely]]
-      return prepared.program.get();
-    return ProgramForOther(prepared, tensor, may_be_null);
+      return plan.call.get();
+    return CallForOther(plan, tensor, may_be_null);
   }
-  absl::StatusOr<BoundProgram*> ProgramForOther(PreparedPlan& prepared, const TensorArgs& tensor,
-                                                bool may_be_null) MESHIFT_REQUIRES(issuing_);
+  absl::StatusOr<Call*> CallForOther(PlanEntry& plan, const TensorArgs& tensor, bool may_be_null)
+      MESHIFT_REQUIRES(issuing_);
   absl::Status CheckAfter(const RunHandle* run) const {
-    return run == nullptr || run->core_ == nullptr ? absl::OkStatus() : CheckEngineOf(*run);
+    return run == nullptr || run->impl_ == nullptr ? absl::OkStatus() : CheckEngineOf(*run);
   }
   absl::Status CheckEngineOf(const RunHandle& run) const;
-  // Takes the next number for a call, and compares it with the peers'.
-  ABSL_ATTRIBUTE_HOT absl::StatusOr<int64_t> BeginCall(
-      const Fingerprint& fingerprint, const std::shared_ptr<const std::string>& text)
-      MESHIFT_REQUIRES(issuing_);
-  // Of a call: its first handle; what it comes after (BeginAfter), of which a refusal changes
-  // nothing; then its number.
-  ABSL_ATTRIBUTE_HOT RunHandle NewHandle() MESHIFT_REQUIRES(issuing_);
-  ABSL_ATTRIBUTE_HOT absl::Status BeginRun(const Fingerprint& fingerprint,
-                                           const std::shared_ptr<const std::string>& text, Run* run)
-      MESHIFT_REQUIRES(issuing_);
-  ABSL_ATTRIBUTE_HOT Run* NewRun() MESHIFT_REQUIRES(issuing_);
-  absl::Status Bind(BoundProgram* program) MESHIFT_REQUIRES(issuing_) {
-    return program->is_bound ? absl::OkStatus() : BindAnew(program);
-  }
-  absl::Status BindAnew(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
-  // Where a new call is counted: last_run_, emptied; RecordOf: null for a program that runs as a
-  // whole, whose own record is the last run's then.
-  RunRecord* NewRecord() MESHIFT_REQUIRES(issuing_) {
-    last_whole_ = nullptr;
-    last_run_.Clear();
-    return &last_run_;
-  }
-  ABSL_ATTRIBUTE_HOT RunRecord* RecordOf(BoundProgram& program) MESHIFT_REQUIRES(issuing_);
-  // Calls `issue`, which puts the work of the next call on streams, for `run`, or for none where
-  // that is null; the record has when. `*has_run`: whether it is not the first of its kind; it is
-  // then.
-  template <typename Text, typename Issue>
-  absl::Status Recorded(const Text& text, bool* has_run, uint32_t num_done, Run* run, Issue issue)
+
+  // A call of one tensor that is posted as this fingerprint and text: the plan's, unless more is
+  // said of it.
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> RunOne(
+      PlanEntry& plan, const Fingerprint& fingerprint, const Text& text, const TensorArgs& tensor,
+      const Workspace& workspace, const After& after) MESHIFT_REQUIRES(issuing_);
+  absl::StatusOr<RunHandle> RunOne(PlanEntry& plan, const TensorArgs& tensor,
+                                   const Workspace& workspace, const After& after)
       MESHIFT_REQUIRES(issuing_) {
-    if (recorder_ == nullptr) return issue();
-    CallSlot* const slot = BeginRecord(text(), has_run, num_done, run);
-    MESHIFT_RETURN_IF_ERROR(issue());
-    EndRecord(slot, run);
-    return absl::OkStatus();
+    return RunOne(plan, plan.call->fingerprint, plan.call->text, tensor, workspace, after);
   }
-  ABSL_ATTRIBUTE_HOT CallSlot* BeginRecord(const std::shared_ptr<const CallText>& text,
-                                           bool* has_run, uint32_t num_done, Run* run)
-      MESHIFT_REQUIRES(issuing_);
-  ABSL_ATTRIBUTE_HOT void EndRecord(CallSlot* slot, Run* run) MESHIFT_REQUIRES(issuing_);
-  // The program's own text, or another, where more is said of the call.
-  static const std::shared_ptr<const CallText>& TextOf(BoundProgram* program,
-                                                       const std::string& text) {
-    if (program->call_text == nullptr) [[unlikely]]
-      Describe(program, text);
-    return program->call_text;
-  }
-  static void Describe(BoundProgram* program, const std::string& text);
-  static const std::shared_ptr<const CallText>& TextOf(MergedCall* call) {
-    if (call->call_text == nullptr) [[unlikely]]
-      Describe(call);
-    return call->call_text;
-  }
-  static void Describe(MergedCall* call);
-  // A call that is posted as this fingerprint and text: the plan's, unless more is said of it.
-  ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> Call(PreparedPlan& prepared,
-                                                    const Fingerprint& fingerprint,
-                                                    const std::shared_ptr<const std::string>& text,
-                                                    const TensorArgs& tensor,
-                                                    const Workspace& workspace, const After& after)
-      MESHIFT_REQUIRES(issuing_);
+  // Looks up all that a list needs, into scratch, and checks it; changes nothing else.
+  absl::StatusOr<std::shared_ptr<Call>> CheckList(absl::Span<const Redistribution> list,
+                                                  bool may_be_null) MESHIFT_REQUIRES(issuing_);
   // A call that names symmetric memory.
-  absl::StatusOr<RunHandle> RedistributeSymmetric(PreparedPlan& prepared,
-                                                  const Redistribution& what)
+  absl::StatusOr<RunHandle> RunSymmetric(PlanEntry& plan, const Redistribution& what)
       MESHIFT_REQUIRES(issuing_);
-  SymmetricDecision Decide(const PreparedPlan& prepared, const SymmetricUse& use,
+  SymmetricDecision Decide(const PlanEntry& plan, const SymmetricUse& use,
                            const SymmetricBlock& source, const SymmetricBlock& target)
       MESHIFT_REQUIRES(issuing_);
-  absl::Status IssueSymmetric(const SymmetricUse& use, const SymmetricDecision& decision,
-                              BoundProgram* program, Run* run) MESHIFT_REQUIRES(issuing_);
   absl::Status CallSymmetric(const SymmetricUse& use, const SymmetricDecision& decision,
-                             const BoundProgram& program, Run* run) MESHIFT_REQUIRES(issuing_);
+                             const Call& call, Run* run) MESHIFT_REQUIRES(issuing_);
   void CountMiss(const SymmetricUse& use, SymmetricMiss miss) MESHIFT_REQUIRES(issuing_);
-  absl::Status Prepare(PreparedPlan& prepared) MESHIFT_REQUIRES(issuing_);
-  absl::Status PrepareCall(const Fingerprint& fingerprint,
-                           const std::shared_ptr<const std::string>& text,
-                           absl::Span<BoundProgram* const> programs) MESHIFT_REQUIRES(issuing_);
-  void JoinRecord();
-  // Makes the program's groups, and its workspace where the caller gives none.
-  absl::Status MakeReady(BoundProgram* program) MESHIFT_REQUIRES(issuing_);
-  // Looks up all that a list needs, into scratch, and checks it; changes nothing else.
-  absl::StatusOr<std::shared_ptr<MergedCall>> CheckList(absl::Span<const Redistribution> list,
-                                                        bool may_be_null)
-      MESHIFT_REQUIRES(issuing_);
-  absl::Status IssueList(absl::Span<const Redistribution> list, const MergedCall& call,
-                         const Workspace& workspace, Run* run) MESHIFT_REQUIRES(issuing_);
-  absl::Status IssueParts(absl::Span<const Redistribution> list, const MergedCall& call,
-                          const Workspace& workspace, Run* run) MESHIFT_REQUIRES(issuing_);
-  // Of one call: its number, its groups, its work.
-  ABSL_ATTRIBUTE_HOT absl::Status IssueCall(const Fingerprint& fingerprint,
-                                            const std::shared_ptr<const std::string>& text,
-                                            BoundProgram* program, const ProgramBuffers& buffers,
-                                            Run* run) MESHIFT_REQUIRES(issuing_);
 
-  // Of one run, in this order: marks what it comes after; puts programs on their streams, with the
-  // lane's workspace where none is given; marks where they end.
+  // A new run's first handle; then what it comes after, of which a refusal changes nothing.
+  ABSL_ATTRIBUTE_HOT RunHandle NewHandle() MESHIFT_REQUIRES(issuing_);
+  ABSL_ATTRIBUTE_HOT Run* NewRun() MESHIFT_REQUIRES(issuing_);
   absl::Status BeginAfter(const After& after, Run* run) MESHIFT_REQUIRES(issuing_) {
     const bool nothing =
         after.stream == nullptr && (after.run == nullptr || after.run->run_ == nullptr);
     return nothing ? absl::OkStatus() : MarkAfter(after, run);
   }
   absl::Status MarkAfter(const After& after, Run* run) MESHIFT_REQUIRES(issuing_);
+  // Takes the next number for a call that is posted so, and makes its groups; then its work is put
+  // on streams; then EndIssue, told whether that went well. The record has when. For `run`, or,
+  // where that is null, to prepare it.
+  struct Issued {
+    int64_t number = 0;
+    CallSlot* slot = nullptr;
+  };
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<Issued> BeginIssue(Call& call, const Fingerprint& fingerprint,
+                                                       const Text& text, Run* run)
+      MESHIFT_REQUIRES(issuing_);
+  ABSL_ATTRIBUTE_HOT absl::Status EndIssue(const Issued& issued, absl::Status status, Run* run)
+      MESHIFT_REQUIRES(issuing_);
+  // Takes the next number, and compares it with the peers'.
+  ABSL_ATTRIBUTE_HOT absl::StatusOr<int64_t> TakeNumber(const Fingerprint& fingerprint,
+                                                        const Text& text)
+      MESHIFT_REQUIRES(issuing_);
+  absl::Status Bind(Call& call) MESHIFT_REQUIRES(issuing_);
+  absl::Status Bind(ProgramEntry& program) MESHIFT_REQUIRES(issuing_);
+  // Makes the groups of a call, and its workspace where the caller gives none.
+  absl::Status Prepare(Call& call) MESHIFT_REQUIRES(issuing_);
+  // The record of the call that is issued now.
+  RunRecord* NewRecord(const std::shared_ptr<RunRecord>& record) MESHIFT_REQUIRES(issuing_) {
+    if (last_run_ != record) last_run_ = record;
+    if (options_.expert.time_steps) record->events.clear();
+    return record.get();
+  }
+  // Puts a program of the call on its streams, with the lane's workspace where none is given.
+  ABSL_ATTRIBUTE_HOT absl::Status Enqueue(const Call& call, ProgramEntry& program,
+                                          ProgramBuffers buffers, Run* run)
+      MESHIFT_REQUIRES(issuing_);
+  absl::Status EnqueueList(const Call& call, absl::Span<const Redistribution> list,
+                           const Workspace& workspace, Run* run) MESHIFT_REQUIRES(issuing_);
+  // Where steps are timed: puts marks [0, last] on `stream`, but for those that are there.
+  absl::Status MarkSteps(size_t last, Stream& stream, RunRecord* record) MESHIFT_REQUIRES(issuing_);
   // Later work on `stream` waits for what BeginAfter has marked.
   ABSL_ATTRIBUTE_HOT absl::Status WaitBefore(Stream& stream, const Run& run)
       MESHIFT_REQUIRES(issuing_);
-  // `record`: where it is counted; null: it runs as a whole (RecordOf), and is marked at once.
-  ABSL_ATTRIBUTE_HOT absl::Status Issue(BoundProgram& program, ProgramBuffers buffers,
-                                        RunRecord* record, Run* run) MESHIFT_REQUIRES(issuing_);
-  ABSL_ATTRIBUTE_HOT absl::Status EndIssue(Run* run) MESHIFT_REQUIRES(issuing_);
+
+  void JoinRecord();
+  ABSL_ATTRIBUTE_HOT CallSlot* BeginRecord(Call& call, Run* run) MESHIFT_REQUIRES(issuing_);
+  ABSL_ATTRIBUTE_HOT void EndRecord(CallSlot* slot, Run* run) MESHIFT_REQUIRES(issuing_);
 
   const DeviceMesh mesh_;
   Engine* const engine_;
@@ -301,18 +278,15 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
   int64_t num_runs_ MESHIFT_GUARDED_BY(issuing_) = 0;
   Run* free_ MESHIFT_GUARDED_BY(issuing_) = nullptr;  // a list
   std::atomic<Run*> given_back_ = nullptr;            // a list
-  Executor executor_ MESHIFT_GUARDED_BY(issuing_);
-  // Of the last call: of a program that ran as a whole, or what was counted.
-  std::shared_ptr<const BoundProgram> last_whole_;
-  RunRecord last_run_;
+  std::shared_ptr<const RunRecord> last_run_ = std::make_shared<RunRecord>();
   PlanCache plans_ MESHIFT_GUARDED_BY(issuing_);
 
   std::vector<std::unique_ptr<Run>> runs_ MESHIFT_GUARDED_BY(issuing_);
   // What the last posts of the control root refer to.
-  std::vector<std::shared_ptr<const std::string>> posted_ MESHIFT_GUARDED_BY(issuing_);
+  std::vector<Text> posted_ MESHIFT_GUARDED_BY(issuing_);
   // Of the list that is being issued.
-  std::vector<std::shared_ptr<PreparedPlan>> list_plans_ MESHIFT_GUARDED_BY(issuing_);
-  std::vector<std::shared_ptr<BoundProgram>> list_programs_ MESHIFT_GUARDED_BY(issuing_);
+  std::vector<std::shared_ptr<PlanEntry>> list_plans_ MESHIFT_GUARDED_BY(issuing_);
+  std::vector<std::shared_ptr<Call>> list_calls_ MESHIFT_GUARDED_BY(issuing_);
   std::vector<WrittenRange> list_ranges_ MESHIFT_GUARDED_BY(issuing_);
   std::vector<TensorBuffers> list_buffers_ MESHIFT_GUARDED_BY(issuing_);
   static constexpr size_t kMaxDecisions = 1024;
@@ -337,4 +311,4 @@ class RunCore : public std::enable_shared_from_this<RunCore> {
 
 }  // namespace meshift::run_internal
 
-#endif  // MESHIFT_COMM_REDISTRIBUTION_RUN_CORE_H_
+#endif  // MESHIFT_COMM_REDISTRIBUTION_REDISTRIBUTOR_IMPL_H_

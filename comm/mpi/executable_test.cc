@@ -1,5 +1,7 @@
-// Copies, messages and collectives that are prepared once: each time they are enqueued they touch
-// that time's buffers, also with several times on their way. For two ranks or more.
+// Programs that are made ready once: each run touches its own buffers, also with several runs on
+// their way. For two ranks or more.
+#include "comm/executor/executable.h"
+
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -9,7 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "comm/executor/work_preparer.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "comm/program/program.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
@@ -26,16 +29,83 @@ namespace {
 
 using Space = Location::Space;
 
-using Work = std::shared_ptr<const PreparedWork>;
+struct Buffers {
+  const void* source = nullptr;
+  void* target = nullptr;
+  void* workspace = nullptr;
+};
 
-class PreparedTest : public testing::Test {
+// A program, and what runs it.
+class Work {
+ public:
+  Work() { program_.groups.emplace_back(); }
+  Work& Copy(std::vector<ProgramCopy> copies, DType dtype) {
+    Instruction& copy = Add(Instruction::Kind::kCopy, dtype);
+    copy.copies = {static_cast<int32_t>(program_.copies.size()),
+                   static_cast<int32_t>(copies.size())};
+    program_.copies.insert(program_.copies.end(), copies.begin(), copies.end());
+    return *this;
+  }
+  Work& Send(const std::vector<ProgramMessage>& sends, const std::vector<ProgramMessage>& recvs,
+             DType dtype) {
+    Instruction& call = Add(Instruction::Kind::kSendRecv, dtype);
+    call.group = 0;
+    call.sends = Messages(sends);
+    call.recvs = Messages(recvs);
+    return *this;
+  }
+  Work& Call(Instruction call, const std::vector<int64_t>& counts = {}) {
+    call.group = 0;
+    call.counts = {static_cast<int32_t>(program_.counts.size()),
+                   static_cast<int32_t>(counts.size())};
+    program_.counts.insert(program_.counts.end(), counts.begin(), counts.end());
+    program_.instructions.push_back(call);
+    return *this;
+  }
+  Work& Zero(const Location& at, int64_t bytes) {
+    Instruction& fill = Add(Instruction::Kind::kFillZero, DType::kU8);
+    fill.dst = at;
+    fill.count = bytes;
+    return *this;
+  }
+  absl::Status Prepare(Engine& engine, Communicator& group) {
+    const std::vector<Communicator*> groups = {&group};
+    absl::StatusOr<std::unique_ptr<Executable>> made = engine.Prepare(program_, groups);
+    if (made.ok()) executable_ = *std::move(made);
+    return made.status();
+  }
+  absl::Status Enqueue(const Buffers& buffers, Stream& stream, std::shared_ptr<Event>* done) const {
+    const TensorBuffers tensor = {.source = buffers.source, .target = buffers.target};
+    return executable_->Enqueue(
+        program_.All(), {.workspace = buffers.workspace, .tensors = {&tensor, 1}}, stream, done);
+  }
+
+ private:
+  Instruction& Add(Instruction::Kind kind, DType dtype) {
+    Instruction& instruction = program_.instructions.emplace_back();
+    instruction.kind = kind;
+    instruction.dtype = dtype;
+    return instruction;
+  }
+  ListRange Messages(const std::vector<ProgramMessage>& messages) {
+    const ListRange range = {static_cast<int32_t>(program_.messages.size()),
+                             static_cast<int32_t>(messages.size())};
+    program_.messages.insert(program_.messages.end(), messages.begin(), messages.end());
+    return range;
+  }
+
+  Program program_;
+  std::unique_ptr<Executable> executable_;
+};
+
+class ExecutableTest : public testing::Test {
  protected:
-  absl::Status Enqueue(const Work& work, const WorkBases& bases) {
-    return preparer_.Enqueue({&work, 1}, bases, *stream_, nullptr);
+  absl::Status Prepare(Work* work) { return work->Prepare(*engine_, *engine_->world()); }
+  absl::Status Enqueue(const Work& work, const Buffers& buffers) {
+    return work.Enqueue(buffers, *stream_, nullptr);
   }
 
   const std::unique_ptr<Engine> engine_ = CreateMpiEngine({}).value();
-  WorkPreparer& preparer_ = *dynamic_cast<WorkPreparer*>(engine_.get());
   const std::unique_ptr<Stream> stream_ = engine_->CreateStream().value();
   const int me_ = engine_->world()->rank();
   const int size_ = engine_->world()->size();
@@ -48,35 +118,35 @@ std::vector<ProgramCopy> Copies() {
           {{Space::kSource, 0}, {Space::kWorkspace, 4}, {1}, {1}, {1}}};
 }
 
-TEST_F(PreparedTest, CopiesBetweenTheBuffersOfEachTime) {
-  const auto work = preparer_.PrepareCopies(Copies(), DType::kF32);
-  ASSERT_TRUE(work.ok()) << work.status();
+TEST_F(ExecutableTest, CopiesBetweenTheBuffersOfEachTime) {
+  Work work;
+  ASSERT_EQ(Prepare(&work.Copy(Copies(), DType::kF32)), absl::OkStatus());
   const std::vector<float> first = {0, 1, 2, 3, 4, 5, 6};
   const std::vector<float> second = {10, 11, 12, 13, 14, 15, 16};
   std::vector<float> to_first(3);
   std::vector<float> to_second(3);
   std::vector<float> workspace(4);
-  ASSERT_TRUE(Enqueue(*work, {first.data(), to_first.data(), workspace.data()}).ok());
-  ASSERT_TRUE(Enqueue(*work, {second.data(), to_second.data(), &workspace[2]}).ok());
+  ASSERT_TRUE(Enqueue(work, {first.data(), to_first.data(), workspace.data()}).ok());
+  ASSERT_TRUE(Enqueue(work, {second.data(), to_second.data(), &workspace[2]}).ok());
   ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
   EXPECT_EQ(to_first, (std::vector<float>{2, 4, 6}));
   EXPECT_EQ(to_second, (std::vector<float>{12, 14, 16}));
   EXPECT_EQ(workspace, (std::vector<float>{0, 0, 0, 10}));
 }
 
-TEST_F(PreparedTest, SendsAndReceivesInTheBuffersOfEachTime) {
+TEST_F(ExecutableTest, SendsAndReceivesInTheBuffersOfEachTime) {
   const int next = (me_ + 1) % size_;
   const int before = (me_ + size_ - 1) % size_;
   const std::vector<ProgramMessage> sends = {{next, {Space::kSource, 4}, 2}};
   const std::vector<ProgramMessage> recvs = {{before, {Space::kTarget, 8}, 2}};
-  const auto work = preparer_.PrepareMessages(*engine_->world(), sends, recvs, DType::kI32);
-  ASSERT_TRUE(work.ok()) << work.status();
+  Work work;
+  ASSERT_EQ(Prepare(&work.Send(sends, recvs, DType::kI32)), absl::OkStatus());
   constexpr int kTimes = 5;
   std::vector<std::vector<int32_t>> in;
   std::vector<std::vector<int32_t>> out(kTimes, std::vector<int32_t>(4, -1));
   for (int i = 0; i < kTimes; ++i) in.push_back({0, 100 * i + me_, i, 0});
   for (int i = 0; i < kTimes; ++i) {
-    ASSERT_TRUE(Enqueue(*work, {in[i].data(), out[i].data(), nullptr}).ok());
+    ASSERT_TRUE(Enqueue(work, {in[i].data(), out[i].data(), nullptr}).ok());
   }
   ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
   for (int i = 0; i < kTimes; ++i) {
@@ -94,16 +164,15 @@ Instruction Collective(Instruction::Kind kind, int64_t count) {
   return instruction;
 }
 
-TEST_F(PreparedTest, ReducesInTheBuffersOfEachTime) {
-  const auto work = preparer_.PrepareCollective(*engine_->world(),
-                                                Collective(Instruction::Kind::kAllReduce, 2), {});
-  ASSERT_TRUE(work.ok()) << work.status();
+TEST_F(ExecutableTest, ReducesInTheBuffersOfEachTime) {
+  Work work;
+  ASSERT_EQ(Prepare(&work.Call(Collective(Instruction::Kind::kAllReduce, 2))), absl::OkStatus());
   constexpr int kTimes = 5;
   std::vector<std::vector<int32_t>> in;
   std::vector<std::vector<int32_t>> out(kTimes, std::vector<int32_t>(5, -1));
   for (int i = 0; i < kTimes; ++i) in.push_back({0, 100 * i, me_, 0});
   for (int i = 0; i < kTimes; ++i) {
-    ASSERT_TRUE(Enqueue(*work, {in[i].data(), out[i].data(), nullptr}).ok());
+    ASSERT_TRUE(Enqueue(work, {in[i].data(), out[i].data(), nullptr}).ok());
   }
   ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
   for (int i = 0; i < kTimes; ++i) {
@@ -113,7 +182,7 @@ TEST_F(PreparedTest, ReducesInTheBuffersOfEachTime) {
 }
 
 // Of member m blocks of m elements: the first has none, and needs no buffer for it.
-TEST_F(PreparedTest, GathersAndScattersBlocksOfAnySizes) {
+TEST_F(ExecutableTest, GathersAndScattersBlocksOfAnySizes) {
   std::vector<int64_t> counts(size_);
   std::vector<int32_t> whole;
   for (int m = 0; m < size_; ++m) {
@@ -122,20 +191,20 @@ TEST_F(PreparedTest, GathersAndScattersBlocksOfAnySizes) {
   }
   const std::vector<int32_t> own(whole.begin() + me_ * (me_ - 1) / 2,
                                  whole.begin() + me_ * (me_ + 1) / 2);
-  const auto prepare = [&](Instruction::Kind kind) {
+  const auto block_call = [&](Instruction::Kind kind) {
     Instruction instruction = Collective(kind, counts[me_]);
     instruction.src.offset = instruction.dst.offset = 0;
-    return preparer_.PrepareCollective(*engine_->world(), instruction, counts).value();
+    return instruction;
   };
+  Work gather;
+  Work scatter;
+  ASSERT_TRUE(Prepare(&gather.Call(block_call(Instruction::Kind::kAllGather), counts)).ok());
+  ASSERT_TRUE(Prepare(&scatter.Call(block_call(Instruction::Kind::kReduceScatter), counts)).ok());
   std::vector<int32_t> gathered(whole.size());
   std::vector<int32_t> scattered(own.size());
   const auto memory = [](auto& list) { return list.empty() ? nullptr : list.data(); };
-  ASSERT_TRUE(
-      Enqueue(prepare(Instruction::Kind::kAllGather), {memory(own), gathered.data(), nullptr})
-          .ok());
-  ASSERT_TRUE(Enqueue(prepare(Instruction::Kind::kReduceScatter),
-                      {whole.data(), memory(scattered), nullptr})
-                  .ok());
+  ASSERT_TRUE(Enqueue(gather, {memory(own), gathered.data(), nullptr}).ok());
+  ASSERT_TRUE(Enqueue(scatter, {whole.data(), memory(scattered), nullptr}).ok());
   ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
   EXPECT_EQ(gathered, whole);
   std::vector<int32_t> sums = own;
@@ -143,18 +212,15 @@ TEST_F(PreparedTest, GathersAndScattersBlocksOfAnySizes) {
   EXPECT_EQ(scattered, sums);
 }
 
-TEST_F(PreparedTest, RefusesCollectivesThatCannotBe) {
+TEST_F(ExecutableTest, RefusesCollectivesThatCannotBe) {
   const auto prepare = [&](const Instruction& instruction, const std::vector<int64_t>& counts) {
-    return preparer_.PrepareCollective(*engine_->world(), instruction, counts).status().code();
+    return Prepare(&Work().Call(instruction, counts)).code();
   };
   using Kind = Instruction::Kind;
   EXPECT_EQ(prepare(Collective(Kind::kAllReduce, -1), {}), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(prepare(Collective(Kind::kCopy, 1), {}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(prepare(Collective(Kind::kAllGather, 1), std::vector<int64_t>(size_ + 1, 1)),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(prepare(Collective(Kind::kAllGather, 1), std::vector<int64_t>(size_, INT64_MAX)),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(prepare(Collective(Kind::kAllReduce, 1), std::vector<int64_t>(size_, 1)),
             absl::StatusCode::kInvalidArgument);
   Instruction bits = Collective(Kind::kReduceScatter, 1);
   bits.dtype = DType::kBool;
@@ -163,7 +229,7 @@ TEST_F(PreparedTest, RefusesCollectivesThatCannotBe) {
 }
 
 // Packed, sent, unpacked: calls that are all on their way, each with tensors of its own.
-TEST_F(PreparedTest, RedistributesManyTensorsAtOnce) {
+TEST_F(ExecutableTest, RedistributesManyTensorsAtOnce) {
   constexpr int64_t kColumns = 64;
   constexpr int kTimes = 6;
   const int64_t rows = 32 * size_;
@@ -218,38 +284,38 @@ TEST_F(PreparedTest, RedistributesManyTensorsAtOnce) {
             std::vector<int64_t>{(size_ - 1) * 32 * kColumns * 4});
 }
 
-TEST_F(PreparedTest, RefusesNullBuffersThatItNeeds) {
-  const auto work = preparer_.PrepareCopies(Copies(), DType::kF32).value();
+TEST_F(ExecutableTest, RefusesNullBuffersThatItNeeds) {
+  Work work;
+  ASSERT_TRUE(Prepare(&work.Copy(Copies(), DType::kF32)).ok());
   std::vector<float> memory(8);
   EXPECT_EQ(Enqueue(work, {memory.data(), &memory[7], nullptr}).ToString(),
             "INVALID_ARGUMENT: a buffer that work was prepared for is null");
   // Of a tensor without elements nothing is needed.
   const std::vector<ProgramCopy> nothing = {
       {{Space::kSource, 0}, {Space::kTarget, 0}, {0, 3}, {3, 1}, {3, 1}}};
-  const auto empty = preparer_.PrepareCopies(nothing, DType::kF32).value();
+  Work empty;
+  ASSERT_TRUE(Prepare(&empty.Copy(nothing, DType::kF32)).ok());
   EXPECT_TRUE(Enqueue(empty, {}).ok());
   EXPECT_TRUE(engine_->Synchronize(*stream_).ok());
 }
 
 // A message behind the copies of what it sends, and an event behind both, which is marked anew.
-TEST_F(PreparedTest, EnqueuesInOrderAndMarksTheEnd) {
+TEST_F(ExecutableTest, EnqueuesInOrderAndMarksTheEnd) {
   const int next = (me_ + 1) % size_;
   const int before = (me_ + size_ - 1) % size_;
   const std::vector<ProgramCopy> copies = {
       {{Space::kSource, 0}, {Space::kWorkspace, 0}, {2}, {2}, {1}}};
   const std::vector<ProgramMessage> sends = {{next, {Space::kWorkspace, 0}, 2}};
   const std::vector<ProgramMessage> recvs = {{before, {Space::kTarget, 0}, 2}};
-  const std::vector<Work> work = {
-      preparer_.PrepareCopies(copies, DType::kI32).value(),
-      preparer_.PrepareMessages(*engine_->world(), sends, recvs, DType::kI32).value()};
+  Work work;
+  ASSERT_TRUE(Prepare(&work.Copy(copies, DType::kI32).Send(sends, recvs, DType::kI32)).ok());
   std::shared_ptr<Event> done;
   Event* first = nullptr;
   for (int i = 0; i < 3; ++i) {
     const std::vector<int32_t> in = {me_, -1, i};
     std::vector<int32_t> workspace(2, -1);
     std::vector<int32_t> out(2, -1);
-    ASSERT_TRUE(
-        preparer_.Enqueue(work, {in.data(), out.data(), workspace.data()}, *stream_, &done).ok());
+    ASSERT_TRUE(work.Enqueue({in.data(), out.data(), workspace.data()}, *stream_, &done).ok());
     ASSERT_TRUE(engine_->Wait(done).ok());
     EXPECT_EQ(out, (std::vector<int32_t>{before, i}));
     if (first == nullptr) first = done.get();
@@ -257,13 +323,16 @@ TEST_F(PreparedTest, EnqueuesInOrderAndMarksTheEnd) {
   }
   // Of nothing, what is there already.
   done = nullptr;
-  ASSERT_TRUE(preparer_.Enqueue({}, {}, *stream_, &done).ok());
+  Work nothing;
+  ASSERT_TRUE(Prepare(&nothing).ok());
+  ASSERT_TRUE(nothing.Enqueue({}, *stream_, &done).ok());
   EXPECT_GE(done->ReachedNs(), 0);
 }
 
 // Also where the events of earlier times are still to be reached, and nobody keeps them.
-TEST_F(PreparedTest, AllocatesNothingInLaterRounds) {
-  const Work copies = preparer_.PrepareCopies(Copies(), DType::kF32).value();
+TEST_F(ExecutableTest, AllocatesNothingInLaterRounds) {
+  Work copies;
+  ASSERT_TRUE(Prepare(&copies.Copy(Copies(), DType::kF32)).ok());
   const std::vector<float> in(8);
   std::vector<float> out(8);
   std::vector<float> workspace(4);
@@ -278,9 +347,7 @@ TEST_F(PreparedTest, AllocatesNothingInLaterRounds) {
       const int64_t before = NumAllocations();
       for (int i = 0; i < 8; ++i) {
         ASSERT_TRUE(
-            preparer_
-                .Enqueue({&copies, 1}, {in.data(), out.data(), workspace.data()}, *stream_, &done)
-                .ok());
+            copies.Enqueue({in.data(), out.data(), workspace.data()}, *stream_, &done).ok());
         EXPECT_LT(done->ReachedNs(), 0);
       }
       EXPECT_TRUE(round == 0 || NumAllocations() == before);
@@ -294,36 +361,60 @@ TEST_F(PreparedTest, AllocatesNothingInLaterRounds) {
   }
 }
 
-TEST_F(PreparedTest, EnqueuesNothingWhereOneIsRefused) {
-  const std::vector<ProgramCopy> copies = {
-      {{Space::kSource, 0}, {Space::kTarget, 0}, {2}, {1}, {1}}};
-  const std::vector<Work> work = {preparer_.PrepareCopies(copies, DType::kI32).value(), nullptr};
+TEST_F(ExecutableTest, EnqueuesNothingWhereOneIsRefused) {
+  const std::vector<ProgramCopy> one = {{{Space::kSource, 0}, {Space::kTarget, 0}, {2}, {1}, {1}}};
+  const std::vector<ProgramCopy> other = {
+      {{Space::kSource, 0}, {Space::kWorkspace, 0}, {2}, {1}, {1}}};
+  Work work;
+  ASSERT_TRUE(Prepare(&work.Copy(one, DType::kI32).Copy(other, DType::kI32)).ok());
   const std::vector<int32_t> in = {1, 2};
   std::vector<int32_t> out(2, -1);
   std::shared_ptr<Event> done;
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      preparer_.Enqueue(work, {in.data(), out.data(), nullptr}, *stream_, &done)));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(work.Enqueue({in.data(), out.data(), nullptr}, *stream_, &done)));
   EXPECT_EQ(done, nullptr);
   ASSERT_TRUE(engine_->Synchronize(*stream_).ok());
   EXPECT_EQ(out, (std::vector<int32_t>{-1, -1}));
 }
 
+// What is not made ready takes its place among what is; the end is marked once.
+TEST_F(ExecutableTest, RunsAllKindsInOrder) {
+  const std::vector<ProgramCopy> first = {
+      {{Space::kSource, 0}, {Space::kTarget, 0}, {3}, {1}, {1}}};
+  const std::vector<ProgramCopy> last = {
+      {{Space::kTarget, 0}, {Space::kWorkspace, 0}, {3}, {1}, {1}}};
+  Work work;
+  work.Copy(first, DType::kI32).Zero({Space::kTarget, 4}, 4).Copy(last, DType::kI32);
+  ASSERT_TRUE(Prepare(&work.Zero({Space::kTarget, 0}, 4)).ok());
+  const std::vector<int32_t> in = {1, 2, 3};
+  std::shared_ptr<Event> done;
+  for (int i = 0; i < 2; ++i) {
+    std::vector<int32_t> out(3, -1);
+    std::vector<int32_t> workspace(3, -1);
+    ASSERT_TRUE(work.Enqueue({in.data(), out.data(), workspace.data()}, *stream_, &done).ok());
+    ASSERT_TRUE(engine_->Wait(done).ok());
+    EXPECT_EQ(out, (std::vector<int32_t>{0, 0, 3}));
+    EXPECT_EQ(workspace, (std::vector<int32_t>{1, 0, 3}));
+  }
+}
+
 // The call's group ends with it, as that of any other call that is refused.
-TEST_F(PreparedTest, RefusesNullBuffersOfCollectives) {
+TEST_F(ExecutableTest, RefusesNullBuffersOfCollectives) {
   std::vector<int64_t> all;
   for (int i = 0; i < size_; ++i) all.push_back(i);
   const auto group = engine_->Split(*engine_->world(), all, 0, {}).value();
-  const auto work =
-      preparer_.PrepareCollective(*group, Collective(Instruction::Kind::kAllReduce, 2), {}).value();
+  Work work;
+  work.Call(Collective(Instruction::Kind::kAllReduce, 2));
+  ASSERT_TRUE(work.Prepare(*engine_, *group).ok());
   std::vector<int32_t> memory(8);
   EXPECT_TRUE(absl::IsInvalidArgument(Enqueue(work, {memory.data(), nullptr, nullptr})));
   EXPECT_FALSE(group->Health().ok());
   EXPECT_FALSE(engine_->Synchronize(*stream_).ok());
 }
 
-TEST_F(PreparedTest, RefusesMessagesThatCannotBe) {
+TEST_F(ExecutableTest, RefusesMessagesThatCannotBe) {
   const auto prepare = [&](const std::vector<ProgramMessage>& sends) {
-    return preparer_.PrepareMessages(*engine_->world(), sends, {}, DType::kF32).status().code();
+    return Prepare(&Work().Send(sends, {}, DType::kF32)).code();
   };
   const int other = me_ == 0 ? 1 : 0;
   EXPECT_EQ(prepare({{me_, {}, 1}}), absl::StatusCode::kInvalidArgument);
@@ -333,29 +424,33 @@ TEST_F(PreparedTest, RefusesMessagesThatCannotBe) {
   EXPECT_EQ(prepare({{other, {}, 1}}), absl::StatusCode::kOk);
 }
 
-TEST_F(PreparedTest, RefusesWorkOfOthers) {
-  struct Foreign final : PreparedWork {};
-  EXPECT_EQ(Enqueue(std::make_shared<Foreign>(), {}).ToString(),
-            "INVALID_ARGUMENT: the work is null or of another engine");
-  EXPECT_EQ(Enqueue(nullptr, {}).code(), absl::StatusCode::kInvalidArgument);
+TEST_F(ExecutableTest, RefusesStreamsOfOthers) {
+  Work work;
+  ASSERT_TRUE(Prepare(&work.Copy(Copies(), DType::kF32)).ok());
+  Stream foreign;
+  EXPECT_EQ(work.Enqueue({}, foreign, nullptr).ToString(),
+            "INVALID_ARGUMENT: the stream belongs to another engine");
 }
 
-// What ends a group ends its prepared messages too, and what is behind them.
-TEST_F(PreparedTest, EndsWithItsGroup) {
+// What ends a group ends its calls too, and what is behind them.
+TEST_F(ExecutableTest, EndsWithItsGroup) {
   std::vector<int64_t> all;
   for (int i = 0; i < size_; ++i) all.push_back(i);
   const auto group = engine_->Split(*engine_->world(), all, 0, {}).value();
   const int other = me_ == 0 ? 1 : 0;
   const std::vector<ProgramMessage> recvs = {{other, {Space::kTarget, 0}, 1}};
-  const auto work = preparer_.PrepareMessages(*group, {}, recvs, DType::kF32).value();
+  Work work;
+  work.Send({}, recvs, DType::kF32);
+  ASSERT_TRUE(work.Prepare(*engine_, *group).ok());
   float value = 0;
   ASSERT_TRUE(Enqueue(work, {nullptr, &value, nullptr}).ok());
   group->Abort();
   EXPECT_TRUE(absl::IsAborted(engine_->Synchronize(*stream_)));
   EXPECT_TRUE(absl::IsAborted(Enqueue(work, {nullptr, &value, nullptr})));
   std::vector<int32_t> memory(8);
-  const auto sum =
-      preparer_.PrepareCollective(*group, Collective(Instruction::Kind::kAllReduce, 2), {}).value();
+  Work sum;
+  sum.Call(Collective(Instruction::Kind::kAllReduce, 2));
+  ASSERT_TRUE(sum.Prepare(*engine_, *group).ok());
   EXPECT_TRUE(absl::IsAborted(Enqueue(sum, {memory.data(), memory.data(), nullptr})));
 }
 

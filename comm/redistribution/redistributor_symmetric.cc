@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "comm/program/step_geometry.h"
-#include "comm/redistribution/run_core.h"
+#include "comm/redistribution/redistributor_impl.h"
 #include "comm/symmetric/symmetric_form.h"
 #include "meshift/status.h"
 
@@ -50,12 +50,13 @@ std::string PlaceText(const SymmetricTensor& tensor, const SymmetricBlock& block
 
 }  // namespace
 
-SymmetricDecision RunCore::Decide(const PreparedPlan& prepared, const SymmetricUse& use,
-                                  const SymmetricBlock& source, const SymmetricBlock& target) {
+SymmetricDecision RedistributorImpl::Decide(const PlanEntry& plan, const SymmetricUse& use,
+                                            const SymmetricBlock& source,
+                                            const SymmetricBlock& target) {
   SymmetricDecision decision;
   const SymmetricPool& pool = *use.pool;
   decision.text = std::make_shared<const std::string>(
-      fmt::format("{}, symmetric pool {}: source {}, target {}", *prepared.text, pool.id(),
+      fmt::format("{}, symmetric pool {}: source {}, target {}", *plan.call->text, pool.id(),
                   PlaceText(use.source, source), PlaceText(use.target, target)));
   decision.fingerprint = Fingerprint::Of(*decision.text);
   const auto miss = [&](SymmetricMiss reason) {
@@ -64,7 +65,7 @@ SymmetricDecision RunCore::Decide(const PreparedPlan& prepared, const SymmetricU
   };
   if (use.source.block == 0) return miss(SymmetricMiss::kSource);
   if (use.target.block == 0) return miss(SymmetricMiss::kTarget);
-  auto form = std::make_shared<SymmetricForm>(SymmetricFormOf(prepared.plan, engine_->rank()));
+  auto form = std::make_shared<SymmetricForm>(SymmetricFormOf(plan.plan, engine_->rank()));
   if (form->miss) return miss(*form->miss);
   if (form->ranks != pool.ranks()) return miss(SymmetricMiss::kGroup);
   if (!Fits(use.source, source, form->source_bytes) ||
@@ -85,12 +86,14 @@ SymmetricDecision RunCore::Decide(const PreparedPlan& prepared, const SymmetricU
   const Support support = pool.communicator()->SupportOf(decision.call);
   if (support == Support::kNone) return miss(SymmetricMiss::kEngine);
   if (support == Support::kOtherBits && form->needs_same_bits) return miss(SymmetricMiss::kPromise);
+  decision.record = std::make_shared<RunRecord>(
+      RunRecord{.bytes_sent = {form->bytes_sent}, .calls = {1}, .events = {}});
   decision.form = std::move(form);
   return decision;
 }
 
-absl::StatusOr<RunHandle> RunCore::RedistributeSymmetric(PreparedPlan& prepared,
-                                                         const Redistribution& what) {
+absl::StatusOr<RunHandle> RedistributorImpl::RunSymmetric(PlanEntry& plan,
+                                                          const Redistribution& what) {
   const SymmetricUse& use = *what.symmetric;
   if (use.pool == nullptr || use.pool->owner() != this) {
     return InvalidArgument("a symmetric use names no pool of this redistributor");
@@ -105,75 +108,60 @@ absl::StatusOr<RunHandle> RunCore::RedistributeSymmetric(PreparedPlan& prepared,
     *block = *found;
     MESHIFT_RETURN_IF_ERROR(CheckPlace(name, *view, *tensor, *block));
   }
-  const SymmetricKey key{prepared.plan.fingerprint(), use.pool->id(), use.source, use.target};
+  const SymmetricKey key{plan.plan.fingerprint(), use.pool->id(), use.source, use.target};
   SymmetricDecision* decision = decisions_.Find(key);
   if (decision == nullptr) {
-    decision = decisions_.Insert(key, Decide(prepared, use, blocks[0], blocks[1]));
+    decision = decisions_.Insert(key, Decide(plan, use, blocks[0], blocks[1]));
   }
   const TensorArgs tensor{
       .source = what.source, .target = what.target, .consume_source = what.consume_source};
   const After after{.stream = what.after, .run = &what.after_run};
   if (decision->miss) {
     absl::StatusOr<RunHandle> handle =
-        Call(prepared, decision->fingerprint, decision->text, tensor, what.workspace, after);
+        RunOne(plan, decision->fingerprint, decision->text, tensor, what.workspace, after);
     if (handle.ok()) CountMiss(use, *decision->miss);
     return handle;
   }
   MESHIFT_RETURN_IF_ERROR(CheckAfter(after.run));
-  MESHIFT_ASSIGN_OR_RETURN(BoundProgram* const program, ProgramFor(prepared, tensor));
+  MESHIFT_ASSIGN_OR_RETURN(Call* const call, CallFor(plan, tensor));
   RunHandle handle = NewHandle();
   Run* const run = handle.run_;
   MESHIFT_RETURN_IF_ERROR(BeginAfter(after, run));
-  MESHIFT_RETURN_IF_ERROR(Recorded(
-      [&]() -> decltype(auto) { return TextOf(program, *prepared.text); }, &program->has_run,
-      /*num_done=*/1, run,
-      [&]() MESHIFT_REQUIRES(issuing_) { return IssueSymmetric(use, *decision, program, run); }));
+  MESHIFT_ASSIGN_OR_RETURN(const Issued issued,
+                           BeginIssue(*call, decision->fingerprint, decision->text, run));
+  MESHIFT_RETURN_IF_ERROR(EndIssue(issued, CallSymmetric(use, *decision, *call, run), run));
   ++symmetric_.hits;
   use.pool->CountHit();
   return handle;
 }
 
-void RunCore::CountMiss(const SymmetricUse& use, SymmetricMiss miss) {
+void RedistributorImpl::CountMiss(const SymmetricUse& use, SymmetricMiss miss) {
   ++symmetric_.misses[static_cast<size_t>(miss)];
   use.pool->CountMiss(miss);
 }
 
-absl::Status RunCore::IssueSymmetric(const SymmetricUse& use, const SymmetricDecision& decision,
-                                     BoundProgram* program, Run* run) {
-  MESHIFT_RETURN_IF_ERROR(BeginRun(decision.fingerprint, decision.text, run));
-  absl::Status status = Bind(program);
-  if (status.ok()) status = CallSymmetric(use, decision, *program, run);
-  if (status.ok()) status = EndIssue(run);
-  return status.ok() ? status : FailCall(run->call, status);
-}
-
-absl::Status RunCore::CallSymmetric(const SymmetricUse& use, const SymmetricDecision& decision,
-                                    const BoundProgram& program, Run* run) {
+absl::Status RedistributorImpl::CallSymmetric(const SymmetricUse& use,
+                                              const SymmetricDecision& decision, const Call& call,
+                                              Run* run) {
   // The plan's only group has the pool's ranks, and there is one communicator per set of ranks.
   Communicator& communicator = *use.pool->communicator();
-  if (program.communicators.size() != 1 || program.communicators[0] != &communicator) {
+  const std::vector<Communicator*>& groups = call.parts[0].program->communicators;
+  if (groups.size() != 1 || groups[0] != &communicator) {
     return Internal("{} is not of the plan's group", use.pool->ToString());
   }
   MESHIFT_ASSIGN_OR_RETURN(Lane * lane, lanes_.Of(&communicator));
   Stream& stream = lane->stream();
   MESHIFT_RETURN_IF_ERROR(WaitBefore(stream, *run));
-  RunRecord* const record = NewRecord();
-  const auto mark = [&]() -> absl::Status {
-    if (!options_.expert.time_steps) return absl::OkStatus();
-    MESHIFT_ASSIGN_OR_RETURN(std::shared_ptr<Event> event, engine_->Record(stream));
-    record->events.push_back(std::move(event));
-    return absl::OkStatus();
-  };
-  MESHIFT_RETURN_IF_ERROR(mark());
+  const bool timed = options_.expert.time_steps;
+  RunRecord* const record = NewRecord(decision.record);
+  if (timed) MESHIFT_RETURN_IF_ERROR(MarkSteps(0, stream, record));
   MESHIFT_RETURN_IF_ERROR(communicator.CallSymmetric(decision.call, stream));
-  MESHIFT_RETURN_IF_ERROR(mark());
-  record->bytes_sent.push_back(decision.form->bytes_sent);
-  record->calls.push_back(1);
+  if (timed) MESHIFT_RETURN_IF_ERROR(MarkSteps(1, stream, record));
   run->ends.push_back(&stream);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<SymmetricPool>> RunCore::MakeSymmetricPool(
+absl::StatusOr<std::unique_ptr<SymmetricPool>> RedistributorImpl::MakeSymmetricPool(
     absl::Span<const int> mesh_dims, const SymmetricPoolOptions& options) {
   MESHIFT_RETURN_IF_ERROR(MayCall());
   if (!Takes()) {
@@ -208,7 +196,7 @@ absl::StatusOr<std::unique_ptr<SymmetricPool>> RunCore::MakeSymmetricPool(
   const auto text = std::make_shared<const std::string>(fmt::format(
       "symmetric pool {} over mesh dims {}: {} of at most {} buffers of {} bytes", id,
       fmt::join(group.mesh_dims, ","), options.buffers, options.max_buffers, options.buffer_bytes));
-  MESHIFT_ASSIGN_OR_RETURN(const int64_t call, BeginCall(Fingerprint::Of(*text), text));
+  MESHIFT_ASSIGN_OR_RETURN(const int64_t call, TakeNumber(Fingerprint::Of(*text), text));
   absl::StatusOr<Communicator*> communicator = groups_->Get(mesh_, group);
   if (!communicator.ok()) return FailCall(call, communicator.status());
   auto pool = SymmetricPool::Create(engine_, *communicator, options);

@@ -1,0 +1,118 @@
+// A program whose copies and calls are laid out but for the addresses of their buffers. A run
+// stores these, and who does the work fills them in.
+//
+//   MESHIFT_ASSIGN_OR_RETURN(auto steps, MpiExecutable::StepsOf(program, groups));
+//   task->step = std::shared_ptr<const MpiStep>(steps, &(*steps)[0]);
+//   task->bases = {source, target, workspace};
+//   ... task->step->FillIn(task->bases, &task->copies) ...
+#ifndef MESHIFT_COMM_MPI_EXECUTABLE_H_
+#define MESHIFT_COMM_MPI_EXECUTABLE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/attributes.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "comm/executor/executable.h"
+#include "comm/kernels/copy.h"
+#include "comm/mpi/group.h"
+#include "comm/mpi/operation.h"
+#include "comm/program/program.h"
+#include "meshift/dtype.h"
+#include "meshift/engine.h"
+
+namespace meshift {
+
+class Progress;
+
+// By Location::Space; null where nothing of a step lies there.
+using MpiBases = std::array<const void*, 3>;
+
+// One instruction, as the tasks of many runs share it.
+class MpiStep {
+ public:
+  // Whether it is copies or a call: all else is left to the default executor.
+  bool is_ready() const { return is_ready_; }
+  // Of a call; null: these are copies.
+  const std::shared_ptr<MpiGroup>& group() const { return group_; }
+  int64_t bytes() const { return bytes_; }  // what is written, or sent and received, roughly
+  // Whether no buffer that it needs is null.
+  bool HasAll(const MpiBases& bases) const {
+    for (size_t i = 0; i < bases.size(); ++i) {
+      if (needs_[i] && bases[i] == nullptr) return false;
+    }
+    return true;
+  }
+  // REQUIRES: HasAll(bases).
+  void FillIn(const MpiBases& bases, std::vector<StridedCopy>* copies) const;
+  void FillIn(const MpiBases& bases, MpiCall* call) const;
+
+ private:
+  friend class MpiExecutable;
+  struct Place {
+    Location::Space space = Location::Space::kSource;
+    int64_t offset = 0;
+    char* At(const MpiBases& bases) const {
+      // A source is written to only where it may be scratch; what is sent is not written to, which
+      // calls cannot say.
+      return const_cast<char*>(static_cast<const char*>(bases[static_cast<size_t>(space)])) +
+             offset;
+    }
+  };
+  struct Copy {
+    StridedCopy copy;
+    Place src;
+    Place dst;
+  };
+  absl::Status SetCopies(absl::Span<const ProgramCopy> copies, DType dtype);
+  absl::Status SetCall(const Program& program, const Instruction& instruction,
+                       std::shared_ptr<MpiGroup> group);
+  void SetMessages(const Program& program, const Instruction& instruction);
+  Place PlaceOf(const Location& at) {
+    needs_[static_cast<size_t>(at.space)] = true;
+    return {at.space, at.offset};
+  }
+
+  bool is_ready_ = false;
+  std::shared_ptr<MpiGroup> group_;
+  int64_t bytes_ = 0;
+  std::array<bool, 3> needs_ = {};
+  std::vector<Copy> copies_;
+  MpiCall call_;  // without addresses; they are:
+  Place send_;
+  Place recv_;
+  std::vector<Place> sends_;
+  std::vector<Place> recvs_;
+};
+
+class MpiExecutable final : public Executable {
+ public:
+  using Steps = std::vector<MpiStep>;
+  // One per instruction of a program of one tensor, whose groups these are; null where this rank is
+  // in none. INVALID_ARGUMENT where a call cannot be.
+  static absl::StatusOr<std::shared_ptr<const Steps>> StepsOf(
+      const Program& program, absl::Span<const std::shared_ptr<MpiGroup>> groups);
+
+  // `others`: of the same program, for what is not ready; null where all of it is.
+  MpiExecutable(std::shared_ptr<Progress> progress, std::shared_ptr<const Steps> steps,
+                std::unique_ptr<Executable> others)
+      : progress_(std::move(progress)), steps_(std::move(steps)), others_(std::move(others)) {}
+
+  ABSL_ATTRIBUTE_HOT absl::Status Enqueue(const ListRange& instructions,
+                                          const ProgramBuffers& buffers, Stream& stream,
+                                          std::shared_ptr<Event>* done) override;
+
+ private:
+  const std::shared_ptr<Progress> progress_;
+  const std::shared_ptr<const Steps> steps_;  // which outlives this, as work may be on its way
+  const std::unique_ptr<Executable> others_;
+};
+
+}  // namespace meshift
+
+#endif  // MESHIFT_COMM_MPI_EXECUTABLE_H_
