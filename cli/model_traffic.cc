@@ -17,10 +17,9 @@
 #include "meshift/topology.h"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/cost.h"
-#include "planner/cost/cross_cost.h"
-#include "planner/cost/time_parts.h"
 #include "planner/plan/crossing.h"
 #include "planner/plan/rank_bytes.h"
+#include "planner/plan/workspace.h"
 
 namespace meshift::cli {
 namespace {

@@ -7,8 +7,14 @@
 
 #include "absl/types/span.h"
 #include "meshift/sharding.h"
+#include "placement/cuts.h"
 
 namespace meshift {
+namespace {
+
+Interval Along(const Box& box, size_t i) { return {box.offset[i], box.offset[i] + box.size[i]}; }
+
+}  // namespace
 
 int64_t NumElements(absl::Span<const int64_t> shape) {
   int64_t product = 1;
@@ -27,28 +33,23 @@ std::string Box::ToString() const {
 Box Intersect(const Box& a, const Box& b) {
   Box common = a;
   for (size_t i = 0; i < a.size.size(); ++i) {
-    const int64_t begin = std::max(a.offset[i], b.offset[i]);
-    const int64_t end = std::min(a.offset[i] + a.size[i], b.offset[i] + b.size[i]);
-    common.offset[i] = begin;
-    common.size[i] = std::max<int64_t>(end - begin, 0);
+    const Interval part = Intersect(Along(a, i), Along(b, i));
+    common.offset[i] = part.begin;
+    common.size[i] = part.Length();
   }
   return common;
 }
 
 int64_t CommonElements(const Box& a, const Box& b) {
   int64_t elements = 1;
-  for (size_t k = 0; k < a.size.size(); ++k) {
-    const int64_t end = std::min(a.offset[k] + a.size[k], b.offset[k] + b.size[k]);
-    elements *= std::max<int64_t>(end - std::max(a.offset[k], b.offset[k]), 0);
-  }
+  for (size_t k = 0; k < a.size.size(); ++k) elements *= CommonIndices(Along(a, k), Along(b, k));
   return elements;
 }
 
 bool Contains(const Box& outer, const Box& inner) {
   if (inner.IsEmpty()) return true;
   for (size_t i = 0; i < inner.size.size(); ++i) {
-    if (inner.offset[i] < outer.offset[i]) return false;
-    if (inner.offset[i] + inner.size[i] > outer.offset[i] + outer.size[i]) return false;
+    if (!Along(outer, i).Contains(Along(inner, i))) return false;
   }
   return true;
 }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,38 +25,20 @@
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/status.h"
+#include "placement/cuts.h"
 #include "placement/notation.h"
 #include "placement/op_table.h"
 
 namespace meshift {
 namespace {
 
-// Part of one tensor dim.
-struct Interval {
-  int64_t offset = 0;
-  int64_t size = 0;
-};
-
 // What coordinate `index` of a mesh dim of `mesh_size` gets of `whole`.
-Interval Cut(const Interval& whole, const Placement& placement, int64_t mesh_size, int64_t index) {
-  if (placement.IsRagged()) {
-    const Placement::Sizes& sizes = placement.sizes();
-    int64_t offset = whole.offset;
-    for (int64_t i = 0; i < index; ++i) offset += sizes[i];
-    return {offset, sizes[index]};
-  }
-  const int64_t chunk = CeilDiv(whole.size, mesh_size);
-  const int64_t skipped = std::min(whole.size, chunk * index);
-  return {whole.offset + skipped, std::min(chunk, whole.size - skipped)};
-}
-
-// The distinct sizes of pieces that cutting a dim of `size` leaves. Few: a ceil cut makes two sizes
-// of one, and empty pieces.
-std::vector<int64_t> PieceSizes(int64_t size, const Placement& placement, int64_t mesh_size) {
-  if (placement.IsRagged()) return {placement.sizes().begin(), placement.sizes().end()};
-  const int64_t chunk = CeilDiv(size, mesh_size);
-  if (chunk == 0) return {0};
-  return {chunk, size % chunk};
+Interval PieceOf(const Interval& whole, const Placement& placement, int64_t mesh_size,
+                 int64_t index) {
+  if (!placement.IsRagged()) return Chunk(whole, mesh_size, index);
+  const Placement::Sizes& sizes = placement.sizes();
+  const int64_t begin = std::accumulate(sizes.begin(), sizes.begin() + index, int64_t{0});
+  return {begin, begin + sizes[index]};
 }
 
 bool IsShardOf(const Placement& placement, int tensor_dim) {
@@ -161,15 +144,14 @@ absl::Status CheckCuts(absl::Span<const Placement> placements, int tensor_dim, c
 void DropPlainSizes(const TensorType& tensor, std::vector<Placement>* placements) {
   for (Placement& placement : *placements) {
     if (!placement.IsShard() || !placement.IsRagged()) continue;
-    const Placement plain = Placement::Shard(placement.tensor_dim());
     const Placement::Sizes& sizes = placement.sizes();
     const Interval whole = {0, tensor.shape[placement.tensor_dim()]};
     const auto n = static_cast<int64_t>(sizes.size());
     bool is_plain = true;
     for (int64_t i = 0; i < n && is_plain; ++i) {
-      is_plain = sizes[i] == Cut(whole, plain, n, i).size;
+      is_plain = sizes[i] == Chunk(whole, n, i).Length();
     }
-    if (is_plain) placement = plain;
+    if (is_plain) placement = Placement::Shard(placement.tensor_dim());
   }
 }
 
@@ -183,25 +165,20 @@ absl::Status CheckWholeBytes(const DeviceMesh& mesh, const TensorType& tensor,
     return InvalidArgument("{} is not a whole number of bytes", tensor.ToString());
   }
   const size_t innermost = tensor.shape.size() - 1;
-  std::vector<int64_t> sizes = {tensor.shape[innermost]};
-  if (sizes[0] % per_byte != 0) {
+  Lengths lengths = {tensor.shape[innermost]};
+  if (lengths[0] % per_byte != 0) {
     return InvalidArgument("{}: tensor dim {} is not a whole number of bytes", tensor.ToString(),
                            innermost);
   }
   for (const int d : cuts[innermost]) {
-    std::vector<int64_t> pieces;
-    for (const int64_t size : sizes) {
-      for (const int64_t piece : PieceSizes(size, placements[d], mesh.dim(d).size)) {
-        if (piece % per_byte != 0) {
-          return InvalidArgument("{}: mesh dim {} cuts tensor dim {} inside a byte",
-                                 tensor.ToString(), mesh.dim(d).name, innermost);
-        }
-        pieces.push_back(piece);
-      }
+    std::vector<int64_t> begins;
+    if (placements[d].IsRagged()) begins = BeginsOf(placements[d].sizes());
+    lengths = PieceLengths(lengths, Cut{mesh.dim(d).size, begins});
+    for (const int64_t length : lengths) {
+      if (length % per_byte == 0) continue;
+      return InvalidArgument("{}: mesh dim {} cuts tensor dim {} inside a byte", tensor.ToString(),
+                             mesh.dim(d).name, innermost);
     }
-    std::sort(pieces.begin(), pieces.end());
-    pieces.erase(std::unique(pieces.begin(), pieces.end()), pieces.end());
-    sizes = std::move(pieces);
   }
   return absl::OkStatus();
 }
@@ -385,10 +362,10 @@ Box Sharding::BoxAt(absl::Span<const int64_t> coordinate) const {
   for (size_t t = 0; t < box.size.size(); ++t) {
     Interval piece{0, box.size[t]};
     for (const int d : rep_->cuts[t]) {
-      piece = Cut(piece, placement(d), mesh().dim(d).size, coordinate[d]);
+      piece = PieceOf(piece, placement(d), mesh().dim(d).size, coordinate[d]);
     }
-    box.offset[t] = piece.offset;
-    box.size[t] = piece.size;
+    box.offset[t] = piece.begin;
+    box.size[t] = piece.Length();
   }
   return box;
 }

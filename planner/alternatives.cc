@@ -17,7 +17,6 @@
 #include "meshift/status.h"
 #include "planner/cost/cost.h"
 #include "planner/cost/path_cost.h"
-#include "planner/cost/time_parts.h"
 #include "planner/cross/cross_mesh.h"
 #include "planner/graph/state.h"
 #include "planner/groups/plan_groups.h"

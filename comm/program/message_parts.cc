@@ -27,7 +27,7 @@ Choices ChoicesOf(const StepGeometry& geometry, const MovedDim& dim, const CutLi
                   const Members& members, absl::Span<const int64_t> me, const Interval& mine) {
   Coordinate at(me.begin(), me.end());
   MeshDims loop;
-  for (const int d : cuts.dims) {
+  for (const int d : cuts.mesh_dims) {
     if (!Has(geometry.cut_before(), d)) continue;
     loop.push_back(d);
     at[d] = 0;
@@ -35,8 +35,8 @@ Choices ChoicesOf(const StepGeometry& geometry, const MovedDim& dim, const CutLi
   Choices choices;
   choices.tensor_dim = dim.tensor_dim;
   while (true) {
-    const Interval part = Intersect(mine, Piece(geometry.mesh(), dim.parent, cuts, at));
-    if (part.size() > 0) {
+    const Interval part = Intersect(mine, cuts.Piece(dim.parent, at));
+    if (part.Length() > 0) {
       int64_t index = 0;
       for (const int d : loop) index += at[d] * members.stride(d);
       choices.list.push_back({index, part});
@@ -70,7 +70,7 @@ std::vector<Part> Combine(const StepGeometry& geometry, const Members& members,
       index += choice.index;
       if (lists[i].tensor_dim < 0) continue;
       box.offset[lists[i].tensor_dim] = choice.part.begin;
-      box.size[lists[i].tensor_dim] = choice.part.size();
+      box.size[lists[i].tensor_dim] = choice.part.Length();
     }
     const int64_t number = members.NumberOf(index);
     sorted &= parts.empty() || parts.back().number < number;
@@ -92,8 +92,7 @@ std::vector<Part> Senders(const StepGeometry& geometry, const Members& members,
                           absl::Span<const int64_t> me) {
   ChoiceLists lists;
   for (const MovedDim& dim : geometry.moved()) {
-    lists.push_back(ChoicesOf(geometry, dim, dim.before, members, me,
-                              Piece(geometry.mesh(), dim.parent, dim.after, me)));
+    lists.push_back(ChoicesOf(geometry, dim, dim.before, members, me, dim.After(me)));
   }
   return Combine(geometry, members, me, lists);
 }
@@ -104,8 +103,7 @@ std::vector<Part> Receivers(const StepGeometry& geometry, const Members& members
                             absl::Span<const int64_t> me) {
   ChoiceLists lists;
   for (const MovedDim& dim : geometry.moved()) {
-    lists.push_back(ChoicesOf(geometry, dim, dim.after, members, me,
-                              Piece(geometry.mesh(), dim.parent, dim.before, me)));
+    lists.push_back(ChoicesOf(geometry, dim, dim.after, members, me, dim.Before(me)));
   }
   for (const int d : members.mesh_dims()) {
     if (!Has(geometry.cut_before() & ~geometry.cut_after(), d)) continue;
@@ -128,9 +126,9 @@ bool AnyMemberLacks(const StepGeometry& geometry, const Members& members,
     bool empty = false;
     bool lacks = false;
     for (const MovedDim& dim : geometry.moved()) {
-      const Interval after = Piece(geometry.mesh(), dim.parent, dim.after, at);
-      empty |= after.size() == 0;
-      lacks |= !Piece(geometry.mesh(), dim.parent, dim.before, at).Contains(after);
+      const Interval after = dim.After(at);
+      empty |= after.Length() == 0;
+      lacks |= !dim.Before(at).Contains(after);
     }
     if (lacks && !empty) return true;
   }

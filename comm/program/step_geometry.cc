@@ -1,63 +1,12 @@
 #include "comm/program/step_geometry.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <numeric>
 #include <utility>
 
-#include "base/checked_math.h"
 #include "base/status.h"
 
 namespace meshift::lowering_internal {
-namespace {
-
-// Mesh dims of size 1 cut nothing.
-CutList CutsOf(const Sharding& sharding, int tensor_dim) {
-  CutList cuts;
-  for (const int d : sharding.CutsOf(tensor_dim)) {
-    if (sharding.mesh().dim(d).size > 1) cuts.dims.push_back(d);
-  }
-  if (cuts.dims.empty() || !sharding.placement(cuts.dims[0]).IsRagged()) return cuts;
-  cuts.begins.push_back(0);
-  for (const int64_t size : sharding.placement(cuts.dims[0]).sizes()) {
-    cuts.begins.push_back(cuts.begins.back() + size);
-  }
-  return cuts;
-}
-
-// How many cuts both have, from the outermost on.
-size_t CommonLength(const CutList& a, const CutList& b) {
-  if (a.begins != b.begins) return 0;
-  return std::mismatch(a.dims.begin(), a.dims.end(), b.dims.begin(), b.dims.end()).first -
-         a.dims.begin();
-}
-
-CutList First(const CutList& cuts, size_t size) {
-  return {MeshDims(cuts.dims.begin(), cuts.dims.begin() + size),
-          size == 0 ? std::vector<int64_t>() : cuts.begins};
-}
-CutList Behind(const CutList& cuts, size_t size) {
-  return {MeshDims(cuts.dims.begin() + size, cuts.dims.end()),
-          size == 0 ? cuts.begins : std::vector<int64_t>()};
-}
-
-}  // namespace
-
-Interval Piece(const DeviceMesh& mesh, Interval whole, const CutList& cuts,
-               absl::Span<const int64_t> at) {
-  size_t next = 0;
-  if (!cuts.begins.empty()) {
-    const int64_t i = at[cuts.dims[next++]];
-    whole = {cuts.begins[i], cuts.begins[i + 1]};
-  }
-  for (; next < cuts.dims.size(); ++next) {
-    const int d = cuts.dims[next];
-    const int64_t chunk = CeilDiv(whole.size(), mesh.dim(d).size);
-    const int64_t begin = std::min(whole.end, whole.begin + chunk * at[d]);
-    whole = {begin, std::min(whole.end, begin + chunk)};
-  }
-  return whole;
-}
 
 Members::Members(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
                  absl::Span<const int64_t> me)
@@ -122,22 +71,19 @@ absl::StatusOr<StepGeometry> StepGeometry::Create(const Sharding& before, const 
   geometry.box_after_ = geometry.box_before_;
   const auto set = [](Box* box, int t, const Interval& interval) {
     box->offset[t] = interval.begin;
-    box->size[t] = interval.size();
+    box->size[t] = interval.Length();
   };
   for (int t = 0; t < rank; ++t) {
-    const CutList cuts_before = CutsOf(before, t);
-    const CutList cuts_after = CutsOf(after, t);
-    const size_t common = CommonLength(cuts_before, cuts_after);
-    MovedDim moved{
-        .tensor_dim = t,
-        .parent = Piece(after.mesh(), {0, after.shape()[t]}, First(cuts_before, common), me),
-        .before = Behind(cuts_before, common),
-        .after = Behind(cuts_after, common)};
-    set(&geometry.box_before_, t, Piece(after.mesh(), moved.parent, moved.before, me));
-    set(&geometry.box_after_, t, Piece(after.mesh(), moved.parent, moved.after, me));
-    if (moved.before.dims.empty() && moved.after.dims.empty()) continue;
-    for (const int d : moved.before.dims) geometry.cut_before_ |= MeshMask{1} << d;
-    for (const int d : moved.after.dims) geometry.cut_after_ |= MeshMask{1} << d;
+    StepCuts cuts = CutsOfStep(before, after, t);
+    MovedDim moved{.tensor_dim = t,
+                   .parent = cuts.common.Piece({0, after.shape()[t]}, me),
+                   .before = std::move(cuts.before),
+                   .after = std::move(cuts.after)};
+    set(&geometry.box_before_, t, moved.Before(me));
+    set(&geometry.box_after_, t, moved.After(me));
+    if (moved.before.size() == 0 && moved.after.size() == 0) continue;
+    for (const int d : moved.before.mesh_dims) geometry.cut_before_ |= MeshMask{1} << d;
+    for (const int d : moved.after.mesh_dims) geometry.cut_after_ |= MeshMask{1} << d;
     geometry.moved_.push_back(std::move(moved));
   }
   MeshMask named = 0;
@@ -154,9 +100,9 @@ absl::StatusOr<StepGeometry> StepGeometry::Create(const Sharding& before, const 
 Box StepGeometry::BoxAt(absl::Span<const int64_t> at, CutList MovedDim::*cuts) const {
   Box box = box_before_;
   for (const MovedDim& dim : moved_) {
-    const Interval piece = Piece(*mesh_, dim.parent, dim.*cuts, at);
+    const Interval piece = (dim.*cuts).Piece(dim.parent, at);
     box.offset[dim.tensor_dim] = piece.begin;
-    box.size[dim.tensor_dim] = piece.size();
+    box.size[dim.tensor_dim] = piece.Length();
   }
   return box;
 }

@@ -7,7 +7,6 @@
 #ifndef MESHIFT_COMM_PROGRAM_STEP_GEOMETRY_H_
 #define MESHIFT_COMM_PROGRAM_STEP_GEOMETRY_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -17,38 +16,12 @@
 #include "meshift/device_mesh.h"
 #include "meshift/plan.h"
 #include "meshift/sharding.h"
+#include "placement/cuts.h"
 
 namespace meshift::lowering_internal {
 
-// Indices [begin, end) of a tensor dim.
-struct Interval {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t size() const { return end - begin; }
-  bool Contains(const Interval& other) const {
-    return other.size() == 0 || (begin <= other.begin && other.end <= end);
-  }
-};
-inline Interval Intersect(const Interval& a, const Interval& b) {
-  const int64_t begin = std::max(a.begin, b.begin);
-  return {begin, std::max(begin, std::min(a.end, b.end))};
-}
-
-using MeshDims = absl::InlinedVector<int, 6>;
-
-// Mesh dims that cut a tensor dim, outermost first.
-struct CutList {
-  MeshDims dims;
-  // Where the pieces of the first cut begin, and where the last one ends, in global indices, if it
-  // is ragged; empty: ceil chunks.
-  std::vector<int64_t> begins;
-};
 using MeshMask = uint64_t;  // bit d: mesh dim d
 inline bool Has(MeshMask mask, int d) { return (mask >> d & 1) != 0; }
-
-// What `cuts` leave of `whole` at coordinate `at`.
-Interval Piece(const DeviceMesh& mesh, Interval whole, const CutList& cuts,
-               absl::Span<const int64_t> at);
 
 // The ranks that differ from one in some mesh dims. They count in two ways: by index, row-major
 // over the mesh dims, and by number, ascending ranks, as communicators number them. On a row-major
@@ -88,6 +61,8 @@ struct MovedDim {
   Interval parent;  // what the common beginning leaves to this rank
   CutList before;
   CutList after;
+  Interval Before(absl::Span<const int64_t> at) const { return before.Piece(parent, at); }
+  Interval After(absl::Span<const int64_t> at) const { return after.Piece(parent, at); }
 };
 
 class StepGeometry {

@@ -279,29 +279,15 @@ absl::Status StepLowering::AllGather(const StepGeometry& g, const Step& step) {
 }
 
 absl::Status StepLowering::Permute(const StepGeometry& g, const Step& step) {
-  // The sender's coordinate on `first` is the receiver's on `second`.
-  absl::InlinedVector<std::pair<int, int>, 6> pairs;
-  MeshDims only_before;
-  MeshDims only_after;
+  absl::InlinedVector<MovedMeshDims, 3> moved;
   for (const MovedDim& dim : g.moved()) {
-    const MeshDims& before = dim.before.dims;
-    const MeshDims& after = dim.after.dims;
-    if (before.size() != after.size()) {
+    if (dim.before.size() != dim.after.size()) {
       return InvalidArgument("{} is no permutation: tensor dim {} has {} cuts before and {} after",
-                             step.ToString(), dim.tensor_dim, before.size(), after.size());
+                             step.ToString(), dim.tensor_dim, dim.before.size(), dim.after.size());
     }
-    for (size_t i = 0; i < before.size(); ++i) pairs.emplace_back(before[i], after[i]);
+    moved.push_back({dim.before.mesh_dims, dim.after.mesh_dims});
   }
-  for (const int d : step.mesh_dims) {
-    if (Has(g.cut_before() & ~g.cut_after(), d)) only_before.push_back(d);
-    if (Has(g.cut_after() & ~g.cut_before(), d)) only_after.push_back(d);
-  }
-  const auto by_size = [&](int a, int b) { return mesh_.dim(a).size < mesh_.dim(b).size; };
-  std::stable_sort(only_before.begin(), only_before.end(), by_size);
-  std::stable_sort(only_after.begin(), only_after.end(), by_size);
-  for (size_t i = 0; i < std::min(only_before.size(), only_after.size()); ++i) {
-    pairs.emplace_back(only_after[i], only_before[i]);
-  }
+  const DimPairs pairs = PermutePairs(moved, [&](int d) { return mesh_.dim(d).size; });
   for (const auto& [a, b] : pairs) {
     if (mesh_.dim(a).size != mesh_.dim(b).size) {
       return InvalidArgument("{} is no permutation: mesh dims {} and {} differ in size",

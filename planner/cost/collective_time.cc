@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <optional>
 
 namespace meshift {
 namespace {
@@ -67,33 +68,20 @@ MessageTimes::MessageTimes(const Topology& topology, int64_t latency_ns) {
 }
 
 CollectiveTime MessageTimes::Of(absl::Span<const int64_t> bytes) const {
-  const Line* least = nullptr;
-  int64_t least_ns = INT64_MAX;
-  int64_t least_links_ns = 0;
-  size_t level = 0;
+  std::optional<CollectiveTime> least;
   for (const Line& line : lines_) {
-    const int64_t start_ns = line.time.Ns();
-    if (least != nullptr && start_ns >= least_ns) continue;
-    int64_t links_ns = 0;
-    size_t slowest = 0;
+    CollectiveTime time = line.time;
+    if (least && time.Ns() >= least->Ns()) continue;
     for (size_t i = 0; i < bytes.size(); ++i) {
       if (bytes[i] == 0) continue;
       const int64_t ns = MulDivCeil(bytes[i], 1000, line.bandwidth[i]);
-      if (ns <= links_ns) continue;
-      links_ns = ns;
-      slowest = i;
+      if (ns <= time.links_ns) continue;
+      time.links_ns = ns;
+      time.level = static_cast<int8_t>(i);
     }
-    const int64_t ns = SaturatingAdd(start_ns, links_ns);
-    if (least != nullptr && ns >= least_ns) continue;
-    least = &line;
-    least_ns = ns;
-    least_links_ns = links_ns;
-    level = slowest;
+    if (!least || time.Ns() < least->Ns()) least = time;
   }
-  CollectiveTime time = least->time;
-  time.links_ns = least_links_ns;
-  time.level = static_cast<int8_t>(level);
-  return time;
+  return *least;
 }
 
 // Makes the lines of one protocol.

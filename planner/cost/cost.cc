@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "absl/status/statusor.h"
 #include "base/checked_math.h"
-#include "planner/cost/cost_cuts.h"
+#include "planner/cost/cross_cost.h"
 #include "planner/graph/geometry.h"
+#include "planner/plan/crossing.h"
 
 namespace meshift {
 namespace {
@@ -17,20 +19,29 @@ constexpr int64_t kRankWork = 8;
 // A mesh of more ranks in another order than row-major has too many groups to list for a bound.
 constexpr int64_t kManyRanks = 256;
 
-// Whether the box that `cuts` leave at a coordinate of the mesh is empty.
-bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate& coordinate) {
-  for (int k = 0; k < problem.tensor_rank(); ++k) {
-    Interval interval{0, problem.extent(k)};
-    for (int i = 0; i < cuts.of[k].size; ++i) {
-      const int64_t index = coordinate[problem.mesh_dim(cuts.of[k][i])];
-      interval = Cut(problem, cuts.of[k], i, interval, index);
-    }
-    if (interval.Length() == 0) return true;
-  }
-  return false;
+CostOptions OptionsOf(const Step& step) {
+  CostOptions options{.ordered = step.reduce_order == ReduceOrder::kAscending,
+                      .reduce_block = step.reduce_block.value_or(0)};
+  if (step.sizes && *step.sizes != StepSizes::kEven) options.ragged = *step.sizes;
+  return options;
 }
 
 }  // namespace
+
+int64_t TimeParts::Sum() const {
+  const int64_t in_turn = SaturatingAdd(SaturatingAdd(starts_ns, hops_ns), messages_ns);
+  return SaturatingAdd(SaturatingAdd(in_turn, links_ns), copies_ns);
+}
+
+void Traffic::TakePacks(const Topology& topology) {
+  if (send_packs) send_pack_bytes = bytes_sent;
+  if (receive_packs) receive_pack_bytes = bytes_received;
+  // What stays is copied along with what is packed.
+  if (send_packs || bytes_kept > 0) {
+    TakeCopy(CopyNs(topology, SaturatingAdd(send_pack_bytes, bytes_kept)));
+  }
+  if (receive_packs) TakeCopy(CopyNs(topology, bytes_received));
+}
 
 CostModel::CostModel(const Problem& problem, const Topology& topology, const CostOptions& options)
     : problem_(problem),
@@ -122,12 +133,16 @@ GroupTimes CostModel::MakeTimes(const RankGroups& groups) const {
   return {topology_, ShapeOf(topology_, problem_.mesh().NumRanks(), groups, problem_.budget())};
 }
 
-int64_t CostModel::LeastHopNs(int level) const {
-  int64_t least = topology_.level(level).latency_ns;
-  for (++level; level < topology_.NumLevels(); ++level) {
-    least = std::min(least, topology_.level(level).latency_ns);
+int64_t LeastHopNs(const Topology& topology, int level) {
+  int64_t least = INT64_MAX;
+  for (; level < topology.NumLevels(); ++level) {
+    least = std::min(least, topology.level(level).latency_ns);
   }
-  return MulDivFloor(least, least_latency_percent_, 100);
+  return least;
+}
+
+int64_t CostModel::LeastHopNs(int level) const {
+  return MulDivFloor(meshift::LeastHopNs(topology_, level), least_latency_percent_, 100);
 }
 
 // Of a member's bytes to n - 1 others at least (n - s) / (n - 1) are charged to the level, where s
@@ -153,55 +168,6 @@ int64_t CostModel::BestBandwidth(int level) const {
     best = std::max(best, MulDivCeil(direct, shape.size - 1, shape.size - sharing));
   }
   return best;
-}
-
-bool CostModel::RanksAscend(absl::Span<const int> order, const CutLists& parent) const {
-  const DeviceMesh& mesh = problem_.mesh();
-  if (mesh.IsRowMajor()) return std::is_sorted(order.begin(), order.end());
-  if (!problem_.Charge(kRankWork, mesh.NumRanks())) return true;
-  // Every group that has something, its members in the order of the cuts.
-  absl::InlinedVector<int, kMaxStateDims> mesh_dims;
-  for (int d : order) mesh_dims.push_back(problem_.mesh_dim(d));
-  std::sort(mesh_dims.begin(), mesh_dims.end());
-  int64_t members = 1;
-  for (int d : order) members *= problem_.size(d);
-  for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
-    Coordinate coordinate = mesh.CoordinateAt(position);
-    bool first = true;
-    for (int d : order) first &= coordinate[problem_.mesh_dim(d)] == 0;
-    if (!first || HoldsNothing(problem_, parent, coordinate)) continue;
-    int64_t last = -1;
-    for (int64_t member = 0; member < members; ++member) {
-      int64_t left = member;
-      for (size_t i = order.size(); i-- > 0;) {
-        coordinate[problem_.mesh_dim(order[i])] = left % problem_.size(order[i]);
-        left /= problem_.size(order[i]);
-      }
-      const int64_t rank = mesh.RankAt(coordinate);
-      if (rank <= last) return false;
-      last = rank;
-    }
-  }
-  return true;
-}
-
-// Whether, in every group, the pieces of `cut` in the parent's box lie one behind the
-// other in ascending order of ranks: so they do where they are one index long on all tensor dims
-// before the last that is cut.
-bool CostModel::IsConsecutive(const CutLists& parent, const CutLists& cut) const {
-  absl::InlinedVector<int, kMaxStateDims> order;
-  bool open = true;  // every tensor dim so far is cut into pieces of length 1, or is that short
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    if (problem_.extent(k) == 0) return true;
-    int64_t pieces = 1;
-    for (int i = parent.of[k].size; i < cut.of[k].size; ++i) {
-      pieces *= problem_.size(cut.of[k][i]);
-      order.push_back(cut.of[k][i]);
-    }
-    if (pieces > 1 && !open) return false;
-    open &= ExtentsAfter(problem_, k, cut).front() == 1;
-  }
-  return RanksAscend(order, parent);
 }
 
 bool CostModel::IsChosenGather(const State& before, const State& after) const {
@@ -238,12 +204,8 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
       if (before.IsPartial(d) && !after.IsPartial(d)) dims |= DimMask{1} << d;
     }
   } else {
-    for (int k = 0; k < problem_.tensor_rank(); ++k) {
-      const int common = CommonLength(cuts_before.of[k], cuts_after.of[k]);
-      for (const CutLists::List* list : {&cuts_before.of[k], &cuts_after.of[k]}) {
-        for (int i = common; i < list->size; ++i) dims |= DimMask{1} << (*list)[i];
-      }
-    }
+    const CutChanges changes(problem_, cuts_before, cuts_after);
+    dims = changes.from | changes.to;
   }
   const GroupTimes& times = Times(dims);
   const int64_t n = times.shape().size;
@@ -271,23 +233,31 @@ Traffic CostModel::Measure(StepOp op, const State& before, const State& after) c
       break;
   }
   traffic.sizes = even ? StepSizes::kEven : StepSizes::kExact;
-  const int64_t item_bytes = problem_.item_bytes(before.stage());
-  if (!even || !MeasureEvenMessages(op, cuts_before, cuts_after, item_bytes, &traffic)) {
-    MeasureMessages(op, cuts_before, cuts_after, item_bytes, &traffic);
-  }
+  MeasureMessages(op, cuts_before, cuts_after, even, problem_.item_bytes(before.stage()), &traffic);
   const int64_t bytes = std::max(traffic.bytes_sent, traffic.bytes_received);
-  traffic.Take(times.Direct(bytes, traffic.messages));
-  traffic.TakeMessages(MessageNs() * traffic.messages);
-  if (traffic.send_packs) traffic.send_pack_bytes = traffic.bytes_sent;
-  // What stays is copied along with what is packed.
-  if (traffic.send_packs || traffic.bytes_kept > 0) {
-    traffic.TakeCopy(CopyNs(SaturatingAdd(traffic.send_pack_bytes, traffic.bytes_kept)));
-  }
-  if (traffic.receive_packs) {
-    traffic.receive_pack_bytes = traffic.bytes_received;
-    traffic.TakeCopy(CopyNs(traffic.bytes_received));
-  }
+  TakeMessages(times, bytes, traffic.messages, &traffic);
+  traffic.TakePacks(topology_);
   return traffic;
+}
+
+TimeParts TimePartsOf(const Sharding& before, const Step& step, const Topology& topology) {
+  TimeParts parts;
+  if (!IsCollective(step.op)) {
+    parts.copies_ns = step.est_ns;
+    return parts;
+  }
+  if (IsCrossing(step)) {
+    const Crossing crossing = Crossing::Of(before, step.after, topology);
+    return MeasureCrossing(crossing, before, step.after, topology).time;
+  }
+  // The step by itself: from what is before it to what is behind.
+  const absl::StatusOr<Problem> problem = Problem::Create(before, step.after, before.dtype());
+  if (!problem.ok()) {  // no step of a right plan; still, parts add up
+    parts.links_ns = step.est_ns;
+    return parts;
+  }
+  const CostModel model(*problem, topology, OptionsOf(step));
+  return model.Measure(step.op, problem->source(), problem->target()).time;
 }
 
 }  // namespace meshift

@@ -10,8 +10,8 @@
 // docs/cost_model.md has the formulas. The model prices the program that runs.
 //
 // cost.cc has groups, and Measure(), which asks the others: cost_blocks.cc for gathers, scatters
-// and reductions in order; cost_messages.cc, cost_even.cc and cost_many_ranks.cc for messages;
-// cost_stages.cc for reductions in blocks; cost_memory.cc for workspace.
+// and reductions in order; cost_messages.cc for messages (planner/cost/messages.h); cost_stages.cc
+// for reductions in blocks; cost_memory.cc for workspace.
 #ifndef MESHIFT_PLANNER_COST_COST_H_
 #define MESHIFT_PLANNER_COST_COST_H_
 
@@ -22,6 +22,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/checked_math.h"
 #include "meshift/plan.h"
+#include "meshift/sharding.h"
 #include "meshift/topology.h"
 #include "planner/cost/collective_time.h"
 #include "planner/cost/group_shape.h"
@@ -46,23 +47,24 @@ struct Traffic {
 
   // Adds to both.
   void Take(const CollectiveTime& collective) {
-    time.starts_ns = SaturatingAdd(time.starts_ns, collective.start_ns);
-    time.hops_ns = SaturatingAdd(time.hops_ns, collective.hops_ns);
-    time.links_ns = SaturatingAdd(time.links_ns, collective.links_ns);
+    Add(&time.starts_ns, collective.start_ns);
+    Add(&time.hops_ns, collective.hops_ns);
+    Add(&time.links_ns, collective.links_ns);
     time.algorithm = collective.algorithm;
     time.protocol = collective.protocol;
     if (collective.links_ns > 0) {
       time.level = collective.level;
       time.sharing = collective.sharing;
     }
-    est_ns = SaturatingAdd(est_ns, collective.Ns());
   }
-  void TakeMessages(int64_t ns) {
-    time.messages_ns = SaturatingAdd(time.messages_ns, ns);
-    est_ns = SaturatingAdd(est_ns, ns);
-  }
-  void TakeCopy(int64_t ns) {
-    time.copies_ns = SaturatingAdd(time.copies_ns, ns);
+  void TakeMessages(int64_t ns) { Add(&time.messages_ns, ns); }
+  void TakeCopy(int64_t ns) { Add(&time.copies_ns, ns); }
+  // What messages are packed from and into, by `send_packs` and `receive_packs`.
+  void TakePacks(const Topology& topology);
+
+ private:
+  void Add(int64_t* part, int64_t ns) {
+    *part = SaturatingAdd(*part, ns);
     est_ns = SaturatingAdd(est_ns, ns);
   }
 };
@@ -94,6 +96,9 @@ inline int64_t CopyNs(const Topology& topology, int64_t bytes) {
   const TopologyConstants& c = topology.constants();
   return SaturatingAdd(c.copy_latency_ns, MulDivCeil(bytes, 1000, c.copy_bandwidth_bytes_per_us));
 }
+
+// The least latency of a hop over `level` or one beyond.
+int64_t LeastHopNs(const Topology& topology, int level);
 
 // Keeps a reference to `problem`. Its const methods remember what they found, so a model is for one
 // thread at a time; a copy has what was remembered.
@@ -161,7 +166,7 @@ class CostModel {
     return SaturatingAdd(line.start, MulDivFloor(links_ns, line.times, line.over));
   }
   int64_t MaxBytes(int64_t ns) const;
-  // The least latency of a hop over `level` or one beyond.
+  // Of a hop over `level` or one beyond, in the protocol in which it takes least.
   int64_t LeastHopNs(int level = 0) const;
   // In any step on this mesh, k ranks of a domain below `level` (level 0: one rank) together send
   // other ranks at most k times this many bytes per us, and receive at most that.
@@ -199,23 +204,19 @@ class CostModel {
   std::optional<Stages> MakeStages(DimMask dims) const;
   // An all_gather (or reduce_scatter) from `cut` to `parent` (or back) over `dims`.
   Traffic MeasureBlocks(bool gather, const State& parent, const State& cut, DimMask dims) const;
-  // The most items that members of a group have together beyond the smallest box.
-  int64_t ItemsButSmallest(const CutLists& parent, const CutLists& cut) const;
-  bool IsConsecutive(const CutLists& parent, const CutLists& cut) const;
-  bool RanksAscend(absl::Span<const int> order, const CutLists& parent) const;
   void MeasureOrdered(StepOp op, const State& before, const State& after, const GroupTimes& times,
                       Traffic* traffic) const;
   Traffic MeasureStages(StepOp op, const State& before, const State& after, const Stages& stages,
                         bool even) const;
-  void MeasureMessages(StepOp op, const CutLists& before, const CutLists& after, int64_t item_bytes,
-                       Traffic* traffic) const;
-  // Likewise, of large groups; nothing that moves is ragged.
-  void MeasureManyMessages(StepOp op, const CutLists& before, const CutLists& after,
-                           int64_t item_bytes, Traffic* traffic) const;
-  // Likewise, where all pieces of a tensor dim are alike, and whole parts of each other: false
-  // where they are not.
-  bool MeasureEvenMessages(StepOp op, const CutLists& before, const CutLists& after,
-                           int64_t item_bytes, Traffic* traffic) const;
+  // `even`: IsEven() of these cuts.
+  void MeasureMessages(StepOp op, const CutLists& before, const CutLists& after, bool even,
+                       int64_t item_bytes, Traffic* traffic) const;
+  // What so many messages take, and the most bytes that a rank sends or receives in them.
+  void TakeMessages(const GroupTimes& times, int64_t bytes, int64_t messages,
+                    Traffic* traffic) const {
+    traffic->Take(times.Direct(bytes, messages));
+    traffic->TakeMessages(MessageNs() * messages);
+  }
   // Along a tensor dim, between two lists of cuts: how long a message can be, and whether some
   // message is shorter than what it is part of, before or after.
   struct MovedLengths {
@@ -225,7 +226,6 @@ class CostModel {
   };
   const MovedLengths& LengthsOf(int k, const CutLists::List& before,
                                 const CutLists::List& after) const;
-  MovedLengths MakeLengths(int k, const CutLists::List& before, const CutLists::List& after) const;
   // Which of two ways to do a step, `plain` where they cost the same.
   const Traffic& Choose(StepOp op, const State& before, const State& after, const Traffic& plain,
                         const Traffic& other) const;
@@ -246,6 +246,10 @@ class CostModel {
   mutable std::vector<std::optional<std::optional<Stages>>> stages_;
   mutable absl::flat_hash_map<uint64_t, MovedLengths> lengths_;  // by tensor dim and lists
 };
+
+// Of a step that leads from `before` on, as plans for `topology` price it; onto another mesh too.
+// They add up to the step's `est_ns`. REQUIRES: a step of a plan that is right.
+TimeParts TimePartsOf(const Sharding& before, const Step& step, const Topology& topology);
 
 }  // namespace meshift
 

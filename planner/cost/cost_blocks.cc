@@ -7,60 +7,93 @@
 
 #include "base/checked_math.h"
 #include "planner/cost/cost.h"
-#include "planner/cost/cost_cuts.h"
 #include "planner/graph/geometry.h"
 
 namespace meshift {
 
-using cost_internal::IsRaggedBehind;
+namespace {
 
-int64_t CostModel::ItemsButSmallest(const CutLists& parent, const CutLists& cut) const {
-  // Boxes are products, so the largest difference is that of some choice of the parent's extents.
+// Work of a rank whose place in its group or its box is looked up.
+constexpr int64_t kRankWork = 8;
+
+// Whether the box that `cuts` leave at a coordinate of the mesh is empty.
+bool HoldsNothing(const Problem& problem, const CutLists& cuts, const Coordinate& coordinate) {
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    Interval piece{0, problem.extent(k)};
+    for (int i = 0; i < cuts.of[k].size; ++i) {
+      const int64_t index = coordinate[problem.mesh_dim(cuts.of[k][i])];
+      piece = CutOf(problem, cuts.of[k], i).Piece(piece, index);
+    }
+    if (piece.Length() == 0) return true;
+  }
+  return false;
+}
+
+// Whether the members of every group that has something ascend in the order of these mesh dims.
+bool RanksAscend(const Problem& problem, absl::Span<const int> order, const CutLists& parent) {
+  const DeviceMesh& mesh = problem.mesh();
+  if (mesh.IsRowMajor()) return std::is_sorted(order.begin(), order.end());
+  if (!problem.Charge(kRankWork, mesh.NumRanks())) return true;
+  for (int64_t position = 0; position < mesh.NumRanks(); ++position) {
+    Coordinate at = mesh.CoordinateAt(position);
+    if (HoldsNothing(problem, parent, at)) continue;
+    // The next member of its group, in the order of the cuts.
+    size_t i = order.size();
+    for (; i > 0; --i) {
+      int64_t& coordinate = at[problem.mesh_dim(order[i - 1])];
+      if (++coordinate < problem.size(order[i - 1])) break;
+      coordinate = 0;
+    }
+    if (i > 0 && mesh.RankAt(at) < mesh.RankAt(position)) return false;
+  }
+  return true;
+}
+
+// Whether, in every group, the pieces of `cut` in the parent's box lie one behind the
+// other in ascending order of ranks: so they do where they are one index long on all tensor dims
+// before the last that is cut.
+bool IsConsecutive(const Problem& problem, const CutLists& parent, const CutLists& cut) {
+  absl::InlinedVector<int, kMaxStateDims> order;
+  bool open = true;  // every tensor dim so far is cut into pieces of length 1, or is that short
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    if (problem.extent(k) == 0) return true;
+    if (parent.of[k].size < cut.of[k].size && !open) return false;
+    for (int i = parent.of[k].size; i < cut.of[k].size; ++i) order.push_back(cut.of[k][i]);
+    open = open && PieceLengths(problem.extent(k), NestOf(problem, cut.of[k])).front() == 1;
+  }
+  return RanksAscend(problem, order, parent);
+}
+
+// The most items that members of a group have together beyond the smallest box.
+int64_t ItemsButSmallest(const Problem& problem, const CutLists& parent, const CutLists& cut) {
+  // Boxes are products, so the largest difference is that of some choice of the parent's lengths.
   struct Choice {
     int64_t whole;
     int64_t least;
   };
-  __int128 most = 0;
   std::vector<Choice> products = {{1, 1}};
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
     const CutLists::List& list = cut.of[k];
+    const int common = parent.of[k].size;
+    const Nest cuts = NestOf(problem, list, common, list.size);
     std::vector<Choice> next;
-    for (const int64_t extent : ExtentsAfter(problem_, k, parent)) {
-      // The lengths, 0 among them, of the pieces of this extent.
-      std::vector<int64_t> lengths = {extent};
-      for (int i = parent.of[k].size; i < list.size; ++i) {
-        // Of ceil chunks the last is the shortest, and those that are other than it, but for one
-        // between it and empty ones, are as the first.
-        const int64_t n = problem_.size(list[i]);
-        const bool ceil = i > 0 || list.outermost == CutSizes::kCeil;
-        const int64_t step = ceil ? std::max<int64_t>(n - 1, 1) : 1;
-        std::vector<int64_t> pieces;
-        const int64_t num_lengths = std::ssize(lengths);
-        if (!problem_.Charge(num_lengths, CeilDiv(n, step))) return 0;
-        for (const int64_t length : lengths) {
-          for (int64_t j = 0; j < n; j += step) {
-            pieces.push_back(Cut(problem_, list, i, {0, length}, j).Length());
-          }
-        }
-        std::sort(pieces.begin(), pieces.end());
-        pieces.erase(std::unique(pieces.begin(), pieces.end()), pieces.end());
-        lengths = std::move(pieces);
-      }
-      if (!problem_.Charge(2, std::ssize(products))) return 0;
+    for (const int64_t whole : PieceLengths(problem.extent(k), NestOf(problem, list, 0, common))) {
+      const int64_t least = PieceLengths(whole, cuts).back();
+      if (!problem.Charge(2, std::ssize(products))) return 0;
       for (const Choice& product : products) {
-        next.push_back(
-            {SaturatingMul(product.whole, extent), SaturatingMul(product.least, lengths.front())});
+        next.push_back({SaturatingMul(product.whole, whole), SaturatingMul(product.least, least)});
       }
       // Of a tensor dim that nothing cuts, the longest is the worst.
-      if (list.size == parent.of[k].size) break;
+      if (cuts.empty()) break;
     }
     products = std::move(next);
   }
-  for (const Choice& product : products) {
-    most = std::max<__int128>(most, product.whole - product.least);
-  }
-  return static_cast<int64_t>(most);
+  int64_t most = 0;
+  for (const Choice& product : products) most = std::max(most, product.whole - product.least);
+  return most;
 }
+
+}  // namespace
 
 Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const State& cut_state,
                                  DimMask dims) const {
@@ -76,14 +109,14 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
     traffic.sizes = sizes;
     traffic.bytes_sent = SaturatingMul(n - 1, block);
     if (exact) {
-      traffic.bytes_sent =
-          SaturatingMul(ItemsButSmallest(parent, cut), problem_.item_bytes(cut_state.stage()));
+      traffic.bytes_sent = SaturatingMul(ItemsButSmallest(problem_, parent, cut),
+                                         problem_.item_bytes(cut_state.stage()));
       // A broadcast from, or a reduction to, each member.
       traffic.TakeMessages(SaturatingMul(n, MessageNs()));
     }
     traffic.bytes_received = traffic.bytes_sent;
     traffic.Take(times.Blocks(traffic.bytes_sent));
-    if (padded || !IsConsecutive(parent, cut)) {
+    if (padded || !IsConsecutive(problem_, parent, cut)) {
       int64_t& all = gather ? traffic.receive_pack_bytes : traffic.send_pack_bytes;
       int64_t& own = gather ? traffic.send_pack_bytes : traffic.receive_pack_bytes;
       all = exact ? problem_.MaxBytes(parent_state) : SaturatingMul(n, block);
@@ -100,7 +133,7 @@ Traffic CostModel::MeasureBlocks(bool gather, const State& parent_state, const S
   const Traffic padded = measure(StepSizes::kPadded);
   bool ragged = false;
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    ragged |= IsRaggedBehind(parent.of[k], cut.of[k]);
+    ragged |= parent.of[k].size == 0 && cut.of[k].outermost != CutSizes::kCeil;
   }
   if (!ragged || options_.ragged == StepSizes::kPadded) return padded;
   const Traffic exact = measure(StepSizes::kExact);
@@ -118,10 +151,6 @@ void CostModel::MeasureOrdered(StepOp op, const State& before, const State& afte
   const int64_t items = problem_.MaxItems(before);
   const int64_t own = op == StepOp::kAllReduce ? CeilDiv(items, n) : problem_.MaxItems(after);
   const auto bytes = [item](int64_t count) { return SaturatingMul(count, item); };
-  const auto take_messages = [&](int64_t sent) {
-    traffic->Take(times.Direct(sent, n - 1));
-    traffic->TakeMessages(MessageNs() * (n - 1));
-  };
   const int64_t received = bytes(SaturatingMul(n - 1, own));
   traffic->receive_pack_bytes = bytes(SaturatingMul(n, own));
   traffic->bytes_received = received;
@@ -132,19 +161,19 @@ void CostModel::MeasureOrdered(StepOp op, const State& before, const State& afte
     const int64_t scattered = bytes(items - own);
     traffic->bytes_sent = SaturatingAdd(scattered, received);
     traffic->bytes_received = SaturatingAdd(received, scattered);
-    take_messages(std::max(scattered, received));
+    TakeMessages(times, std::max(scattered, received), n - 1, traffic);
     if (items % n == 0) {
       traffic->Take(times.Blocks(received));
     } else {
-      take_messages(received);
+      TakeMessages(times, received, n - 1, traffic);
     }
     return;
   }
   const CutLists parent = problem_.Cuts(before);
   const CutLists cut = problem_.Cuts(after);
-  traffic->bytes_sent = bytes(ItemsButSmallest(parent, cut));
-  take_messages(std::max(traffic->bytes_sent, received));
-  if (!IsConsecutive(parent, cut)) {
+  traffic->bytes_sent = bytes(ItemsButSmallest(problem_, parent, cut));
+  TakeMessages(times, std::max(traffic->bytes_sent, received), n - 1, traffic);
+  if (!IsConsecutive(problem_, parent, cut)) {
     traffic->send_pack_bytes = traffic->bytes_sent;
     traffic->TakeCopy(CopyNs(traffic->bytes_sent));
   }

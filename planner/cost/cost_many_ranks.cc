@@ -5,22 +5,196 @@
 // looked at. Bounds are products over tensor dims (MovedBounds). As a rule a few boxes do: almost
 // all ranks are alike but for what they keep, and keep nothing.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "absl/container/inlined_vector.h"
-#include "base/checked_math.h"
+#include "placement/most_pieces.h"
+#include "placement/nested_cuts.h"
 #include "planner/cost/cost.h"
-#include "planner/cost/cost_cuts.h"
-#include "planner/cost/moved_bounds.h"
-#include "planner/graph/geometry.h"
+#include "planner/cost/messages.h"
 
-namespace meshift {
-
-using cost_internal::MovingCuts;
-
+namespace meshift::cost_internal {
 namespace {
 
-using Coordinates = MovedBounds::Coordinates;
+using Digits = NestedCuts::Digits;
+using Coordinates = std::array<int64_t, kMaxStateDims>;  // by mesh dim
+// By mesh dim, some coordinates, as those with which runs begin (NestedCuts).
+using SomeCoordinates = std::array<absl::InlinedVector<int64_t, 16>, kMaxStateDims>;
+using Items = __int128;
+
+// The cuts of a tensor dim before a step, or after it, behind those that stay.
+struct Side {
+  Side(const Problem& problem, const CutLists::List& list, int common, int64_t extent)
+      : dims(list.dims.begin() + common, list.dims.begin() + list.size),
+        cuts(extent, NestOf(problem, list, common, list.size)) {}
+
+  Digits DigitsOf(const Coordinates& at) const {
+    Digits digits = {};
+    for (size_t i = 0; i < dims.size(); ++i) digits[i] = at[dims[i]];
+    return digits;
+  }
+  Interval PieceAt(const Coordinates& at) const { return cuts.Piece(DigitsOf(at)); }
+  void AddRuns(SomeCoordinates* runs) const {
+    for (size_t i = 0; i < dims.size(); ++i) cuts.AddRuns(static_cast<int>(i), &(*runs)[dims[i]]);
+  }
+
+  absl::InlinedVector<int, kMaxStateDims> dims;
+  NestedCuts cuts;
+};
+
+// One tensor dim on which something moves: what ranks have of it at most. Cuts are not ragged here.
+class MovedBounds {
+ public:
+  // `spread`: the mesh dims whose coordinates a sender's receivers may differ in.
+  MovedBounds(const Problem& problem, const CutLists::List& before, const CutLists::List& after,
+              int common, DimMask spread, int64_t extent)
+      : spread_(spread),
+        before_(problem, before, common, extent),
+        after_(problem, after, common, extent) {
+    DimMask fixed = 0;  // by place in the list
+    for (size_t i = 0; i < after_.dims.size(); ++i) {
+      if (IsFixed(after_.dims[i])) fixed |= DimMask{1} << i;
+      keeps_what_it_sends_ = keeps_what_it_sends_ && IsFixed(after_.dims[i]);
+    }
+    sent_ = FindMostPieces(before_.cuts, after_.cuts, fixed);
+    received_ = FindMostPieces(after_.cuts, before_.cuts, 0);
+    splits_old_ =
+        sent_.pieces > 1 || (fixed != 0 && FindMostPieces(before_.cuts, after_.cuts, 0).pieces > 1);
+  }
+
+  void AddRuns(SomeCoordinates* runs) const {
+    before_.AddRuns(runs);
+    after_.AddRuns(runs);
+  }
+  // Adds the coordinates of some ranks that have the most messages, as far as this dim goes.
+  void AddBusy(SomeCoordinates* coordinates) const {
+    for (size_t i = 0; i < before_.dims.size(); ++i) {
+      (*coordinates)[before_.dims[i]].push_back(sent_.window[i]);
+    }
+    for (size_t i = 0; i < after_.dims.size(); ++i) {
+      auto& list = (*coordinates)[after_.dims[i]];
+      list.push_back(received_.window[i]);
+      if (IsFixed(after_.dims[i])) list.push_back(sent_.parts[i]);
+    }
+  }
+
+  // That a message is along this dim: the first pieces are the longest.
+  int64_t longest() const { return std::min(before_.cuts.First(), after_.cuts.First()); }
+  // Whether some message has less than the piece before it is from, the piece after it is for.
+  bool splits_old() const { return splits_old_; }
+  bool splits_new() const { return received_.pieces > 1; }
+  // Whether the only receiver with a rank's coordinates on mesh dims that cut anew is the rank
+  // itself, so that it keeps what each receiver takes.
+  bool KeepsWhatItSends() const { return keeps_what_it_sends_; }
+
+  // Of ranks whose coordinates are in a box, ends included: no rank's piece after is longer, of no
+  // piece before do receivers take more, or in more parts, no piece after comes in more. None keeps
+  // less than `own`. Of a single rank that is what it has.
+  struct Bounds {
+    int64_t after = 0;
+    int64_t sent = 0;
+    int64_t sent_messages = 0;
+    int64_t received_messages = 0;
+    int64_t own = 0;
+  };
+  // `one_run`: all coordinates of each mesh dim are in one run. With each coordinate, pieces are
+  // further behind.
+  Bounds Over(const Coordinates& first, const Coordinates& last, bool one_run) const {
+    const NestedCuts::Range old_range{before_.DigitsOf(first), before_.DigitsOf(last)};
+    const NestedCuts::Range new_range{after_.DigitsOf(first), after_.DigitsOf(last)};
+    const NestedCuts::Lengths old_lengths = before_.cuts.LengthsOf(old_range);
+    const NestedCuts::Lengths new_lengths = after_.cuts.LengthsOf(new_range);
+    Bounds bounds = {.after = new_lengths.most};
+    if (before_.dims.empty()) {
+      bounds.own = new_lengths.least;
+    } else if (after_.dims.empty()) {
+      bounds.own = old_lengths.least;
+    } else if (one_run) {
+      bounds.own = LeastOwn(first, last);
+    }
+    // A sender's receivers share its coordinates on the mesh dims that are fixed: where these are
+    // outermost, they are all between pieces of theirs.
+    NestedCuts::Range shared = after_.cuts.Everywhere();
+    Interval low{0, after_.cuts.extent()};
+    Interval high = low;
+    bool outermost = true;
+    for (int i = 0; i < after_.cuts.depth(); ++i) {
+      const bool is_fixed = IsFixed(after_.dims[i]);
+      outermost &= is_fixed;
+      if (is_fixed) {
+        shared.first[i] = new_range.first[i];
+        shared.last[i] = new_range.last[i];
+      }
+      if (!outermost) continue;
+      low = Chunk(low, after_.cuts.size(i), shared.first[i]);
+      high = Chunk(high, after_.cuts.size(i), shared.last[i]);
+    }
+    const Interval senders{before_.PieceAt(first).begin, before_.PieceAt(last).end};
+    const Interval window = Intersect(senders, {low.begin, high.end});
+    if (old_lengths.most > 0 && window.Length() > 0) {
+      const NestedCuts::Sum taken = after_.cuts.Within(window, shared);
+      bounds.sent = std::min({sent_.items, old_lengths.most, taken.items});
+      bounds.sent_messages = std::min(sent_.pieces, taken.pieces);
+    }
+    if (new_lengths.most > 0) {
+      const Interval receivers{after_.PieceAt(first).begin, after_.PieceAt(last).end};
+      bounds.received_messages = std::min(
+          received_.pieces, before_.cuts.Within(receivers, before_.cuts.Everywhere()).pieces);
+    }
+    return bounds;
+  }
+
+  // How far a rank's pieces come from where they are if its coordinate changes so, in parts of
+  // 2^-40 of the whole; 0 where cuts are only made, or only taken away.
+  int64_t Reach(int d, int64_t first, int64_t last) const {
+    if (before_.dims.empty() || after_.dims.empty()) return 0;
+    Coordinates from = {};
+    Coordinates to = {};
+    from[d] = first;
+    to[d] = last;
+    int64_t reach = 0;
+    for (const Side* side : {&before_, &after_}) {
+      reach = std::max(reach, side->PieceAt(to).begin - side->PieceAt(from).begin);
+    }
+    constexpr int64_t kParts = int64_t{1} << 40;
+    return static_cast<int64_t>(static_cast<__int128>(reach) * kParts / before_.cuts.extent());
+  }
+
+ private:
+  bool IsFixed(int d) const { return !HasDim(spread_, d); }
+  // In a run, pieces are as long as the first, and where one begins behind the other is linear: it
+  // is least, and most, at corners, and what they have in common is least at one of these.
+  int64_t LeastOwn(const Coordinates& first, const Coordinates& last) const {
+    const auto behind = [&](const Coordinates& at) {
+      return after_.PieceAt(at).begin - before_.PieceAt(at).begin;
+    };
+    const int64_t at_first = behind(first);
+    int64_t least = at_first;
+    int64_t most = at_first;
+    for (int d = 0; d < kMaxStateDims; ++d) {
+      if (first[d] == last[d]) continue;
+      Coordinates at = first;
+      at[d] = last[d];
+      const int64_t by = behind(at) - at_first;
+      (by < 0 ? least : most) += by;
+    }
+    const Interval old_piece{0, before_.PieceAt(first).Length()};
+    const int64_t length = after_.PieceAt(first).Length();
+    return std::min(CommonIndices(old_piece, {least, least + length}),
+                    CommonIndices(old_piece, {most, most + length}));
+  }
+
+  const DimMask spread_;
+  Side before_;
+  Side after_;
+  bool keeps_what_it_sends_ = true;
+  MostPieces sent_;      // of a piece before, by receivers that share fixed coordinates
+  MostPieces received_;  // of a piece after
+  bool splits_old_ = false;
+};
+
+using MovingBounds = MovingDims<MovedBounds>;
 
 // Ranks by their coordinates on the mesh dims that move, the ends included.
 struct Ranks {
@@ -39,29 +213,24 @@ constexpr int64_t kBoxWork = 16;
 // Ranks that are looked at before any box.
 constexpr int64_t kMaxBusy = 200;
 
-// One choice of the lengths that the parent's box can have: along each tensor dim that moves.
-using Choice = absl::InlinedVector<const MovedBounds*, 4>;
-
 // The worst of the ranks that were looked at.
-template <typename Items>
 class WorstRank {
  public:
-  WorstRank(const Problem& problem, const MovingCuts& cuts, const MovedBounds::Runs& runs)
-      : problem_(problem), cuts_(cuts), runs_(runs) {}
+  WorstRank(const Moves& moves, const SomeCoordinates& runs) : moves_(moves), runs_(runs) {}
 
   // Raises what follows to the most of any rank. Some with `busy` coordinates are looked at first.
-  void LookAt(const Choice& choice, const MovedBounds::Runs& busy) {
+  void LookAt(const MovingBounds::Choice& choice, const SomeCoordinates& busy) {
     choice_ = &choice;
     Items longest = 1;
     for (const MovedBounds* dim : choice) longest *= dim->longest();
     kept_ = std::max(kept_, longest);
     Ranks all;
-    for (const int d : cuts_.dims) all.last[d] = problem_.size(d) - 1;
+    for (const int d : moves_.mesh_dims) all.last[d] = moves_.problem.size(d) - 1;
     LookAt(all.first);
     LookAt(all.last);
-    busy_left_ = kMaxBusy;
+    int64_t left = kMaxBusy;
     Coordinates at = {};
-    LookAtBusy(busy, 0, &at);
+    LookAtAll(busy, 0, &at, &left);
     LookAt(all);
   }
 
@@ -78,13 +247,13 @@ class WorstRank {
     int64_t messages;
   };
   Most MostOf(const Ranks& ranks, bool one_run) const {
-    if (!problem_.Charge(kBoxWork)) return {0, 0, 0};
-    Items sent = cuts_.copies;
+    if (!moves_.problem.Charge(kBoxWork)) return {0, 0, 0};
+    Items sent = moves_.copies;
     Items own = 1;
     Items sent_and_kept = 1;  // along tensor dims of which a rank keeps what each receiver takes
     Items after = 1;
     Items own_of_all = 1;
-    int64_t sent_messages = cuts_.copies;
+    int64_t sent_messages = moves_.copies;
     int64_t received_messages = 1;
     for (const MovedBounds* dim : *choice_) {
       const MovedBounds::Bounds bounds = dim->Over(ranks.first, ranks.last, one_run);
@@ -112,26 +281,18 @@ class WorstRank {
     messages_ = std::max(messages_, most.messages);
   }
 
-  void LookAtBusy(const MovedBounds::Runs& busy, size_t i, Coordinates* at) {
-    if (i == cuts_.dims.size()) {
-      --busy_left_;
+  // At so many ranks at most, of every combination of these coordinates.
+  void LookAtAll(const SomeCoordinates& coordinates, size_t i, Coordinates* at, int64_t* left) {
+    if (i == moves_.mesh_dims.size()) {
+      --*left;
       return LookAt(*at);
     }
-    for (const int64_t coordinate : busy[cuts_.dims[i]]) {
-      (*at)[cuts_.dims[i]] = coordinate;
-      if (busy_left_ == 0) return;
-      LookAtBusy(busy, i + 1, at);
+    const int d = moves_.mesh_dims[i];
+    for (const int64_t coordinate : coordinates[d]) {
+      if (*left == 0) return;
+      (*at)[d] = coordinate;
+      LookAtAll(coordinates, i + 1, at, left);
     }
-  }
-
-  void LookAtCorners(const Ranks& ranks, size_t i, Coordinates* at) {
-    if (i == cuts_.dims.size()) return LookAt(*at);
-    const int d = cuts_.dims[i];
-    (*at)[d] = ranks.first[d];
-    LookAtCorners(ranks, i + 1, at);
-    if (ranks.first[d] == ranks.last[d]) return;
-    (*at)[d] = ranks.last[d];
-    LookAtCorners(ranks, i + 1, at);
   }
 
   // REQUIRES: the first and the last were looked at; of one run, all corners.
@@ -141,7 +302,7 @@ class WorstRank {
     int64_t at = 0;
     int64_t most_runs = 0;
     int64_t longest = -1;
-    for (const int d : cuts_.dims) {
+    for (const int d : moves_.mesh_dims) {
       const auto& runs = runs_[d];
       const int64_t first = ranks.first[d];
       const int64_t last = ranks.last[d];
@@ -166,8 +327,14 @@ class WorstRank {
     const Most most = MostOf(ranks, most_runs == 0);
     if (most.sent <= sent_ && most.received <= received_ && most.messages <= messages_) return;
     if (most_runs == 0 && !was_one_run) {
-      Coordinates corner = {};
-      LookAtCorners(ranks, 0, &corner);
+      SomeCoordinates corners;
+      for (const int d : moves_.mesh_dims) {
+        corners[d] = {ranks.first[d]};
+        if (ranks.last[d] > ranks.first[d]) corners[d].push_back(ranks.last[d]);
+      }
+      int64_t left = INT64_MAX;
+      Coordinates at_corner = {};
+      LookAtAll(corners, 0, &at_corner, &left);
       if (most.sent <= sent_ && most.received <= received_ && most.messages <= messages_) return;
     }
     Ranks low = ranks;
@@ -180,119 +347,40 @@ class WorstRank {
     LookAt(low, most_runs == 0);
   }
 
-  const Problem& problem_;
-  const MovingCuts& cuts_;
-  const MovedBounds::Runs& runs_;
-  const Choice* choice_ = nullptr;
-  int64_t busy_left_ = 0;  // ranks to look at
+  const Moves& moves_;
+  const SomeCoordinates& runs_;
+  const MovingBounds::Choice* choice_ = nullptr;
   Items sent_ = 0;
   Items received_ = 0;
   Items kept_ = 0;
   int64_t messages_ = 0;
 };
 
-// One box out, one box in; nothing where the rank keeps its own. No piece with a coordinate other
-// than 0 is longer than the one that has 1 there and 0 elsewhere, so that such a rank has the
-// largest that moves.
-int64_t LargestThatMoves(const Problem& problem, const CutLists& cuts_before,
-                         const CutLists& cuts_after, const MovingCuts& cuts, const Choice& choice) {
-  DimMask others = cuts.before ^ cuts.after;  // boxes stay where these have another's coordinate
-  for (int k = 0; k < problem.tensor_rank(); ++k) {
-    for (int i = cuts.parent.of[k].size; i < cuts_before.of[k].size; ++i) {
-      const int d = cuts_before.of[k][i];
-      const int e = cuts_after.of[k][i];
-      if (d != e) others |= DimMask{1} << d | DimMask{1} << e;
-    }
-  }
-  int64_t largest = 0;
-  for (const int d : cuts.dims) {
-    if (!HasDim(others, d)) continue;
-    Coordinates at = {};
-    at[d] = 1;
-    int64_t volume = 1;
-    for (const MovedBounds* dim : choice) volume *= dim->Before(at);
-    largest = std::max(largest, volume);
-  }
-  return largest;
-}
-
 }  // namespace
 
-void CostModel::MeasureManyMessages(StepOp op, const CutLists& cuts_before,
-                                    const CutLists& cuts_after, int64_t item_bytes,
-                                    Traffic* traffic) const {
-  const MovingCuts cuts(problem_, cuts_before, cuts_after);
-  // Times the items along tensor dims that nothing moves.
-  int64_t still = item_bytes;
-  absl::InlinedVector<absl::InlinedVector<MovedBounds, 2>, 4> moved;  // by tensor dim and extent
-  MovedBounds::Runs runs;
-  bool is_long = false;  // messages have more than one index along some dim before k
-  __int128 elements = problem_.mesh().NumRanks();
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    const int common = cuts.parent.of[k].size;
-    const Extents extents = ExtentsAfter(problem_, k, cuts.parent);
-    if (cuts_before.of[k].size == common && cuts_after.of[k].size == common) {
-      still *= extents.front();
-      is_long |= extents.front() > 1;
-      continue;
-    }
-    moved.emplace_back();
-    for (const int64_t extent : extents) {
-      const MovedBounds& dim = moved.back().emplace_back(
-          problem_, cuts_before.of[k], cuts_after.of[k], common, cuts.before, extent);
-      dim.AddRuns(&runs);
-      traffic->send_packs |= is_long && dim.splits_old();
-      traffic->receive_packs |= is_long && dim.splits_new();
-    }
-    is_long |= moved.back().front().longest() > 1;
-    elements *= extents.front();
+void CountByBounds(const Moves& moves, Traffic* traffic) {
+  const MovingBounds moving(moves);
+  moving.SetPacks(traffic);
+  SomeCoordinates runs;
+  for (const auto& dims : moving.dims()) {
+    for (const MovedBounds& dim : dims) dim.AddRuns(&runs);
   }
-  for (const int d : cuts.dims) SortUnique(&runs[d]);
-  const auto bytes = [still](__int128 items) {
-    const __int128 product = items * still;
-    return product > INT64_MAX ? INT64_MAX : static_cast<int64_t>(product);
-  };
-  // Every combination of the parent's lengths, the longest first.
-  const auto for_each_choice = [&moved](const auto& visit) {
-    Choice choice(moved.size());
-    absl::InlinedVector<size_t, 4> index(moved.size(), 0);
-    while (true) {
-      for (size_t i = 0; i < moved.size(); ++i) choice[i] = &moved[i][index[i]];
-      visit(choice);
-      size_t i = moved.size();
-      while (i > 0 && ++index[i - 1] == moved[i - 1].size()) index[--i] = 0;
-      if (i == 0) return;
+  for (const int d : moves.mesh_dims) SortUnique(&runs[d]);
+  WorstRank worst(moves, runs);
+  moving.ForEachChoice([&](const MovingBounds::Choice& choice) {
+    SomeCoordinates busy;
+    for (const MovedBounds* dim : choice) dim->AddBusy(&busy);
+    for (const int d : moves.mesh_dims) {
+      busy[d].push_back(moves.problem.size(d) - 1);
+      SortUnique(&busy[d]);
     }
-  };
-  if (op == StepOp::kPermute) {
-    traffic->send_packs = false;
-    traffic->receive_packs = false;
-    for_each_choice([&](const Choice& choice) {
-      const int64_t sent = bytes(LargestThatMoves(problem_, cuts_before, cuts_after, cuts, choice));
-      traffic->bytes_sent = std::max(traffic->bytes_sent, sent);
-    });
-    traffic->bytes_received = traffic->bytes_sent;
-    traffic->messages = traffic->bytes_sent > 0 ? 1 : 0;
-    return;
-  }
-  const auto measure = [&](auto zero) {
-    WorstRank<decltype(zero)> worst(problem_, cuts, runs);
-    for_each_choice([&](const Choice& choice) {
-      MovedBounds::Runs busy;
-      for (const MovedBounds* dim : choice) dim->AddBusy(&busy);
-      for (const int d : cuts.dims) {
-        busy[d].push_back(problem_.size(d) - 1);
-        SortUnique(&busy[d]);
-      }
-      worst.LookAt(choice, busy);
-    });
-    traffic->bytes_sent = bytes(worst.sent());
-    traffic->bytes_received = bytes(worst.received());
-    traffic->bytes_kept = bytes(worst.kept());
-    traffic->messages = worst.messages();
-  };
-  // What all receivers have together fits into 64 bits unless the tensor is huge.
-  elements <= INT64_MAX ? measure(int64_t{0}) : measure(__int128{0});
+    worst.LookAt(choice, busy);
+    return true;
+  });
+  traffic->bytes_sent = moves.Bytes(worst.sent());
+  traffic->bytes_received = moves.Bytes(worst.received());
+  traffic->bytes_kept = moves.Bytes(worst.kept());
+  traffic->messages = worst.messages();
 }
 
-}  // namespace meshift
+}  // namespace meshift::cost_internal

@@ -1,12 +1,9 @@
 // The memory that steps need, and how a limit on it decides between ways to do one.
 #include <algorithm>
 #include <cstdint>
-#include <utility>
-#include <vector>
 
 #include "base/checked_math.h"
 #include "planner/cost/cost.h"
-#include "planner/graph/geometry.h"
 #include "planner/graph/state.h"
 #include "planner/plan/workspace.h"
 
@@ -28,58 +25,6 @@ int64_t CostModel::HeldBytes(const State& state) const {
   if (options_.from_source && state == problem_.source()) return 0;
   if (options_.to_target && state == problem_.target()) return 0;
   return AlignedPiece(problem_.MaxBytes(state));
-}
-
-CostModel::MovedLengths CostModel::MakeLengths(int k, const CutLists::List& before,
-                                               const CutLists::List& after) const {
-  const int common = CommonLength(before, after);
-  CutLists parent;
-  parent.of[k] = before;
-  parent.of[k].size = common;
-  MovedLengths lengths;
-  for (const int64_t extent : ExtentsAfter(problem_, k, parent)) {
-    const auto pieces_of = [&](const CutLists::List& list) {
-      std::vector<Interval> pieces = {{0, extent}};
-      for (int i = common; i < list.size; ++i) {
-        std::vector<Interval> next;
-        for (const Interval& piece : pieces) {
-          for (int64_t j = 0; j < problem_.size(list[i]); ++j) {
-            const Interval part = Cut(problem_, list, i, piece, j);
-            if (part.Length() > 0) next.push_back(part);
-          }
-        }
-        pieces = std::move(next);
-      }
-      return pieces;
-    };
-    const std::vector<Interval> old_pieces = pieces_of(before);
-    const std::vector<Interval> new_pieces = pieces_of(after);
-    for (size_t b = 0, a = 0; b < old_pieces.size() && a < new_pieces.size();) {
-      const int64_t length = Overlap(old_pieces[b], new_pieces[a]);
-      lengths.longest = std::max(lengths.longest, length);
-      lengths.splits_before |= length < old_pieces[b].Length();
-      lengths.splits_after |= length < new_pieces[a].Length();
-      const int64_t end = std::min(old_pieces[b].end, new_pieces[a].end);
-      if (old_pieces[b].end == end) ++b;
-      if (a < new_pieces.size() && new_pieces[a].end == end) ++a;
-    }
-  }
-  return lengths;
-}
-
-const CostModel::MovedLengths& CostModel::LengthsOf(int k, const CutLists::List& before,
-                                                    const CutLists::List& after) const {
-  // 4 bits of k; of each list 4 of its size, 2 of what is outermost, and 3 of each mesh dim.
-  static_assert(kMaxTensorRank <= 16 && kMaxStateDims == 8);
-  uint64_t key = static_cast<uint64_t>(k);
-  for (const CutLists::List* list : {&before, &after}) {
-    key = key << 6 | static_cast<uint64_t>(list->size << 2 | static_cast<int>(list->outermost));
-    for (int i = 0; i < list->size; ++i) key = key << 3 | static_cast<uint64_t>((*list)[i]);
-    key <<= 3 * (kMaxStateDims - list->size);
-  }
-  const auto [at, is_new] = lengths_.try_emplace(key);
-  if (is_new) at->second = MakeLengths(k, before, after);
-  return at->second;
 }
 
 // Of messages, by the rule of docs/plan_format.md, "Memory": whether they are packed, and then what

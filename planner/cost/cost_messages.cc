@@ -3,224 +3,359 @@
 #include <array>
 #include <cstdint>
 #include <iterator>
+#include <utility>
 
+#include "absl/base/attributes.h"
 #include "absl/container/inlined_vector.h"
-#include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "planner/cost/cost.h"
-#include "planner/cost/cost_cuts.h"
-#include "planner/cost/moved_dim.h"
-#include "planner/graph/geometry.h"
+#include "planner/cost/messages.h"
 
 namespace meshift {
 
-using cost_internal::MovingCuts;
-
+namespace cost_internal {
 namespace {
 
-// Groups of more ranks have a file of their own (cost_many_ranks.cc).
+// Among more ranks they are not looked at one by one.
 constexpr int64_t kFewRanks = 256;
 // Work of a rank that is looked at, and of a piece that is listed.
 constexpr int64_t kRankWork = 2;
 constexpr int64_t kPieceWork = 4;
 
-// The most that a rank has, each over all ranks that were looked at.
+// One box out, one box in; nothing where the rank keeps its own. Cuts leave a box that is no larger
+// of a smaller one, and the first piece of a ceil cut is the longest, the second the next; so some
+// largest box that moves has the longest pieces along all mesh dims of the cuts before, or all but
+// one, where it has the next. Ranks move that have two coordinates on the mesh dims of some pair.
+int64_t LargestThatMoves(const Moves& moves) {
+  using Coordinates = std::array<int64_t, kMaxStateDims>;
+  Coordinates largest = {};
+  Coordinates next;
+  next.fill(1);
+  absl::InlinedVector<MovedMeshDims, 4> moved;
+  for (int k = 0; k < moves.problem.tensor_rank(); ++k) {
+    const CutLists::List& before = moves.before.of[k];
+    const CutLists::List& after = moves.after.of[k];
+    const int common = moves.changes.common[k];
+    moved.push_back({{before.dims.begin() + common, before.dims.begin() + before.size},
+                     {after.dims.begin() + common, after.dims.begin() + after.size}});
+    if (common > 0 || before.outermost == CutSizes::kCeil) continue;
+    const int d = before[0];
+    const Cut cut = CutOf(moves.problem, before, 0);
+    const auto longer = [&](int64_t i, int64_t j) {
+      return cut.Piece({}, i).Length() > cut.Piece({}, j).Length();
+    };
+    if (longer(1, 0)) std::swap(largest[d], next[d]);
+    for (int64_t i = 2; i < cut.size; ++i) {
+      if (longer(i, next[d])) next[d] = i;
+      if (longer(next[d], largest[d])) std::swap(largest[d], next[d]);
+    }
+  }
+  int64_t most = 0;
+  const auto look_at = [&](const Coordinates& at) {
+    __int128 items = 1;
+    for (int k = 0; k < moves.problem.tensor_rank(); ++k) {
+      if (!moves.Moving(k)) continue;
+      Interval piece{0, moves.wholes[k].front()};
+      for (int i = moves.changes.common[k]; i < moves.before.of[k].size; ++i) {
+        piece = CutOf(moves.problem, moves.before.of[k], i).Piece(piece, at[moves.before.of[k][i]]);
+      }
+      items *= piece.Length();
+    }
+    most = std::max(most, moves.Bytes(items));
+  };
+  const auto size_of = [&](int d) { return moves.problem.size(d); };
+  for (const auto& [d, e] : PermutePairs(moved, size_of)) {
+    if (d == e) continue;
+    if (largest[d] != largest[e]) look_at(largest);
+    for (const int other : {d, e}) {
+      if (largest[d] != largest[e]) continue;
+      Coordinates at = largest;
+      at[other] = next[other];
+      look_at(at);
+    }
+  }
+  return most;
+}
+
+// One tensor dim on which something moves, for one length of the box that stays. Takes time and
+// memory in proportion to pieces, which may be ragged. Pieces are in ascending order; a piece's
+// index is the row-major index of its cuts' coordinates.
+class MovedPieces {
+ public:
+  using Counts = absl::InlinedVector<int64_t, 32>;  // as many as small groups have pieces
+
+  // A rank, by what it has along this dim: its piece before, its piece after, and the receivers of
+  // the former. Each number is a sum over the rank's coordinates.
+  struct Place {
+    int64_t before = 0;
+    int64_t after = 0;
+    int64_t sent = 0;
+    void Move(const Place& stride, int64_t by) {
+      before += stride.before * by;
+      after += stride.after * by;
+      sent += stride.sent * by;
+    }
+  };
+
+  // The cuts before and after, of which the first `common` do not move. `spread`: the mesh dims
+  // whose coordinates a sender's receivers may differ in.
+  MovedPieces(const Problem& problem, const CutLists::List& before, const CutLists::List& after,
+              int common, DimMask spread, int64_t extent)
+      : old_pieces_(AllPieces(extent, NestOf(problem, before, common, before.size))),
+        new_pieces_(AllPieces(extent, NestOf(problem, after, common, after.size))) {
+    int64_t num_fixed = 1;  // coordinates after the step that all of a sender's receivers share
+    int64_t stride = 1;
+    for (int i = after.size; i-- > common; stride *= problem.size(after[i])) {
+      strides_[after[i]].after = stride;
+      if (HasDim(spread, after[i])) continue;
+      strides_[after[i]].sent = num_fixed;
+      num_fixed *= problem.size(after[i]);
+    }
+    stride = 1;
+    for (int i = before.size; i-- > common; stride *= problem.size(before[i])) {
+      strides_[before[i]].before = stride;
+      strides_[before[i]].sent += stride * num_fixed;
+    }
+    // Of a new piece: its part of Place::sent.
+    const auto fixed_index = [&](size_t index) {
+      int64_t fixed = 0;
+      for (int i = after.size; i-- > common;) {
+        const int64_t n = problem.size(after[i]);
+        const auto digit = static_cast<int64_t>(index) % n;
+        index /= n;
+        if (!HasDim(spread, after[i])) fixed += digit * strides_[after[i]].sent;
+      }
+      return static_cast<size_t>(fixed);
+    };
+    sent_.resize(old_pieces_.size() * num_fixed);
+    sent_messages_.resize(old_pieces_.size() * num_fixed);
+    received_messages_.resize(new_pieces_.size());
+    for (size_t b = 0, a = 0; b < old_pieces_.size() && a < new_pieces_.size();) {
+      if (const int64_t overlap = CommonIndices(old_pieces_[b], new_pieces_[a]); overlap > 0) {
+        longest_ = std::max(longest_, overlap);
+        splits_old_ |= overlap < old_pieces_[b].Length();
+        splits_new_ |= overlap < new_pieces_[a].Length();
+        const size_t at = b * num_fixed + (num_fixed == 1 ? 0 : fixed_index(a));
+        sent_[at] += overlap;
+        ++sent_messages_[at];
+        ++received_messages_[a];
+      }
+      // On to the next of whichever ends first; of both, as long as there is an old one.
+      const bool both = old_pieces_[b].end == new_pieces_[a].end && b + 1 < old_pieces_.size();
+      if (old_pieces_[b].end < new_pieces_[a].end || both) {
+        ++b;
+      } else {
+        ++a;
+      }
+    }
+  }
+
+  int64_t longest() const { return longest_; }  // that a message is along this dim
+  // Whether some message has less than the piece before it is from, the piece after it is for.
+  bool splits_old() const { return splits_old_; }
+  bool splits_new() const { return splits_new_; }
+
+  // What a rank's Place gains where its coordinate of mesh dim d grows by 1.
+  const Place& StrideOf(int d) const { return strides_[d]; }
+  // For the rank there, along this dim: its piece after, what that has in common with its piece
+  // before, and how much of the latter receivers take, in how many parts.
+  struct View {
+    int64_t after, own, sent, sent_messages, received_messages;
+  };
+  ABSL_ATTRIBUTE_ALWAYS_INLINE View At(const Place& place) const {
+    const Interval& piece = new_pieces_[place.after];
+    return {piece.Length(), CommonIndices(old_pieces_[place.before], piece), sent_[place.sent],
+            sent_messages_[place.sent], received_messages_[place.after]};
+  }
+  // Makes each at least the most that a rank has.
+  void Raise(View* view) const {
+    const auto raise = [](int64_t* most, const Counts& counts) {
+      *most = std::max(*most, *std::max_element(counts.begin(), counts.end()));
+    };
+    for (const Interval& piece : new_pieces_) view->after = std::max(view->after, piece.Length());
+    view->own = std::max(view->own, longest_);
+    raise(&view->sent, sent_);
+    raise(&view->sent_messages, sent_messages_);
+    raise(&view->received_messages, received_messages_);
+  }
+
+ private:
+  const PieceList old_pieces_;
+  const PieceList new_pieces_;
+  std::array<Place, kMaxStateDims> strides_ = {};  // by mesh dim
+  Counts sent_;  // by old piece, and coordinates where a sender's receivers share its own
+  Counts sent_messages_;
+  Counts received_messages_;  // by new piece
+  int64_t longest_ = 0;
+  bool splits_old_ = false;
+  bool splits_new_ = false;
+};
+
+using MovingPieces = MovingDims<MovedPieces>;
+
+// Calls fn(places) for every rank of a group, of its place along each tensor dim, until it returns
+// false; whether it never did.
+template <typename Fn>
+bool ForEachRank(const Moves& moves, const MovingPieces::Choice& choice, const Fn& fn) {
+  std::array<int64_t, kMaxStateDims> at = {};
+  absl::InlinedVector<MovedPieces::Place, 4> places(choice.size());
+  const auto move = [&](int d, int64_t by) {
+    at[d] += by;
+    for (size_t i = 0; i < choice.size(); ++i) places[i].Move(choice[i]->StrideOf(d), by);
+  };
+  while (true) {
+    if (!moves.problem.Charge(kRankWork) || !fn(places)) return false;
+    size_t i = moves.mesh_dims.size();
+    for (; i > 0; --i) {
+      const int d = moves.mesh_dims[i - 1];
+      if (at[d] + 1 < moves.problem.size(d)) break;
+      move(d, -at[d]);
+    }
+    if (i == 0) return true;
+    move(moves.mesh_dims[i - 1], 1);
+  }
+}
+
+// What a rank has, or the most that some rank may have: a product over tensor dims.
 template <typename Items>
-struct Worst {
+struct Volumes {
+  explicit Volumes(int64_t copies) : sent(copies), sent_messages(copies) {}
+  void Times(const MovedPieces::View& view) {
+    sent *= view.sent;
+    received *= view.after;
+    own *= view.own;
+    sent_messages *= view.sent_messages;
+    received_messages *= view.received_messages;
+  }
+
+  Items sent;
+  Items received = 1;
+  Items own = 1;
+  int64_t sent_messages;
+  int64_t received_messages = 1;
+};
+
+template <typename Items>
+void CountRankByRank(const Moves& moves, const MovingPieces& moving, Traffic* traffic) {
+  // No rank can have more: where that is found, the rest need not be looked at.
+  Volumes<Items> most(moves.copies);
+  for (const auto& dims : moving.dims()) {
+    MovedPieces::View largest = {};
+    for (const MovedPieces& dim : dims) dim.Raise(&largest);
+    most.Times(largest);
+  }
+  const int64_t most_messages = std::max(most.sent_messages, most.received_messages);
   Items sent = 0;
   Items received = 0;
   Items kept = 0;
   int64_t messages = 0;
-};
+  moving.ForEachChoice([&](const MovingPieces::Choice& choice) {
+    return ForEachRank(moves, choice, [&](const auto& places) {
+      Volumes<Items> rank(moves.copies);
+      for (size_t i = 0; i < choice.size(); ++i) rank.Times(choice[i]->At(places[i]));
+      sent = std::max(sent, rank.sent - rank.own);
+      received = std::max(received, rank.received - rank.own);
+      kept = std::max(kept, rank.own);
+      messages = std::max(
+          messages, std::max(rank.sent_messages, rank.received_messages) - (rank.own > 0 ? 1 : 0));
+      return sent < most.sent || received < most.received || kept < most.own ||
+             messages < most_messages;
+    });
+  });
+  traffic->bytes_sent = moves.Bytes(sent);
+  traffic->bytes_received = moves.Bytes(received);
+  traffic->bytes_kept = moves.Bytes(kept);
+  traffic->messages = messages;
+}
 
-// Calls fn() at every combination of coordinates of `dims`, until it returns false; whether it
-// never did. `go_to(d, c)` makes c the coordinate of mesh dim d.
-template <typename GoTo, typename Fn>
-bool ForEachCoordinate(const Problem& problem, absl::Span<const int> dims, const GoTo& go_to,
-                       const Fn& fn) {
-  std::array<int64_t, kMaxStateDims> at = {};
-  for (const int d : dims) go_to(d, 0);
-  while (true) {
-    if (!problem.Charge(kRankWork) || !fn()) return false;
-    size_t i = dims.size();
-    while (i > 0 && ++at[dims[i - 1]] == problem.size(dims[i - 1])) {
-      --i;
-      at[dims[i]] = 0;
-      go_to(dims[i], 0);
+void CountRankByRank(const Moves& moves, Traffic* traffic) {
+  for (int k = 0; k < moves.problem.tensor_rank(); ++k) {
+    if (!moves.Moving(k)) continue;
+    int64_t pieces = 0;  // all are listed
+    for (const CutLists* cuts : {&moves.before, &moves.after}) {
+      const CutLists::List& list = cuts->of[k];
+      const Nest nest = NestOf(moves.problem, list, moves.changes.common[k], list.size);
+      pieces = SaturatingAdd(pieces, NumPieces(nest));
     }
-    if (i == 0) return true;
-    go_to(dims[i - 1], at[dims[i - 1]]);
+    const int64_t work = SaturatingMul(kPieceWork, pieces);
+    if (!moves.problem.Charge(work, std::ssize(moves.wholes[k]))) return;
   }
+  const MovingPieces moving(moves);
+  moving.SetPacks(traffic);
+  moves.is_huge ? CountRankByRank<__int128>(moves, moving, traffic)
+                : CountRankByRank<int64_t>(moves, moving, traffic);
 }
 
 }  // namespace
 
-// The worst rank's messages of an all_to_all, a permute or an exchange.
-//
-// Along one tensor dim a rank's interval depends on the coordinates of that dim's cuts alone, so a
-// box's volume is a product over tensor dims, and so is a sum over all receivers whose coordinates
-// vary freely. Only the rank itself is enumerated: its coordinates on the moving dims, and the
-// lengths that the parent box can have.
-void CostModel::MeasureMessages(StepOp op, const CutLists& cuts_before, const CutLists& cuts_after,
+Moves::Moves(const Problem& p, const CutLists& b, const CutLists& a, int64_t item_bytes)
+    : problem(p), before(b), after(a), changes(p, b, a), still(item_bytes) {
+  for (int d = 0; d < problem.num_dims(); ++d) {
+    if (!HasDim(changes.from | changes.to, d)) continue;
+    mesh_dims.push_back(d);
+    ranks *= problem.size(d);
+    if (!HasDim(changes.to, d)) copies *= problem.size(d);
+  }
+  __int128 all = problem.mesh().NumRanks();
+  for (int k = 0; k < problem.tensor_rank(); ++k) {
+    const int common = changes.common[k];
+    Lengths& lengths = wholes.emplace_back(
+        PieceLengths(problem.extent(k), NestOf(problem, before.of[k], 0, common)));
+    if (lengths.size() > 1 && lengths.back() == 0) lengths.pop_back();
+    if (!Moving(k)) {
+      still *= lengths.front();
+      continue;
+    }
+    all *= lengths.front();
+    ragged |= common == 0 && (before.of[k].outermost != CutSizes::kCeil ||
+                              after.of[k].outermost != CutSizes::kCeil);
+  }
+  is_huge = all > INT64_MAX;
+}
+
+}  // namespace cost_internal
+
+void CostModel::MeasureMessages(StepOp op, const CutLists& before, const CutLists& after, bool even,
                                 int64_t item_bytes, Traffic* traffic) const {
   for (int k = 0; k < problem_.tensor_rank(); ++k) {
     if (problem_.extent(k) == 0) return;
   }
-  const MovingCuts cuts(problem_, cuts_before, cuts_after);
-  if (cuts.ranks > kFewRanks && !cuts.ragged) {
-    return MeasureManyMessages(op, cuts_before, cuts_after, item_bytes, traffic);
-  }
-  // Times the items along tensor dims that nothing moves.
-  int64_t still = item_bytes;
-  absl::InlinedVector<absl::InlinedVector<MovedDim, 2>, 4> moved;  // by tensor dim and extent
-  const bool packs = op != StepOp::kPermute;
-  bool long_before = false;  // messages have more than one index along some dim before k
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    const CutLists::List& list_before = cuts_before.of[k];
-    const CutLists::List& list_after = cuts_after.of[k];
-    const int common = cuts.parent.of[k].size;
-    const Extents extents = ExtentsAfter(problem_, k, cuts.parent);
-    if (list_before.size == common && list_after.size == common) {
-      still *= extents.front();
-      long_before |= extents.front() > 1;
-      continue;
-    }
-    moved.emplace_back();
-    bool is_long = false;
-    // All of their pieces are listed.
-    int64_t pieces = 1;
-    for (int i = common; i < list_before.size; ++i) {
-      pieces = SaturatingMul(pieces, problem_.size(list_before[i]));
-    }
-    int64_t pieces_after = 1;
-    for (int i = common; i < list_after.size; ++i) {
-      pieces_after = SaturatingMul(pieces_after, problem_.size(list_after[i]));
-    }
-    if (!problem_.Charge(SaturatingMul(kPieceWork, SaturatingAdd(pieces, pieces_after)),
-                         std::ssize(extents))) {
-      return;
-    }
-    for (int64_t extent : extents) {
-      const MovedDim& dim =
-          moved.back().emplace_back(problem_, list_before, list_after, common, cuts.before, extent);
-      is_long |= dim.longest() > 1;
-      traffic->send_packs |= packs && long_before && dim.splits_old();
-      traffic->receive_packs |= packs && long_before && dim.splits_new();
-    }
-    long_before |= is_long;
-  }
-  MovedDim::Dims only_before;  // sorted by size, then mesh order
-  MovedDim::Dims only_after;
-  for (const int d : cuts.dims) {
-    if (!HasDim(cuts.after, d)) only_before.push_back(d);
-    if (!HasDim(cuts.before, d)) only_after.push_back(d);
-  }
-  for (MovedDim::Dims* dims : {&only_before, &only_after}) {
-    std::stable_sort(dims->begin(), dims->end(),
-                     [&](int x, int y) { return problem_.size(x) < problem_.size(y); });
-  }
-
-  // Elements of all receivers together fit into 64 bits unless the tensor is huge; never are they
-  // more than 2^31 ranks times 2^63.
-  int64_t elements = problem_.mesh().NumRanks();
-  for (int k = 0; k < problem_.tensor_rank(); ++k) {
-    elements = SaturatingMul(elements, problem_.extent(k));
-  }
-  const bool fits = SaturatingMul(elements, item_bytes) < INT64_MAX;
-  const auto bytes = [still](__int128 items) {
-    const __int128 product = items * still;
-    return product > INT64_MAX ? INT64_MAX : static_cast<int64_t>(product);
-  };
-  std::array<int64_t, kMaxStateDims> at = {};
-  absl::InlinedVector<const MovedDim*, 4> chosen(moved.size());
-  absl::InlinedVector<MovedDim::Place, 4> places(moved.size());  // of the rank at `at`
-  const auto go_to = [&](int d, int64_t coordinate) {
-    const int64_t by = coordinate - at[d];
-    at[d] = coordinate;
-    for (size_t i = 0; i < chosen.size(); ++i) places[i].Move(chosen[i]->StrideOf(d), by);
-  };
-  // Every combination of the parent's lengths, at every combination of coordinates.
-  const auto for_each_rank = [&](const auto& visit) {
-    absl::InlinedVector<size_t, 4> index(moved.size(), 0);
-    while (true) {
-      for (size_t i = 0; i < moved.size(); ++i) chosen[i] = &moved[i][index[i]];
-      if (!ForEachCoordinate(problem_, cuts.dims, go_to, visit)) return;
-      size_t i = moved.size();
-      while (i > 0 && ++index[i - 1] == moved[i - 1].size()) index[--i] = 0;
-      if (i == 0) return;
-    }
-  };
+  const cost_internal::Moves moves(problem_, before, after, item_bytes);
   if (op == StepOp::kPermute) {
-    // One box out, one box in; nothing where the rank keeps its own.
-    for_each_rank([&] {
-      bool stays = true;
-      int64_t volume = 1;
-      for (size_t k = 0; k < chosen.size(); ++k) {
-        volume *= chosen[k]->At(places[k]).before;
-        for (size_t i = 0; i < chosen[k]->before().size(); ++i) {
-          stays &= at[chosen[k]->before()[i]] == at[chosen[k]->after()[i]];
-        }
-      }
-      for (size_t i = 0; i < only_after.size(); ++i) {
-        stays &= at[only_after[i]] == at[only_before[i]];
-      }
-      if (stays || volume == 0) return true;
-      traffic->bytes_sent = std::max(traffic->bytes_sent, bytes(volume));
-      traffic->bytes_received = traffic->bytes_sent;
-      traffic->messages = 1;
-      return true;
-    });
+    traffic->bytes_sent = cost_internal::LargestThatMoves(moves);
+    traffic->bytes_received = traffic->bytes_sent;
+    traffic->messages = traffic->bytes_sent > 0 ? 1 : 0;
     return;
   }
-  const auto measure = [&](auto zero) {
-    using Items = decltype(zero);
-    Worst<Items> worst;
-    // No rank can have more: where that is found, the rest need not be looked at.
-    Worst<Items> most{static_cast<Items>(cuts.copies), 1, 1, 0};
-    int64_t most_sent_messages = cuts.copies;
-    int64_t most_received_messages = 1;
-    for (const auto& dims : moved) {
-      const auto times_most = [&dims](auto* product, const auto& of) {
-        int64_t largest = 0;
-        for (const MovedDim& dim : dims) largest = std::max(largest, of(dim));
-        *product *= largest;
-      };
-      times_most(&most.sent, [](const MovedDim& dim) { return dim.most_sent(); });
-      times_most(&most.received, [](const MovedDim& dim) { return dim.most_after(); });
-      times_most(&most.kept, [](const MovedDim& dim) { return dim.longest(); });
-      times_most(&most_sent_messages, [](const MovedDim& dim) { return dim.most_sent_messages(); });
-      times_most(&most_received_messages,
-                 [](const MovedDim& dim) { return dim.most_received_messages(); });
-    }
-    most.messages = std::max(most_sent_messages, most_received_messages);
-    for_each_rank([&] {
-      Items sent = cuts.copies;
-      Items received = 1;
-      Items own = 1;
-      int64_t sent_messages = cuts.copies;
-      int64_t received_messages = 1;
-      for (size_t i = 0; i < chosen.size(); ++i) {
-        const MovedDim::View view = chosen[i]->At(places[i]);
-        sent *= view.sent;
-        sent_messages *= view.sent_messages;
-        received *= view.after;
-        received_messages *= view.received_messages;
-        own *= view.own;
-      }
-      worst.sent = std::max(worst.sent, sent - own);
-      worst.received = std::max(worst.received, received - own);
-      worst.kept = std::max(worst.kept, own);
-      worst.messages =
-          std::max(worst.messages, std::max(sent_messages, received_messages) - (own > 0 ? 1 : 0));
-      return worst.sent < most.sent || worst.received < most.received || worst.kept < most.kept ||
-             worst.messages < most.messages;
-    });
-    traffic->bytes_sent = bytes(worst.sent);
-    traffic->bytes_received = bytes(worst.received);
-    traffic->bytes_kept = bytes(worst.kept);
-    traffic->messages = worst.messages;
-  };
-  fits ? measure(int64_t{0}) : measure(__int128{0});
+  if (even && CountEven(moves, traffic)) return;
+  if (moves.ranks <= cost_internal::kFewRanks || moves.ragged) {
+    cost_internal::CountRankByRank(moves, traffic);
+  } else {
+    CountByBounds(moves, traffic);
+  }
+}
+
+const CostModel::MovedLengths& CostModel::LengthsOf(int k, const CutLists::List& before,
+                                                    const CutLists::List& after) const {
+  // 4 bits of k; of each list 4 of its size, 2 of what is outermost, and 3 of each mesh dim.
+  static_assert(kMaxTensorRank <= 16 && kMaxStateDims == 8);
+  uint64_t key = static_cast<uint64_t>(k);
+  for (const CutLists::List* list : {&before, &after}) {
+    key = key << 6 | static_cast<uint64_t>(list->size << 2 | static_cast<int>(list->outermost));
+    for (int i = 0; i < list->size; ++i) key = key << 3 | static_cast<uint64_t>((*list)[i]);
+    key <<= 3 * (kMaxStateDims - list->size);
+  }
+  const auto [at, is_new] = lengths_.try_emplace(key);
+  if (!is_new) return at->second;
+  const int common = CommonLength(before, after);
+  for (const int64_t whole :
+       PieceLengths(problem_.extent(k), NestOf(problem_, before, 0, common))) {
+    const cost_internal::MovedPieces dim(problem_, before, after, common, ~DimMask{0}, whole);
+    at->second.longest = std::max(at->second.longest, dim.longest());
+    at->second.splits_before |= dim.splits_old();
+    at->second.splits_after |= dim.splits_new();
+  }
+  return at->second;
 }
 
 }  // namespace meshift

@@ -21,18 +21,18 @@ namespace {
 
 using testkit::Random;
 
-struct Interval {
+struct Part {
   int64_t begin = 0;
   int64_t end = 0;
 };
 
-int64_t Common(const Interval& a, const Interval& b) {
+int64_t Common(const Part& a, const Part& b) {
   return std::max<int64_t>(std::min(a.end, b.end) - std::max(a.begin, b.begin), 0);
 }
 
-Interval PieceOf(int64_t extent, absl::Span<const int> cuts, const DeviceMesh& mesh,
-                 const Coordinate& at) {
-  Interval piece{0, extent};
+Part PieceOf(int64_t extent, absl::Span<const int> cuts, const DeviceMesh& mesh,
+             const Coordinate& at) {
+  Part piece{0, extent};
   for (const int d : cuts) {
     const int64_t n = mesh.dim(d).size;
     const int64_t chunk = (piece.end - piece.begin + n - 1) / n;
@@ -59,8 +59,8 @@ Traffic CountRankByRank(const Sharding& from, const Sharding& to, int64_t item_b
   }
   const int64_t ranks = mesh.NumRanks();
   std::vector<Coordinate> at;
-  std::vector<std::vector<Interval>> before(ranks);
-  std::vector<std::vector<Interval>> after(ranks);
+  std::vector<std::vector<Part>> before(ranks);
+  std::vector<std::vector<Part>> after(ranks);
   for (int64_t r = 0; r < ranks; ++r) {
     at.push_back(mesh.CoordinateAt(r));
     for (int k = 0; k < rank; ++k) {

@@ -91,9 +91,7 @@ Traffic CostModel::MeasureStages(StepOp op, const State& before, const State& af
   traffic.reduce_stages = 2;
   traffic.sizes = even ? StepSizes::kEven : StepSizes::kPadded;
   const auto move = [&](const GroupTimes& times, int64_t moved) {
-    const int64_t messages = times.shape().size - 1;
-    traffic.Take(times.Direct(moved, messages));
-    traffic.TakeMessages(MessageNs() * messages);
+    TakeMessages(times, moved, times.shape().size - 1, &traffic);
   };
   const auto copy = [&](int64_t copied) { traffic.TakeCopy(CopyNs(copied)); };
   const int64_t inside = bytes(SaturatingMul(k - 1, column));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/checked_math.h"
 #include "meshift/dtype.h"
 #include "meshift/sharding.h"
@@ -24,35 +25,15 @@ int64_t LatencyNs(const Crossing& crossing, const Topology& topology) {
 // Whether two ranks, one of each mesh, are in one domain of `level`.
 bool SharesDomain(const DeviceMesh& from, const DeviceMesh& to, const Topology& topology,
                   int level) {
-  const auto domains = [&](const DeviceMesh& mesh) {
-    std::vector<int64_t> list = mesh.Ranks();
-    for (int64_t& rank : list) rank = topology.DomainOf(level, rank);
-    std::sort(list.begin(), list.end());
-    return list;
-  };
-  const std::vector<int64_t> a = domains(from);
-  const std::vector<int64_t> b = domains(to);
-  for (auto i = a.begin(), j = b.begin(); i != a.end() && j != b.end();) {
-    if (*i == *j) return true;
-    *i < *j ? ++i : ++j;
-  }
-  return false;
-}
-
-int64_t LeastHopNs(const Topology& topology) {
-  int64_t least = topology.level(0).latency_ns;
-  for (int level = 1; level < topology.NumLevels(); ++level) {
-    least = std::min(least, topology.level(level).latency_ns);
-  }
-  return least;
+  absl::flat_hash_set<int64_t> domains;
+  for (const int64_t rank : from.Ranks()) domains.insert(topology.DomainOf(level, rank));
+  const std::vector<int64_t> ranks = to.Ranks();
+  return std::any_of(ranks.begin(), ranks.end(), [&](int64_t rank) {
+    return domains.contains(topology.DomainOf(level, rank));
+  });
 }
 
 }  // namespace
-
-int64_t SaturatingBytes(DType dtype, int64_t elements) {
-  const int bits = BitWidth(dtype);
-  return bits < 8 ? elements / (8 / bits) : SaturatingMul(elements, bits / 8);
-}
 
 Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const Sharding& after,
                         const Topology& topology) {
@@ -69,8 +50,6 @@ Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const 
   traffic.messages = crossing.most_messages();
   traffic.send_packs = crossing.send_packs();
   traffic.receive_packs = crossing.receive_packs();
-  if (traffic.send_packs) traffic.send_pack_bytes = traffic.bytes_sent;
-  if (traffic.receive_packs) traffic.receive_pack_bytes = traffic.bytes_received;
   BytesByLevel across;
   int64_t entry_ns = 0;
   for (int level = 0; level < topology.NumLevels(); ++level) {
@@ -80,13 +59,7 @@ Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const 
   const int64_t latency_ns = SaturatingAdd(entry_ns, LatencyNs(crossing, topology));
   traffic.Take(MessageTimes(topology, latency_ns).Of(across));
   traffic.TakeMessages(topology.constants().message_latency_ns * traffic.messages);
-  if (traffic.send_packs || traffic.bytes_kept > 0) {
-    const int64_t copied = SaturatingAdd(traffic.send_pack_bytes, traffic.bytes_kept);
-    traffic.TakeCopy(CopyNs(topology, copied));
-  }
-  if (traffic.receive_packs) {
-    traffic.TakeCopy(CopyNs(topology, traffic.bytes_received));
-  }
+  traffic.TakePacks(topology);
   if (crossing.contributions() > 1) {
     // Each contribution lies by itself, in one piece that begins at a multiple of 16 bytes.
     const int64_t all = SaturatingMul(crossing.contributions(), bytes(after.MaxLocalElements()));
@@ -117,7 +90,7 @@ MeshPair::Lacking MeshPair::Lacks(const Sharding& before, const Sharding& after)
   for (const Shared& rank : shared_) {
     const Box box = after.BoxAt(rank.to);
     const int64_t wanted = SaturatingMul(contributions, box.NumElements());
-    const int64_t held = Intersect(before.BoxAt(rank.from), box).NumElements();
+    const int64_t held = CommonElements(before.BoxAt(rank.from), box);
     lacking.total -= held;
     lacking.worst = std::max(lacking.worst, wanted - held);
   }
@@ -144,7 +117,7 @@ int64_t MeshPair::LeastNs(const Sharding& before, const Pieces& pieces,
   }
   BytesByLevel across(level_ + 1, 0);
   across[level_] = SaturatingBytes(before.dtype(), elements);
-  const int64_t latency_ns = topology_.level(level_).entry_ns + LeastHopNs(topology_);
+  const int64_t latency_ns = topology_.level(level_).entry_ns + LeastHopNs(topology_, 0);
   int64_t ns = SaturatingAdd(MessageTimes(topology_, latency_ns).Of(across).Ns(),
                              SaturatingMul(topology_.constants().message_latency_ns, messages));
   if (contributions > 1) {

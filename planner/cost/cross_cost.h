@@ -19,9 +19,6 @@
 
 namespace meshift {
 
-// `bytes` of `elements`, saturating. REQUIRES: whole bytes.
-int64_t SaturatingBytes(DType dtype, int64_t elements);
-
 // The price of the step; where nothing is sent, of a relabel, a copy whose `sizes` are null.
 // REQUIRES: `crossing` is that of `before` and `after` on `topology`.
 Traffic MeasureCrossing(const Crossing& crossing, const Sharding& before, const Sharding& after,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -238,45 +237,6 @@ std::vector<bool> Firsts(const Layout::Modes& modes, int64_t num_ranks, int64_t 
   return firsts;
 }
 
-// Members that each domain of `domain` ranks holds, of those that hold any. nullopt: not all alike,
-// or that is not seen at once.
-std::optional<int64_t> MembersOf(const Layout::Modes& modes, int64_t domain) {
-  int64_t members = 1;
-  for (const Layout::Mode& mode : modes) {
-    if (domain % (mode.size * mode.stride) == 0) {
-      members *= mode.size;
-    } else if (mode.stride % domain != 0) {
-      const int64_t some = domain / mode.stride;
-      if (domain % mode.stride != 0 || mode.size % some != 0) return std::nullopt;
-      members *= some;
-    }
-  }
-  return members;
-}
-
-// Of groups that all lie alike, domains too; false where that is not seen at once.
-bool IsAlike(const Topology& topology, int64_t num_ranks, const RankGroups& groups,
-             GroupShape* shape) {
-  int64_t in_unit = 1;
-  for (int level = 0; level < topology.NumLevels() && in_unit < groups.size; ++level) {
-    const int64_t whole = topology.level(level).domain_size;
-    std::optional<int64_t> in_whole = groups.size;
-    if (whole > 0 && whole < num_ranks) in_whole = MembersOf(groups.modes, whole);
-    if (!in_whole) return false;
-    const int64_t hop_ns = topology.level(level).latency_ns;
-    const int64_t tree_ns = hop_ns * Log2Ceil(*in_whole / in_unit);
-    shape->latency_ns += tree_ns;
-    if (level > 0) shape->beyond_ns += tree_ns;
-    shape->fanout[level] = *in_whole / in_unit;
-    const int64_t wholes = groups.size / *in_whole;
-    shape->ring_ns =
-        SaturatingAdd(shape->ring_ns, SaturatingMul(hop_ns, groups.size / in_unit - wholes));
-    if (level > 0) shape->sharing[level - 1] = in_unit;
-    in_unit = *in_whole;
-  }
-  return true;
-}
-
 }  // namespace
 
 int64_t TreeNs(const Topology& topology, absl::Span<const int64_t> ranks, int levels) {
@@ -300,10 +260,6 @@ GroupShape ShapeOf(const Topology& topology, int64_t num_ranks, const RankGroups
   }
   shape.sharing.assign(levels - 1, 0);
   shape.fanout.assign(levels, 1);
-  if (groups.ranks.empty()) {
-    GroupShape alike = shape;
-    if (IsAlike(topology, num_ranks, groups, &alike)) return alike;
-  }
   if (budget != nullptr && budget->exhausted()) return shape;
   absl::InlinedVector<OnLevel, 4> group(levels);
   if (!groups.ranks.empty()) {

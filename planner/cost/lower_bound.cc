@@ -34,7 +34,7 @@ int64_t Sizes(const DeviceMesh& mesh, const Fn& is) {
 }
 
 // Elements that enter and leave some ranks at least.
-struct Cut {
+struct Flow {
   std::array<bool, 2> splits = {};  // whether the mesh before (after) has other ranks, too
   Wide in = 0, out = 0;
 };
@@ -78,13 +78,13 @@ struct Task {
 
   // Boxes of one sharding are equal or have nothing in common: a sum over pairs of them. What comes
   // in: values of whole holders. Out: contributions of these ranks alone, to holders elsewhere.
-  Cut CutOf(const std::vector<int64_t>& some) const {
+  Flow FlowOf(const std::vector<int64_t>& some) const {
     struct Part {
       Box box;
       int64_t number = 0;  // of contributions; of holders
       bool whole = false;  // all copies of a contribution; all ranks of a holder
     };
-    Cut cut;
+    Flow flow;
     std::array<std::map<int64_t, Part>, 2> parts;  // by the coordinates on cuts
     for (const int e : {0, 1}) {
       const DeviceMesh& mesh = ends[e]->mesh();
@@ -107,18 +107,19 @@ struct Task {
         part.number += same == 1 ? 1 : 0;
         part.whole |= same == (e == 0 ? copies[0] : partial[1]);
       }
-      cut.splits[e] = size > 0 && size < mesh.NumRanks();
+      flow.splits[e] = size > 0 && size < mesh.NumRanks();
     }
-    for (const auto& [at, target] : parts[1]) cut.in += target.whole ? target.box.NumElements() : 0;
+    for (const auto& [at, target] : parts[1])
+      flow.in += target.whole ? target.box.NumElements() : 0;
     for (const auto& [at, source] : parts[0]) {
-      if (source.whole) cut.out += source.box.NumElements();
+      if (source.whole) flow.out += source.box.NumElements();
       for (const auto& [other, target] : parts[1]) {
         const int64_t common = CommonElements(source.box, target.box);
-        if (target.whole && source.number == partial[0]) cut.in -= common;
-        if (source.whole && target.number == copies[1]) cut.out -= common;
+        if (target.whole && source.number == partial[0]) flow.in -= common;
+        if (source.whole && target.number == copies[1]) flow.out -= common;
       }
     }
-    return cut;
+    return flow;
   }
 
   std::array<const Sharding*, 2> ends;
@@ -233,15 +234,15 @@ LowerBound LeastCost(const Sharding& from, const Sharding& to, const CostModel& 
       for (int64_t r = next - size; r < next; ++r) {
         if (from.mesh().PositionOf(r) || to.mesh().PositionOf(r)) domain.push_back(r);
       }
-      const Cut cut = std::ssize(domain) == task.ranks ? Cut() : task.CutOf(domain);
-      const Wide most = std::max(cut.in, cut.out) * bits;
+      const Flow flow = std::ssize(domain) == task.ranks ? Flow() : task.FlowOf(domain);
+      const Wide most = std::max(flow.in, flow.out) * bits;
       if (most == 0) continue;
       int64_t bandwidth = first.topology().level(level).bandwidth_bytes_per_us;
-      if (cut.splits[0]) bandwidth = std::max(bandwidth, first.BestBandwidth(level));
-      if (cut.splits[1]) bandwidth = std::max(bandwidth, second.BestBandwidth(level));
+      if (flow.splits[0]) bandwidth = std::max(bandwidth, first.BestBandwidth(level));
+      if (flow.splits[1]) bandwidth = std::max(bandwidth, second.BestBandwidth(level));
       const Wide links = Wide{8} * std::ssize(domain);
       bound.est_ns = std::max(bound.est_ns, Clamp(most * 1000 / (links * bandwidth)));
-      bound.bytes_sent = std::max(bound.bytes_sent, DivUp(cut.out * bits, links));
+      bound.bytes_sent = std::max(bound.bytes_sent, DivUp(flow.out * bits, links));
       hops_ns = std::max(hops_ns, first.LeastHopNs(level));
     }
   }

@@ -1,4 +1,4 @@
-#include "planner/cost/time_parts.h"
+#include "planner/cost/cost.h"
 
 #include <gtest/gtest.h>
 

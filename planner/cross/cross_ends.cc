@@ -8,11 +8,10 @@
 #include "absl/status/statusor.h"
 #include "meshift/device_mesh.h"
 #include "meshift/placement.h"
+#include "placement/cuts.h"
 
 namespace meshift {
 namespace {
-
-using MeshDims = absl::InlinedVector<int, 6>;
 
 // Tensor dims that cuts are added to, at most.
 constexpr size_t kMaxTensorDims = 4;

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "meshift/status.h"
 #include "placement/cast.h"
+#include "placement/cuts.h"
 #include "placement/op_table.h"
 
 namespace meshift {
@@ -187,25 +188,16 @@ bool Problem::IsAligned(const State& state) const {
   if (from_.dtype() != DType::kF4E2M1) return true;
   const int last = tensor_rank() - 1;
   const CutLists::List cuts = Cuts(state).of[last];
-  absl::InlinedVector<int64_t, 4> pieces = {2 * extents_[last]};  // distinct sizes, in elements
+  Lengths lengths = {extents_[last]};
   int first = 0;
   if (cuts.outermost != CutSizes::kCeil) {
-    const absl::Span<const int64_t> begins = this->begins(cuts[first++], cuts.outermost);
-    pieces.clear();
-    for (size_t j = 1; j < begins.size(); ++j) pieces.push_back(2 * (begins[j] - begins[j - 1]));
+    lengths = PieceLengths(lengths, {sizes_[cuts[0]], begins(cuts[0], cuts.outermost)});
+    first = 1;
   }
-  for (int i = first; i < cuts.size; ++i) {
-    absl::InlinedVector<int64_t, 4> next;
-    for (const int64_t size : pieces) {
-      const int64_t piece = CeilDiv(size, sizes_[cuts[i]]);
-      if (piece % 2 != 0) return false;
-      if (piece > 0) next.insert(next.end(), {piece, size % piece});
-    }
-    std::sort(next.begin(), next.end());
-    next.erase(std::unique(next.begin(), next.end()), next.end());
-    pieces = std::move(next);
-  }
-  return true;
+  for (int64_t& length : lengths) length *= 2;  // in elements
+  for (int i = first; i < cuts.size; ++i) lengths = PieceLengths(lengths, {sizes_[cuts[i]]});
+  // What is cut inside a byte stays so, however it is cut further.
+  return std::all_of(lengths.begin(), lengths.end(), [](int64_t n) { return n % 2 == 0; });
 }
 
 void Problem::SetBegins(const Sharding& sharding, CutSizes ragged) {
@@ -217,10 +209,8 @@ void Problem::SetBegins(const Sharding& sharding, CutSizes ragged) {
     const bool in_pairs =
         from_.dtype() == DType::kF4E2M1 && p.tensor_dim() + 1 == tensor_rank();  // whole bytes
     begins.resize(num_dims());
-    begins[d] = {0};
-    for (const int64_t size : p.sizes()) {
-      begins[d].push_back(begins[d].back() + (in_pairs ? size / 2 : size));
-    }
+    begins[d] = BeginsOf(p.sizes());
+    for (int64_t& begin : begins[d]) begin /= in_pairs ? 2 : 1;
     has_ragged_ = true;
   }
 }

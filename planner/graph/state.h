@@ -25,6 +25,7 @@
 #include "base/checked_math.h"
 #include "base/work_budget.h"
 #include "meshift/sharding.h"
+#include "placement/cuts.h"
 
 namespace meshift {
 
@@ -122,9 +123,8 @@ struct CutLists {
     // How many cuts are alike, from the outermost on.
     friend int CommonLength(const List& a, const List& b) {
       if (a.outermost != b.outermost) return 0;
-      int common = 0;
-      while (common < std::min(a.size, b.size) && a[common] == b[common]) ++common;
-      return common;
+      return CommonLength(absl::MakeConstSpan(a.dims.data(), a.size),
+                          absl::MakeConstSpan(b.dims.data(), b.size));
     }
   };
   std::array<List, kMaxTensorRank> of;  // by tensor dim

@@ -5,27 +5,6 @@
 #include "planner/graph/geometry.h"
 
 namespace meshift {
-namespace {
-
-// The mesh dims whose cuts a step takes off, and those whose cuts it adds: behind the cuts that
-// `before` and `after` have in common.
-struct ChangedDims {
-  DimMask from = 0;
-  DimMask to = 0;
-};
-ChangedDims ChangesBetween(const Problem& problem, const CutLists& before, const CutLists& after) {
-  ChangedDims dims;
-  for (int k = 0; k < problem.tensor_rank(); ++k) {
-    const CutLists::List& a = before.of[k];
-    const CutLists::List& b = after.of[k];
-    const int common = CommonLength(a, b);
-    for (int i = common; i < a.size; ++i) dims.from |= DimMask{1} << a[i];
-    for (int i = common; i < b.size; ++i) dims.to |= DimMask{1} << b[i];
-  }
-  return dims;
-}
-
-}  // namespace
 
 bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims) {
   for (int d = 0; d < problem.num_dims(); ++d) {
@@ -35,8 +14,8 @@ bool IsSingleSourced(const Problem& problem, const State& state, DimMask dims) {
 }
 
 DimMask MovingDims(const Problem& problem, const State& before, const State& after) {
-  const auto [from, to] = ChangesBetween(problem, problem.Cuts(before), problem.Cuts(after));
-  return from | to;
+  const CutChanges changes(problem, problem.Cuts(before), problem.Cuts(after));
+  return changes.from | changes.to;
 }
 
 DimMask StepDims(const Problem& problem, StepOp op, const State& before, const State& after) {
@@ -70,27 +49,14 @@ bool IsEven(const Problem& problem, const CutLists& before, const CutLists& afte
   for (int k = 0; k < problem.tensor_rank(); ++k) {
     const int common = CommonLength(before.of[k], after.of[k]);
     if (common == before.of[k].size && common == after.of[k].size) continue;
-    // Where the beginning makes pieces of one length, that is all there is.
-    int64_t extent = problem.extent(k);
-    bool one_length = before.of[k].outermost == CutSizes::kCeil || common == 0;
-    for (int i = 0; i < common && one_length; ++i) {
-      const int64_t n = problem.size(before.of[k][i]);
-      one_length = extent % n == 0;
-      extent /= n;
-    }
-    Extents extents = {extent};
-    if (!one_length) {
-      CutLists::List parent = before.of[k];
-      parent.size = common;
-      extents = ExtentsAfter(problem, k, parent);
-    }
+    const Lengths wholes =
+        PieceLengths(problem.extent(k), NestOf(problem, before.of[k], 0, common));
     for (const CutLists* lists : {&before, &after}) {
       const CutLists::List& list = lists->of[k];
       // Ragged cuts of equal sizes are plain ones.
       if (common == 0 && list.outermost != CutSizes::kCeil) return false;
-      int64_t pieces = 1;
-      for (int i = common; i < list.size; ++i) pieces *= problem.size(list[i]);
-      for (const int64_t length : extents) {
+      const int64_t pieces = NumPieces(NestOf(problem, list, common, list.size));
+      for (const int64_t length : wholes) {
         if (length % pieces != 0) return false;
       }
     }
@@ -120,11 +86,11 @@ std::optional<StepOp> CollectiveBetween(const Problem& problem, const State& bef
   const CutLists a = problem.Cuts(before);
   const CutLists b = problem.Cuts(after);
   if (reduced == 0) {
-    const auto [from, to] = ChangesBetween(problem, a, b);
-    if (from == 0) return std::nullopt;  // a slice, or nothing
-    if (to == 0) return StepOp::kAllGather;
+    const CutChanges changes(problem, a, b);
+    if (changes.from == 0) return std::nullopt;  // a slice, or nothing
+    if (changes.to == 0) return StepOp::kAllGather;
     if (IsPermutation(problem, before, after)) return StepOp::kPermute;
-    return from == to ? StepOp::kAllToAll : StepOp::kExchange;
+    return changes.from == changes.to ? StepOp::kAllToAll : StepOp::kExchange;
   }
   if (before.stage() != problem.reduce_stage()) return std::nullopt;
   const DimMask must = reduced & reducible;

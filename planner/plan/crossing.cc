@@ -9,6 +9,7 @@
 #include "base/checked_math.h"
 #include "meshift/device_mesh.h"
 #include "meshift/placement.h"
+#include "placement/cuts.h"
 
 namespace meshift {
 namespace {
@@ -45,20 +46,12 @@ std::vector<Axis> AxesOf(const Sharding& sharding) {
   const auto rank = sharding.shape().size();
   std::vector<Axis> axes(rank);
   if (NumElements(sharding.shape()) == 0) return axes;
-  // A tensor dim's pieces are those of the coordinates on its own cuts, the others left at 0.
-  const DeviceMesh& mesh = sharding.mesh();
   for (size_t k = 0; k < rank; ++k) {
     std::vector<int64_t>& begins = axes[k].begins;
-    const absl::Span<const int> cuts = sharding.CutsOf(static_cast<int>(k));
-    Coordinate at(mesh.NumDims(), 0);
-    while (true) {
-      const Box box = sharding.BoxAt(at);
-      if (box.size[k] > 0) begins.push_back(box.offset[k]);
-      size_t i = cuts.size();
-      while (i > 0 && ++at[cuts[i - 1]] == mesh.dim(cuts[i - 1]).size) at[cuts[--i]] = 0;
-      if (i == 0) break;
+    const CutList cuts = CutsOf(sharding, static_cast<int>(k));
+    for (const Interval& piece : AllPieces(sharding.shape()[k], cuts.All())) {
+      if (piece.Length() > 0) begins.push_back(piece.begin);
     }
-    std::sort(begins.begin(), begins.end());
     begins.push_back(sharding.shape()[k]);
   }
   return axes;

@@ -5,54 +5,24 @@
 #include <algorithm>
 #include <string>
 
-#include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "base/status.h"
-#include "meshift/dtype.h"
+#include "placement/cuts.h"
 #include "planner/plan/workspace.h"
 
 namespace meshift {
-namespace {
-
-int64_t BytesOf(DType dtype, int64_t elements) {
-  const int bits = BitWidth(dtype);
-  return bits < 8 ? elements / (8 / bits) : SaturatingMul(elements, bits / 8);
-}
-
-// The shortest piece of `extent` indices under ceil cuts: all pieces of a cut are alike but the
-// last, and those before it that are empty with it.
-int64_t LeastPiece(const DeviceMesh& mesh, int64_t extent, absl::Span<const int> cuts) {
-  if (cuts.empty() || extent == 0) return extent;
-  const int64_t n = mesh.dim(cuts[0]).size;
-  const int64_t chunk = CeilDiv(extent, n);
-  const int64_t last = extent - chunk * (n - 1);
-  if (last <= 0) return 0;
-  const absl::Span<const int> inner = cuts.subspan(1);
-  const int64_t least = LeastPiece(mesh, chunk, inner);
-  return last == chunk ? least : std::min(least, LeastPiece(mesh, last, inner));
-}
-
-}  // namespace
 
 int64_t TensorBytes(const Sharding& sharding) {
-  return BytesOf(sharding.dtype(), sharding.MaxLocalElements());
+  return SaturatingBytes(sharding.dtype(), sharding.MaxLocalElements());
 }
 
 int64_t LeastTensorBytes(const Sharding& sharding) {
   int64_t elements = 1;
   for (int k = 0; k < static_cast<int>(sharding.shape().size()); ++k) {
-    const absl::Span<const int> cuts = sharding.CutsOf(k);
-    int64_t least = sharding.shape()[k];
-    if (!cuts.empty() && sharding.placement(cuts[0]).IsRagged()) {
-      for (const int64_t size : sharding.placement(cuts[0]).sizes()) {
-        least = std::min(least, LeastPiece(sharding.mesh(), size, cuts.subspan(1)));
-      }
-    } else {
-      least = LeastPiece(sharding.mesh(), least, cuts);
-    }
-    elements = SaturatingMul(elements, least);
+    const Lengths lengths = PieceLengths(sharding.shape()[k], CutsOf(sharding, k).All());
+    elements = SaturatingMul(elements, lengths.back());
   }
-  return BytesOf(sharding.dtype(), elements);
+  return SaturatingBytes(sharding.dtype(), elements);
 }
 
 TensorMemory::TensorMemory(const Sharding& from, const Sharding& to, Buffers b)

@@ -5,58 +5,27 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
 #include "base/checked_math.h"
 #include "meshift/device_mesh.h"
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
 #include "meshift/topology.h"
+#include "placement/cuts.h"
 #include "planner/plan/crossing.h"
 
 namespace meshift {
 namespace {
 
-using MeshDims = absl::InlinedVector<int, 6>;
-
-bool Contains(const MeshDims& dims, int d) {
-  return std::find(dims.begin(), dims.end(), d) != dims.end();
-}
-
-// The cuts of tensor dim k, but for mesh dims of size 1, which cut nothing.
-MeshDims CutsOf(const Sharding& sharding, int k) {
-  MeshDims dims;
-  for (int d : sharding.CutsOf(k)) {
-    if (sharding.mesh().dim(d).size > 1) dims.push_back(d);
-  }
-  return dims;
-}
-
-// The mesh dims of the cuts that only one side has: behind the common beginning of each tensor dim.
-struct Moving {
-  MeshDims before;  // moving cuts before the step
-  MeshDims after;
-  std::vector<std::pair<int, int>> pairs;  // before and after, of equal place: of a permute
-};
-
-Moving MovingOf(const Sharding& before, const Sharding& after) {
-  Moving moving;
+// By tensor dim, the mesh dims of the cuts that only one side has.
+std::vector<MovedMeshDims> MovedDimsOf(const Sharding& before, const Sharding& after) {
+  std::vector<MovedMeshDims> moved;
   for (int k = 0; k < static_cast<int>(before.shape().size()); ++k) {
-    const MeshDims a = CutsOf(before, k);
-    const MeshDims b = CutsOf(after, k);
-    size_t common = 0;
-    while (common < a.size() && common < b.size() && a[common] == b[common] &&
-           before.placement(a[common]) == after.placement(b[common])) {
-      ++common;
-    }
-    moving.before.insert(moving.before.end(), a.begin() + common, a.end());
-    moving.after.insert(moving.after.end(), b.begin() + common, b.end());
-    // Elsewhere than in a permute the two may differ in number.
-    for (size_t i = common; i < std::min(a.size(), b.size()); ++i) {
-      moving.pairs.emplace_back(a[i], b[i]);
-    }
+    const StepCuts cuts = CutsOfStep(before, after, k);
+    moved.push_back({cuts.before.mesh_dims, cuts.after.mesh_dims});
   }
-  return moving;
+  return moved;
 }
 
 // Calls fn(coordinate) for every member of the group over `dims` that `me` is in.
@@ -72,25 +41,11 @@ void ForEachMember(const DeviceMesh& mesh, const MeshDims& dims, Coordinate at, 
 }
 
 // The coordinate that a permute's member sends its box to: the one that takes it.
-Coordinate TakerOf(const DeviceMesh& mesh, const Moving& moving, const Coordinate& me) {
+Coordinate TakerOf(const DeviceMesh& mesh, absl::Span<const MovedMeshDims> moved,
+                   const Coordinate& me) {
   Coordinate taker = me;
-  MeshDims only_before;
-  MeshDims only_after;
-  for (int d : moving.before) {
-    if (!Contains(moving.after, d)) only_before.push_back(d);
-  }
-  for (int d : moving.after) {
-    if (!Contains(moving.before, d)) only_after.push_back(d);
-  }
-  for (MeshDims* dims : {&only_before, &only_after}) {
-    std::sort(dims->begin(), dims->end(), [&](int x, int y) {
-      return std::pair(mesh.dim(x).size, x) < std::pair(mesh.dim(y).size, y);
-    });
-  }
-  for (const auto& [before, after] : moving.pairs) taker[after] = me[before];
-  for (size_t i = 0; i < std::min(only_before.size(), only_after.size()); ++i) {
-    taker[only_before[i]] = me[only_after[i]];
-  }
+  const auto size_of = [&](int d) { return mesh.dim(d).size; };
+  for (const auto& [sent, taken] : PermutePairs(moved, size_of)) taker[taken] = me[sent];
   return taker;
 }
 
@@ -225,14 +180,16 @@ void ForEachMessage(const Plan& plan, int step_index, int64_t rank,
   const auto emit = [&](const Coordinate& to, int64_t elements) {
     if (to != me && elements > 0) fn(mesh.RankAt(to), Bytes(before.dtype(), elements));
   };
-  const Moving moving = MovingOf(before, step.after);
+  const std::vector<MovedMeshDims> moved = MovedDimsOf(before, step.after);
   if (step.op == StepOp::kPermute) {
-    emit(TakerOf(mesh, moving, me), mine.NumElements());
+    emit(TakerOf(mesh, moved, me), mine.NumElements());
     return;
   }
   // Those take from this rank who have its coordinates on all dims but the moving cuts.
-  ForEachMember(mesh, moving.before, me, [&](const Coordinate& at) {
-    emit(at, Intersect(mine, step.after.BoxAt(at)).NumElements());
+  MeshDims dims;
+  for (const MovedMeshDims& of : moved) dims.insert(dims.end(), of.before.begin(), of.before.end());
+  ForEachMember(mesh, dims, me, [&](const Coordinate& at) {
+    emit(at, CommonElements(mine, step.after.BoxAt(at)));
   });
 }
 

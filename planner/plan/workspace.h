@@ -11,10 +11,17 @@
 #include <cstdint>
 
 #include "base/checked_math.h"
+#include "meshift/dtype.h"
 #include "meshift/plan.h"
 #include "meshift/sharding.h"
 
 namespace meshift {
+
+// `bytes` of `elements`, saturating. REQUIRES: whole bytes.
+inline int64_t SaturatingBytes(DType dtype, int64_t elements) {
+  const int bits = BitWidth(dtype);
+  return bits < 8 ? elements / (8 / bits) : SaturatingMul(elements, bits / 8);
+}
 
 inline constexpr int64_t kPieceAlignment = 16;
 

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "base/checked_math.h"
-#include "planner/graph/geometry.h"
+#include "placement/cuts.h"
 
 namespace meshift {
 namespace {
@@ -48,7 +48,7 @@ bool CutTable::FillsTarget(const CutLists& target) const {
       Interval piece{0, problem_.extent(k)};
       for (int i = 0; i < target.of[k].size; ++i) {
         const int d = target.of[k][i];
-        piece = Cut(piece, problem_.size(d), (last >> d & 1) != 0 ? problem_.size(d) - 1 : 0);
+        piece = Chunk(piece, problem_.size(d), (last >> d & 1) != 0 ? problem_.size(d) - 1 : 0);
       }
       if (piece.Length() == 0) return false;
     }
@@ -67,20 +67,20 @@ void CutTable::CutSamples(int d, CutSizes sizes, const Samples& begin, const Sam
     }
     return;
   }
-  int64_t length = -1;
-  int64_t chunk = 0;
+  int64_t length = 0;
+  Chunks chunks(length, n);
   int64_t before_last = 0;  // what the pieces before the last one take
   for (int s = 0; s < num_samples_; ++s) {
     const int64_t low = begin[s];
     const int64_t high = end[s];
     if (high - low != length) {
       length = high - low;
-      chunk = CeilDiv(length, n);
-      before_last = chunk == 0 || length / chunk < n - 1 ? length : chunk * (n - 1);
+      chunks = Chunks(length, n);
+      before_last = chunks.full < n - 1 ? length : chunks.chunk * (n - 1);
     }
     const bool is_last = IsLast(s, d);
     (*new_begin)[s] = is_last ? low + before_last : low;
-    (*new_end)[s] = is_last ? high : low + chunk;
+    (*new_end)[s] = is_last ? high : low + chunks.chunk;
   }
 }
 
@@ -123,20 +123,14 @@ const CutTable::Pieces& CutTable::MakePieces(List list, int k) {
     const Pieces& whole = Along(Parent(list), k);
     const int d = last(list);
     const CutSizes sizes = this->sizes(list);
-    pieces.longest = CeilDiv(whole.longest, problem_.size(d));
-    if (sizes != CutSizes::kCeil) {
-      const absl::Span<const int64_t> begins = problem_.begins(d, sizes);
-      pieces.longest = 0;
-      for (size_t j = 1; j < begins.size(); ++j) {
-        pieces.longest = std::max(pieces.longest, begins[j] - begins[j - 1]);
-      }
-    }
+    const Cut cut{problem_.size(d), problem_.begins(d, sizes)};
+    pieces.longest = PieceLengths({whole.longest}, cut).front();
     CutSamples(d, sizes, whole.begin, whole.end, &pieces.begin, &pieces.end);
   }
   for (int s = 0; s < num_samples_; ++s) {
-    pieces.length[s] = pieces.end[s] - pieces.begin[s];
-    const int64_t begin = std::max(pieces.begin[s], target_begin_[k][s]);
-    pieces.wanted[s] = std::max<int64_t>(std::min(pieces.end[s], target_end_[k][s]) - begin, 0);
+    const Interval piece{pieces.begin[s], pieces.end[s]};
+    pieces.length[s] = piece.Length();
+    pieces.wanted[s] = CommonIndices(piece, {target_begin_[k][s], target_end_[k][s]});
   }
   nodes_[list].along[k] = &pieces;
   return pieces;

@@ -97,17 +97,16 @@ int64_t LinkBound::ItemsOf(const Cuts& cuts, size_t i, int64_t length, const Ran
   for (size_t j = i; j < cuts.size(); ++j) all &= ranks.some[cuts[j]] == problem_.size(cuts[j]);
   if (all || length == 0) return length;
   const int64_t some = ranks.some[cuts[i]];
-  const int64_t chunk = CeilDiv(length, problem_.size(cuts[i]));
-  const int64_t wholes = length / chunk;  // pieces before one that may be shorter
-  const int64_t items = std::min(some, wholes) * ItemsOf(cuts, i + 1, chunk, ranks);
-  if (some <= wholes) return items;
-  return items + ItemsOf(cuts, i + 1, length - wholes * chunk, ranks);
+  const Chunks chunks(length, problem_.size(cuts[i]));
+  const int64_t items = std::min(some, chunks.full) * ItemsOf(cuts, i + 1, chunks.chunk, ranks);
+  if (some <= chunks.full) return items;
+  return items + ItemsOf(cuts, i + 1, chunks.rest, ranks);
 }
 
 LinkBound::Span LinkBound::SpanOf(int i, const Cuts& cuts, const Ranks& ranks) const {
   const int64_t extent = problem_.extent(layouts_.bounds().tensor_dim(i));
   Interval last{0, extent};
-  for (const int d : cuts) last = Cut(last, problem_.size(d), ranks.some[d] - 1);
+  for (const int d : cuts) last = Chunk(last, problem_.size(d), ranks.some[d] - 1);
   return {last.end, ItemsOf(cuts, 0, extent, ranks)};
 }
 

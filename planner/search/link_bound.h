@@ -19,7 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "planner/cost/cost.h"
-#include "planner/graph/geometry.h"
+#include "placement/cuts.h"
 #include "planner/graph/state.h"
 #include "planner/search/layouts.h"
 

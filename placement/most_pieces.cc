@@ -1,4 +1,4 @@
-#include "planner/cost/most_pieces.h"
+#include "placement/most_pieces.h"
 
 #include <algorithm>
 #include <numeric>
@@ -10,7 +10,6 @@ namespace {
 
 using Digits = NestedCuts::Digits;
 using Node = NestedCuts::Node;
-using Parts = NestedCuts::Parts;
 
 // The i in [0, n) whose (first + i * step) % modulus is least. REQUIRES: first, step < modulus.
 int64_t LeastResidue(int64_t first, int64_t step, int64_t modulus, int64_t n) {
@@ -34,7 +33,7 @@ int64_t LeastResidue(int64_t first, int64_t step, int64_t modulus, int64_t n) {
 
 class Search {
  public:
-  Search(const NestedCuts& windows, const NestedCuts& parts, DimMask fixed)
+  Search(const NestedCuts& windows, const NestedCuts& parts, uint32_t fixed)
       : windows_(windows), parts_(parts), fixed_(fixed) {
     for (int i = 0; i < parts.depth(); ++i) {
       if (!IsFixed(i)) continue;
@@ -62,7 +61,7 @@ class Search {
   Node Around(const Interval& interval) const {
     Node node = parts_.root();
     while (node.depth + 1 < parts_.depth()) {
-      const Parts parts = parts_.PartsOf(node);
+      const Chunks parts = parts_.PartsOf(node);
       const int64_t i = (interval.begin - node.whole.begin) / parts.chunk;
       const Node part = NestedCuts::Part(node, parts, i);
       if (interval.end > part.whole.end) break;
@@ -73,14 +72,14 @@ class Search {
 
   // All windows in a node.
   void Visit(const Node& node) {
-    const Parts own = windows_.PartsOf(node);
+    const Chunks own = windows_.PartsOf(node);
     const bool innermost = node.depth + 1 == windows_.depth();
     const Node around = parts_.depth() == 0 ? Node{} : Around(node.whole);
     // Where the others repeat, until one of them is shorter, windows do.
     int64_t period = 1;
     int64_t repeats_to = node.whole.end;
     if (parts_.depth() > 0) {
-      const Parts others = parts_.PartsOf(around);
+      const Chunks others = parts_.PartsOf(around);
       period = others.chunk / std::gcd(others.chunk, own.chunk);
       repeats_to = around.whole.begin + others.full * others.chunk;
     }
@@ -163,9 +162,9 @@ class Search {
 
   const NestedCuts& windows_;
   const NestedCuts& parts_;
-  const DimMask fixed_;
+  const uint32_t fixed_;
   // Of fixed coordinates, some that are worth a look: ends of runs.
-  std::array<absl::InlinedVector<int64_t, 16>, kMaxStateDims> candidates_;
+  std::array<absl::InlinedVector<int64_t, 16>, NestedCuts::kMaxDepth> candidates_;
   MostPieces most_;
   int64_t window_begin_ = 0;
 };
@@ -178,7 +177,7 @@ int64_t LargestResidue(int64_t first, int64_t step, int64_t modulus, int64_t n) 
   return LeastResidue(modulus - 1 - first, (modulus - step) % modulus, modulus, n);
 }
 
-MostPieces FindMostPieces(const NestedCuts& windows, const NestedCuts& parts, DimMask fixed) {
+MostPieces FindMostPieces(const NestedCuts& windows, const NestedCuts& parts, uint32_t fixed) {
   return Search(windows, parts, fixed).Run();
 }
 

@@ -1,4 +1,4 @@
-#include "planner/cost/nested_cuts.h"
+#include "placement/nested_cuts.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "planner/cost/most_pieces.h"
+#include "placement/most_pieces.h"
 #include "testing/random.h"
 
 namespace meshift {
@@ -23,7 +23,7 @@ struct Piece {
 };
 
 // Every piece, empty ones too, in ascending order of coordinates.
-std::vector<Piece> AllPieces(int64_t extent, const std::vector<int64_t>& sizes) {
+std::vector<Piece> PiecesOf(int64_t extent, const std::vector<int64_t>& sizes) {
   std::vector<Piece> pieces = {{{}, {0, extent}}};
   for (size_t i = 0; i < sizes.size(); ++i) {
     std::vector<Piece> next;
@@ -42,21 +42,27 @@ std::vector<Piece> AllPieces(int64_t extent, const std::vector<int64_t>& sizes) 
   return pieces;
 }
 
-struct Nest {
-  Nest(int64_t extent, std::vector<int64_t> of)
-      : sizes(std::move(of)), cuts(extent, sizes), pieces(AllPieces(extent, sizes)) {}
+Nest NestOf(const std::vector<int64_t>& sizes) {
+  Nest cuts;
+  for (const int64_t size : sizes) cuts.push_back({size});
+  return cuts;
+}
+
+struct Pieces {
+  Pieces(int64_t extent, std::vector<int64_t> of)
+      : sizes(std::move(of)), cuts(extent, NestOf(sizes)), pieces(PiecesOf(extent, sizes)) {}
   std::vector<int64_t> sizes;
   NestedCuts cuts;
   std::vector<Piece> pieces;
 };
 
-Nest RandomNest(int64_t extent, Random& random) {
+Pieces RandomNest(int64_t extent, Random& random) {
   std::vector<int64_t> sizes(random.Below(4));
   for (int64_t& size : sizes) size = 2 + random.Below(random.OneIn(3) ? 10 : 4);
-  return Nest(extent, sizes);
+  return Pieces(extent, sizes);
 }
 
-NestedCuts::Range RandomRange(const Nest& nest, Random& random) {
+NestedCuts::Range RandomRange(const Pieces& nest, Random& random) {
   NestedCuts::Range range;
   for (size_t i = 0; i < nest.sizes.size(); ++i) {
     range.first[i] = random.Below(nest.sizes[i]);
@@ -78,7 +84,7 @@ TEST(NestedCutsTest, CountsAsTheListOfPiecesDoes) {
   Random random(1);
   for (int i = 0; i < 20000 && !HasFailure(); ++i) {
     const int64_t extent = RandomExtent(random);
-    const Nest nest = RandomNest(extent, random);
+    const Pieces nest = RandomNest(extent, random);
     const NestedCuts::Range range = RandomRange(nest, random);
     const int64_t begin = random.Below(extent);
     const Interval window{begin, begin + 1 + random.Below(extent - begin)};
@@ -90,7 +96,7 @@ TEST(NestedCutsTest, CountsAsTheListOfPiecesDoes) {
       EXPECT_TRUE(length == 0 || nest.cuts.At(piece.interval.end - 1) == piece.at);
       if (!IsIn(range, piece.at)) continue;
       lengths = {std::min(lengths.least, length), std::max(lengths.most, length)};
-      const int64_t common = Overlap(piece.interval, window);
+      const int64_t common = CommonIndices(piece.interval, window);
       if (common > 0) sum.Add({1, common}, 1);
     }
     EXPECT_EQ(nest.cuts.First(), nest.pieces.front().interval.Length());
@@ -105,7 +111,7 @@ TEST(NestedCutsTest, CountsAsTheListOfPiecesDoes) {
 TEST(NestedCutsTest, InARunLengthsAreConstantAndBeginsLinear) {
   Random random(2);
   for (int i = 0; i < 5000 && !HasFailure(); ++i) {
-    const Nest nest = RandomNest(RandomExtent(random), random);
+    const Pieces nest = RandomNest(RandomExtent(random), random);
     for (size_t c = 0; c < nest.sizes.size(); ++c) {
       absl::InlinedVector<int64_t, 16> runs;
       nest.cuts.AddRuns(static_cast<int>(c), &runs);
@@ -148,17 +154,17 @@ TEST(MostPiecesTest, IsThatOfAllPieces) {
   Random random(4);
   for (int i = 0; i < 40000 && !HasFailure(); ++i) {
     const int64_t extent = RandomExtent(random);
-    const Nest windows = RandomNest(extent, random);
-    const Nest parts = RandomNest(extent, random);
-    DimMask fixed = 0;
+    const Pieces windows = RandomNest(extent, random);
+    const Pieces parts = RandomNest(extent, random);
+    uint32_t fixed = 0;
     for (size_t c = 0; c < parts.sizes.size(); ++c) {
-      if (random.OneIn(3)) fixed |= DimMask{1} << c;
+      if (random.OneIn(3)) fixed |= uint32_t{1} << c;
     }
     NestedCuts::Sum most;
     for (const Piece& window : windows.pieces) {
       std::map<Digits, NestedCuts::Sum> by_fixed;
       for (const Piece& part : parts.pieces) {
-        const int64_t common = Overlap(window.interval, part.interval);
+        const int64_t common = CommonIndices(window.interval, part.interval);
         if (common == 0) continue;
         Digits at = {};
         for (size_t c = 0; c < parts.sizes.size(); ++c) {

@@ -1,41 +1,42 @@
 // What nested ceil cuts make of one tensor dim, counted without a list of pieces.
 //
-//   const NestedCuts cuts(10, {4, 2});      // 10 in four, and each part in two
+//   const NestedCuts cuts(10, Nest{{4}, {2}});      // 10 in four, and each part in two
 //   cuts.Piece({1, 0});                     // [3, 5): of 3, 3, 3, 1 the second; of 2, 1 the first
 //   cuts.Within({2, 6}, cuts.Everywhere()).pieces;   // 3: [2, 3), [3, 5) and [5, 6)
 //
 // Cut by n, a length has pieces of ceil(length / n), one that is shorter, and empty ones. So all
 // pieces of a nest are of few kinds, and those of a kind lie in few *runs* of coordinates. What is
-// asked takes time by the number of kinds, whatever the number of pieces.
-#ifndef MESHIFT_PLANNER_COST_NESTED_CUTS_H_
-#define MESHIFT_PLANNER_COST_NESTED_CUTS_H_
+// asked takes time by the number of kinds, whatever the number of pieces. No cut is ragged here.
+#ifndef MESHIFT_PLACEMENT_NESTED_CUTS_H_
+#define MESHIFT_PLACEMENT_NESTED_CUTS_H_
 
 #include <array>
 #include <cstdint>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
-#include "planner/graph/geometry.h"
-#include "planner/graph/state.h"
+#include "placement/cuts.h"
 
 namespace meshift {
 
 class NestedCuts {
  public:
+  static constexpr int kMaxDepth = 8;
   // A coordinate for each cut, outermost first.
-  using Digits = std::array<int64_t, kMaxStateDims>;
+  using Digits = std::array<int64_t, kMaxDepth>;
   // Some of all coordinates of each cut, ends included.
   struct Range {
     Digits first = {};
     Digits last = {};
   };
 
-  // REQUIRES: extent > 0, all sizes > 1.
-  NestedCuts(int64_t extent, absl::Span<const int64_t> sizes);
+  // REQUIRES: extent > 0, at most kMaxDepth cuts, none ragged, all sizes > 1.
+  NestedCuts(int64_t extent, absl::Span<const Cut> cuts)
+      : extent_(extent), cuts_(cuts.begin(), cuts.end()) {}
 
-  int depth() const { return static_cast<int>(sizes_.size()); }
+  int depth() const { return static_cast<int>(cuts_.size()); }
   int64_t extent() const { return extent_; }
-  int64_t size(int i) const { return sizes_[i]; }
+  int64_t size(int i) const { return cuts_[i].size; }
   // The length of the first piece, which is the longest.
   int64_t First() const;
 
@@ -45,19 +46,11 @@ class NestedCuts {
     Interval whole;
   };
   Node root() const { return {0, {0, extent_}}; }
-  // Cut in parts, the first `full` of which are so long; then one is shorter, unless that is 0.
-  struct Parts {
-    int64_t chunk = 0;
-    int64_t full = 0;
-    int64_t rest = 0;
-  };
-  Parts PartsOf(const Node& node) const {
-    const int64_t length = node.whole.Length();
-    const int64_t chunk = CeilDiv(length, sizes_[node.depth]);
-    return {chunk, length / chunk, length % chunk};
+  Chunks PartsOf(const Node& node) const {
+    return Chunks(node.whole.Length(), cuts_[node.depth].size);
   }
   // One of these parts. REQUIRES: it is not empty.
-  static Node Part(const Node& node, const Parts& parts, int64_t i) {
+  static Node Part(const Node& node, const Chunks& parts, int64_t i) {
     const int64_t begin = node.whole.begin + parts.chunk * i;
     return {node.depth + 1, {begin, begin + (i < parts.full ? parts.chunk : parts.rest)}};
   }
@@ -97,9 +90,9 @@ class NestedCuts {
   Sum Within(const Node& node, const Interval& window, const Range& range) const;
 
   int64_t extent_;
-  absl::InlinedVector<int64_t, kMaxStateDims> sizes_;
+  Nest cuts_;
 };
 
 }  // namespace meshift
 
-#endif  // MESHIFT_PLANNER_COST_NESTED_CUTS_H_
+#endif  // MESHIFT_PLACEMENT_NESTED_CUTS_H_

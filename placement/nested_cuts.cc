@@ -1,30 +1,26 @@
-#include "planner/cost/nested_cuts.h"
+#include "placement/nested_cuts.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/checked_math.h"
 
 namespace meshift {
 
-NestedCuts::NestedCuts(int64_t extent, absl::Span<const int64_t> sizes)
-    : extent_(extent), sizes_(sizes.begin(), sizes.end()) {}
-
 Interval NestedCuts::Piece(const Digits& at) const {
   Interval piece{0, extent_};
-  for (int i = 0; i < depth(); ++i) piece = Cut(piece, sizes_[i], at[i]);
+  for (int i = 0; i < depth(); ++i) piece = cuts_[i].Piece(piece, at[i]);
   return piece;
 }
 
 NestedCuts::Range NestedCuts::Everywhere() const {
   Range range;
-  for (int i = 0; i < depth(); ++i) range.last[i] = sizes_[i] - 1;
+  for (int i = 0; i < depth(); ++i) range.last[i] = size(i) - 1;
   return range;
 }
 
 NestedCuts::Lengths NestedCuts::LengthsOf(int depth, int64_t length, const Range& range) const {
   if (depth == this->depth()) return {length, length};
-  const Parts parts = PartsOf({depth, {0, length}});
+  const Chunks parts = PartsOf({depth, {0, length}});
   const int64_t first = range.first[depth];
   const int64_t last = range.last[depth];
   Lengths lengths{INT64_MAX, 0};
@@ -34,7 +30,7 @@ NestedCuts::Lengths NestedCuts::LengthsOf(int depth, int64_t length, const Range
   };
   if (first < parts.full) add(parts.chunk);
   if (parts.rest > 0 && first <= parts.full && parts.full <= last) add(parts.rest);
-  if (last >= parts.full + (parts.rest > 0 ? 1 : 0)) lengths.least = 0;
+  if (last >= parts.NotEmpty()) lengths.least = 0;
   return lengths;
 }
 
@@ -42,7 +38,7 @@ NestedCuts::Digits NestedCuts::At(int64_t item) const {
   Digits at = {};
   Node node = root();
   while (node.depth < depth()) {
-    const Parts parts = PartsOf(node);
+    const Chunks parts = PartsOf(node);
     const int64_t i = (item - node.whole.begin) / parts.chunk;
     at[node.depth] = i;
     node = Part(node, parts, i);
@@ -53,7 +49,7 @@ NestedCuts::Digits NestedCuts::At(int64_t item) const {
 // Of a node that is all inside the interval.
 NestedCuts::Sum NestedCuts::All(int depth, int64_t length, const Range& range) const {
   if (depth == this->depth()) return {1, length};
-  const Parts parts = PartsOf({depth, {0, length}});
+  const Chunks parts = PartsOf({depth, {0, length}});
   const int64_t first = range.first[depth];
   const int64_t last = range.last[depth];
   Sum sum;
@@ -68,11 +64,11 @@ NestedCuts::Sum NestedCuts::All(int depth, int64_t length, const Range& range) c
 
 NestedCuts::Sum NestedCuts::Within(const Node& node, const Interval& window,
                                    const Range& range) const {
-  const int64_t overlap = Overlap(node.whole, window);
+  const int64_t overlap = CommonIndices(node.whole, window);
   if (overlap == 0) return {};
   if (overlap == node.whole.Length()) return All(node.depth, overlap, range);
   if (node.depth == depth()) return {1, overlap};
-  const Parts parts = PartsOf(node);
+  const Chunks parts = PartsOf(node);
   // The parts at the ends of the interval; between them all are as long.
   const int64_t begin = std::max(window.begin, node.whole.begin) - node.whole.begin;
   const int64_t end = std::min(window.end, node.whole.end) - node.whole.begin;
@@ -91,29 +87,17 @@ NestedCuts::Sum NestedCuts::Within(const Node& node, const Interval& window,
 
 int64_t NestedCuts::First() const {
   int64_t length = extent_;
-  for (const int64_t size : sizes_) length = CeilDiv(length, size);
+  for (const Cut& cut : cuts_) length = CeilDiv(length, cut.size);
   return length;
 }
 
 void NestedCuts::AddRuns(int i, absl::InlinedVector<int64_t, 16>* runs) const {
-  absl::InlinedVector<int64_t, 8> lengths = {extent_};  // that there are at this depth
-  for (int depth = 0; depth < i; ++depth) {
-    absl::InlinedVector<int64_t, 8> next;
-    for (const int64_t length : lengths) {
-      const Parts parts = PartsOf({depth, {0, length}});
-      for (const int64_t part : {parts.chunk, parts.rest}) {
-        if (part > 0 && std::find(next.begin(), next.end(), part) == next.end()) {
-          next.push_back(part);
-        }
-      }
-    }
-    lengths = std::move(next);
-  }
   runs->push_back(0);
-  for (const int64_t length : lengths) {
-    const Parts parts = PartsOf({i, {0, length}});
+  for (const int64_t length : PieceLengths(extent_, absl::MakeConstSpan(cuts_).first(i))) {
+    if (length == 0) continue;
+    const Chunks parts = PartsOf({i, {0, length}});
     for (const int64_t at : {parts.full, parts.full + 1}) {
-      if (at < sizes_[i]) runs->push_back(at);
+      if (at < size(i)) runs->push_back(at);
     }
   }
 }
