@@ -245,10 +245,13 @@ void CallRing::Evict(CallSlot* slot) {
 
 bool CallRing::LookAt(CallSlot* slot, const TickClock::Reading& now) {
   const int64_t issued_ns = now.ToNs(slot->issued);
-  if (slot->num_after == 0) {
-    slot->started_ns = issued_ns;
-  } else if (slot->started_ns < 0 && AllReached(slot->after, slot->num_after)) {
-    slot->started_ns = LastReached(slot->after, slot->num_after, issued_ns, now.ns);
+  // Found once: two readings of the clock give it other nanoseconds.
+  if (slot->started_ns < 0) {
+    if (slot->num_after == 0) {
+      slot->started_ns = issued_ns;
+    } else if (AllReached(slot->after, slot->num_after)) {
+      slot->started_ns = LastReached(slot->after, slot->num_after, issued_ns, now.ns);
+    }
   }
   if (!IsReached(*slot)) return false;
   Source& source = sources_[slot->source];
