@@ -46,7 +46,7 @@ class ExecutorTest : public testing::Test {
     const std::unique_ptr<Executable> executable = engine_.Prepare(program, communicators).value();
     const TensorBuffers tensor;
     std::shared_ptr<Event> done;
-    const absl::Status status =
+    absl::Status status =
         executable->Enqueue(program.All(), {.tensors = {&tensor, 1}}, *stream, &done);
     EXPECT_EQ(done != nullptr, status.ok());
     return status;

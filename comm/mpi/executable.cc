@@ -110,6 +110,9 @@ absl::StatusOr<std::shared_ptr<const MpiExecutable::Steps>> MpiExecutable::Steps
 absl::Status MpiExecutable::Enqueue(const ListRange& instructions, const ProgramBuffers& buffers,
                                     Stream& stream, std::shared_ptr<Event>* done) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpiStream(stream, *progress_));
+  if (buffers.tensors.size() != 1) [[unlikely]] {
+    return InvalidArgument("memory of {} tensors for the 1 of a program", buffers.tensors.size());
+  }
   const TensorBuffers& tensor = buffers.tensors[0];
   const MpiBases bases = {tensor.source, tensor.target, buffers.workspace};
   const int32_t end = instructions.first + instructions.size;

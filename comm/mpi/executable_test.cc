@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "comm/program/program.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
@@ -21,6 +19,7 @@
 #include "meshift/mpi_engine.h"
 #include "meshift/redistributor.h"
 #include "meshift/sharding.h"
+#include "meshift/status.h"
 #include "meshift/tensor_view.h"
 #include "testing/allocation_count.h"
 
@@ -70,9 +69,8 @@ class Work {
   }
   absl::Status Prepare(Engine& engine, Communicator& group) {
     const std::vector<Communicator*> groups = {&group};
-    absl::StatusOr<std::unique_ptr<Executable>> made = engine.Prepare(program_, groups);
-    if (made.ok()) executable_ = *std::move(made);
-    return made.status();
+    MESHIFT_ASSIGN_OR_RETURN(executable_, engine.Prepare(program_, groups));
+    return absl::OkStatus();
   }
   absl::Status Enqueue(const Buffers& buffers, Stream& stream, std::shared_ptr<Event>* done) const {
     const TensorBuffers tensor = {.source = buffers.source, .target = buffers.target};
@@ -422,6 +420,13 @@ TEST_F(ExecutableTest, RefusesMessagesThatCannotBe) {
   EXPECT_EQ(prepare({{other, {}, -1}}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(prepare({{other, {}, 1}, {other, {}, 1}}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(prepare({{other, {}, 1}}), absl::StatusCode::kOk);
+}
+
+TEST_F(ExecutableTest, RefusesOtherThanOneTensor) {
+  Program program;
+  const auto executable = engine_->Prepare(program, {}).value();
+  EXPECT_EQ(executable->Enqueue(program.All(), {}, *stream_, nullptr).ToString(),
+            "INVALID_ARGUMENT: memory of 0 tensors for the 1 of a program");
 }
 
 TEST_F(ExecutableTest, RefusesStreamsOfOthers) {
