@@ -1,5 +1,3 @@
-#include "planner/cost/cost.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -8,6 +6,7 @@
 #include "meshift/planner.h"
 #include "meshift/sharding.h"
 #include "meshift/topology.h"
+#include "planner/cost/cost.h"
 #include "testing/small_world.h"
 
 namespace meshift {

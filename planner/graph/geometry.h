@@ -35,13 +35,13 @@ struct CutChanges {
     for (int k = 0; k < problem.tensor_rank(); ++k) {
       const CutLists::List& a = before.of[k];
       const CutLists::List& b = after.of[k];
-      common[k] = static_cast<int8_t>(CommonLength(a, b));
+      common[k] = CommonLength(a, b);
       for (int i = common[k]; i < a.size; ++i) from |= DimMask{1} << a[i];
       for (int i = common[k]; i < b.size; ++i) to |= DimMask{1} << b[i];
     }
   }
 
-  std::array<int8_t, kMaxTensorRank> common;  // how many stay, by tensor dim, outermost first
+  std::array<int, kMaxTensorRank> common;  // how many stay, by tensor dim, outermost first
   DimMask from = 0;
   DimMask to = 0;
 };

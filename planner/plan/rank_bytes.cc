@@ -175,7 +175,7 @@ void ForEachMessage(const Plan& plan, int step_index, int64_t rank,
   const DeviceMesh& mesh = before.mesh();
   const std::optional<Coordinate> coordinate = mesh.CoordinateOf(rank);
   if (!coordinate) return;
-  const Coordinate me = *coordinate;
+  const Coordinate& me = *coordinate;
   const Box mine = before.BoxAt(me);
   const auto emit = [&](const Coordinate& to, int64_t elements) {
     if (to != me && elements > 0) fn(mesh.RankAt(to), Bytes(before.dtype(), elements));

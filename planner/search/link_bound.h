@@ -18,8 +18,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
-#include "planner/cost/cost.h"
 #include "placement/cuts.h"
+#include "planner/cost/cost.h"
 #include "planner/graph/state.h"
 #include "planner/search/layouts.h"
 
