@@ -1,7 +1,7 @@
 // What cuts make of a tensor dim: pieces, their lengths, and what two pieces have in common.
 //
 //   Chunk({0, 10}, 4, 3);                      // [9, 10): of 3, 3, 3, 1 the last
-//   CommonIndices({0, 5}, {3, 6});                   // 2
+//   CommonIndices({0, 5}, {3, 6});             // 2
 //   PieceLengths(10, Nest{{4}, {2}});          // {2, 1, 0}: of 10 in four, and each part in two
 //   CutsOf(sharding, 0).Piece({0, 10}, at);    // what the coordinate `at` has of tensor dim 0
 //
