@@ -50,9 +50,11 @@ constexpr int64_t kMaxAlternatives = 1000;
 constexpr int64_t kMaxRanks = int64_t{1} << 20;  // of the local engine
 
 constexpr const char* kFooter =
-    "A mesh is name=size,... (ranks in another order: a=2,b=2@4,5,0-1) or 2x2; a placement R, S(k), "
-    "P or\nP(op) per mesh dim. Exit codes: 0 fine; 1 the check failed, or a limit, an engine or the "
-    "output\nended it; 2 bad usage; 3 bad input file.";
+    "A mesh is name=size,... (ranks in another order: a=2,b=2@4,5,0-1) or 4x2; a placement R, "
+    "S(k),\n"
+    "P or P(op) per mesh dim. Exit codes: 0 fine; 1 the check failed, or a limit, an engine or "
+    "the\n"
+    "output ended it; 2 bad usage; 3 bad input file.";
 
 template <typename T>
 struct ValueOf {
