@@ -149,7 +149,8 @@ TEST(Plan, ALimitOnMemoryIsKeptOrRefused) {
   const Outcome refusal = plan("0");
   EXPECT_EQ(refusal.code, 1) << refusal;
   EXPECT_EQ(refusal.out, "");
-  const std::string start = "meshift: --max-memory is 0 bytes per rank; the least that would do is ";
+  const std::string start =
+      "meshift: --max-memory is 0 bytes per rank; the least that would do is ";
   ASSERT_EQ(refusal.err.substr(0, start.size()), start);
   const int64_t least = std::stoll(refusal.err.substr(start.size()));
   EXPECT_EQ(plan(std::to_string(least - 1)).code, 1);

@@ -6,10 +6,10 @@
 //     // reduce_scatter{dp} -> ...; exchange{onto mesh 1} -> S(1)[1],S(1)[0]; all_gather{dp} ->
 //     R,S(1)
 //
-// Every source of planner/cross/cross_ends.h and near_ends.h is paired with every target; the search
-// for one mesh plans both sides, and the cheapest of all wins. A pair is not priced where a bound says that it
-// cannot. Small contributions may be added by the ranks that take them: exchange{sum:ascending,
-// onto mesh 1}.
+// Every source of planner/cross/cross_ends.h and near_ends.h is paired with every target; the
+// search for one mesh plans both sides, and the cheapest of all wins. A pair is not priced where a
+// bound says that it cannot. Small contributions may be added by the ranks that take them:
+// exchange{sum:ascending, onto mesh 1}.
 #ifndef MESHIFT_PLANNER_CROSS_CROSS_MESH_H_
 #define MESHIFT_PLANNER_CROSS_CROSS_MESH_H_
 
