@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, Sequence
 
 import torch
@@ -13,6 +12,7 @@ import torch.distributed as dist
 
 from meshift.program import SPACE_SOURCE, Instruction, Location, Message
 from meshift.torch._arithmetic import combine
+from meshift.torch._member import Member
 from meshift.torch._pieces import Call, Memory, Pieces, Step, View, one_exchange_bytes
 from meshift.torch._specs import NATIVE_DTYPES
 
@@ -24,7 +24,7 @@ _NATIVE_OPS = {
 }
 
 
-class Collectives:
+class Collectives(Member):
     """Steps of the member `me` of a group of `size`.
 
     Where the backend may not know the dtype, bytes are moved, by all_gather_into_tensor and
@@ -40,14 +40,7 @@ class Collectives:
         memory: Memory,
         exact: bool,
     ) -> None:
-        # Not kept: destroying a group ends it.
-        self._group = weakref.ref(group)
-        self._me = me
-        self._size = size
-        self._dtype = dtype
-        self._as_bytes = dtype not in NATIVE_DTYPES
-        self._width = dtype.itemsize
-        self._memory = memory
+        super().__init__(group, me, size, dtype, memory)
         self._exact = exact
 
     def send_recv(self, at: Instruction) -> list[Step]:
@@ -198,12 +191,6 @@ class Collectives:
             return dist.ReduceOp.AVG, 1
         # Divided before it is rounded: so not where the sum has been rounded to few digits.
         return None if dtype in (torch.float16, torch.bfloat16) else (dist.ReduceOp.SUM, at.divisor)
-
-    def _alive(self) -> dist.ProcessGroup:
-        group = self._group()
-        if group is None:
-            raise ValueError("the process group is destroyed")
-        return group
 
     def _swap(
         self,

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import itertools
-import weakref
 from typing import Any, Callable, Sequence
 
 import torch
@@ -14,15 +13,15 @@ import torch.distributed as dist
 
 from meshift.program import Instruction
 from meshift.torch._arithmetic import combine
+from meshift.torch._member import Member
 from meshift.torch._pieces import RECEIVES, Memory, Part, Pieces, Step, one_exchange_bytes
-from meshift.torch._specs import NATIVE_DTYPES
 
 _numbers = itertools.count()
 
 Work = Callable[[Pieces], Any]
 
 
-class Messages:
+class Messages(Member):
     """Steps of the member `me` of a group of `size`. Sums are made here, in the order of members."""
 
     def __init__(
@@ -35,14 +34,8 @@ class Messages:
         tag: int,
     ) -> None:
         """`tag`: of the messages. Those of another tag are not received."""
-        # Not kept: destroying a group ends it.
-        self._group = weakref.ref(group)
-        self._me = me
+        super().__init__(group, me, size, dtype, memory)
         self._others = [i for i in range(size) if i != me]
-        self._size = size
-        self._width = dtype.itemsize
-        self._as_bytes = dtype not in NATIVE_DTYPES
-        self._memory = memory
         self._tag = tag
 
     def send_recv(self, at: Instruction) -> list[Step]:
@@ -152,12 +145,6 @@ class Messages:
         """Bytes, where gloo may not know the dtype."""
         tensor = part.view(pieces)
         return tensor.view(torch.uint8) if self._as_bytes else tensor
-
-    def _alive(self) -> dist.ProcessGroup:
-        group = self._group()
-        if group is None:
-            raise ValueError("the process group is destroyed")
-        return group
 
 
 def _combined(at: Instruction, parts: Sequence[Part], dst: Part) -> Work | None:

@@ -67,7 +67,6 @@ class Memory:
 
     def take_scratch(self, count: int) -> Part:
         """The first elements of scratch: the same ones for all who take some."""
-        self.scratch = max(self.scratch, count)
         return self.scratch_blocks([count])[0]
 
     def scratch_blocks(self, counts: Sequence[int]) -> list[Part]:

@@ -1,0 +1,34 @@
+"""A member of a process group that compiles the collectives of a program."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from meshift.torch._pieces import Memory
+from meshift.torch._specs import NATIVE_DTYPES
+
+
+class Member:
+    """The member `me` of a group of `size`, on tensors of one dtype."""
+
+    def __init__(
+        self, group: dist.ProcessGroup, me: int, size: int, dtype: torch.dtype, memory: Memory
+    ) -> None:
+        # Not kept: destroying a group ends it.
+        self._group = weakref.ref(group)
+        self._me = me
+        self._size = size
+        self._dtype = dtype
+        self._width = dtype.itemsize
+        # Where the backend may not know the dtype, bytes are moved.
+        self._as_bytes = dtype not in NATIVE_DTYPES
+        self._memory = memory
+
+    def _alive(self) -> dist.ProcessGroup:
+        group = self._group()
+        if group is None:
+            raise ValueError("the process group is destroyed")
+        return group
