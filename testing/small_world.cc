@@ -13,6 +13,7 @@
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 #include "testing/random.h"
 #include "testing/shardings.h"
 #include "testing/synthetic_mesh.h"
@@ -84,6 +85,15 @@ RandomPair RandomPairOn(const DeviceMesh& mesh, DType dtype, ReduceOp op, Random
 }
 
 }  // namespace
+
+Topology SlowLinks() {
+  return Topology::Create({{"wire", 2, 10, 100}, {"net", 0, 3, 300}},
+                          {.collective_latency_ns = 1000,
+                           .message_latency_ns = 50,
+                           .copy_latency_ns = 200,
+                           .copy_bandwidth_bytes_per_us = 40})
+      .value();
+}
 
 int64_t TestFraction() {
   const char* text = std::getenv("MESHIFT_TEST_FRACTION");

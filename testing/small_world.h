@@ -17,8 +17,13 @@
 #include "meshift/dtype.h"
 #include "meshift/placement.h"
 #include "meshift/sharding.h"
+#include "meshift/topology.h"
 
 namespace meshift::testkit {
+
+// Domains of two ranks, links so slow that bytes cost more than starts on small tensors: padding
+// and detours then pay more often.
+Topology SlowLinks();
 
 // Which cases to visit, and what the tensors hold.
 struct SmallWorldOptions {

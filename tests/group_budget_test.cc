@@ -403,16 +403,6 @@ std::vector<Option> GroupBudgetTest::CrossOptionsOf(const Sharding& from, const 
   return all;
 }
 
-// Bytes cost more than starts here.
-const Topology& SlowLinks() {
-  static const Topology kTopology = *Topology::Create({{"wire", 2, 10, 100}, {"net", 0, 3, 300}},
-                                                      {.collective_latency_ns = 1000,
-                                                       .message_latency_ns = 50,
-                                                       .copy_latency_ns = 200,
-                                                       .copy_bandwidth_bytes_per_us = 40});
-  return kTopology;
-}
-
 // Bytes across domains are all that counts: collectives around a crossing pay.
 const Topology& BytesOnly() {
   static const Topology kTopology = *Topology::Create({{"wire", 2, 100, 10}, {"net", 0, 1, 30}},
@@ -429,7 +419,7 @@ TEST_P(GroupBudgetTest, NoSequenceIsCheaper) {
       {.shard = GetParam(), .num_shards = kNumShards, .fraction = 1536 * testkit::TestFraction()},
       [&](const Sharding& from, const Sharding& to) {
         PlannerOptions options;
-        if (++number % 2 == 0) options.topology = SlowLinks();
+        if (++number % 2 == 0) options.topology = testkit::SlowLinks();
         const std::vector<Option> all = OptionsOf(from, to, options);
         for (int i = 0; i < 8; ++i) Judge(from, to, options, all);
       });
@@ -443,7 +433,7 @@ TEST_P(GroupBudgetTest, NoSequenceOfAnotherPromiseIsCheaper) {
       {.shard = GetParam(), .num_shards = kNumShards, .fraction = 4096 * testkit::TestFraction()},
       [&](const Sharding& from, const Sharding& to) {
         PlannerOptions options{.reproducibility = Reproducibility::kOrdered,
-                               .topology = SlowLinks()};
+                               .topology = testkit::SlowLinks()};
         if (++number % 3 == 0) options.reproducibility = Reproducibility::kNone;
         if (number % 3 == 1) options.reduce_block = 2;
         const std::vector<Option> all = OptionsOf(from, to, options);
@@ -464,7 +454,8 @@ TEST_P(GroupBudgetTest, NoSequenceOntoAnotherMeshIsCheaper) {
           }
         }
         PlannerOptions options;
-        if (++number % 4 != 0) options.topology = number % 4 == 1 ? SlowLinks() : BytesOnly();
+        if (++number % 4 != 0)
+          options.topology = number % 4 == 1 ? testkit::SlowLinks() : BytesOnly();
         const std::vector<Option> all = CrossOptionsOf(from, to, options);
         for (int i = 0; i < 6; ++i) Judge(from, to, options, all);
       });

@@ -92,23 +92,14 @@ class MemoryOptimalTest : public testing::TestWithParam<int> {
   int64_t below_ = 0;
 };
 
-// Bytes cost more than starts here: then padding and detours pay more often.
-const Topology& SlowLinks() {
-  static const Topology kTopology =
-      *Topology::Create({{"wire", 0, 10, 100}}, {.collective_latency_ns = 1000,
-                                                 .message_latency_ns = 50,
-                                                 .copy_latency_ns = 200,
-                                                 .copy_bandwidth_bytes_per_us = 40});
-  return kTopology;
-}
-
 TEST_P(MemoryOptimalTest, NoSequenceIsCheaperOrNeedsLess) {
   int64_t number = 0;
   testkit::ForEachSmallWorldCase(
       {.shard = GetParam(), .num_shards = kNumShards, .fraction = 32 * testkit::TestFraction()},
       [&](const Sharding& from, const Sharding& to) {
         Judge(from, to,
-              ++number % 2 == 0 ? PlannerOptions{.topology = SlowLinks()} : PlannerOptions{});
+              ++number % 2 == 0 ? PlannerOptions{.topology = testkit::SlowLinks()}
+                                : PlannerOptions{});
       });
   Report("small world");
 }
@@ -128,7 +119,7 @@ TEST_P(MemoryOptimalTest, NoSequenceOfRaggedShardsIsCheaperOrNeedsLess) {
   const std::vector<testkit::ConformanceCase> cases = testkit::RaggedCases(8, 400);
   for (size_t i = GetParam(); i < cases.size(); i += kNumShards * testkit::TestFraction()) {
     PlannerOptions options{.reduce_dtype = cases[i].reduce_dtype};
-    if (i % 3 == 0) options.topology = SlowLinks();
+    if (i % 3 == 0) options.topology = testkit::SlowLinks();
     Judge(cases[i].from, cases[i].to, options);
   }
   Report("ragged");
@@ -150,7 +141,7 @@ TEST_P(MemoryOptimalTest, NoSequenceInOrderIsCheaperOrNeedsLess) {
       [&](const Sharding& from, const Sharding& to) {
         Judge(from, to,
               {.reproducibility = Reproducibility::kOrdered,
-               .topology = SlowLinks(),
+               .topology = testkit::SlowLinks(),
                .reduce_block = 2});
       });
   Report("ordered");

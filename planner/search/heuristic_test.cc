@@ -3,6 +3,7 @@
 #include "planner/search/heuristic.h"
 
 #include <cstdint>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "meshift/device_mesh.h"
@@ -12,6 +13,8 @@
 #include "planner/graph/state.h"
 #include "planner/search/layouts.h"
 #include "planner/search/successors.h"
+#include "testing/conformance_cases.h"
+#include "testing/ragged_cases.h"
 #include "testing/small_world.h"
 
 namespace meshift {
@@ -84,12 +87,17 @@ TEST(HeuristicTest, AcrossAreDimsThatAreReducedOrUncut) {
 // Along every step out of the source of random problems.
 TEST(HeuristicTest, FallsByNoMoreThanTheStepCosts) {
   int64_t steps = 0;
-  for (uint64_t seed = 0; seed < 4000; ++seed) {
-    const testkit::RandomPair pair = testkit::RandomCase(seed);
+  std::vector<testkit::RandomPair> pairs;
+  for (uint64_t seed = 0; seed < 4000; ++seed) pairs.push_back(testkit::RandomCase(seed));
+  for (const testkit::ConformanceCase& c : testkit::RaggedCases(8, 2000)) {
+    pairs.push_back({c.from, c.to});
+  }
+  for (const testkit::RandomPair& pair : pairs) {
     const auto problem = Problem::Create(pair.from, pair.to);
     if (!problem.ok()) continue;
-    for (const char* topology : {"flat", "nvlink=4", "h100"}) {
-      const CostModel model(*problem, *Topology::Parse(topology));
+    for (const Topology& topology : {testkit::SlowLinks(), Topology::Flat(),
+                                     *Topology::Parse("nvlink=4"), *Topology::Parse("h100")}) {
+      const CostModel model(*problem, topology);
       Successors successors(*problem, model, {.masks_cuts = problem->MasksTarget()});
       Heuristic heuristic(*problem, model, successors);
       const int64_t source_ns = heuristic.LeastNs(successors.layouts().Look(problem->source()));
@@ -97,8 +105,9 @@ TEST(HeuristicTest, FallsByNoMoreThanTheStepCosts) {
         ++steps;
         const int64_t price = model.Measure(next.op, problem->source(), next.state).est_ns;
         EXPECT_LE(source_ns, price + heuristic.LeastNs(next))
-            << pair.from.ToString() << " -> " << pair.to.PlacementsText() << " on " << topology
-            << ": " << Name(next.op) << " " << problem->ToSharding(next.state).PlacementsText();
+            << pair.from.ToString() << " -> " << pair.to.PlacementsText() << " on "
+            << topology.ToString() << ": " << Name(next.op) << " "
+            << problem->ToSharding(next.state).PlacementsText();
       });
     }
   }

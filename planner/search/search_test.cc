@@ -18,6 +18,7 @@
 #include "planner/graph/transitions.h"
 #include "planner/search/heuristic.h"
 #include "planner/search/successors.h"
+#include "testing/small_world.h"
 
 namespace meshift {
 namespace {
@@ -71,7 +72,7 @@ class RandomProblems {
 
   // A sharding with any placements and orders of cuts; some are refused.
   absl::StatusOr<Sharding> Make(const DeviceMesh& mesh, const TensorType& tensor, bool partial,
-                                ReduceOp op) {
+                                ReduceOp op, bool ragged) {
     const int64_t rank = static_cast<int64_t>(tensor.shape.size());
     std::vector<Placement> placements;
     std::vector<Cuts> cuts(tensor.shape.size());
@@ -86,7 +87,22 @@ class RandomProblems {
         placements.push_back(kind == 2 ? Placement::Partial(op) : Placement::Replicate());
       }
     }
+    for (size_t k = 0; ragged && k < cuts.size(); ++k) {
+      if (cuts[k].empty()) continue;
+      placements[cuts[k][0]] = Placement::RaggedShard(
+          static_cast<int>(k), Sizes(mesh.dim(cuts[k][0]).size, tensor.shape[k]));
+    }
     return Sharding::Create(mesh, tensor, std::move(placements), std::move(cuts));
+  }
+
+  // All of `length` on one coordinate, or on any.
+  Placement::Sizes Sizes(int64_t n, int64_t length) {
+    Placement::Sizes sizes(n, 0);
+    const int64_t parts = Below(3) == 0 ? 1 : std::min<int64_t>(length, 8);
+    for (int64_t i = 0; i < parts; ++i) {
+      sizes[Below(n)] += length / parts + (i < length % parts ? 1 : 0);
+    }
+    return sizes;
   }
 
   // Of extents that all mesh dims together divide, 2^20 ranks at most; two dims or three.
@@ -110,8 +126,9 @@ class RandomProblems {
   std::mt19937_64 random_;
 };
 
-// `max_rank` 0: huge tensors.
-void CompareOn(const std::vector<std::string>& meshes, int max_rank, int count) {
+// `max_rank` 0: huge tensors. `ragged`: the outermost cuts of some sources and targets are.
+void CompareOn(const std::vector<std::string>& meshes, int max_rank, int count,
+               bool ragged = false) {
   RandomProblems random(17);
   constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax};
   const std::vector<std::string> topologies = {"flat",
@@ -130,12 +147,14 @@ void CompareOn(const std::vector<std::string>& meshes, int max_rank, int count) 
     if (random.Below(4) == 0) cast.dtype = DType::kBF16;
     const ReduceOp op = kOps[random.Below(4)];
     const int64_t mode = random.Below(6);
-    const auto from = random.Make(mesh, tensor, mode >= 2, op);
-    const auto to = random.Make(mesh, cast, mode == 5, op);
+    const auto from = random.Make(mesh, tensor, mode >= 2, op, ragged && random.Below(2) == 0);
+    const auto to = random.Make(mesh, cast, mode == 5, op, ragged && random.Below(2) == 0);
     if (!from.ok() || !to.ok()) continue;
     const auto problem = Problem::Create(*from, *to);
     if (!problem.ok()) continue;
-    const Topology topology = *Topology::Parse(topologies[random.Below(topologies.size())]);
+    const Topology topology = max_rank > 0 && random.Below(8) == 0
+                                  ? testkit::SlowLinks()
+                                  : *Topology::Parse(topologies[random.Below(topologies.size())]);
     const CostModel model(*problem, topology, {.ordered = random.Below(4) == 0});
     TransitionRules rules{.single_sourced = random.Below(8) > 0, .exact = random.Below(4) == 0};
     rules.at_once = !rules.exact && random.Below(4) == 0;
@@ -171,6 +190,10 @@ TEST(SearchTest, IsExactOnLargeDims) {
 
 TEST(SearchTest, IsExactOnManyRanks) {
   CompareOn({"a=64,b=128,c=128", "a=32,b=32", "a=2,b=64,c=8", "a=1024,b=4,c=32"}, 0, 200);
+}
+
+TEST(SearchTest, IsExactOverRaggedCuts) {
+  CompareOn({"a=2,b=2", "a=3,b=2", "a=8,b=2", "a=2,b=2,c=2"}, 3, 1000, /*ragged=*/true);
 }
 
 TEST(SearchTest, IsExactOnFourDims) { CompareOn({"a=2,b=2,c=2,d=2", "a=3,b=2,c=2,d=2"}, 2, 60); }

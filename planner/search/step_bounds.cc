@@ -194,8 +194,13 @@ int64_t StepBounds::LeastScatterNs(int stage, const Product& product) const {
   const int64_t received = SaturatingMul(n - 1, block);
   const GroupTimes& times = model_.Times(product.to);
   // In order, slices go by messages, and what is packed is another matter.
-  if (ragged_ || model_.ordered()) {
+  if (model_.ordered()) {
     return SaturatingAdd(times.LeastStartNs(), model_.TransferNs(received));
+  }
+  if (ragged_) {
+    // Blocks that are not padded are sent all but the smallest, which is no more than an n-th.
+    const int64_t items = block_before_ - block_before_ / n;
+    return times.Blocks(SaturatingMul(items, problem_.item_bytes(stage))).Ns();
   }
   int64_t ns = times.Blocks(received).Ns();
   if (block == 0) return ns;

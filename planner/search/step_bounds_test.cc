@@ -10,6 +10,8 @@
 #include "planner/graph/state.h"
 #include "planner/search/layouts.h"
 #include "planner/search/successors.h"
+#include "testing/conformance_cases.h"
+#include "testing/ragged_cases.h"
 #include "testing/small_world.h"
 
 namespace meshift {
@@ -80,6 +82,26 @@ TEST(StepBoundsTest, NoStepIsFaster) {
   }
   EXPECT_GT(tally.steps, 100'000);
   EXPECT_GT(tally.exact, tally.steps / 10);
+  EXPECT_EQ(tally.above, 0);
+}
+
+// Sizes with zeros, all rows on one coordinate, cuts nested inside.
+TEST(StepBoundsTest, NoStepOverRaggedCutsIsFaster) {
+  Tally tally;
+  for (const testkit::ConformanceCase& c : testkit::RaggedCases(8, 2000)) {
+    const auto problem = Problem::Create(c.from, c.to);
+    if (!problem.ok()) continue;
+    for (const Topology& topology : {testkit::SlowLinks(), *Topology::Parse("nvlink=2,rail=6")}) {
+      for (const bool ordered : {false, true}) {
+        for (const std::optional<StepSizes> sizes :
+             {std::optional<StepSizes>(), {StepSizes::kPadded}, {StepSizes::kExact}}) {
+          tally.Judge(*problem,
+                      CostModel(*problem, topology, {.ragged = sizes, .ordered = ordered}));
+        }
+      }
+    }
+  }
+  EXPECT_GT(tally.steps, 100'000);
   EXPECT_EQ(tally.above, 0);
 }
 
