@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import threading
 import weakref
 from typing import Any, Iterator, Sequence
@@ -12,8 +13,6 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.device_mesh import DeviceMesh
 
-# The salt of the names of our groups, so that they are equal on all members.
-_SALT = 1 << 40
 # Answers that are found again without talking to other ranks.
 MOST_REMEMBERED = 4096
 # On a CPU, where torch keeps no freed memory, so much stays for the next call.
@@ -45,6 +44,9 @@ class World:
         self._all_ranks = tuple(sorted(dist.get_process_group_ranks(default)))
         # Not kept either: torch keeps what is not destroyed.
         self._groups: weakref.WeakValueDictionary[tuple[int, ...], dist.ProcessGroup] = (
+            weakref.WeakValueDictionary()
+        )
+        self._twins: weakref.WeakValueDictionary[tuple[int, ...], dist.ProcessGroup] = (
             weakref.WeakValueDictionary()
         )
         self._seen: set[DeviceMesh] = set()
@@ -79,16 +81,23 @@ class World:
             self._take_groups_of(mesh)
             found = self._groups.get(ranks)
         if found is None:
-            with _names_of_their_own():
-                made: Any = dist.new_group(
-                    list(ranks),
-                    timeout=self.timeout,
-                    use_local_synchronization=True,
-                )
-            found = made
-            self._groups[ranks] = found
-        assert found is not None
+            found = self._groups[ranks] = self._make(ranks, "")
         return found
+
+    def twin(self, ranks: tuple[int, ...]) -> dist.ProcessGroup:
+        """Another group of these ranks, with connections of its own; as group() is called."""
+        found = self._twins.get(ranks)
+        if found is None:
+            found = self._twins[ranks] = self._make(ranks, "twin")
+        return found
+
+    def _make(self, ranks: tuple[int, ...], which: str) -> dist.ProcessGroup:
+        with _named(f"meshift {ranks} {which}"):
+            made: Any = dist.new_group(
+                list(ranks), timeout=self.timeout, use_local_synchronization=True
+            )
+        assert made is not None
+        return made  # type: ignore[no-any-return]
 
     def _take_groups_of(self, mesh: DeviceMesh) -> None:
         self._seen.add(mesh)
@@ -126,13 +135,15 @@ def _forget_destroyed() -> None:
 
 
 @contextlib.contextmanager
-def _names_of_their_own() -> Iterator[None]:
-    """Keeps the number by which torch names groups as it was: ranks outside do not count along."""
-    count = distributed_c10d._world.group_count
-    distributed_c10d._world.group_count = _SALT
+def _named(text: str) -> Iterator[None]:
+    """The name of a group that is made of some ranks: equal on all members, however many groups
+    each has. torch's own count of groups stays as it was: ranks outside do not count along."""
+    count, torchs = distributed_c10d._world.group_count, distributed_c10d._hash_ranks_to_str
+    distributed_c10d._hash_ranks_to_str = lambda ranks: hashlib.sha1(text.encode()).hexdigest()
     try:
         yield
     finally:
+        distributed_c10d._hash_ranks_to_str = torchs
         distributed_c10d._world.group_count = count
 
 

@@ -28,7 +28,12 @@ class Member:
         self._memory = memory
 
     def _alive(self) -> dist.ProcessGroup:
-        group = self._group()
-        if group is None:
-            raise ValueError("the process group is destroyed")
-        return group
+        return alive(self._group)
+
+
+def alive(reference: weakref.ref[dist.ProcessGroup]) -> dist.ProcessGroup:
+    """ValueError where the group is destroyed."""
+    group = reference()
+    if group is None:
+        raise ValueError("the process group is destroyed")
+    return group

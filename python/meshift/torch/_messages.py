@@ -1,11 +1,14 @@
 """Collectives on gloo by messages between pairs: all at once, without a copy for each receiver.
 
-    steps = Messages(group, me=0, size=4, dtype=torch.float32, memory).all_gather(instruction)
+    messages = Messages(group, 0, 4, torch.float32, memory, twin, tag)
+    steps = messages.all_gather(instruction)
 """
 
 from __future__ import annotations
 
 import itertools
+import os
+import weakref
 from typing import Any, Callable, Sequence
 
 import torch
@@ -13,7 +16,7 @@ import torch.distributed as dist
 
 from meshift.program import Instruction
 from meshift.torch._arithmetic import combine
-from meshift.torch._member import Member
+from meshift.torch._member import Member, alive
 from meshift.torch._pieces import RECEIVES, Memory, Part, Pieces, Step, one_exchange_bytes
 
 _numbers = itertools.count()
@@ -31,10 +34,15 @@ class Messages(Member):
         size: int,
         dtype: torch.dtype,
         memory: Memory,
+        twin: dist.ProcessGroup,
         tag: int,
     ) -> None:
-        """`tag`: of the messages. Those of another tag are not received."""
+        """`twin`: another group of the same members, for messages from higher to lower ones. gloo's
+        thread spins where a message comes over a connection that is being written to.
+
+        `tag`: of the messages. Those of another tag are not received."""
         super().__init__(group, me, size, dtype, memory)
+        self._twin = weakref.ref(twin)
         self._others = [i for i in range(size) if i != me]
         self._tag = tag
 
@@ -120,14 +128,20 @@ class Messages(Member):
         number = next(_numbers)
 
         def post(pieces: Pieces, leave: bool) -> None:
-            group = self._alive()
+            up, down = self._both()
             pieces[RECEIVES][number] = [
-                group.recv([self._raw(part, pieces)], peer, self._tag) for peer, part in recvs
+                (up if peer < self._me else down).recv([self._raw(part, pieces)], peer, self._tag)
+                for peer, part in recvs
             ]
 
         def call(pieces: Pieces, leave: bool) -> None:
-            group = self._alive()
-            works = [group.send([self._raw(part, pieces)], peer, self._tag) for peer, part in sends]
+            up, down = self._both()
+            # First gloo's threads may read what others wait for: while this one sends, they spin.
+            os.sched_yield()
+            works = [
+                (down if peer < self._me else up).send([self._raw(part, pieces)], peer, self._tag)
+                for peer, part in sends
+            ]
             if meanwhile is not None:
                 meanwhile(pieces)
             for work in pieces[RECEIVES].pop(number, ()):
@@ -140,6 +154,10 @@ class Messages(Member):
         fills = [part.place for _, part in recvs]
         touches = [*fills, *(part.place for _, part in sends), *(part.place for part in touched)]
         return Step(call, touches, post if recvs else None, fills)
+
+    def _both(self) -> tuple[dist.ProcessGroup, dist.ProcessGroup]:
+        """For messages from lower to higher members, and for others."""
+        return self._alive(), alive(self._twin)
 
     def _raw(self, part: Part, pieces: Pieces) -> torch.Tensor:
         """Bytes, where gloo may not know the dtype."""

@@ -8,7 +8,7 @@ On gloo the collectives are messages, which are quicker than its own collectives
 
 from __future__ import annotations
 
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 import torch
 import torch.distributed as dist
@@ -23,13 +23,20 @@ from meshift.torch._pieces import Call, Memory, Part, Pieces, Place, Step, in_or
 from meshift.torch._specs import TORCH_DTYPES
 
 
+class Connections(NamedTuple):
+    """The process group of a group of the program; on gloo also another one of the same ranks."""
+
+    group: dist.ProcessGroup
+    twin: dist.ProcessGroup | None
+
+
 class Executable:
     """The program of this rank. Its collectives are called by all members of their groups."""
 
     def __init__(
         self,
         program: Program,
-        groups: Sequence[dist.ProcessGroup | None],
+        groups: Sequence[Connections | None],
         dtype: torch.dtype,
         target_shape: Sequence[int],
         exact: bool,
@@ -86,7 +93,7 @@ class _Compiler:
     def __init__(
         self,
         described: Sequence[Group],
-        groups: Sequence[dist.ProcessGroup | None],
+        groups: Sequence[Connections | None],
         dtype: torch.dtype,
         memory: Memory,
         exact: bool,
@@ -113,13 +120,15 @@ class _Compiler:
             return [_local(lambda pieces: fill_identity(str(at.op), filled.view(pieces)), filled)]
         if at.kind == "reduce_in_order":
             return [self._reduce_in_order(at)]
-        group = self._groups[at.group]
-        if group is None:
+        connections = self._groups[at.group]
+        if connections is None:
             raise ValueError(f"a {at.kind} of a group that this rank is not in")
         described = self._described[at.group]
+        group, twin = connections
         who = (group, described.member, len(described.ranks), self._dtype, self._memory)
-        is_gloo = dist.get_backend(group) == "gloo"
-        by: Any = Messages(*who, self._tag) if is_gloo else Collectives(*who, self._exact)
+        by: Any = (
+            Collectives(*who, self._exact) if twin is None else Messages(*who, twin, self._tag)
+        )
         if at.kind not in ("send_recv", "all_gather", "all_reduce", "reduce_scatter"):
             raise NotImplementedError(f"{at.kind} is no instruction that torch can run")
         *steps, last = getattr(by, at.kind)(at)

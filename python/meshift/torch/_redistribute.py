@@ -17,7 +17,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 import meshift
 from meshift.torch._agreement import Agreement
 from meshift.torch._groups import World, current_world
-from meshift.torch._program import Executable
+from meshift.torch._program import Connections, Executable
 from meshift.torch._specs import ranks_of, sharding_of
 
 Topology = Union[str, "meshift.Topology", None]
@@ -25,8 +25,8 @@ Topology = Union[str, "meshift.Topology", None]
 # round of small ones 1 ms and more, large ones 1 GB/s.
 _GLOO = (
     '{"levels": [{"name": "tcp", "domain_size": 0, "bandwidth_bytes_per_us": 1000,'
-    ' "latency_ns": 60000}], "constants": {"collective_latency_ns": 900000,'
-    ' "message_latency_ns": 20000, "copy_latency_ns": 5000, "copy_bandwidth_bytes_per_us": 4000}}'
+    ' "latency_ns": 30000}], "constants": {"collective_latency_ns": 930000,'
+    ' "message_latency_ns": 0, "copy_latency_ns": 40000, "copy_bandwidth_bytes_per_us": 4000}}'
 )
 # Redistributions of a mesh; the oldest goes first.
 _MOST_KEPT = 2048
@@ -80,6 +80,11 @@ def _engine_of(mesh: DeviceMesh) -> str:
     return "local" if dist.get_backend(group) == "gloo" else "nccl"
 
 
+def _connect(world: World, ranks: tuple[int, ...], mesh: DeviceMesh) -> Connections:
+    group = world.group(ranks, mesh)
+    return Connections(group, world.twin(ranks) if dist.get_backend(group) == "gloo" else None)
+
+
 class Redistribution:
     """A compiled pair of specs. `run` takes local tensors of the source's shape."""
 
@@ -106,7 +111,7 @@ class Redistribution:
             and _same_box(plan, rank)
         )
         groups = [
-            world.group(group.ranks, source.mesh) if group.member >= 0 else None
+            _connect(world, group.ranks, source.mesh) if group.member >= 0 else None
             for group in program.groups
         ]
         self._agreement = agreement

@@ -272,6 +272,20 @@ def test_asynchronous_results_are_waited_for():
     processes(4, asynchronous)
 
 
+def own_groups(rank):
+    square, line = mesh_of((2, 2)), mesh_of((4,))
+    if rank < 2:
+        torch.distributed.new_group([0, 1], use_local_synchronization=True)
+    for mesh, before, after in [(square, "S(0),R", "R,S(0)"), (line, "P", "R")]:
+        result = function(make(mesh, before, (8, 4)), after)
+        assert np.array_equal(array(result), want(mesh, after, (8, 4)))
+
+
+# Those that have more groups than others name groups with them alike.
+def test_ranks_with_groups_of_their_own():
+    processes(4, own_groups)
+
+
 def plans(rank):
     x = make(mesh_of((2, 2)), "P,S(0)", (8, 6))
     plan = meshift.torch.plan_of(x, placements("R,R"), promise="ordered")
