@@ -68,6 +68,7 @@ class Agreement:
             self._object(prefix, f"ranks have different plans: {first}; {mine}")
         store.set(f"{prefix}/rank/{rank}", "")
         if store.add(f"{prefix}/count", 1) == len(self._ranks):
+            self._forget(self._calls - 2)  # who comes to a call is done with the one before
             store.set(f"{prefix}/all", "")
         self._wait(prefix, mine)
         if store.check([f"{prefix}/objection"]):
@@ -82,7 +83,8 @@ class Agreement:
         if not self._is_on:
             return None
         store, mine = self._store, dist.get_rank()
-        keys = {rank: f"{self._prefix}/failed/{rank}" for rank in self._ranks}
+        # Not what they failed in before the last plan that was new.
+        keys = {rank: f"{self._prefix}/{self._calls}/failed/{rank}" for rank in self._ranks}
         store.set(keys[mine], plan)
         wait = _AFTER_A_FAILURE if self._timeout is None else min(_AFTER_A_FAILURE, self._timeout)
         try:
@@ -97,6 +99,17 @@ class Agreement:
                         f"ranks have different plans: rank {rank}: {other}; rank {mine}: {plan}"
                     )
         return None
+
+    def _forget(self, call: int) -> None:
+        """Deletes what the store keeps of a call."""
+        if call < 0:
+            return
+        ranks = [f"{kind}/{rank}" for kind in ("rank", "failed") for rank in self._ranks]
+        for key in ["plan", "count", "all", "objection", *ranks]:
+            try:
+                self._store.delete_key(f"{self._prefix}/{call}/{key}")
+            except (RuntimeError, NotImplementedError):  # a store that cannot
+                return
 
     def _object(self, prefix: str, message: str) -> None:
         self._store.compare_set(f"{prefix}/objection", "", message)

@@ -24,16 +24,17 @@ Room = Sequence[torch.Tensor]
 class World:
     """What belongs to one call of init_process_group: groups, and what others remember.
 
-    Groups are found by their ranks, ascending. A group of a mesh dim is the mesh's own. It ends with
-    the default group, which it does not keep.
+    Groups are found by their ranks, ascending. For one mesh dim the mesh's own group is used. A
+    World holds no reference to the default group, and ends with it.
     """
 
     def __init__(self, default: dist.ProcessGroup) -> None:
         self.timeout = timeout_of(default)
         self.thread = threading.get_ident()
-        # By mesh: what _redistribute.py keeps for it.
+        # By mesh: what _redistribute.py keeps for it. By ranks and shape: what its ranks compare.
         self.meshes: dict[DeviceMesh, Any] = {}
-        # Of what meshes keep, the redistributions whose ranks agree no more before they run.
+        self.agreements: dict[Any, Any] = {}
+        # Redistributions that run at once, without comparing plans through the store.
         self.settled: dict[Any, Any] = {}
         # What redistribute() was asked for: the target's spec, and the settings.
         self.asked: dict[Any, Any] = {}
@@ -49,10 +50,7 @@ class World:
         self._twins: weakref.WeakValueDictionary[tuple[int, ...], dist.ProcessGroup] = (
             weakref.WeakValueDictionary()
         )
-        self._seen: set[DeviceMesh] = set()
-        self._kept = torch.empty(0, dtype=torch.uint8)
-        # Its parts, by sizes and dtype.
-        self._kept_rooms: dict[Any, Room] = {}
+        self._kept = _Kept()
 
     def room(self, sizes: tuple[int, int], like: torch.Tensor) -> Room:
         """Memory for so many elements: workspace and scratch. It is the next caller's afterwards."""
@@ -61,54 +59,63 @@ class World:
         if like.device.type != "cpu" or num_bytes > _KEPT_BYTES:
             fresh: Room = torch.empty(count, dtype=dtype, device=like.device).split(sizes)
             return fresh
-        room = self._kept_rooms.get((sizes, dtype))
+        kept = self._kept
+        room = kept.rooms.get((sizes, dtype))
         if room is None:
-            if len(self._kept_rooms) >= MOST_REMEMBERED:
-                self._kept_rooms = {}
-            if self._kept.nbytes < num_bytes:
-                self._kept = torch.empty(-(-num_bytes // 16) * 16, dtype=torch.uint8)
-                self._kept_rooms = {}
-            room = self._kept.narrow(0, 0, num_bytes).view(dtype).split(sizes)
-            self._kept_rooms[sizes, dtype] = room
+            if len(kept.rooms) >= MOST_REMEMBERED:
+                kept.rooms = {}
+            if kept.memory.nbytes < num_bytes:
+                kept.memory = torch.empty(-(-num_bytes // 16) * 16, dtype=torch.uint8)
+                kept.rooms = {}
+            room = kept.memory.narrow(0, 0, num_bytes).view(dtype).split(sizes)
+            kept.rooms[sizes, dtype] = room
         return room
 
-    def group(self, ranks: tuple[int, ...], mesh: DeviceMesh) -> dist.ProcessGroup:
+    def forget_room(self) -> None:
+        """After a call that failed: its messages may still come."""
+        self._kept.memory = torch.empty(0, dtype=torch.uint8)
+        self._kept.rooms = {}
+
+    def group(self, ranks: tuple[int, ...]) -> dist.ProcessGroup:
         """The group of these ranks. All members call this in the same order of groups."""
-        if ranks == self._all_ranks and dist.group.WORLD is not None:
-            return dist.group.WORLD
         found = self._groups.get(ranks)
-        if found is None and mesh not in self._seen:
-            self._take_groups_of(mesh)
-            found = self._groups.get(ranks)
+        if found is None and ranks == self._all_ranks:
+            found = dist.group.WORLD
         if found is None:
-            found = self._groups[ranks] = self._make(ranks, "")
+            found = self._groups[ranks] = self._make(ranks, "", self.timeout)
         return found
 
-    def twin(self, ranks: tuple[int, ...]) -> dist.ProcessGroup:
+    def twin(self, ranks: tuple[int, ...], group: dist.ProcessGroup) -> dist.ProcessGroup:
         """Another group of these ranks, with connections of its own; as group() is called."""
         found = self._twins.get(ranks)
         if found is None:
-            found = self._twins[ranks] = self._make(ranks, "twin")
+            found = self._twins[ranks] = self._make(ranks, "twin", timeout_of(group))
         return found
 
-    def _make(self, ranks: tuple[int, ...], which: str) -> dist.ProcessGroup:
-        with _named(f"meshift {ranks} {which}"):
-            made: Any = dist.new_group(
-                list(ranks), timeout=self.timeout, use_local_synchronization=True
-            )
-        assert made is not None
-        return made  # type: ignore[no-any-return]
-
-    def _take_groups_of(self, mesh: DeviceMesh) -> None:
-        self._seen.add(mesh)
+    def take_groups_of(self, mesh: DeviceMesh) -> None:
+        """Groups that the mesh has are not made. All its ranks call this before group()."""
         for dim in range(mesh.ndim):
             try:
                 group = mesh.get_group(dim)
             except RuntimeError:  # the mesh was made without groups
                 continue
             ranks = tuple(dist.get_process_group_ranks(group))
-            if list(ranks) == sorted(ranks) and ranks != self._all_ranks:
+            if list(ranks) == sorted(ranks):
                 self._groups.setdefault(ranks, group)
+
+    def _make(self, ranks: tuple[int, ...], which: str, timeout: Any) -> dist.ProcessGroup:
+        with _named(f"meshift {ranks} {which}"):
+            made: Any = dist.new_group(list(ranks), timeout=timeout, use_local_synchronization=True)
+        assert made is not None
+        return made  # type: ignore[no-any-return]
+
+
+class _Kept(threading.local):
+    """Memory for the calls of a thread, and parts of it by sizes and dtype."""
+
+    def __init__(self) -> None:
+        self.memory = torch.empty(0, dtype=torch.uint8)
+        self.rooms: dict[Any, Room] = {}
 
 
 _worlds: weakref.WeakKeyDictionary[dist.ProcessGroup, World] = weakref.WeakKeyDictionary()
@@ -134,17 +141,57 @@ def _forget_destroyed() -> None:
             _worlds.pop(group, None)
 
 
+def is_gloo(group: dist.ProcessGroup, device_type: str) -> bool:
+    """Whether gloo moves the group's tensors on the CPU, also where its backend has no name."""
+    if device_type != "cpu":
+        return False
+    try:
+        return bool(group._get_backend(torch.device("cpu")).name() == "gloo")
+    except (RuntimeError, AttributeError):  # a group that tests made
+        return bool(dist.get_backend(group) == "gloo")
+
+
+class _Names:
+    """Names of groups that are made of some ranks: equal on all members, however many groups each
+    has. Where it stands in for torch's function, threads that want no name get torch's."""
+
+    def __init__(self) -> None:
+        self.wanted = threading.local()
+        self.lock = threading.Lock()
+        self.users = 0
+        self.torchs: Any = None
+
+    def __call__(self, ranks: Any) -> str:
+        text = getattr(self.wanted, "text", None)
+        if text is None:
+            return str(self.torchs(ranks))
+        return hashlib.sha1(text.encode()).hexdigest()
+
+
+_names = _Names()
+
+
 @contextlib.contextmanager
 def _named(text: str) -> Iterator[None]:
-    """The name of a group that is made of some ranks: equal on all members, however many groups
-    each has. torch's own count of groups stays as it was: ranks outside do not count along."""
-    count, torchs = distributed_c10d._world.group_count, distributed_c10d._hash_ranks_to_str
-    distributed_c10d._hash_ranks_to_str = lambda ranks: hashlib.sha1(text.encode()).hexdigest()
+    """Groups that this thread makes have a name of this text. torch's own count of groups stays as
+    it was: ranks outside do not count along."""
+    with _names.lock:
+        _names.users += 1
+        if _names.users == 1:
+            _names.torchs = distributed_c10d._hash_ranks_to_str
+            distributed_c10d._hash_ranks_to_str = _names
+    _names.wanted.text = text
+    count = distributed_c10d._world.group_count
     try:
         yield
     finally:
-        distributed_c10d._hash_ranks_to_str = torchs
-        distributed_c10d._world.group_count = count
+        if distributed_c10d._world.group_count > count:
+            distributed_c10d._world.group_count -= 1
+        _names.wanted.text = None
+        with _names.lock:
+            _names.users -= 1
+            if _names.users == 0:
+                distributed_c10d._hash_ranks_to_str = _names.torchs
 
 
 def timeout_of(group: dist.ProcessGroup) -> Any:

@@ -1,6 +1,6 @@
 """Collectives on gloo by messages between pairs: all at once, without a copy for each receiver.
 
-    messages = Messages(group, 0, 4, torch.float32, memory, twin, tag)
+    messages = Messages(group, 0, 4, torch.float32, memory, twin)
     steps = messages.all_gather(instruction)
 """
 
@@ -17,7 +17,7 @@ import torch.distributed as dist
 from meshift.program import Instruction
 from meshift.torch._arithmetic import combine
 from meshift.torch._member import Member, alive
-from meshift.torch._pieces import RECEIVES, Memory, Part, Pieces, Step, one_exchange_bytes
+from meshift.torch._pieces import CALL, Memory, Part, Pieces, Step, one_exchange_bytes
 
 _numbers = itertools.count()
 
@@ -35,16 +35,12 @@ class Messages(Member):
         dtype: torch.dtype,
         memory: Memory,
         twin: dist.ProcessGroup,
-        tag: int,
     ) -> None:
         """`twin`: another group of the same members, for messages from higher to lower ones. gloo's
-        thread spins where a message comes over a connection that is being written to.
-
-        `tag`: of the messages. Those of another tag are not received."""
+        thread spins where a message comes over a connection that is being written to."""
         super().__init__(group, me, size, dtype, memory)
         self._twin = weakref.ref(twin)
         self._others = [i for i in range(size) if i != me]
-        self._tag = tag
 
     def send_recv(self, at: Instruction) -> list[Step]:
         recvs = [(m.peer, self._memory.part(m.at, m.count)) for m in at.recvs]
@@ -129,24 +125,28 @@ class Messages(Member):
 
         def post(pieces: Pieces, leave: bool) -> None:
             up, down = self._both()
-            pieces[RECEIVES][number] = [
-                (up if peer < self._me else down).recv([self._raw(part, pieces)], peer, self._tag)
+            state = pieces[CALL]
+            state.receives[number] = [
+                (up if peer < self._me else down).recv([self._raw(part, pieces)], peer, state.tag)
                 for peer, part in recvs
             ]
 
         def call(pieces: Pieces, leave: bool) -> None:
             up, down = self._both()
-            # First gloo's threads may read what others wait for: while this one sends, they spin.
+            state = pieces[CALL]
+            # Let gloo's thread read what has come: it cannot read from a connection that this
+            # thread is writing to, and spins.
             os.sched_yield()
             works = [
-                (down if peer < self._me else up).send([self._raw(part, pieces)], peer, self._tag)
+                (down if peer < self._me else up).send([self._raw(part, pieces)], peer, state.tag)
                 for peer, part in sends
             ]
             if meanwhile is not None:
                 meanwhile(pieces)
-            for work in pieces[RECEIVES].pop(number, ()):
-                work.wait()
+            # To a rank that gave up, sending fails at once.
             for work in works:
+                work.wait()
+            for work in state.receives.pop(number, ()):
                 work.wait()
             if afterwards is not None:
                 afterwards(pieces)

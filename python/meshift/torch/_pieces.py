@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from meshift.program import SPACE_SOURCE, Location
 
-# Open receives by number; source, target, workspace and scratch, flat and of one dtype.
+# The call's state; source, target, workspace and scratch, flat and of one dtype.
 Pieces = Sequence[Any]
 # Returns the work that is left to be waited for, if it was asked to leave it.
 Call = Callable[[Pieces, bool], Optional[dist.Work]]
@@ -22,7 +22,18 @@ View = Callable[[Pieces], torch.Tensor]
 # A piece's number, the first element and the one past the last.
 Place = tuple[int, int, int]
 
-RECEIVES, SCRATCH = 0, 4
+CALL, SCRATCH = 0, 4
+
+
+class CallState:
+    """Of one run of a program on gloo. `tag`: of its messages; `receives`: those that are open, by
+    number of the step."""
+
+    __slots__ = ("receives", "tag")
+
+    def __init__(self, tag: int) -> None:
+        self.tag = tag
+        self.receives: dict[int, list[dist.Work]] = {}
 
 
 class Part(NamedTuple):

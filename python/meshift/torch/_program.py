@@ -1,7 +1,7 @@
 """Programs as lists of calls of torch and torch.distributed.
 
-    run = Executable(program, groups, torch.float32, (8, 6))
-    target = run(source)
+    run = Executable(program, groups, torch.float32, (8, 6), exact=False)
+    target = run(source, room, tag=7)
 
 On gloo the collectives are messages, which are quicker than its own collectives.
 """
@@ -19,7 +19,7 @@ from meshift.torch._collectives import Collectives
 from meshift.torch._counts import counted
 from meshift.torch._messages import Messages
 from meshift.torch._moves import without_moves
-from meshift.torch._pieces import Call, Memory, Part, Pieces, Place, Step, in_order
+from meshift.torch._pieces import Call, CallState, Memory, Part, Pieces, Place, Step, in_order
 from meshift.torch._specs import TORCH_DTYPES
 
 
@@ -40,18 +40,16 @@ class Executable:
         dtype: torch.dtype,
         target_shape: Sequence[int],
         exact: bool,
-        tag: int,
     ) -> None:
         """`groups`: those of program.groups, None where this rank is in none. `exact`: least and
-        largest floats are those of docs/dtypes.md, also of zeros and NaNs. `tag`: a number of the
-        plan, by which gloo tells its messages from those of other plans."""
+        largest floats are those of docs/dtypes.md, also of zeros and NaNs."""
         self.dtype = dtype
         self.target_shape = tuple(target_shape)
         width = dtype.itemsize
         self._workspace = -(-program.workspace_bytes // width)
         sizes = (0, program.source_bytes, program.target_bytes, self._workspace * width)
         memory = Memory(sizes, width)
-        compiler = _Compiler(program.groups, groups, dtype, memory, exact, tag)
+        compiler = _Compiler(program.groups, groups, dtype, memory, exact)
         instructions = without_moves(program.instructions, program.groups, width)
         steps = [step for at in instructions for step in compiler.compile(at)]
         self._calls = in_order(steps)
@@ -60,19 +58,22 @@ class Executable:
         if self.room == (0, 0):
             self.room = None
 
-    def __call__(self, source: torch.Tensor, room: Sequence[torch.Tensor] | None) -> torch.Tensor:
-        """`source` is contiguous; `room` is of the sizes that self.room says. A new tensor."""
-        target, pieces = self._pieces(source, room)
+    def __call__(
+        self, source: torch.Tensor, room: Sequence[torch.Tensor] | None, tag: int
+    ) -> torch.Tensor:
+        """`source` is contiguous; `room` is of the sizes that self.room says. `tag`: by which gloo
+        tells the messages of this call from those of others, 0 to 2^31 - 1. A new tensor."""
+        target, pieces = self._pieces(source, room, tag)
         for call in self._calls:
             call(pieces, False)
         return target
 
     def start(
-        self, source: torch.Tensor, room: Sequence[torch.Tensor] | None
+        self, source: torch.Tensor, room: Sequence[torch.Tensor] | None, tag: int
     ) -> tuple[torch.Tensor, dist.Work | None, Pieces]:
         """Leaves the last collective open, where it is the last call: the work, and what must
         stay until it is done."""
-        target, pieces = self._pieces(source, room)
+        target, pieces = self._pieces(source, room, tag)
         work = None
         last = len(self._calls) - 1
         for i, call in enumerate(self._calls):
@@ -80,11 +81,11 @@ class Executable:
         return target, work, pieces
 
     def _pieces(
-        self, source: torch.Tensor, room: Sequence[torch.Tensor] | None
+        self, source: torch.Tensor, room: Sequence[torch.Tensor] | None, tag: int
     ) -> tuple[torch.Tensor, Pieces]:
         target = torch.empty(self.target_shape, dtype=self.dtype, device=source.device)
         workspace, scratch = (None, None) if room is None else room
-        return target, ({}, source.view(-1), target.view(-1), workspace, scratch)
+        return target, (CallState(tag), source.view(-1), target.view(-1), workspace, scratch)
 
 
 class _Compiler:
@@ -97,10 +98,8 @@ class _Compiler:
         dtype: torch.dtype,
         memory: Memory,
         exact: bool,
-        tag: int,
     ) -> None:
         self._exact = exact
-        self._tag = tag
         self._described = described
         self._groups = groups
         self._dtype = dtype
@@ -126,9 +125,7 @@ class _Compiler:
         described = self._described[at.group]
         group, twin = connections
         who = (group, described.member, len(described.ranks), self._dtype, self._memory)
-        by: Any = (
-            Collectives(*who, self._exact) if twin is None else Messages(*who, twin, self._tag)
-        )
+        by: Any = Collectives(*who, self._exact) if twin is None else Messages(*who, twin)
         if at.kind not in ("send_recv", "all_gather", "all_reduce", "reduce_scatter"):
             raise NotImplementedError(f"{at.kind} is no instruction that torch can run")
         *steps, last = getattr(by, at.kind)(at)

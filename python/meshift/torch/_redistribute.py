@@ -16,7 +16,7 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec
 
 import meshift
 from meshift.torch._agreement import Agreement
-from meshift.torch._groups import World, current_world
+from meshift.torch._groups import World, current_world, is_gloo
 from meshift.torch._program import Connections, Executable
 from meshift.torch._specs import ranks_of, sharding_of
 
@@ -76,13 +76,13 @@ def _engine_of(mesh: DeviceMesh) -> str:
 
     On gloo this package adds in the order of ranks, as the local engine does.
     """
-    group = mesh.get_group(0)
-    return "local" if dist.get_backend(group) == "gloo" else "nccl"
+    return "local" if is_gloo(mesh.get_group(0), mesh.device_type) else "nccl"
 
 
 def _connect(world: World, ranks: tuple[int, ...], mesh: DeviceMesh) -> Connections:
-    group = world.group(ranks, mesh)
-    return Connections(group, world.twin(ranks) if dist.get_backend(group) == "gloo" else None)
+    group = world.group(ranks)
+    by_gloo = is_gloo(group, mesh.device_type)
+    return Connections(group, world.twin(ranks, group) if by_gloo else None)
 
 
 class Redistribution:
@@ -115,8 +115,9 @@ class Redistribution:
             for group in program.groups
         ]
         self._agreement = agreement
-        tag = int(plan.fingerprint[:7], 16)
-        self._executable = Executable(program, groups, self.dtype, target_shape, exact, tag)
+        # Of the next call's messages: no call takes what is left over from one that failed.
+        self._tag = int(plan.fingerprint[:7], 16)
+        self._executable = Executable(program, groups, self.dtype, target_shape, exact)
 
     def run(self, local: torch.Tensor, async_op: bool = False) -> torch.Tensor:
         """The target's local tensor; `local` itself where nothing changes.
@@ -124,6 +125,7 @@ class Redistribution:
         ValueError where `local` has another shape or dtype. Disagreement where the call failed, and
         another rank failed in a call of another plan.
         """
+        self._tag = (self._tag + 1) & 0x7FFFFFFF
         if local.shape != self.source_shape or local.dtype != self.dtype:
             raise ValueError(_mismatch(local, self.source_shape, self.dtype, self.plan))
         if self._is_copy:
@@ -132,24 +134,27 @@ class Redistribution:
             local = local.wait()
         if local.requires_grad:
             local = local.detach()
-        local = local.contiguous()
+        local = local.contiguous().resolve_conj().resolve_neg()
         try:
             return self._run(local, async_op)
-        except RuntimeError as error:
+        except BaseException as error:
+            self._world.forget_room()
+            if not isinstance(error, RuntimeError):
+                raise
             disagreement = self._agreement.after_failure(_name(self.plan))
             if disagreement is None:
                 raise
             raise disagreement from error
 
     def _run(self, local: torch.Tensor, async_op: bool) -> torch.Tensor:
-        run = self._executable
+        run, tag = self._executable, self._tag
         if not async_op:
-            return run(local, None if run.room is None else self._world.room(run.room, local))
-        room: Any = None
-        if run.room is not None:  # of its own
-            room = torch.empty(sum(run.room), dtype=self.dtype, device=local.device)
-            room = room.split(run.room)
-        target, work, pieces = run.start(local, room)
+            room = None if run.room is None else self._world.room(run.room, local)
+            return run(local, room, tag)
+        own: Any = None
+        if run.room is not None:
+            own = torch.empty(sum(run.room), dtype=self.dtype, device=local.device).split(run.room)
+        target, work, pieces = run.start(local, own, tag)
         if work is None:
             return target
         torch._C._distributed_c10d._register_work(target, work)
@@ -221,8 +226,14 @@ class _MeshState:
 
     def __init__(self, mesh: DeviceMesh, world: World) -> None:
         ranks = ranks_of(mesh)
-        name = hashlib.sha1(repr((ranks, tuple(mesh.shape))).encode()).hexdigest()[:16]
-        self.agreement = Agreement(name, ranks, world.timeout)
+        # Meshes that differ by names alone share it: to other ranks they are one.
+        key = (ranks, tuple(mesh.shape))
+        agreement = world.agreements.get(key)
+        if agreement is None:
+            name = hashlib.sha1(repr(key).encode()).hexdigest()[:16]
+            agreement = world.agreements[key] = Agreement(name, ranks, world.timeout)
+        self.agreement: Agreement = agreement
+        world.take_groups_of(mesh)
         self.redistributions: dict[Any, Redistribution] = {}
 
     def keep(self, key: Any, redistribution: Redistribution, world: World) -> None:

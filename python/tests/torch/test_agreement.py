@@ -89,3 +89,55 @@ def test_a_rank_that_never_comes_is_a_time_out(before):
         assert any(
             word in lower for word in ("timed out", "timeout", "time-out", "connection")
         ), said
+
+
+def named_alike(rank):
+    # To other ranks they are one mesh: their calls are counted together.
+    from torch.distributed.device_mesh import init_device_mesh
+
+    results = []
+    for names in [None, ("dp", "tp"), ("x", "y")]:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
+        for after in ("R,R", "S(1),S(1)"):
+            tensor = dtensor(oracle.full_tensor((4, 6)), mesh, "S(0),S(0)", (16, 6))
+            results.append(tuple(function(tensor, after).to_local().shape))
+    return results
+
+
+def test_meshes_of_the_same_ranks_agree_together():
+    for shapes in processes(4, named_alike):
+        assert [shape[0] for shape in shapes] == [16] * 6, shapes
+
+
+def retried(rank):
+    """A call that one rank leaves early, then another of the same plan."""
+    mesh = mesh_of((4,))
+    value = oracle.full_tensor((1 << 12, 64))  # 1 MiB: an exchange of shares, and one of sums
+    tensor = dtensor(value * (rank + 1), mesh, "P", value.shape)
+    for _ in range(5):  # later ones are not compared before they run
+        function(tensor, "R")
+    from meshift.torch import _messages
+
+    combine = _messages.combine
+    if rank == 0:
+
+        def fails(*args):
+            raise MemoryError("none left")
+
+        _messages.combine = fails
+    said = []
+    for _ in range(2):
+        try:
+            result = function(tensor, "R").to_local().numpy()
+            said.append("right" if (result == value * 10).all() else "wrong")
+        except MemoryError:
+            said.append("memory")
+        except Exception as error:
+            said.append(type(error).__name__)
+        _messages.combine = combine
+    return said
+
+
+def test_a_call_takes_nothing_that_another_has_left_over():
+    for said in processes(4, retried, group_timeout=5, timeout=60):
+        assert "wrong" not in said, said

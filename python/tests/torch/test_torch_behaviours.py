@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from harness import (
     want,
 )
 
+from meshift.torch import _groups
 from torch.distributed.tensor import _redistribute
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor.debug import CommDebugMode
@@ -284,6 +286,71 @@ def own_groups(rank):
 # Those that have more groups than others name groups with them alike.
 def test_ranks_with_groups_of_their_own():
     processes(4, own_groups)
+
+
+def shared_groups(rank):
+    # Each rank has met other meshes before; for the same ranks all take the same group.
+    column, square, row = mesh_of((2,), [1, 3]), mesh_of((2, 2)), mesh_of((2,), [0, 1])
+    for mesh, before in [(column, "S(0)"), (square, "S(0),R"), (row, "S(0)")]:
+        if mesh.get_coordinate() is not None:
+            after = before.replace("S(0)", "R")
+            result = function(make(mesh, before, (8, 4)), after)
+            assert np.array_equal(array(result), want(mesh, after, (8, 4)))
+
+
+def test_all_members_take_the_same_group():
+    processes(4, shared_groups, group_timeout=10)
+
+
+def in_two_threads(rank):
+    mesh = mesh_of((2, 2))
+    failures = []
+
+    def sum_over(name, shape):
+        try:
+            part = mesh[name]
+            for seed in range(20):
+                result = array(function(make(part, "P", shape, seed=seed), "R"))
+                assert np.array_equal(result, want(part, "R", shape, seed=seed))
+        except Exception as error:
+            failures.append(f"{name}: {error!r}")
+
+    each = [
+        threading.Thread(target=sum_over, args=args)
+        for args in [("a", (300, 64)), ("b", (64, 300))]
+    ]
+    for thread in each:
+        thread.start()
+    for thread in each:
+        thread.join()
+    assert not failures, failures
+
+
+def test_threads_have_memory_of_their_own():
+    processes(4, in_two_threads)
+
+
+def conjugated(rank):
+    mesh = mesh_of((2, 2))
+    x = make(mesh, "P,S(0)", (6, 4), dtype="complex64")
+    result = array(function(x.conj(), "R,R"))
+    assert np.array_equal(result, want(mesh, "R,R", (6, 4), dtype="complex64").conj())
+
+
+def test_views_that_are_conjugate_or_negated():
+    processes(4, conjugated)
+
+
+def unnamed_backend(rank):
+    torch.distributed.destroy_process_group()
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group(store=store, rank=0, world_size=1)
+    group = torch.distributed.group.WORLD
+    assert _groups.is_gloo(group, "cpu") and not _groups.is_gloo(group, "cuda")
+
+
+def test_gloo_is_known_where_nobody_named_it():
+    processes(1, unnamed_backend)
 
 
 def plans(rank):
