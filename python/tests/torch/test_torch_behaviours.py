@@ -332,7 +332,7 @@ def test_threads_have_memory_of_their_own():
 
 def conjugated(rank):
     mesh = mesh_of((2, 2))
-    x = make(mesh, "P,S(0)", (6, 4), dtype="complex64")
+    x = make(mesh, "S(0),R", (6, 4), dtype="complex64")
     result = array(function(x.conj(), "R,R"))
     assert np.array_equal(result, want(mesh, "R,R", (6, 4), dtype="complex64").conj())
 
