@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -296,6 +297,32 @@ TEST(PlanBatch, ReadsAFile) {
   const std::string good = Line(kGather);
   EXPECT_EQ(Meshift({"plan", "--batch", WriteFile("batch.jsonl", good)}).out,
             PlanLine(good, {}) + "\n");
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// A line may lower the limit of work, and not raise it.
+TEST(PlanLine, WorkHasALimit) {
+  const std::string problem = R"("tensor": "f32[8,8]", "from": "P,R", "to": "R,R")";
+  const auto plan = [&](int64_t limit, const std::string& more) {
+    return PlanLine(Line(problem + more), {.max_work = limit});
+  };
+  EXPECT_TRUE(Has(plan(1 << 20, ""), R"("steps":)"));
+  EXPECT_TRUE(Has(plan(10, ""), "planning takes more work than max_work = 10 allows"));
+  EXPECT_TRUE(Has(plan(1 << 20, R"(, "max_work": 10)"), "max_work = 10 allows"));
+  EXPECT_TRUE(Has(plan(10, R"(, "max_work": 11)"),
+                  "max_work is 11; a line may have at most 10 (--max-work)"));
+}
+
+TEST(CheckLine, WorkHasALimit) {
+  const std::string line = PlanLine(Line(kGather), {});
+  bool ok = false;
+  EXPECT_TRUE(Has(CheckLine(line, &ok, 1 << 20), R"("ok":true)"));
+  EXPECT_TRUE(ok);
+  EXPECT_TRUE(Has(CheckLine(line, &ok, 1), "the proof takes more work than max_work = 1"));
+  EXPECT_FALSE(ok);
 }
 
 TEST(CheckBatch, AcceptsWhatPlanPrints) {

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "comm/control/frame.h"
 #include "comm/control/secret.h"
 #include "comm/control/socket.h"
+#include "comm/control/switchboard.h"
 #include "testing/internal/played_peer.h"
 
 namespace meshift {
@@ -125,6 +128,60 @@ TEST(HubTest, ARankThatNeverReadsIsDroppedAtTheLimit) {
   ASSERT_TRUE(told.has_value());
   EXPECT_EQ(told->kind, Frame::Kind::kGone);
   EXPECT_EQ(told->rank, 1);
+}
+
+// A rank that sends more than is handled in a turn does not keep others from their answers.
+TEST(HubTest, ARankThatStreamsIsServedInTurns) {
+  constexpr int kQuestions = 40 * Hub::kTurnFrames;
+  const auto hub = *Hub::Start(2, kKey, std::nullopt);
+  PlayedRank streams = Come(hub.get(), 0, 2);
+  PlayedRank asks = Come(hub.get(), 1, 2);
+  const Frame question{.kind = Frame::Kind::kMissing};
+  std::string questions;
+  for (int i = 0; i < kQuestions; ++i) questions += Encode(question);
+  // What the stream is answered while the other one waits, in the middle of several rounds: on a
+  // busy machine the hub may go on before the other has asked.
+  std::vector<int> meanwhile;
+  for (int round = 0; round < 31; ++round) {
+    ASSERT_TRUE(streams.socket().SendAll(questions).ok());
+    int answered = 0;
+    while (streams.Next(/*waits=*/false)) ++answered;
+    const int before = answered;
+    ASSERT_TRUE(asks.Send(question).ok());
+    ASSERT_TRUE(asks.Next().has_value());
+    while (streams.Next(/*waits=*/false)) ++answered;
+    meanwhile.push_back(answered - before);
+    for (; answered < kQuestions; ++answered) ASSERT_TRUE(streams.Next().has_value());
+  }
+  std::nth_element(meanwhile.begin(), meanwhile.begin() + 15, meanwhile.end());
+  EXPECT_LT(meanwhile[15], 8 * Hub::kTurnFrames);
+}
+
+// Of what a rank may open and leave open there is a number.
+TEST(HubTest, RootsAndCallsThatAreLeftOpenHaveALimit) {
+  using Kind = Frame::Kind;
+  const auto told_why = [](PlayedRank* rank) {
+    const std::optional<Frame> told = rank->Next();
+    if (!told) return std::string("nothing");
+    EXPECT_EQ(told->kind, Kind::kDropped);
+    return told->text;
+  };
+  {
+    const auto hub = *Hub::Start(2, kKey, std::nullopt);
+    PlayedRank one = Come(hub.get(), 1, 2);
+    for (int64_t i = 0; i <= Switchboard::kMaxRoots; ++i) {
+      const std::string name = "0,1#" + std::to_string(i);
+      ASSERT_TRUE(one.Send({.kind = Kind::kJoin, .root = name, .text = "0,1"}).ok());
+    }
+    EXPECT_EQ(told_why(&one), "it has opened 16384 roots");
+  }
+  const auto hub = *Hub::Start(2, kKey, std::nullopt);
+  PlayedRank one = Come(hub.get(), 1, 2);
+  ASSERT_TRUE(one.Send({.kind = Kind::kJoin, .root = "0,1#0", .text = "0,1"}).ok());
+  for (int64_t call = 0; call <= static_cast<int64_t>(Switchboard::kMaxCalls); ++call) {
+    ASSERT_TRUE(one.Send({.kind = Kind::kAnnounce, .number = call, .root = "0,1#0"}).ok());
+  }
+  EXPECT_EQ(told_why(&one), "4096 calls of one root are announced and not settled");
 }
 
 // Rank 0 leaves, and the hub with it: what it had said before, the others must still learn.

@@ -26,6 +26,7 @@
 #include "base/status.h"
 #include "comm/control/frame.h"
 #include "comm/control/greeting.h"
+#include "comm/control/hub.h"
 #include "comm/control/hub_bootstrap.h"
 #include "comm/control/meet.h"
 #include "comm/control/socket.h"
@@ -337,6 +338,27 @@ TEST(StrangersTest, IdleConnectionsDoNotKeepARankOut) {
   for (int i = 0; i < 400; ++i) idle.push_back(DialPort(hub.port));
   const auto one = Bootstrap::Connect({.rank = 1, .world_size = 2}, zero->address(), kLong);
   EXPECT_TRUE(one.ok()) << one.status();
+}
+
+// Long before they are late, those beyond the number that the hub keeps make room for newer ones.
+TEST(StrangersTest, TheHubKeepsSoManyIdleConnections) {
+  constexpr size_t kMore = 20;
+  const auto zero = *Bootstrap::Listen({.world_size = 2});
+  const HubAddress hub = *ParseHubAddress(zero->address());
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<Socket> idle;
+  while (idle.size() < Hub::kMaxStrangers + kMore) idle.push_back(DialPort(hub.port));
+  size_t closed = 0;
+  while (closed < kMore && std::chrono::steady_clock::now() - begin < Hub::kGreetingTime / 2) {
+    std::this_thread::sleep_for(milliseconds(20));
+    closed = std::count_if(idle.begin(), idle.end(), [](const Socket& socket) {
+      char byte = 0;
+      return recv(socket.fd(), &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+    });
+  }
+  // And one more, for the next that comes.
+  EXPECT_GE(closed, kMore);
+  EXPECT_LE(closed, kMore + 1);
 }
 
 }  // namespace

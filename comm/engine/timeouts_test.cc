@@ -2,6 +2,7 @@
 
 #include "base/status.h"
 #include "gtest/gtest.h"
+#include "meshift/bootstrap.h"
 #include "meshift/engine.h"
 #include "testing/internal/noop_engine.h"
 
@@ -15,6 +16,7 @@ using std::chrono::seconds;
 TEST(TimeoutsTest, AreTenMinutes) {
   NoopEngine engine(0, 2);
   EXPECT_EQ(engine.timeouts(), Timeouts::Of(minutes(10)));
+  EXPECT_EQ(Bootstrap::kDefaultTimeout, minutes(10));
 }
 
 TEST(TimeoutsTest, AreSetWhileRunning) {
