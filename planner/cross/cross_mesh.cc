@@ -36,6 +36,8 @@ namespace {
 // Beyond so many ranks and messages of crossings that were priced, the best so far is taken: pairs
 // come by what they cost at least. Pairs of meshes of some hundred ranks stay far below.
 constexpr int64_t kMaxWork = int64_t{1} << 18;
+// Of all searches to and from ends near the other mesh: over ragged cuts they may take long.
+constexpr int64_t kMaxNearWork = int64_t{1} << 22;
 // What these count for in the planner's budget (base/work_budget.h): a rank or a piece that is
 // looked at in a bound, and one that a crossing is made of.
 constexpr int64_t kBoundWork = 6;
@@ -46,7 +48,7 @@ constexpr int64_t kMessageWork = 8;
 struct Half {
   Half(Problem p, const PlannerOptions& options, const CostOptions& cost)
       : problem(std::move(p)), model(problem, options.topology, cost) {}
-  const Problem problem;
+  Problem problem;
   const CostModel model;
   ReductionChoice choice;
   std::optional<Path> path;  // none: no path keeps to the limit, over the groups allowed
@@ -178,6 +180,9 @@ class CrossPlanner {
   static int64_t CrossingWorkspace(const Pair& pair, const Traffic& traffic);
   // What the crossing takes besides, where it is all there is and works on a copy.
   int64_t CopiedBytes(const Pair& pair, const Crossing& crossing) const;
+  // PlanHalf() to or from `end`. Ends near the other mesh have a small budget of their own: null
+  // where that does not do.
+  absl::StatusOr<std::unique_ptr<Half>> PlanTo(Side side, const Sharding& end, bool is_near);
   // Where a crossing may begin.
   struct First {
     const Half* half;
@@ -218,6 +223,7 @@ class CrossPlanner {
   const PlanGroups& groups_;
   const CrossLimits limits_;
   WorkBudget& budget_;
+  WorkBudget near_budget_{kMaxNearWork};
   const MeshPair meshes_;
   DType reduce_dtype_ = DType::kF32;  // the source's where nothing is reduced
   int64_t max_bytes_ = 0;             // of a value on the way
@@ -230,19 +236,39 @@ class CrossPlanner {
   std::optional<ReductionChoice> plain_;
 };
 
+absl::StatusOr<std::unique_ptr<Half>> CrossPlanner::PlanTo(Side side, const Sharding& end,
+                                                           bool is_near) {
+  const auto plan = [&](WorkBudget& budget) {
+    return side == Side::kSource
+               ? PlanHalf(side, from_, end, reduce_dtype_, options_, groups_, limits_, budget)
+               : PlanHalf(side, end, to_, std::nullopt, options_, groups_, limits_, budget);
+  };
+  if (!is_near) return plan(budget_);
+  const int64_t before = near_budget_.done();
+  absl::StatusOr<std::unique_ptr<Half>> half = std::unique_ptr<Half>();
+  if (!near_budget_.exhausted()) {
+    half = plan(near_budget_);
+    budget_.Charge(near_budget_.done() - before);
+  }
+  if (near_budget_.exhausted()) half = std::unique_ptr<Half>();
+  if (half.ok() && *half == nullptr) is_done_ = false;
+  if (half.ok() && *half != nullptr) (*half)->problem.SetBudget(&budget_);
+  return half;
+}
+
 absl::Status CrossPlanner::FindFirsts(DType dtype, std::vector<First>* firsts) {
   absl::Status refusal;
-  const auto add = [&](const Sharding& source, bool partial) {
+  const auto add = [&](const Sharding& source, bool partial, bool is_near) {
     if (LargestBytes(source, dtype) > max_bytes_ ||
         !budget_.Charge(kBoundWork, from_.mesh().NumRanks())) {
       return;
     }
-    absl::StatusOr<std::unique_ptr<Half>> half =
-        PlanHalf(Side::kSource, from_, source, reduce_dtype_, options_, groups_, limits_, budget_);
+    absl::StatusOr<std::unique_ptr<Half>> half = PlanTo(Side::kSource, source, is_near);
     if (!half.ok()) {
       refusal.Update(half.status());
       return;
     }
+    if (*half == nullptr) return;
     const ReductionChoice& choice = (*half)->choice;
     if (!plain_) plain_ = choice;
     is_done_ &= (*half)->is_least;
@@ -250,13 +276,13 @@ absl::Status CrossPlanner::FindFirsts(DType dtype, std::vector<First>* firsts) {
     firsts->push_back({half->get(), Pieces(source)});
     halves_.push_back(*std::move(half));
   };
-  for (const Sharding& source : CrossSources(from_, dtype)) add(source, /*partial=*/false);
+  for (const Sharding& source : CrossSources(from_, dtype)) add(source, false, false);
   for (const Sharding& source : NearEnds(from_, dtype, to_.mesh(), options_.topology)) {
-    add(source, /*partial=*/false);
+    add(source, /*partial=*/false, /*is_near=*/true);
   }
   if (!MayCrossPartial(dtype)) return refusal;
   for (const Sharding& source : PartialSources(from_, dtype, plain_->rules.at_once)) {
-    add(source, /*partial=*/true);
+    add(source, /*partial=*/true, /*is_near=*/false);
   }
   return refusal;
 }
@@ -265,20 +291,16 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
   std::vector<First> firsts;
   absl::Status refusal = FindFirsts(dtype, &firsts);
   if (firsts.empty()) return refusal;
-  std::vector<Sharding> targets = CrossTargets(to_, dtype);
-  for (Sharding& target : NearEnds(to_, dtype, from_.mesh(), options_.topology)) {
-    targets.push_back(std::move(target));
-  }
-  for (const Sharding& target : targets) {
-    if (LargestBytes(target, dtype) > max_bytes_ || budget_.exhausted()) continue;
-    absl::StatusOr<std::unique_ptr<Half>> half =
-        PlanHalf(Side::kTarget, target, to_, std::nullopt, options_, groups_, limits_, budget_);
+  const auto add = [&](const Sharding& target, bool is_near) {
+    if (LargestBytes(target, dtype) > max_bytes_ || budget_.exhausted()) return;
+    absl::StatusOr<std::unique_ptr<Half>> half = PlanTo(Side::kTarget, target, is_near);
     if (!half.ok()) {
       refusal.Update(half.status());
-      continue;
+      return;
     }
+    if (*half == nullptr) return;
     is_done_ &= (*half)->is_least;
-    if (!(*half)->path || Reduces(*(*half)->path)) continue;
+    if (!(*half)->path || Reduces(*(*half)->path)) return;
     const Half* second = half->get();
     halves_.push_back(*std::move(half));
     for (const auto& [first, pieces] : firsts) {
@@ -291,6 +313,10 @@ absl::Status CrossPlanner::AddPairs(DType dtype) {
                                           CrossingWorkspace(pair, /*traffic=*/{})}));
       pairs_.push_back(pair);
     }
+  };
+  for (const Sharding& target : CrossTargets(to_, dtype)) add(target, /*is_near=*/false);
+  for (const Sharding& target : NearEnds(to_, dtype, from_.mesh(), options_.topology)) {
+    add(target, /*is_near=*/true);
   }
   return pairs_.empty() ? refusal : absl::OkStatus();
 }
