@@ -137,17 +137,34 @@ bool Builder::end_object() {
   return true;
 }
 
+// As deep as the value.
+void Empty(Json& json) {
+  if (json.is_array()) {
+    auto& items = json.get_ref<Json::array_t&>();
+    for (; !items.empty(); items.pop_back()) Empty(items.back());
+  } else if (json.is_object()) {
+    Json::object_t::Container& members = json.get_ref<Json::object_t&>();
+    for (; !members.empty(); members.pop_back()) Empty(members.back().second);
+  }
+}
+
 }  // namespace
+
+JsonEmptier::~JsonEmptier() {
+  if (json_ != nullptr) Empty(*json_);
+}
 
 absl::StatusOr<nlohmann::ordered_json> ParseJsonText(std::string_view text) {
   if (DepthOf(text) > kMaxDepth) return InvalidArgument("JSON is nested deeper than {}", kMaxDepth);
   // The parser would take a NUL for the end.
   if (text.find('\0') != std::string_view::npos) return Json(Json::value_t::discarded);
   Json json;
+  JsonEmptier emptier(json);
   Builder builder(&json);
   const bool read = Json::sax_parse(text, &builder);
   if (!builder.refusal().ok()) return builder.refusal();
   if (!read) return Json(Json::value_t::discarded);
+  emptier.Release();
   return json;
 }
 

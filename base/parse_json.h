@@ -18,6 +18,27 @@ namespace meshift {
 // the two counts) or more than 10,000 members.
 absl::StatusOr<nlohmann::ordered_json> ParseJsonText(std::string_view text);
 
+// Empties a value, no deeper than the above, at the end of a scope. The library's destructor takes
+// memory for a list of the members, and ends the process where there is none:
+//
+//   absl::StatusOr<nlohmann::ordered_json> json = ParseJsonText(text);
+//   const JsonEmptier emptier(json);
+class JsonEmptier {
+ public:
+  explicit JsonEmptier(nlohmann::ordered_json& json) : json_(&json) {}
+  // Nothing to do where there is a status.
+  explicit JsonEmptier(absl::StatusOr<nlohmann::ordered_json>& json)
+      : json_(json.ok() ? &*json : nullptr) {}
+  JsonEmptier(const JsonEmptier&) = delete;
+  JsonEmptier& operator=(const JsonEmptier&) = delete;
+  ~JsonEmptier();
+
+  void Release() { json_ = nullptr; }
+
+ private:
+  nlohmann::ordered_json* json_;
+};
+
 }  // namespace meshift
 
 #endif  // MESHIFT_BASE_PARSE_JSON_H_

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/parse_json.h"
 #include "base/status.h"
 #include "cli/input_file.h"
 #include "cli/io.h"
@@ -242,7 +243,8 @@ std::string PlanLine(std::string_view text, const PlannerOptions& defaults,
   std::string id = "null";
   // Where memory cannot be had, the standard library throws: that ends the line, and no more.
   try {
-    const absl::StatusOr<Json> line = ParseJson(text);
+    absl::StatusOr<Json> line = ParseJson(text);
+    const JsonEmptier emptier(line);
     const absl::StatusOr<std::string> said = IdText(IdOf(line));
     if (!said.ok()) return ErrorLine(id, said.status());
     id = *said;
@@ -262,7 +264,8 @@ std::string CheckLine(std::string_view text, bool* ok, int64_t max_work) {
   *ok = false;
   std::string id = "null";
   try {
-    const absl::StatusOr<Json> line = ParseJson(text);
+    absl::StatusOr<Json> line = ParseJson(text);
+    const JsonEmptier emptier(line);
     std::optional<PlanFault> fault;
     if (const absl::StatusOr<std::string> said = IdText(IdOf(line)); said.ok()) {
       id = *said;

@@ -6,6 +6,10 @@ set -u
 meshift=$1
 failed=0
 ended=0
+lines_ended=0
+# A line of some MB whose values take some hundred, and one that takes nothing.
+lines=$TEST_TMPDIR/lines
+{ printf '{"id":1,"x":[{}'; printf ',{}%.0s' {1..2000000}; printf ']}\n{"id":2,"mesh":{"dims":[["a",2]],"ranks":null},"tensor":"f32[8]","from":"S(0)","to":"R"}\n'; } > "$lines"
 # What a command has of address space, in KiB: from what little does for help to what is too little for the last of these.
 for limit in 20000 40000 60000 100000 200000 400000; do
   (ulimit -v "$limit" && "$meshift" --help > /dev/null 2>&1) || continue
@@ -29,6 +33,16 @@ run --conformance --cases 20
 shards --mesh a=300000 --tensor f32[8] --placements R
 END
 done
-echo "$ended commands ran out of something"
+# A line that memory does not do for is answered with that, and the next one with its plan.
+for ((limit = 60000; limit <= 240000; limit += 20000)); do
+  mapfile -t answers < <(ulimit -v "$limit"; "$meshift" plan --batch "$lines" 2> "$TEST_TMPDIR/err")
+  if ((${#answers[@]} == 0)) && [[ $(< "$TEST_TMPDIR/err") == 'meshift: '* ]]; then continue; fi
+  if ((${#answers[@]} != 2)) || [[ ${answers[0]} != '{"id":'*'"error"'* || ${answers[1]} != '{"id":2,"format"'* ]]; then
+    echo "ulimit -v $limit; a batch: '${answers[*]:0:400}', stderr '$(head -c 200 "$TEST_TMPDIR/err")'"
+    failed=1
+  fi
+  [[ ${answers[0]} != *'memory could not be had'* ]] || ((++lines_ended))
+done
+echo "$ended commands and $lines_ended lines ran out of something"
 # Else nothing was tested.
-((failed == 0 && ended > 0))
+((failed == 0 && ended > 0 && lines_ended > 0))

@@ -73,6 +73,11 @@ absl::Status AsTyped(const absl::Status& status) {
       message = ReplaceName(message, "allow_" + name + " is off", off);
     }
     message = ReplaceName(message, name, option.flag);
+    // Some messages name both.
+    const std::string twice = fmt::format("{0} ({0})", option.flag);
+    if (const size_t at = message.find(twice); at != message.npos) {
+      message.replace(at, twice.size(), option.flag);
+    }
   }
   return absl::Status(status.code(), message);
 }

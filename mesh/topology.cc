@@ -380,7 +380,8 @@ absl::StatusOr<Topology> Topology::Parse(std::string_view text) {
 
 absl::StatusOr<Topology> Topology::FromJson(std::string_view text) {
   const auto parse = [text]() -> absl::StatusOr<Topology> {
-    MESHIFT_ASSIGN_OR_RETURN(const Json json, ParseJsonText(text));
+    MESHIFT_ASSIGN_OR_RETURN(Json json, ParseJsonText(text));
+    const JsonEmptier emptier(json);
     if (json.is_discarded()) return InvalidArgument("the text is not one JSON value");
     ObjectReader reader(json, "the JSON value");
     MESHIFT_RETURN_IF_ERROR(reader.CheckIsObject());

@@ -315,7 +315,8 @@ absl::StatusOr<PlanInputs> Reader::ReadInputs(const Json& json, Reproducibility 
 }
 
 absl::StatusOr<Plan> Reader::Read(std::string_view text) {
-  const absl::StatusOr<Json> parsed = ParseJsonText(text);
+  absl::StatusOr<Json> parsed = ParseJsonText(text);
+  const JsonEmptier emptier(parsed);
   if (!parsed.ok()) return Fault("format", Message(parsed.status()));
   const Json& root = *parsed;
   if (root.is_discarded()) return Fault("format", "the text is not JSON, or is cut short");
