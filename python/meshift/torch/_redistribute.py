@@ -134,7 +134,9 @@ class Redistribution:
             local = local.wait()
         if local.requires_grad:
             local = local.detach()
-        local = local.contiguous().resolve_conj().resolve_neg()
+        local = local.contiguous()
+        if local.is_conj() or local.is_neg():
+            local = local.resolve_conj().resolve_neg()
         try:
             return self._run(local, async_op)
         except BaseException as error:
