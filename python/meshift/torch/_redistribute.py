@@ -25,8 +25,8 @@ Topology = Union[str, "meshift.Topology", None]
 # round of small ones 1 ms and more, large ones 1 GB/s.
 _GLOO = (
     '{"levels": [{"name": "tcp", "domain_size": 0, "bandwidth_bytes_per_us": 1000,'
-    ' "latency_ns": 30000}], "constants": {"collective_latency_ns": 930000,'
-    ' "message_latency_ns": 0, "copy_latency_ns": 40000, "copy_bandwidth_bytes_per_us": 4000}}'
+    ' "latency_ns": 50000}], "constants": {"collective_latency_ns": 910000,'
+    ' "message_latency_ns": 30000, "copy_latency_ns": 80000, "copy_bandwidth_bytes_per_us": 4000}}'
 )
 # Redistributions of a mesh; the oldest goes first.
 _MOST_KEPT = 2048
