@@ -115,7 +115,7 @@ class Redistribution:
             for group in program.groups
         ]
         self._agreement = agreement
-        # Of the next call's messages: no call takes what is left over from one that failed.
+        # Of the last call's messages: no call takes what is left over from one that failed.
         self._tag = int(plan.fingerprint[:7], 16)
         self._executable = Executable(program, groups, self.dtype, target_shape, exact)
 
@@ -125,7 +125,7 @@ class Redistribution:
         ValueError where `local` has another shape or dtype. Disagreement where the call failed, and
         another rank failed in a call of another plan.
         """
-        self._tag = (self._tag + 1) & 0x7FFFFFFF
+        tag = self._tag = (self._tag + 1) & 0x7FFFFFFF
         if local.shape != self.source_shape or local.dtype != self.dtype:
             raise ValueError(_mismatch(local, self.source_shape, self.dtype, self.plan))
         if self._is_copy:
@@ -138,7 +138,7 @@ class Redistribution:
         if local.is_conj() or local.is_neg():
             local = local.resolve_conj().resolve_neg()
         try:
-            return self._run(local, async_op)
+            return self._run(local, async_op, tag)
         except BaseException as error:
             self._world.forget_room()
             if not isinstance(error, RuntimeError):
@@ -148,8 +148,8 @@ class Redistribution:
                 raise
             raise disagreement from error
 
-    def _run(self, local: torch.Tensor, async_op: bool) -> torch.Tensor:
-        run, tag = self._executable, self._tag
+    def _run(self, local: torch.Tensor, async_op: bool, tag: int) -> torch.Tensor:
+        run = self._executable
         if not async_op:
             room = None if run.room is None else self._world.room(run.room, local)
             return run(local, room, tag)
