@@ -325,6 +325,27 @@ TEST(CheckLine, WorkHasALimit) {
   EXPECT_FALSE(ok);
 }
 
+// As an option of the command line, in each command that plans or proves.
+TEST(MaxWorkOption, IsHeededByEveryCommand) {
+  const std::string line = PlanLine(Line(kGather), {});
+  const std::string lines = WriteFile("lines.json", line + "\n");
+  const std::string plan = WriteFile("plan.json", line);
+  const std::vector<std::vector<std::string>> commands = {
+      {"plan", "--mesh", "a=2,b=2", "--tensor", "f32[8,8]", "--from", "P,R", "--to", "R,R"},
+      {"explain", "--mesh", "a=2,b=2", "--tensor", "f32[8,8]", "--from", "P,R", "--to", "R,R"},
+      {"run", "--mesh", "a=2,b=2", "--tensor", "f32[8,8]", "--from", "P,R", "--to", "R,R"},
+      {"run", "--plan", plan},
+      {"check", plan},
+      {"check", "--batch", lines}};
+  for (std::vector<std::string> command : commands) {
+    EXPECT_EQ(Meshift(command).code, kExitOk) << command[0];
+    command.insert(command.end(), {"--max-work", "1"});
+    const Outcome outcome = Meshift(command);
+    EXPECT_NE(outcome.code, kExitOk) << command[0] << command[1];
+    EXPECT_TRUE(Has(outcome.out + outcome.err, "takes more work than")) << outcome;
+  }
+}
+
 TEST(CheckBatch, AcceptsWhatPlanPrints) {
   const std::string plans =
       Meshift({"plan", "--batch", "-"},
