@@ -44,7 +44,7 @@ absl::StatusOr<MeshGroups> ParseGroup(std::string_view text, absl::Span<const De
     const std::string_view name(part.data(), part.size());
     const std::optional<int> d = mesh.FindDim(name);
     if (!d) {
-      return InvalidArgument("group '{}': '{}' is no dim of mesh {}", text, name, mesh.ToString());
+      return InvalidArgument("group '{}': mesh {} has no dim '{}'", text, mesh.ToString(), name);
     }
     if (std::find(dims.begin(), dims.end(), *d) != dims.end()) {
       return InvalidArgument("group '{}' has mesh dim {} twice", text, name);

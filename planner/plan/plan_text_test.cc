@@ -65,7 +65,7 @@ PlanFields SliceReduceGather() {
   return fields;
 }
 
-// Also says whether the JSON forms are equal, where PlanFields differ in what neither prints.
+// Compares the JSON forms too: PlanFields may differ in fields that neither form prints.
 void ExpectReadsBack(const Plan& plan) {
   const std::string text = PlanToText(plan);
   PlanFault fault;
