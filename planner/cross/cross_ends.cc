@@ -211,7 +211,6 @@ std::vector<Sharding> CrossTargets(const Sharding& to, DType dtype) {
   MeshDims masked;
   for (const int d : DimsThatAre(to, Placement::Kind::kPartial)) {
     // P(avg) cannot be masked from a cut: each rank needs the whole value, as a replica does.
-    // does.
     const bool everywhere = to.placement(d).op() == ReduceOp::kAvg;
     (everywhere ? replicated : masked).push_back(d);
   }
