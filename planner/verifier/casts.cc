@@ -75,7 +75,7 @@ class CastRules {
       }
     }
     if (any) return std::nullopt;
-    return Fault(reductions_.front(), "cast", "it reduces, and nothing that the source has as P");
+    return Fault(reductions_.front(), "cast", "it reduces no mesh dim that is P in the source");
   }
 
   // Before the first reduction, behind the last, or in all where there is none.

@@ -93,11 +93,11 @@ TEST(VerifierCrossSumTest, KeepsEveryPromise) {
     EXPECT_EQ(Judge(plan), "") << Name(promise);
   }
   plan.inputs.options.reduce_block = 2;
-  EXPECT_EQ(Judge(plan), "0 reduce_block: reduce_block is null; asked for was 2");
+  EXPECT_EQ(Judge(plan), "0 reduce_block: reduce_block is null; option reduce_block is 2");
   plan.steps[0].reduce_block = 2;
   EXPECT_EQ(Judge(plan), "");
   plan.inputs.options.reduce_block = 0;
-  EXPECT_EQ(Judge(plan), "0 reduce_block: reduce_block is 2; asked for was null");
+  EXPECT_EQ(Judge(plan), "0 reduce_block: reduce_block is 2; option reduce_block is null");
 
   // Rounded before, over a mesh dim of the source.
   plan = MakeFields(Cross("a=2,b=2", "c=2@4-5", "f32[4]", "P,P", "R",
@@ -122,9 +122,9 @@ TEST(VerifierCrossSumTest, DamagedFields) {
     std::string expected;  // what the verdict starts with
     std::function<void(Step*)> damage;
   } cases[] = {
-      {"0 reduce_order: reduce_order is any; on the way to another mesh it is ascending",
+      {"0 reduce_order: reduce_order is any; a step to another mesh needs ascending",
        [](Step* s) { s->reduce_order = ReduceOrder::kAny; }},
-      {"0 reduce_order: reduce_order is null; on the way to another mesh it is ascending",
+      {"0 reduce_order: reduce_order is null; a step to another mesh needs ascending",
        [](Step* s) { s->reduce_order.reset(); }},
       {"0 reduce_op: reduce_op is sum; it should be avg",
        [](Step* s) { s->reduce_op = ReduceOp::kSum; }},
@@ -148,7 +148,7 @@ TEST(VerifierCrossSumTest, DamagedFields) {
        [](Step* s) { s->accumulate_dtype.reset(); }},
       {"0 reduce_stages: reduce_stages is 2; exchange to another mesh has none",
        [](Step* s) { s->reduce_stages = 2; }},
-      {"0 reduce_block: reduce_block is 2; asked for was null",
+      {"0 reduce_block: reduce_block is 2; option reduce_block is null",
        [](Step* s) { s->reduce_block = 2; }},
       {"0 group: groups is 2; it should be 1", [](Step* s) { s->groups = 2; }},
       // As if one contribution travelled, or each rank sent to one.

@@ -321,7 +321,7 @@ Result CheckReductionFields(const StepView& view) {
   }
   const std::optional<ReduceOrder>& order = step.reduce_order;
   if (right.op && order != ReduceOrder::kAscending) {
-    return Break("reduce_order", "reduce_order is {}; on the way to another mesh it is ascending",
+    return Break("reduce_order", "reduce_order is {}; a step to another mesh needs ascending",
                  order ? Name(*order) : "null");
   }
   if (!right.op && order) {
@@ -361,7 +361,7 @@ Result CheckCrossingOp(const Step& step, const Sharding& to, DType dtype_before)
                  Name(step.after.dtype()));
   }
   if (!step.mesh_dims.empty()) {
-    return Break("mesh_dims", "{} to another mesh names no mesh dim, this one {}", Name(step.op),
+    return Break("mesh_dims", "{} to another mesh has no mesh dims; this one has {}", Name(step.op),
                  step.mesh_dims.size());
   }
   return std::nullopt;
@@ -409,8 +409,7 @@ Result CheckCrossingData(const StepView& view, const Topology& topology, Crossin
   if (const Wide pairs = messages.CountPairs(); pairs > kMaxPairs) {
     return Break(
         "scale",
-        "{} pairs of a receiver and a piece of what it wants are beyond the {} that can be "
-        "followed",
+        "{} pairs of a receiver and a piece that it needs are too many to verify; the limit is {}",
         static_cast<int64_t>(std::min<Wide>(pairs, INT64_MAX)), kMaxPairs);
   }
   messages.Run(traffic);
@@ -418,10 +417,11 @@ Result CheckCrossingData(const StepView& view, const Topology& topology, Crossin
   if (sends == (view.step.op == StepOp::kExchange)) return std::nullopt;
   if (!sends) {
     return Break(
-        "op", "exchange sends nothing: every rank has its box after already, which is a relabel");
+        "op",
+        "the exchange sends nothing, since every rank holds its box already; it must be a relabel");
   }
   const auto [sender, receiver, elements] = messages.first();
-  return Break("data", "a relabel sends nothing; rank {} lacks {} element(s) that rank {} has",
+  return Break("data", "a relabel sends nothing; rank {} needs {} element(s) that rank {} has",
                receiver, elements, sender);
 }
 

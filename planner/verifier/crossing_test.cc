@@ -219,11 +219,12 @@ TEST(VerifierCrossingTest, WrongPlans) {
       {{"a=2", "b=2", "f32[4]", "R", "P(max)", {Relabel("P(max)", 16)}},
        "0 after: relabel to another mesh leaves R or a shard on mesh dim b, not P(max)"},
       {{"a=2", "b=2", "f32[4]", "S(0)", "S(0)", {Exchange("S(0)", 8, 8, 0)}},
-       "0 op: exchange sends nothing: every rank has its box after already, which is a relabel"},
+       "0 op: the exchange sends nothing, since every rank holds its box already; it must be a "
+       "relabel"},
       {{"a=2", "b=2@2-3", "f32[4]", "S(0)", "S(0)", {Relabel("S(0)", 8)}},
-       "0 data: a relabel sends nothing; rank 2 lacks 2 element(s) that rank 0 has"},
+       "0 data: a relabel sends nothing; rank 2 needs 2 element(s) that rank 0 has"},
       {{"a=3", "b=3@1,0,2", "f32[6]", "S(0)", "S(0)", {Relabel("S(0)", 8)}},
-       "0 data: a relabel sends nothing; rank 0 lacks 2 element(s) that rank 1 has"},
+       "0 data: a relabel sends nothing; rank 0 needs 2 element(s) that rank 1 has"},
       {{"a=2", "b=2@2-3", "f32[4]", "S(0)", "R", {{kAllGather, kOnto, "R", 8, 16, 8}}},
        "0 mesh: the step is on mesh 1, the value still on mesh 0; exchange or relabel take it "
        "there, all_gather does not"},
@@ -272,8 +273,8 @@ TEST(VerifierCrossingTest, WrongPlans) {
        "2 data: the sum of the copies of i32 on mesh dim b may wrap"},
       // Beyond what can be followed.
       {{"a=4096", "b=8192@4096-12287", "u8[4096]", "S(0)", "R", {Exchange("R", 1, 4096, 8192)}},
-       "0 scale: 33554432 pairs of a receiver and a piece of what it wants are beyond the 16777216 "
-       "that can be followed"},
+       "0 scale: 33554432 pairs of a receiver and a piece that it needs are too many to verify; "
+       "the limit is 16777216"},
   };
   for (const auto& c : cases) {
     const std::string verdict = Judge(c.plan);
@@ -290,7 +291,7 @@ TEST(VerifierCrossingTest, MeshesBeyondWhatCanBeFollowed) {
     plan.meshes[1] = DeviceMesh::Parse(mesh).value();
     plan.to = Sharding::Parse("u8[1]", plan.meshes[1], "R").value();
     EXPECT_EQ(Judge(plan), fmt::format("- scale: a {} of 4194305 ranks in a plan of two meshes is "
-                                       "beyond the 4194304 that can be followed",
+                                       "too large to verify; the limit is 4194304",
                                        what));
   }
 }

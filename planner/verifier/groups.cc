@@ -95,7 +95,7 @@ Result GroupChecker::ReadOptions() {
   }
   if (!limits_.existing_groups) {
     if (limits_.allow_new_groups && !limits_.expected_uses) return std::nullopt;
-    return Fault({}, "existing_groups", "there is no option existing_groups beside {}",
+    return Fault({}, "existing_groups", "option existing_groups is missing; {} needs it",
                  limits_.allow_new_groups ? "expected_uses" : "new_groups");
   }
   for (const auto& [mesh, mesh_dims] : *limits_.existing_groups) {
@@ -110,7 +110,8 @@ Result GroupChecker::ReadOptions() {
     const bool is_planned =
         std::find(plan_.meshes.begin(), plan_.meshes.end(), mesh) != plan_.meshes.end();
     if (!is_planned && !(IsCross() && groups == GroupOfAll())) {
-      return Fault({}, "existing_groups", "a group of mesh {} is none of the plan",
+      return Fault({}, "existing_groups",
+                   "option existing_groups has a group of mesh {}, which is not in the plan",
                    mesh.ToString());
     }
     existing_.insert(std::move(groups));
@@ -150,7 +151,7 @@ Result GroupChecker::CheckCount() const {
   }
   const auto count = static_cast<int64_t>(std::max(used[0].size(), used[1].size()));
   if (count <= *limits_.max_communicators) return std::nullopt;
-  return Fault({}, "max_communicators", "a rank needs {} communicators; asked for were at most {}",
+  return Fault({}, "max_communicators", "a rank needs {} communicators; max_communicators is {}",
                count, *limits_.max_communicators);
 }
 

@@ -68,7 +68,7 @@ class PromiseRules {
       if (!IsOrdered(i) || block == asked) continue;
       return PlanFault{
           static_cast<int>(i), "reduce_block",
-          fmt::format("reduce_block is {}; asked for was {}", text(block), text(asked))};
+          fmt::format("reduce_block is {}; option reduce_block is {}", text(block), text(asked))};
     }
     return std::nullopt;
   }
@@ -127,7 +127,7 @@ class PromiseRules {
     if (LieAlike(views_[i].world, step.mesh_dims, plan_.inputs.options.topology)) {
       return std::nullopt;
     }
-    return NothingShows(i, "its groups do not lie alike on the topology");
+    return NothingShows(i, "its groups lie on the topology in different ways");
   }
 
   // Whether any two members with given coordinates stand in the same relation in every group: who

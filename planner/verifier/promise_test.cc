@@ -112,12 +112,12 @@ TEST(VerifierPromiseTest, OrderedReductions) {
     plan.inputs.options.reduce_block = block;
     return Judge(plan);
   };
-  EXPECT_EQ(asks(2), "0 reduce_block: reduce_block is null; asked for was 2");
+  EXPECT_EQ(asks(2), "0 reduce_block: reduce_block is null; option reduce_block is 2");
   plan.steps[0].reduce_block = 2;
   EXPECT_EQ(asks(2), "");
-  EXPECT_EQ(asks(3), "0 reduce_block: reduce_block is 2; asked for was 3");
+  EXPECT_EQ(asks(3), "0 reduce_block: reduce_block is 2; option reduce_block is 3");
   EXPECT_EQ(asks(-1), "- reduce_block: option reduce_block is -1, below 0");
-  EXPECT_EQ(asks(0), "0 reduce_block: reduce_block is 2; asked for was null");
+  EXPECT_EQ(asks(0), "0 reduce_block: reduce_block is 2; option reduce_block is null");
   plan.steps[0].reduce_order = ReduceOrder::kAny;
   EXPECT_EQ(Judge(plan),
             "0 reduce_block: reduce_block is 2; reduce_scatter is not in ascending order");
@@ -167,7 +167,7 @@ TEST(VerifierPromiseTest, NativeReductionsThatTreatElementsAlike) {
   EXPECT_EQ(Judge(plan), "");
   // Groups 0-2 and 3-5 of domains of 4: the second one lies across two.
   plan.inputs.options.topology = *Topology::Parse("nvlink=4");
-  EXPECT_EQ(Judge(plan), nothing + "its groups do not lie alike on the topology");
+  EXPECT_EQ(Judge(plan), nothing + "its groups lie on the topology in different ways");
   plan.inputs.options.topology = *Topology::Parse("nvlink=3");
   EXPECT_EQ(Judge(plan), "");
   plan.kept = Reproducibility::kOrdered;

@@ -72,10 +72,10 @@ Result CheckKinds(const StepView& view) {
                    LeavesText(step.op), view.Name(d), after.ToString());
     }
     if (before == after) continue;
-    return Break(moves ? "mesh_dims" : "after",
-                 "mesh dim {} changes from {} to {}, and the step's mesh_dims {} lack it",
-                 view.Name(d), before.ToString(), after.ToString(),
-                 view.world.Names(step.mesh_dims));
+    return Break(
+        moves ? "mesh_dims" : "after",
+        "mesh dim {} changes from {} to {}, and the step's mesh_dims [{}] do not include it",
+        view.Name(d), before.ToString(), after.ToString(), view.world.Names(step.mesh_dims));
   }
   return std::nullopt;
 }
@@ -211,7 +211,7 @@ Result CheckNeeds(const StepView& view) {
     if (IsReduction(step.op)) {
       if (before.IsPartial()) continue;
       if (before.IsCut()) return is("its ranks hold different elements, which would be mixed");
-      return is(fmt::format("what its ranks hold would be counted {} times", view.world.sizes[d]));
+      return is(fmt::format("its value would be counted {} times", view.world.sizes[d]));
     }
     const bool needs_cut = step.op == StepOp::kAllGather || step.op == StepOp::kAllToAll;
     if (before.IsReplicated() && needs_cut) {
@@ -224,7 +224,7 @@ Result CheckNeeds(const StepView& view) {
     }
     if (before.IsPartial()) return is("contributions would be lost");
     if (step.op == StepOp::kMask && before.IsCut() && view.after.dims[d].op == ReduceOp::kAvg) {
-      return is("there is no identity of avg to fill the rest with");
+      return is("avg has no identity to fill the other elements with");
     }
   }
   return std::nullopt;
@@ -256,8 +256,8 @@ Result CheckPlaces(const StepView& view) {
   const Step& step = view.step;
   if (step.op == StepOp::kPermute && !SourcesOfPermute(view.world, view.change)) {
     return Break("data",
-                 "the cuts before and after are not of equal sizes pairwise: the box of a rank "
-                 "after is no member's box before");
+                 "the cuts before and after do not have equal sizes pairwise: no member holds the "
+                 "box that a rank needs");
   }
   for (const CutChange& cut : view.change.cuts) {
     for (size_t i = 0; i < cut.before.size(); ++i) {
@@ -265,12 +265,14 @@ Result CheckPlaces(const StepView& view) {
       if (step.op == StepOp::kSlice) {
         const auto place = std::find(cut.after.begin(), cut.after.end(), d) - cut.after.begin();
         if (place > static_cast<int>(i) && place < static_cast<int>(cut.after.size())) continue;
-        return Break("op", "slice needs mesh dim {} replicated, or behind more cuts after the step",
+        return Break("op",
+                     "slice needs mesh dim {} replicated before the step, or at a later place in "
+                     "the order of cuts after it",
                      view.Name(d));
       }
       const bool gathers = step.op == StepOp::kAllGather || step.op == StepOp::kMask;
       if (!gathers || Contains(step.mesh_dims, d)) continue;
-      return Break("op", "{} needs the last cuts of tensor dim {}; {} is behind them",
+      return Break("op", "{} needs the last cuts of tensor dim {}; the cut by {} comes after them",
                    Name(step.op), cut.tensor_dim, view.Name(d));
     }
   }
@@ -335,7 +337,7 @@ std::optional<Broken> CheckOp(const Step& step, const Sharding& like, int mesh,
   if (auto broken = CheckDTypeAfter(step, dtype_before)) return broken;
   if (step.op == StepOp::kCast) {
     if (!step.mesh_dims.empty()) {
-      return Break("mesh_dims", "a cast names no mesh dim, this one {}", step.mesh_dims.size());
+      return Break("mesh_dims", "a cast has no mesh dims; this one has {}", step.mesh_dims.size());
     }
   } else if (step.mesh_dims.empty()) {
     if (step.op != StepOp::kExchange) return Break("mesh_dims", "mesh_dims are empty");
@@ -365,7 +367,7 @@ std::optional<Broken> CheckFields(const StepView& view) {
   }
   if (view.world.GroupSize(view.change.moving) > kMaxMoving) {
     return Break("scale",
-                 "a step that moves data between {} ranks is beyond the {} that can be followed",
+                 "a step that moves data between {} ranks is too large to verify; the limit is {}",
                  view.world.GroupSize(view.change.moving), kMaxMoving);
   }
   // Ragged cuts leave parents of many sizes, whose choices are gone through one by one.
@@ -373,8 +375,9 @@ std::optional<Broken> CheckFields(const StepView& view) {
   for (const CutChange& cut : view.change.cuts) choices *= std::max<size_t>(cut.parents.size(), 1);
   if (choices * view.world.GroupSize(view.change.moving) > kMaxChoices) {
     return Break("scale",
-                 "a step that moves data between {} ranks in each of {} kinds of groups is beyond "
-                 "the {} moves that can be followed",
+                 "a step that moves data between {} ranks in each of {} kinds of groups is too "
+                 "large to verify; "
+                 "the limit is {} moves",
                  view.world.GroupSize(view.change.moving), static_cast<int64_t>(choices),
                  kMaxChoices);
   }

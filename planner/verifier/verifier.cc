@@ -79,9 +79,10 @@ Result CheckEnds(const PlanFields& plan) {
       return Fault({}, "mesh", "mesh {} is out of range for a plan of {} mesh(es)", mesh, meshes);
     }
   }
-  if (meshes > 2) return Fault({}, "mesh", "{} meshes are listed, at most two are used", meshes);
+  if (meshes > 2) return Fault({}, "mesh", "{} meshes are listed; a plan has at most two", meshes);
   if (plan.from_mesh != 0 || plan.to_mesh != meshes - 1) {
-    return Fault({}, "mesh", "'from' is on mesh {}, 'to' on mesh {}; of {} they are 0 and {}",
+    return Fault({}, "mesh",
+                 "'from' is on mesh {}, 'to' on mesh {}; with {} mesh(es) they must be on 0 and {}",
                  plan.from_mesh, plan.to_mesh, meshes, meshes - 1);
   }
   if (meshes == 2 && plan.meshes[0] == plan.meshes[1]) {
@@ -92,13 +93,13 @@ Result CheckEnds(const PlanFields& plan) {
                  plan.from.mesh() != plan.meshes[0] ? 0 : plan.to_mesh);
   }
   if (plan.from.shape() != plan.to.shape()) {
-    return Fault({}, "target", "'from' is of {}, 'to' of {}", plan.from.tensor().ToString(),
-                 plan.to.tensor().ToString());
+    return Fault({}, "target", "'from' is {} and 'to' is {}; their shapes must be equal",
+                 plan.from.tensor().ToString(), plan.to.tensor().ToString());
   }
   for (const DeviceMesh& mesh : plan.meshes) {
     if (mesh.NumRanks() <= verifier_internal::kMaxMoving) continue;
     if (mesh.IsRowMajor() && meshes == 1) continue;
-    return Fault({}, "scale", "a {} of {} ranks{} is beyond the {} that can be followed",
+    return Fault({}, "scale", "a {} of {} ranks{} is too large to verify; the limit is {}",
                  mesh.IsRowMajor() ? "mesh" : "list", mesh.NumRanks(),
                  meshes == 2 ? " in a plan of two meshes" : "", verifier_internal::kMaxMoving);
   }
@@ -217,7 +218,7 @@ Result Verifier::CheckTarget() const {
   if (last == to) return std::nullopt;
   const std::string_view who = plan_.steps.empty() ? "the source" : "the last step";
   if (last.dtype != to.dtype) {
-    return Fault({}, "target", "{} leaves {}; the target is of {}", who, Name(last.dtype),
+    return Fault({}, "target", "{} leaves {}; the target has dtype {}", who, Name(last.dtype),
                  Name(to.dtype));
   }
   for (size_t d = 0; d < to.dims.size(); ++d) {
@@ -376,11 +377,11 @@ Result Verifier::CheckLimit(int64_t peak_bytes) const {
   for (size_t i = 0; options.max_value && i + 1 < plan_.steps.size(); ++i) {
     if (plan_.steps[i].bytes_out <= *options.max_value) continue;
     return Fault(static_cast<int>(i), "max_value",
-                 "the value behind step {} has {} bytes; asked for was at most {}", i,
+                 "the value after step {} has {} bytes; max_value is {}", i,
                  plan_.steps[i].bytes_out, *options.max_value);
   }
   if (options.max_memory && peak_bytes > *options.max_memory) {
-    return Fault({}, "max_memory", "peak_bytes is {}; asked for was at most {}", peak_bytes,
+    return Fault({}, "max_memory", "peak_bytes is {}; max_memory is {}", peak_bytes,
                  *options.max_memory);
   }
   return std::nullopt;
