@@ -1,4 +1,4 @@
-// Plans that are right but for one thing that was changed: which rule finds it.
+// Right plans with one change each, and the rule that finds the change.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -17,7 +17,7 @@ namespace {
 
 using Damage = std::function<void(PlanFields*)>;
 struct Damaged {
-  std::string expected;  // what the verdict starts with
+  std::string expected;  // the first characters of the verdict
   Damage damage;
 };
 
@@ -31,13 +31,13 @@ void ExpectFound(const PlanFields& right, const std::vector<Damaged>& cases) {
   }
 }
 
-// As if it had been asked for.
+// Changes the options in the plan's inputs.
 template <typename Set>
 Damage Option(Set set) {
   return [=](PlanFields* p) { set(p->inputs.options); };
 }
 
-// Of the groups, as ParseMeshGroups reads them; null: not said.
+// Sets the budget of groups; `existing` is text for ParseMeshGroups, null for an absent option.
 Damage Limits(GroupBudget budget, const char* existing) {
   return [=](PlanFields* p) {
     p->inputs.options.groups = budget;
@@ -241,7 +241,7 @@ TEST(VerifierDamageTest, FieldsOfAPlanWithCasts) {
        Limits({.expected_uses = 2}, "a;a,b")},
       {"- total: total setup_ns is 1; it should be 0",
        [](PlanFields* p) { p->total.setup_ns = 1; }},
-      // Left out, moved, doubled.
+      // Steps removed, duplicated and swapped.
       {"0 dtype: all_reduce leaves dtype bf16, not f32",
        [](PlanFields* p) { p->steps.erase(p->steps.begin()); }},
       {"2 dtype: all_gather leaves dtype f32, not f16",
@@ -268,7 +268,7 @@ TEST(VerifierDamageTest, FieldsOfAPlanOntoAnotherMesh) {
                         {kMask, "b", "P", 84, 84, 0}},
                        0};
   PlanFields fields = MakeFields(right);
-  // The workspace is what the verifier says that it is: that is judged above.
+  // The workspace is taken from the verifier; other tests check how it is counted.
   const std::string verdict = Judge(fields);
   ASSERT_EQ(verdict.substr(0, 43), "- total: total workspace_bytes is 0; it sho") << verdict;
   fields.total.workspace_bytes = std::stoll(verdict.substr(verdict.rfind(' ')));
