@@ -59,7 +59,7 @@ absl::StatusOr<Plan> FindCrossPlan(const Sharding& from, const Sharding& to,
 // Returns a text; plans with equal texts count as the same.
 using LabelFn = absl::FunctionRef<std::string(const Plan&)>;
 // The cheapest plans, at most `most`, the cheapest first; of the plans with one label only the
-// cheapest. Errors and `groups` as in FindCrossPlan; there are none of its limits.
+// cheapest. Errors and `groups` as in FindCrossPlan; without limits.
 absl::StatusOr<std::vector<Plan>> ListCrossPlans(const Sharding& from, const Sharding& to,
                                                  const PlannerOptions& options,
                                                  const PlanGroups& groups, size_t most,

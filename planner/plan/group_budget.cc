@@ -87,7 +87,8 @@ absl::StatusOr<std::vector<MeshGroups>> ParseMeshGroups(std::string_view text,
   for (const absl::string_view part :
        absl::StrSplit(absl::string_view(text.data(), text.size()), ';')) {
     if (part.empty()) {
-      return InvalidArgument("'{}' has an empty group; groups are as fsdp;ddp,fsdp", text);
+      return InvalidArgument("'{}' has an empty group; expected groups such as fsdp;ddp,fsdp",
+                             text);
     }
     if (!seen.insert(part).second) continue;
     MESHIFT_ASSIGN_OR_RETURN(MeshGroups group,

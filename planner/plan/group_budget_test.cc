@@ -84,8 +84,8 @@ TEST(GroupBudgetTest, ARankNeedsTheGroupsThatItIsIn) {
 TEST(GroupBudgetTest, BadTextNamesTheValue) {
   const std::vector<DeviceMesh> meshes = {Mesh("a=2,b=2"), Mesh("c=4@4-7")};
   const std::pair<const char*, const char*> cases[] = {
-      {"", "'' has an empty group; groups are as fsdp;ddp,fsdp"},
-      {"a;;b", "'a;;b' has an empty group; groups are as fsdp;ddp,fsdp"},
+      {"", "'' has an empty group; expected groups such as fsdp;ddp,fsdp"},
+      {"a;;b", "'a;;b' has an empty group; expected groups such as fsdp;ddp,fsdp"},
       {"c", "group 'c': mesh a=2,b=2 has no dim 'c'"},
       {"a,", "group 'a,': mesh a=2,b=2 has no dim ''"},
       {"1:a", "group '1:a': mesh c=4@4-7 has no dim 'a'"},

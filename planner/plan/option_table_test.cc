@@ -95,7 +95,7 @@ TEST(OptionTable, APlansTextNamesTheRule) {
   };
   EXPECT_EQ(fault("topology no such, engine local").substr(0, 10), "topology: ");
   EXPECT_EQ(option("reproducibility ordered"),
-            "promise: option reproducibility is 'ordered'; asked is 'replicas'");
+            "promise: option reproducibility is 'ordered'; key 'asked' is 'replicas'");
   EXPECT_EQ(option("reproducibility x").substr(0, 40), "promise: option reproducibility: unknown");
   EXPECT_EQ(option("reduce_dtype f33").substr(0, 32), "cast: option reduce_dtype: \"f33\"");
   EXPECT_EQ(

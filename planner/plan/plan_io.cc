@@ -309,7 +309,7 @@ absl::StatusOr<PlanInputs> Reader::ReadInputs(const Json& json, Reproducibility 
     if (!read.ok()) return Fault(std::move(rule), Message(read));
   }
   if (inputs.options.reproducibility != asked) {
-    return Fault("promise", fmt::format("option reproducibility is '{}'; asked is '{}'",
+    return Fault("promise", fmt::format("option reproducibility is '{}'; key 'asked' is '{}'",
                                         Name(inputs.options.reproducibility), Name(asked)));
   }
   return inputs;

@@ -39,7 +39,7 @@ class Reader {
   absl::Status Unexpected(std::string_view wanted) {
     const std::string_view line = rest_.size() <= 60 ? rest_ : rest_.substr(0, 60);
     return Fault(
-        fmt::format("line {}: {} is missing at '{}'", line_number_, wanted, Escaped(line, "")));
+        fmt::format("line {}: expected {} at '{}'", line_number_, wanted, Escaped(line, "")));
   }
 
   // Sets rest_ to the next line; false at the end of the text.
