@@ -1,3 +1,5 @@
+// PlannerCache: plans by their shardings, and paths of the search by the problem without names, so
+// that meshes which differ in names only share a search.
 #include "meshift/planner_cache.h"
 
 #include <array>

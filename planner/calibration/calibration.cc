@@ -1,3 +1,4 @@
+// Makes the probes and turns them into observations; planner/calibration/fit.h fits the topology.
 #include "meshift/calibration.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reads, writes and checks budgets of groups (GroupBudget of meshift/planner_options.h).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// The names of the enums in meshift/planner_options.h.
 #include "meshift/planner_options.h"
 
 #include <fmt/format.h>

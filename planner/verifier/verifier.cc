@@ -1,3 +1,5 @@
+// Verify(): the order of the checks, and those of a whole plan: meshes, target, work, averages,
+// bytes and totals. The other files of this folder check steps, casts, groups and promises.
 #include "meshift/verifier.h"
 
 #include <fmt/format.h>
