@@ -1,5 +1,5 @@
-// Counts the messages of steps between equal pieces in closed form: the time does not depend on the
-// number of ranks.
+// Counts the messages of steps between equal pieces in closed form, in a time that does not depend
+// on the number of ranks.
 #include <algorithm>
 #include <cstdint>
 

@@ -132,8 +132,7 @@ struct Task {
   // Before: copies of each contribution, contributions to each value. After: holders of each value,
   // ranks of each holder.
   std::array<int64_t, 2> copies = {}, partial = {};
-  // Elements that all ranks together send; and the part that is spread evenly over the ranks'
-  // links.
+  // Elements that all ranks together send; and those that must cross links, fewer if switches add.
   Wide total = 0, moved = 0;
 };
 

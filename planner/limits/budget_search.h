@@ -9,7 +9,7 @@
 //
 // The cost of groups is not a sum over steps: a group that two steps use is set up once. For a
 // fixed set of allowed groups it can be ignored. So solve() finds the cheapest path over a set, and
-// this search branches on a new group of that path: it is either taken, and its set-up paid, or
+// this search branches on a group of that path: it is either taken, and its set-up paid, or
 // forbidden. Forbidding groups never makes a path cheaper, so the path over all remaining groups is
 // a lower bound for the branch. solve() gets the incumbent's time as a bound.
 #ifndef MESHIFT_PLANNER_LIMITS_BUDGET_SEARCH_H_

@@ -10,8 +10,8 @@
 namespace meshift {
 namespace {
 
-// The label of a path to a state. Among paths of equal workspace the first one found is kept.
-// States are expanded in order of time, so that it is usually a fast one.
+// The label of a path to a state. Among paths of equal workspace the first one found is kept; since
+// such paths are expanded in order of time, it is usually a fast one.
 struct Label {
   int64_t workspace = INT64_MAX;
   int64_t ns = INT64_MAX;

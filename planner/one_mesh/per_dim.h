@@ -2,9 +2,10 @@
 //
 //   PlanPerDim(problem).moves;    // P,P -> R,R: all_reduce of one mesh dim, then of the other
 //
-// If the source has shards, a first pass goes from the last mesh dim to the first. A dim is
-// replicated if the cuts outside its cut differ from those in the target. A second pass goes from
-// the first mesh dim to the last and does the remaining steps.
+// If the source has shards, a first pass goes from the last mesh dim to the first. It gives each
+// dim its target placement, or replicates it if the cuts outside its cut differ from those in the
+// target. A second pass, from the first mesh dim to the last, does the remaining steps and the
+// masks.
 //
 // It compares no costs, never flattens groups, and ignores the promise about bits. DTensor's greedy
 // planner takes cuts in mesh order only; with other orders, this one gathers the cuts inside a

@@ -219,7 +219,7 @@ int CheapestSearch::Slice(int from) {
               layouts_.CutTowardsTarget(view.lists, view.replicated, layouts_.outermost()));
 }
 
-// By the one step that leads to `lists`. Where cuts are only taken off, all_gather and exchange are
+// By the one step that leads to `lists`. If cuts are only removed, all_gather and exchange are
 // both tried.
 int CheapestSearch::WalkTo(int from, const Lists& lists) {
   if (from < 0) return -1;
