@@ -94,8 +94,8 @@ TEST(AlternativesTest, SaysWhichValueOnTheWayThePerDimPlanMayNotHold) {
   const Alternative& per_dim = all.back();
   ASSERT_EQ(per_dim.verdict, Kind::kPerDim);
   ASSERT_LT(per_dim.plan.total().est_ns, all[0].plan.total().est_ns);
-  EXPECT_NE(per_dim.reason.find("; but R,R,R on the way, in bf16, takes 432 B, more than max_value "
-                                "(288 B)"),
+  EXPECT_NE(per_dim.reason.find("; but the intermediate value R,R,R in bf16 takes 432 B, more than "
+                                "max_value (288 B)"),
             std::string::npos)
       << per_dim.reason;
 }
@@ -108,9 +108,9 @@ TEST(AlternativesTest, SaysWhatTheRuleOnValuesKeepsOut) {
   });
   ASSERT_NE(beyond, all.end());
   EXPECT_EQ(Labels(beyond->plan), "all_gather{a}; slice{a}");
-  EXPECT_NE(
-      beyond->reason.find("; but R on the way, in f32, takes 256 B, more than max_value (0 B)"),
-      std::string::npos)
+  EXPECT_NE(beyond->reason.find(
+                "; but the intermediate value R in f32 takes 256 B, more than max_value (0 B)"),
+            std::string::npos)
       << beyond->reason;
   // Without max_value no plan is kept out.
   for (const Alternative& one : List("a=4", "f32[8,8]", "S(0)", "S(1)", {})) {

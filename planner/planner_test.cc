@@ -189,7 +189,7 @@ TEST(PlannerTest, RefusalsNameTheValueAndTheRule) {
             .engine = EngineCapabilities::Nccl(),
             .ordered_reductions = false},
             absl::StatusCode::kFailedPrecondition,
-            "forbid: engine nccl promises nothing about where an element lies"},
+            "forbid: engine nccl does not promise to reduce every element in the same way"},
            {"a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2,i=2",
             "f32[4]",
             "P,P,P,P,P,P,P,P,P",
@@ -291,28 +291,28 @@ TEST(PlannerTest, ReductionsInStages) {
 TEST(PlannerTest, BatchInvariantReductions) {
   PlannerOptions options{.reproducibility = Reproducibility::kBatchInvariant};
   const std::string native =
-      " | engine local reduces every element alike, in one step by groups "
-      "that lie alike";
+      " | engine local reduces every element in the same way, in one step by equivalent groups";
   const std::string why = " | contributions are combined in ascending order of coordinates: ";
   EXPECT_EQ(PromiseSteps("f32[4096]", "S(0),P", "S(0),R", options),
             "all_reduce{tp} -> S(0),R" + native);
   EXPECT_NE(PromiseSteps("f32[4096]", "P,R", "R,R", options)
-                .find(why + "several groups would reduce the same: tp is replicated"),
+                .find(why + "several groups would reduce the same value: tp is replicated"),
             std::string::npos);
   options.topology = Topology::Parse("nvlink=4").value();
   EXPECT_EQ(PromiseSteps("f32[4096]", "S(0),P", "S(0),R", options),
-            "all_reduce{tp} -> S(0),R" + why + "the groups do not lie alike on the topology");
+            "all_reduce{tp} -> S(0),R" + why + "the groups are not equivalent on the topology");
   options.topology = Topology::Parse("nvlink=8").value();
   EXPECT_EQ(PromiseSteps("f32[4096]", "P,S(0)", "R,S(0)", options),
-            "all_reduce{dp} -> R,S(0)" + why + "the groups do not lie alike on the topology");
+            "all_reduce{dp} -> R,S(0)" + why + "the groups are not equivalent on the topology");
   options.engine = EngineCapabilities::Nccl();
   EXPECT_EQ(PromiseSteps("f32[4800]", "P,P", "R,R", options),
             "reduce_scatter{dp,tp} -> S(0),S(0); exchange{dp,tp} -> R,R" + why +
-                "engine nccl promises nothing about where an element lies");
+                "engine nccl does not promise to reduce every element in the same way");
   options.engine.native_invariance = NativeInvariance::kAllReduce;
   EXPECT_EQ(PromiseSteps("f32[4096]", "P,P", "S(0),R", options),
             "reduce_scatter{dp,tp} -> S(0),S(0); exchange{tp} -> S(0),R" + why +
-                "the reduce_scatter of engine nccl over dp is no all_reduce");
+                "engine nccl reduces every element in the same way by all_reduce only, not by "
+                "reduce_scatter over dp");
 }
 
 std::string CastSteps(const std::string& from_tensor, const std::string& to_tensor,
@@ -420,7 +420,7 @@ TEST(PlannerTest, RaggedCutsOfManySizes) {
       TryPlan("a=1025,b=1025", "f32[1026,1026]", "S(0)" + sizes + ",S(1)" + sizes, "R,R");
   EXPECT_EQ(two.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_NE(two.status().ToString().find(
-                "leave 1050625 boxes to choose from; this version plans for at most 1048576"),
+                "make 1050625 different boxes; this version plans for at most 1048576"),
             std::string::npos);
 }
 
