@@ -33,13 +33,13 @@ absl::Status CheckMemory(const char* what, const void* data, int64_t count) {
   return absl::OkStatus();
 }
 
-// What an element must lie at a multiple of to be read at once.
+// The alignment, in bytes, that an element needs to be read in one access.
 int64_t ElementAccess(DType dtype) {
   const int64_t bytes = BitWidth(dtype) / 8;
   return IsComplex(dtype) ? bytes / 2 : bytes;
 }
 
-// `bits`: all addresses; `element`: the larger of the ElementAccess.
+// `bits`: the bitwise or of all addresses; `element`: the largest ElementAccess.
 Access AccessOf(uint64_t bits, int64_t element) {
   if (bits % 16 == 0) return kAccessVectors;
   return bits % element == 0 ? kAccessElements : kAccessBytes;
@@ -116,7 +116,7 @@ absl::Status MakeReduce(absl::Span<const void* const> inputs, void* out, int64_t
 }
 
 int64_t FillBlocks(const FillParams& params) {
-  // One piece more for data that begin inside 16 bytes.
+  // One more piece if the data does not begin at a multiple of 16 bytes.
   const auto bytes = static_cast<int64_t>(params.count * params.element_bytes);
   return CeilDiv(bytes + 15, 16 * kThreads);
 }
@@ -126,7 +126,7 @@ int64_t CastBlocks(const CastParams& params) {
   if (params.access != kAccessVectors) return CeilDiv(count, kThreads);
   const int wider = std::max(BitWidth(static_cast<DType>(params.src_dtype)),
                              BitWidth(static_cast<DType>(params.dst_dtype)));
-  // A thread has 4 vectors, or 16 elements.
+  // A thread casts 4 vectors, or 16 elements if that is less.
   const int64_t per_thread = std::min(4 * (128 / wider), 16);
   return CeilDiv(count, per_thread * kThreads);
 }
