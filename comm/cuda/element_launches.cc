@@ -29,7 +29,8 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 absl::Status CheckMemory(const char* what, const void* data, int64_t count) {
   if (count < 0) return InvalidArgument("a count of {} is negative", count);
-  if (count > 0 && data == nullptr) return InvalidArgument("{} elements at null: {}", count, what);
+  if (count > 0 && data == nullptr)
+    return InvalidArgument("{} of {} elements is null", what, count);
   return absl::OkStatus();
 }
 
@@ -80,7 +81,7 @@ absl::Status MakeCast(const void* src, DType src_dtype, void* dst, DType dst_dty
 absl::Status MakeReduce(absl::Span<const void* const> inputs, void* out, int64_t count, DType dtype,
                         const Reduction& reduction, ReduceParams* params) {
   MESHIFT_RETURN_IF_ERROR(CheckReduction(dtype, reduction));
-  if (inputs.empty()) return InvalidArgument("a reduction of no inputs");
+  if (inputs.empty()) return InvalidArgument("a reduction has no inputs");
   for (const void* input : inputs) {
     MESHIFT_RETURN_IF_ERROR(CheckMemory("an input", input, count));
   }

@@ -231,15 +231,15 @@ TEST(ElementLaunches, RefuseBadArguments) {
   EXPECT_EQ(Message(MakeFillIdentity(x, -1, DType::kF32, ReduceOp::kSum, &fill)),
             "a count of -1 is negative");
   EXPECT_EQ(Message(MakeFillIdentity(nullptr, 4, DType::kF32, ReduceOp::kSum, &fill)),
-            "4 elements at null: the target");
+            "the target of 4 elements is null");
   CastParams cast;
   EXPECT_EQ(Message(MakeCast(nullptr, DType::kF32, x, DType::kBF16, 4, &cast)),
-            "4 elements at null: the source");
+            "the source of 4 elements is null");
   EXPECT_TRUE(MakeCast(nullptr, DType::kF32, nullptr, DType::kBF16, 0, &cast).ok());
   ReduceParams reduce;
-  EXPECT_EQ(Message(MakeReduce({}, x, 4, DType::kF32, {}, &reduce)), "a reduction of no inputs");
+  EXPECT_EQ(Message(MakeReduce({}, x, 4, DType::kF32, {}, &reduce)), "a reduction has no inputs");
   EXPECT_EQ(Message(MakeReduce({x, nullptr}, x, 4, DType::kF32, {}, &reduce)),
-            "4 elements at null: an input");
+            "an input of 4 elements is null");
   EXPECT_EQ(Message(MakeReduce({x}, x, 4, DType::kF32, {ReduceOp::kAvg, 0}, &reduce)),
             "divisor 0 of an average is not positive");
   EXPECT_EQ(Message(EmulateLaunch("meshift_reduce_f4e2m1", 1, &reduce)),
