@@ -15,7 +15,7 @@
 namespace meshift {
 namespace {
 
-// Of DLDataTypeCode in dlpack.h since version 1.1 (https://github.com/dmlc/dlpack); bool is older.
+// Values of DLDataTypeCode since dlpack.h 1.1 (https://github.com/dmlc/dlpack); bool is older.
 constexpr uint8_t kDlBool = 6;
 constexpr uint8_t kDlFloat8E4M3Fn = 10;
 constexpr uint8_t kDlFloat8E5M2 = 12;
@@ -63,7 +63,7 @@ absl::StatusOr<Device> DeviceOf(const DLDevice& device) {
   }
 }
 
-// Elements instead of pairs of them.
+// Converts a view of pairs of f4e2m1 (2 lanes) to a view of single elements.
 absl::Status SplitPairs(TensorView* view) {
   if (view->shape.empty()) {
     return InvalidArgument("a DLPack tensor of pairs of f4e2m1 has no dims");
@@ -93,7 +93,7 @@ absl::StatusOr<TensorView> FromDlpack(const DLTensor* tensor) {
   TensorView view;
   MESHIFT_ASSIGN_OR_RETURN(view.dtype, DTypeOf(tensor->dtype));
   MESHIFT_ASSIGN_OR_RETURN(view.device, DeviceOf(tensor->device));
-  int64_t elements = tensor->dtype.lanes;  // a pair is two
+  int64_t elements = tensor->dtype.lanes;  // elements per item
   bool fits = true;
   for (int d = 0; d < dims; ++d) {
     const int64_t size = tensor->shape[d];

@@ -74,7 +74,7 @@ TEST_F(DlpackTest, ScalarsAndEmptyTensors) {
   EXPECT_EQ(FromDlpack(&tensor_)->data, nullptr);
 }
 
-// The codes, bits and lanes of every dtype, and back.
+// Converts the codes, bits and lanes of every dtype, and back.
 TEST_F(DlpackTest, EveryDType) {
   struct Known {
     const char* name;
@@ -116,7 +116,7 @@ TEST_F(DlpackTest, PairsOfF4) {
   EXPECT_EQ(Error(),
             "INVALID_ARGUMENT: a DLPack tensor of pairs of f4e2m1 has stride 2 in its last dim, "
             "not 1");
-  // As many pairs as there may be elements, in one row.
+  // 2^62 pairs: the number of elements overflows.
   shape_[0] = shape_[1] = int64_t{1} << 31;
   strides_[0] = 0;
   strides_[1] = 1;
