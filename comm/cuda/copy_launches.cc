@@ -76,7 +76,7 @@ class Table {
     const int64_t tiles = TilesOf(box, units, transpose_);
     const int rank = static_cast<int>(box.dims.size());
     if (rank > kMaxCopyDims) {
-      return Unimplemented("a copy of a box of {} dims; the CUDA kernels take {}", rank,
+      return Unimplemented("cannot copy a box of {} dims; the CUDA kernels take at most {}", rank,
                            kMaxCopyDims);
     }
     if (params_.num_boxes == kMaxCopyBoxes || num_dims_ + rank > kMaxCopyDims ||

@@ -95,8 +95,9 @@ absl::Status MakeReduce(absl::Span<const void* const> inputs, void* out, int64_t
     strided = strided && AddressOf(inputs[k]) == first + k * stride;
   }
   if (!strided && inputs.size() > kMaxReduceInputs) {
-    return Unimplemented("a reduction of {} inputs that are not at equal distances; at most {}",
-                         inputs.size(), kMaxReduceInputs);
+    return Unimplemented(
+        "cannot reduce {} inputs that are not at equal distances; at most {} are supported",
+        inputs.size(), kMaxReduceInputs);
   }
   const auto num_inputs = static_cast<int64_t>(inputs.size());
   const int64_t block = reduction.block > 0 ? std::min(reduction.block, num_inputs) : num_inputs;

@@ -178,7 +178,7 @@ TEST(ReduceLaunch, TakesManyInputsAtEqualDistances) {
   inputs[7] = x + 1;
   ReduceParams params;
   EXPECT_EQ(Message(MakeReduce(inputs, x, 1, DType::kF32, {}, &params)),
-            "a reduction of 481 inputs that are not at equal distances; at most 480");
+            "cannot reduce 481 inputs that are not at equal distances; at most 480 are supported");
 }
 
 TEST(ReduceLaunch, InPlace) {

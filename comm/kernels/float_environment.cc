@@ -70,7 +70,7 @@ absl::Status CheckArithmetic() {
   if (wrong.empty()) return absl::OkStatus();
   return FailedPrecondition(
       "the CPU kernels change {}: Meshift promises equal bits, and must be compiled without "
-      "-ffast-math and its parts",
+      "-ffast-math and the options that it implies",
       wrong);
 }
 

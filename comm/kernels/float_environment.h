@@ -46,7 +46,7 @@ class DefaultFloatMode {
  private:
   uint64_t before_ = 0;
 #else
-#error "how are rounding and subnormal numbers set on this machine?"
+#error "DefaultFloatMode supports x86-64 and aarch64 only"
 #endif
 
  public:

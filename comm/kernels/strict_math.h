@@ -15,7 +15,7 @@
 
 #if defined(__FAST_MATH__) || defined(__ASSOCIATIVE_MATH__) || defined(__RECIPROCAL_MATH__) || \
     defined(__NO_SIGNED_ZEROS__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__ > 0)
-#error "Meshift promises equal bits: compile it without -ffast-math and its parts"
+#error "Meshift promises equal bits: compile it without -ffast-math and the options that it implies"
 #endif
 
 #ifdef __clang__

@@ -255,13 +255,13 @@ std::optional<std::string> NcclEnvironment::Get(const std::string& name) const {
 std::string NcclChange::ToString() const {
   switch (outcome) {
     case Outcome::kSet:
-      return fmt::format("{} was not set, is '{}'", name, value);
+      return fmt::format("{} was not set, is now '{}'", name, value);
     case Outcome::kEqual:
       return fmt::format("{} is '{}' already", name, value);
     case Outcome::kConflict:
       return fmt::format("{} is '{}', not '{}'", name, *previous, value);
     case Outcome::kOverwritten:
-      return fmt::format("{} was '{}', is '{}'", name, *previous, value);
+      return fmt::format("{} was '{}', is now '{}'", name, *previous, value);
   }
   return name;
 }

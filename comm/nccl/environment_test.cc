@@ -166,12 +166,12 @@ TEST(NcclEnvironmentTest, ChangesSayWhatTheyDid) {
   for (const NcclChange& change : applied->changes()) lines.push_back(change.ToString());
   EXPECT_EQ(lines, (std::vector<std::string>{"NCCL_ALGO is 'Ring', not 'allreduce:tree'",
                                              "NCCL_PROTO is 'Simple' already",
-                                             "NCCL_NVLS_ENABLE was not set, is '0'",
-                                             "NCCL_COLLNET_ENABLE was not set, is '0'"}));
+                                             "NCCL_NVLS_ENABLE was not set, is now '0'",
+                                             "NCCL_COLLNET_ENABLE was not set, is now '0'"}));
   FakeEnvironment other(Variables{{"NCCL_ALGO", "Ring"}});
   applied = ApplyNcclProfile(NcclProfile::kBatchInvariant, k231, {.overwrite = true}, other);
   EXPECT_EQ(applied->changes()[0].ToString(),
-            "NCCL_ALGO was 'Ring', is 'ring,tree;allreduce:tree'");
+            "NCCL_ALGO was 'Ring', is now 'ring,tree;allreduce:tree'");
 }
 
 TEST(NcclEnvironmentTest, TheProcessesOwnEnvironment) {

@@ -71,7 +71,7 @@ struct NcclGroup {
   ncclComm_t made_ = nullptr;  // where NCCL stores the handle of a new communicator
   // Guarded by the lock of the NcclGroups.
   bool making_ = false;
-  bool busy_ = false;  // a call is under way
+  bool busy_ = false;  // NCCL has not finished a call
 };
 
 class NcclGroups : public std::enable_shared_from_this<NcclGroups> {

@@ -43,7 +43,7 @@ absl::StatusOr<DType> DTypeOf(const DLDataType& type) {
     const bool pairs = known.dtype == DType::kF4E2M1 && type.lanes == 2;
     if (type.lanes == 1 || pairs) return known.dtype;
   }
-  return Unimplemented("a DLPack tensor of type code {} with {} bits and {} lanes", type.code,
+  return Unimplemented("unsupported DLPack dtype: type code {}, {} bits, {} lanes", type.code,
                        type.bits, type.lanes);
 }
 
@@ -54,11 +54,12 @@ absl::StatusOr<Device> DeviceOf(const DLDevice& device) {
       return Device{};
     case kDLCUDA:
       if (device.device_id < 0) {
-        return InvalidArgument("a DLPack tensor on CUDA device {}", device.device_id);
+        return InvalidArgument("a DLPack tensor has CUDA device {}, which is negative",
+                               device.device_id);
       }
       return Device{.kind = Device::Kind::kCuda, .index = device.device_id};
     default:
-      return Unimplemented("a DLPack tensor on a device of type {}",
+      return Unimplemented("unsupported DLPack device type {}; expected CPU or CUDA",
                            static_cast<int>(device.device_type));
   }
 }
@@ -123,8 +124,9 @@ absl::Status ToDlpack(const TensorView& view, absl::Span<int64_t> shape,
                            view.strides.size(), dims);
   }
   if (shape.size() < dims || strides.size() < dims) {
-    return InvalidArgument("room for {} sizes and {} strides; the tensor {} has {} dims",
-                           shape.size(), strides.size(), view.ToString(), dims);
+    return InvalidArgument(
+        "the tensor {} has {} dims, but there is room for {} sizes and {} strides", view.ToString(),
+        dims, shape.size(), strides.size());
   }
   const auto* const known = std::find_if(std::begin(kCodes), std::end(kCodes),
                                          [&](const Code& c) { return c.dtype == view.dtype; });
