@@ -126,7 +126,7 @@ class CudaDevice {
   absl::Status MakePool();
   absl::StatusOr<CUdeviceptr> AllocateNow(int64_t bytes);
   void FreeNow(CUdeviceptr memory);
-  // Whether all abandoned work has ended, waiting 200 ms for it, and no more can be launched.
+  // Whether all abandoned work has ended and no more can be launched. Waits at most 200 ms.
   bool IsQuiet() const MESHIFT_REQUIRES(mutex_);
   // Frees the memory in dead_ whose events are reached, or all of it if `all`.
   void FreeDead(bool all);

@@ -6,9 +6,9 @@
 //   ... NCCL's call ...
 //   MESHIFT_RETURN_IF_ERROR(launches.Close());      // its number is launches.last()
 //
-// At most `in_flight` launches run at once: launch n waits, on the device, for launch n -
-// in_flight, and for the last launch of its group. So among the launches whose numbers are equal
-// modulo in_flight, only the first that has not ended can run.
+// At most `in_flight` launches run at once. On the device, launch n waits for launch n - in_flight
+// and for the last launch of its group. So among the launches whose numbers are equal modulo
+// in_flight, only the first that has not ended can run.
 //
 // Not a public header.
 #ifndef MESHIFT_COMM_NCCL_LAUNCHES_H_

@@ -53,7 +53,7 @@ struct Parts {
   std::shared_ptr<CudaDevice> device;
 };
 
-// Opens `device`; if `or_only` and the process sees only one device, that one.
+// Opens `device`, or, if `or_only` and the process sees only one device, that one.
 absl::StatusOr<Parts> LoadParts(const NcclOptions& options, int device, bool or_only,
                                 MemorySource memory) {
   Parts parts;

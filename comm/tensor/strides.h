@@ -1,6 +1,6 @@
 // The memory layout of strided tensors: row-major strides, the range of positions, and whether
-// elements overlap. The position of element (i0, i1, ...) is i0 * strides[0] + i1 * strides[1] +
-// ..., counted in elements from element (0, 0, ...). Strides may be negative or zero.
+// elements overlap. Strides and positions count elements; strides may be negative or zero. The
+// position of element (i0, i1) relative to element (0, 0) is i0 * strides[0] + i1 * strides[1].
 //
 //   ExtentOf({4, 2}, {1, 4});               // {0, 8}: the columns of a 2x4 matrix
 //   FindOverlap({4, 2}, {1, 3});            // kYes: (3, 0) and (0, 1) have the same position
