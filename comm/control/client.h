@@ -1,5 +1,6 @@
-// One rank's connection to the hub. It has the work of Bootstrap and ControlChannel. A thread reads
-// the hub's frames, answers peers' questions, and calls roots' on_failure. Safe for concurrent use.
+// One rank's connection to the hub. It is the rank's ControlChannel, and does the work of its
+// Bootstrap. A thread reads the hub's frames, answers peers' questions, and calls the roots'
+// on_failure. Safe for concurrent use.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto client, Client::Start(job, std::move(socket), key, deadline));
 #ifndef MESHIFT_COMM_CONTROL_CLIENT_H_
@@ -78,7 +79,7 @@ class Client final : public ControlChannel {
   // The error with which one of `ranks` has left; OK if there was none.
   absl::Status WhyLeft(absl::Span<const int64_t> ranks);
   absl::Status WhyLeftLocked(absl::Span<const int64_t> ranks) const MESHIFT_REQUIRES(mutex_);
-  // Whether the hub still exists. REQUIRES: it has not answered a question in time.
+  // Whether the hub is not lost, so that one which has not answered is stuck.
   bool HubIsSilent();
   // Waits until the hub has forwarded a root's failure, or with "" this rank's kLeave; at most half
   // a second.

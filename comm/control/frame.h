@@ -77,8 +77,8 @@ absl::StatusOr<std::vector<int64_t>> DecodeRanks(std::string_view text, int64_t 
 // The largest size of each kind of frame, in bytes after the length; 0: the kind is not allowed.
 using FrameLimits = std::array<size_t, static_cast<size_t>(Frame::kLast) + 1>;
 
-// Cuts a stream of bytes into frames. Its caller bounds its memory by calling Next() after each
-// Add(): frames above the limits are errors as soon as they begin.
+// Cuts a stream of bytes into frames. It holds little more than one frame if its caller reads all
+// frames after each Add(), since a frame above its limit is an error as soon as it begins.
 class FrameReader {
  public:
   static constexpr size_t kMaxFrame = size_t{1} << 28;  // bytes

@@ -6,7 +6,7 @@
 // The hub handles connections: it accepts ranks (comm/control/greeting.h), limits the bytes read
 // and written per turn, and drops ranks that break rules. comm/control/switchboard.h decides which
 // messages go to which rank. A slow rank does not delay others: the hub queues its messages and
-// drops it above kMaxWaiting. Start(), Adopt() and the destructor are safe on any thread.
+// drops it above kMaxWaiting. Adopt() may be called on any thread.
 #ifndef MESHIFT_COMM_CONTROL_HUB_H_
 #define MESHIFT_COMM_CONTROL_HUB_H_
 

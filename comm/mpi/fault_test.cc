@@ -173,8 +173,8 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) 
   MESHIFT_ASSIGN_OR_RETURN(
       const DeviceMesh mesh,
       DeviceMesh::Parse(other_mesh ? fmt::format("a=2,b={}", n / 2) : fmt::format("d={}", n)));
-  // Every second time the ranks do not agree upon calls before they run. (Of another mesh they
-  // would learn only later then: the call is the same.)
+  // In every second round the ranks do not agree on calls before they run. Not for kMesh, which
+  // would be detected too late, since the call is the same.
   const bool agrees = round % 2 == 0 || fault == Fault::kMesh;
   MESHIFT_ASSIGN_OR_RETURN(
       std::optional<Redistributor> redistribute,
@@ -185,7 +185,7 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) 
   absl::Status status =
       Work(*redistribute, mesh, rank.engine->rank(), Fault::kNone, culprit, 0, at);
   if (!status.ok()) return Annotate(status, "before the fault");
-  // A fault may end calls of others that are still running, or even their Create.
+  // The barrier: a fault may end peers' calls that are still running, or even their Create.
   if (how.hang) HangOnceKilled(culprit);
   MPI_Barrier(MPI_COMM_WORLD);
   const Stopwatch stopwatch;
@@ -198,7 +198,7 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) 
     seen->longest = std::max(seen->longest, took);
     MESHIFT_RETURN_IF_ERROR(Judge(status, took, fault));
   }
-  // Every later call says the same at once.
+  // Every later call fails too.
   if (!status.ok() &&
       redistribute
           ->Prepare(Sharding::Parse("f32[64]", mesh, other_mesh ? "P,P" : "P").value(),
@@ -206,9 +206,9 @@ absl::Status Round(Fault fault, int64_t round, Seen* seen, const How& how = {}) 
           .ok()) {
     return Internal("a call after an error is not refused");
   }
-  if (!is_killed) Meet();  // before the hub goes
+  if (!is_killed) Meet();  // the hub ends with rank 0's bootstrap
   if (!how.bounded) return absl::OkStatus();
-  // With them in time, too.
+  // With bounded waits the destructors return in time too.
   const int64_t me = rank.engine->rank();
   redistribute.reset();
   rank.engine = nullptr;

@@ -52,7 +52,7 @@ void OnAnotherThread(const std::function<void()>& call) { std::thread(call).join
 
 class LevelTest : public testing::Test {
  protected:
-  void TearDown() override { Meet(); }  // before the hub goes
+  void TearDown() override { Meet(); }  // the hub ends with rank 0's bootstrap
   void Make(milliseconds timeout = std::chrono::seconds(20),
             Agreement agreement = Agreement::kOff) {
     redistribute_.reset();
@@ -226,7 +226,7 @@ TEST_F(LevelTest, AgreementGoesOnWithEarlierCalls) {
 TEST_F(LevelTest, AMissingPeerEndsAWait) {
   Make(milliseconds(300));
   if (rank_ > 0) {
-    auto* const sum = new Sum(kLarge);  // for good
+    auto* const sum = new Sum(kLarge);  // leaks: MPI may still write to it
     const RunHandle run = Begin(sum).value();
     const Stopwatch stopwatch;
     const absl::Status status = run.Wait();
@@ -240,7 +240,7 @@ TEST_F(LevelTest, AMissingPeerEndsAWait) {
 TEST_F(LevelTest, AMissingPeerEndsLooks) {
   Make(milliseconds(300));
   if (rank_ > 0) {
-    auto* const sum = new Sum(kLarge);  // for good
+    auto* const sum = new Sum(kLarge);  // leaks: MPI may still write to it
     const RunHandle run = Begin(sum).value();
     const Stopwatch stopwatch;
     while (!run.IsDone() && stopwatch.Took() < std::chrono::seconds(10)) {
@@ -344,7 +344,7 @@ TEST_F(LevelTest, WhatEndsOnAnotherThreadWaitsForTheTimeOutAtMost) {
   if (!IsOfOneThread()) GTEST_SKIP() << "any thread may call";
   Make(milliseconds(300));
   auto stream = engine_->CreateStream().value();
-  auto* const sum = new Sum(kLarge);  // for good
+  auto* const sum = new Sum(kLarge);  // leaks: MPI may still write to it
   ASSERT_TRUE(engine_->world()
                   ->AllReduce(sum->in.data(), sum->out.data(), kLarge, DType::kF32, {}, *stream)
                   .ok());

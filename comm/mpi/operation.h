@@ -2,7 +2,8 @@
 // A step returns when it would have to wait, so a collective can time out or be cancelled between
 // any two steps.
 //
-//   operation.Start(call, &group, &pool);
+//   operation.call() = call;
+//   operation.Start(&group, &pool, cache_bytes);
 //   while (operation.Step() == Operation::State::kPending) { ... }
 //   return operation.status();
 //

@@ -22,8 +22,8 @@ using Kind = MpiCall::Kind;
 constexpr int64_t kAtOnceBytes = 4 << 10;
 // The size of a segment. 512 KiB was the fastest from 32 KiB to 2 MiB for an all-reduce of 1 MiB on
 // 2 ranks (93 us; 256 KiB: 114, 64 KiB: 143), and among the fastest for 64 MiB: each segment costs
-// a handshake and a system call. With many members a segment is smaller, so that all segments in
-// flight stay below kMaxScratch, but not below kMinSegmentBytes.
+// a handshake and a system call. With many members a segment is smaller, down to kMinSegmentBytes,
+// so that the segments in flight take at most kMaxScratch.
 constexpr int64_t kSegmentBytes = 512 << 10;
 constexpr int64_t kMinSegmentBytes = 16 << 10;
 constexpr int64_t kMaxScratch = 8 << 20;

@@ -2,7 +2,7 @@
 // which do not end in time.
 //
 //   const auto record = CallRecord::Of(engine);
-//   auto source = record->Join({.ranks = {0, 1, 2, 3}, .on_timeout = ..., .health = ...});
+//   auto source = record->Join({.ranks = {0, 1, 2, 3}, .on_failure = ..., .health = ...});
 //   CallSlot* slot = source->Begin({...}, &events);
 //   ... issue the call ...
 //   source->End(slot, {...});

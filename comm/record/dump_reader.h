@@ -77,8 +77,8 @@ struct DumpFile {
   std::vector<Call> calls;  // by ascending number
 };
 
-// INVALID_ARGUMENT has the problem and its byte. Skips unknown members. Time and memory are linear
-// in the text, which may have at most kMaxBytes.
+// INVALID_ARGUMENT has the problem, and the byte of a syntax error. Skips unknown members. Time and
+// memory are linear in the text, which may have at most kMaxBytes.
 absl::StatusOr<DumpFile> ReadDump(std::string_view text);
 
 // Parses ascending ranks below DumpFile::kMaxRanks: "0-3,7".
