@@ -267,7 +267,7 @@ TEST_P(ControlTest, ARankThatLeavesFailsOnlyWhoMakesMoreCalls) {
   }
   const absl::Status left = absl::UnavailableError("rank 2 has left the job, after 1 call");
   EXPECT_EQ(roots_[0]->Health(), left);
-  EXPECT_EQ(roots_[1]->Explain(0, absl::OkStatus()), absl::OkStatus());  // rank 1 has received the kBye too
+  EXPECT_EQ(roots_[1]->Explain(0, absl::OkStatus()), absl::OkStatus());  // it has received the kBye
   EXPECT_EQ(roots_[1]->Health(), absl::OkStatus());
   roots_[1]->Post({.call = 1, .what = &plan_a_}, false);
   EXPECT_EQ(roots_[1]->Health(), left);
