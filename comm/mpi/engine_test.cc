@@ -77,7 +77,7 @@ TEST(MpiBootstrapTest, RanksMeetOnTheInterfaceThatIsNamed) {
   if (others.ok()) expect_to_meet("^lo", others->front());
   const std::string error = Message(meet("=nosuch0").status());
   unsetenv("MESHIFT_SOCKET_IFNAME");
-  const std::string reason = "no interface is up that '=nosuch0' names; there are ";
+  const std::string reason = "no interface that is up matches '=nosuch0'; known interfaces: ";
   EXPECT_EQ(error.rfind(
                 (WorldRank() == 0 ? "" : "rank 0 could not open the hub of the job: ") + reason, 0),
             0)

@@ -428,7 +428,7 @@ TEST_F(NcclEngineTest, MemoryIsFreedAndAllocatedWithoutTheDevice) {
   EXPECT_EQ(TheFake()->call_count("cuMemFree"), 0);
   // Ten buffers, and the word of each world.
   EXPECT_EQ(TheFake()->call_count("cuMemAllocFromPoolAsync"), 2 * 11);
-  // What is freed stays with the pool: each has its threshold set.
+  // Each pool keeps freed memory, since its release threshold is set.
   EXPECT_EQ(TheFake()->call_count("cuMemPoolSetAttribute"), 2);
 }
 

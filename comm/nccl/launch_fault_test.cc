@@ -197,7 +197,7 @@ TEST_P(NcclLaunchFaultTest, APeerFailsMeanwhile) {
   TheFake()->revive_device(kNotAborted + 1);
 }
 
-// What is left of an abort when the engine ends is waited for, for longer than aborts take.
+// The end of an engine waits for an abort that still runs, for longer than aborts take.
 TEST(NcclEndFaultTest, AnAbortOfThreeSecondsIsWaitedForAtTheEnd) {
   auto ranks = NcclThreads::Create(kRanks).value();
   ranks->Run([&](NcclEngine& engine, int64_t rank) {
