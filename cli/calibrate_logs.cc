@@ -56,7 +56,7 @@ absl::StatusOr<NcclTestsLog> ReadLog(const Source& source, Io& io) {
     return BadFile(source.path, InvalidArgument("it does not say of how many ranks it is"));
   }
   if (*log->ranks < 2) {
-    return BadFile(source.path, InvalidArgument("{}: links are between two or more",
+    return BadFile(source.path, InvalidArgument("{}: links need two or more ranks",
                                                 CountText(*log->ranks, "rank")));
   }
   if (*log->ranks > kMaxRanks) {

@@ -202,7 +202,7 @@ TEST(CalibrateLogs, BadInputIsNamed) {
   EXPECT_EQ(error(3, {"--from-nccl-tests", log("empty.log", "")}).find("meshift: "), 0U);
   const std::string one = log("one.log", Log("all_reduce_perf", {1}, {{1 << 20, 90000}}));
   EXPECT_EQ(error(3, {"--from-nccl-tests", one}),
-            "meshift: " + one + ": 1 rank: links are between two or more\n");
+            "meshift: " + one + ": 1 rank: links need two or more ranks\n");
   const std::string jagged = log("jag.log", Log("all_reduce_perf", {8, 4}, {{1 << 20, 90000}}));
   EXPECT_EQ(error(3, {"--from-nccl-tests", jagged}),
             "meshift: " + jagged +

@@ -125,7 +125,7 @@ TEST(Plan, FewerCommunicatorsOrARefusalThatNamesTheLeast) {
   EXPECT_EQ(Meshift({"check", "-"}, one.out).code, 0);
   const Outcome none = Meshift(GroupArgs({"--max-communicators", "0"}));
   EXPECT_EQ(none.code, 1);
-  EXPECT_EQ(none.err, "meshift: --max-communicators is 0; the least that would do is 1\n");
+  EXPECT_EQ(none.err, "meshift: --max-communicators is 0; the smallest sufficient value is 1\n");
 }
 
 // 0.1 s, shared by the uses; with few of them what exists is cheaper.
@@ -150,7 +150,7 @@ TEST(Plan, ALimitOnMemoryIsKeptOrRefused) {
   EXPECT_EQ(refusal.code, 1) << refusal;
   EXPECT_EQ(refusal.out, "");
   const std::string start =
-      "meshift: --max-memory is 0 bytes per rank; the least that would do is ";
+      "meshift: --max-memory is 0 bytes per rank; the smallest sufficient value is ";
   ASSERT_EQ(refusal.err.substr(0, start.size()), start);
   const int64_t least = std::stoll(refusal.err.substr(start.size()));
   EXPECT_EQ(plan(std::to_string(least - 1)).code, 1);
@@ -191,7 +191,7 @@ TEST(Plan, BuffersMayBeOneOrConsumed) {
     const Outcome refusal = plan(buffers, "0");
     EXPECT_EQ(refusal.code, 1);
     const std::string start =
-        "meshift: --max-memory is 0 bytes per rank; the least that would do is ";
+        "meshift: --max-memory is 0 bytes per rank; the smallest sufficient value is ";
     ASSERT_EQ(refusal.err.substr(0, start.size()), start) << refusal;
     const int64_t least = std::stoll(refusal.err.substr(start.size()));
     EXPECT_NE(refusal.err.find(how + std::to_string(least - tensors) + "\n"), std::string::npos)
@@ -476,8 +476,9 @@ TEST(PlanModel, KeepsToABudgetOfGroups) {
   EXPECT_TRUE(has(with({"--max-communicators", "1"}), together));
   const Outcome none = with({"--max-communicators", "0"});
   EXPECT_EQ(none.code, 1) << none;
-  EXPECT_EQ(none.err,
-            "meshift: parameter 'a.w': max_communicators is 0; the least that would do is 1\n");
+  EXPECT_EQ(
+      none.err,
+      "meshift: parameter 'a.w': max_communicators is 0; the smallest sufficient value is 1\n");
 
   const Outcome once = with({"--expected-uses", "1"});
   EXPECT_TRUE(has(once, apart)) << once;

@@ -240,7 +240,7 @@ DeterministicResult AllReducer::ResultOn(const Engine& engine) const {
     result.ordered = exact;
     result.why = exact ? "the sum is exact in any order"
                  : invariant
-                     ? "engine " + engine.name() + " adds every element alike"
+                     ? "engine " + engine.name() + " adds every element in the same way"
                      : "engine " + engine.name() + " promises equal bits on all members, no more";
     return result;
   }

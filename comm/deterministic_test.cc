@@ -227,7 +227,7 @@ TEST_F(DeterministicTest, TheResultSaysWhatWasGuaranteed) {
   EXPECT_FALSE(result.ordered);
   EXPECT_TRUE(result.rounded_once);
   EXPECT_EQ(result.accumulate_dtype, DType::kF32);
-  EXPECT_EQ(result.why, "engine local adds every element alike");
+  EXPECT_EQ(result.why, "engine local adds every element in the same way");
   result = run(Mode::kNative, DType::kBF16, false);
   EXPECT_FALSE(result.rounded_once);
   EXPECT_EQ(result.accumulate_dtype, DType::kBF16);

@@ -266,8 +266,8 @@ TEST_F(RedistributorTest, StridesAndDevicesAreChecked) {
   Redistribution far = Args();
   far.source.strides = {1, int64_t{1} << 61};
   EXPECT_EQ(Refusal(redistribute, far),
-            "INVALID_ARGUMENT: the source f32[4,2] with strides (1,2305843009213693952) reaches "
-            "beyond what can be addressed");
+            "INVALID_ARGUMENT: the source f32[4,2] with strides (1,2305843009213693952) exceeds "
+            "the address range");
   Redistribution repeated = Args();
   repeated.target.strides = {1, 1};
   EXPECT_EQ(Refusal(redistribute, repeated),

@@ -240,7 +240,7 @@ void GroupBudgetTest::Judge(const Sharding& from, const Sharding& to, PlannerOpt
   if (!best) {
     ++refused_;
     ASSERT_EQ(plan.status(), absl::ResourceExhaustedError(fmt::format(
-                                 "max_communicators is {}; the least that would do is {}",
+                                 "max_communicators is {}; the smallest sufficient value is {}",
                                  *budget.max_communicators, least_count)))
         << where;
     return;

@@ -154,10 +154,11 @@ TEST_P(MemoryLimitTest, IsKeptByTheAllocationsOfARun) {
       options.max_memory = *least - 1;
       const absl::Status refusal = MakePlan(c.from, c.to, options).status();
       EXPECT_TRUE(absl::IsResourceExhausted(refusal)) << refusal;
-      EXPECT_EQ(Message(refusal).find(fmt::format(
-                    "max_memory is {} bytes per rank; the least that would do is {}: {}source ",
-                    *least - 1, *least, buffers == Buffers::kConsumed ? "consumed " : "")),
-                0)
+      EXPECT_EQ(
+          Message(refusal).find(fmt::format(
+              "max_memory is {} bytes per rank; the smallest sufficient value is {}: {}source ",
+              *least - 1, *least, buffers == Buffers::kConsumed ? "consumed " : "")),
+          0)
           << refusal;
     }
 

@@ -50,8 +50,8 @@ class Executor final : public Executable {
   absl::Status Enqueue(const ListRange& instructions, const ProgramBuffers& buffers, Stream& stream,
                        std::shared_ptr<Event>* done) override {
     if (static_cast<int>(buffers.tensors.size()) != program_.num_tensors) {
-      return InvalidArgument("memory of {} tensors for the {} of a program", buffers.tensors.size(),
-                             program_.num_tensors);
+      return InvalidArgument("got the buffers of {} tensors; the program has {}",
+                             buffers.tensors.size(), program_.num_tensors);
     }
     for (int32_t i = instructions.first; i < instructions.first + instructions.size; ++i) {
       MESHIFT_RETURN_IF_ERROR(Run(program_.instructions[i], buffers, stream));
@@ -150,7 +150,7 @@ Engine::~Engine() = default;
 absl::StatusOr<std::unique_ptr<Executable>> Engine::Prepare(
     const Program& program, absl::Span<Communicator* const> communicators) {
   if (communicators.size() != program.groups.size()) {
-    return InvalidArgument("{} communicators for the {} groups of a program", communicators.size(),
+    return InvalidArgument("got {} communicators; the program has {} groups", communicators.size(),
                            program.groups.size());
   }
   auto executor = std::make_unique<Executor>(this, program, communicators);

@@ -97,14 +97,14 @@ TEST_F(ExecutorTest, StopsAtTheFirstError) {
 TEST_F(ExecutorTest, WantsACommunicatorPerGroupAndMemoryPerTensor) {
   const Program program = LowerCase(ThreeSteps(), 3);
   EXPECT_EQ(engine_.Prepare(program, {}).status().ToString(),
-            "INVALID_ARGUMENT: 0 communicators for the 2 groups of a program");
+            "INVALID_ARGUMENT: got 0 communicators; the program has 2 groups");
   const std::vector<Communicator*> communicators(2, engine_.world());
   const std::unique_ptr<Stream> stream = engine_.CreateStream().value();
   EXPECT_EQ(engine_.Prepare(program, communicators)
                 .value()
                 ->Enqueue(program.All(), {}, *stream, nullptr)
                 .ToString(),
-            "INVALID_ARGUMENT: memory of 0 tensors for the 1 of a program");
+            "INVALID_ARGUMENT: got the buffers of 0 tensors; the program has 1");
 }
 
 // A part of a program is those of its instructions, whose memory may be other's each time.

@@ -360,15 +360,15 @@ TEST_F(FailureTest, EnginesRefuseBadArguments) {
     return Message(engine(1).Split(world(1), ranks, group, {}).status());
   };
   EXPECT_EQ(split({1}), "group {1} has fewer than two ranks");
-  EXPECT_EQ(split({1, 0}), "the ranks of group {1,0} do not ascend");
-  EXPECT_EQ(split({1, 1}), "the ranks of group {1,1} do not ascend");
+  EXPECT_EQ(split({1, 0}), "the ranks of group {1,0} are not strictly ascending");
+  EXPECT_EQ(split({1, 1}), "the ranks of group {1,1} are not strictly ascending");
   EXPECT_EQ(split({1, 3}), "group {1,3} is not part of group 0-2");
   EXPECT_EQ(split({0, 2}), "rank 1 is not in its group {0,2}");
   EXPECT_EQ(split({0, 1}, -1), "group number -1 is negative");
   EXPECT_EQ(Message(engine(1).Split(world(0), {0, 1}, 0, {}).status()),
             "rank 1 splits a communicator that is not its own: local group 0-2, member 0");
   EXPECT_EQ(Message(engine(1).WaitFor(stream(1), nullptr)),
-            "the event is null or of another engine");
+            "the event is null or belongs to another engine");
   EXPECT_EQ(Message(engine(1).Synchronize(stream(0))),
             "the stream belongs to rank 0, not to rank 1");
   EXPECT_EQ(Message(engine(1).FillZero(nullptr, 4, stream(1))), "4 elements to fill are null");

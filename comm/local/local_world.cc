@@ -159,7 +159,8 @@ absl::Status CheckSplit(const Group& parent, const RankList& ranks) {
   }
   // std::includes needs sorted ranks; strict order also excludes duplicates.
   if (std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
-    return InvalidArgument("the ranks of group {{{}}} do not ascend", RangesText(ranks));
+    return InvalidArgument("the ranks of group {{{}}} are not strictly ascending",
+                           RangesText(ranks));
   }
   if (!std::includes(all.begin(), all.end(), ranks.begin(), ranks.end())) {
     return InvalidArgument("group {{{}}} is not part of {}", RangesText(ranks), parent.ToString());
@@ -332,7 +333,9 @@ absl::Status LocalEngine::WaitFor(Stream& stream, std::shared_ptr<Event> event) 
   MESHIFT_ASSIGN_OR_RETURN(LocalStream * local, AsLocal(stream));
   Task task;
   task.wait = std::dynamic_pointer_cast<LocalEvent>(std::move(event));
-  if (task.wait == nullptr) return InvalidArgument("the event is null or of another engine");
+  if (task.wait == nullptr) {
+    return InvalidArgument("the event is null or belongs to another engine");
+  }
   world_->scheduler->Enqueue(*local, std::move(task));
   return absl::OkStatus();
 }
@@ -344,7 +347,7 @@ absl::Status LocalEngine::Synchronize(Stream& stream) {
 
 absl::Status LocalEngine::Wait(const std::shared_ptr<Event>& event) {
   auto* local = dynamic_cast<LocalEvent*>(event.get());
-  if (local == nullptr) return InvalidArgument("the event is null or of another engine");
+  if (local == nullptr) return InvalidArgument("the event is null or belongs to another engine");
   return world_->scheduler->Wait(*local);
 }
 

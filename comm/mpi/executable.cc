@@ -111,7 +111,8 @@ absl::Status MpiExecutable::Enqueue(const ListRange& instructions, const Program
                                     Stream& stream, std::shared_ptr<Event>* done) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpiStream(stream, *progress_));
   if (buffers.tensors.size() != 1) [[unlikely]] {
-    return InvalidArgument("memory of {} tensors for the 1 of a program", buffers.tensors.size());
+    return InvalidArgument("got the buffers of {} tensors; the program has 1",
+                           buffers.tensors.size());
   }
   const TensorBuffers& tensor = buffers.tensors[0];
   const MpiBases bases = {tensor.source, tensor.target, buffers.workspace};

@@ -426,7 +426,7 @@ TEST_F(ExecutableTest, RefusesOtherThanOneTensor) {
   Program program;
   const auto executable = engine_->Prepare(program, {}).value();
   EXPECT_EQ(executable->Enqueue(program.All(), {}, *stream_, nullptr).ToString(),
-            "INVALID_ARGUMENT: memory of 0 tensors for the 1 of a program");
+            "INVALID_ARGUMENT: got the buffers of 0 tensors; the program has 1");
 }
 
 TEST_F(ExecutableTest, RefusesStreamsOfOthers) {

@@ -222,7 +222,7 @@ absl::StatusOr<std::shared_ptr<Communicator>> MpiEngine::Split(Communicator& par
   if (group < 0) return InvalidArgument("group number {} is negative", group);
   // std::includes needs sorted ranks; strict order also excludes duplicates.
   if (std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
-    return InvalidArgument("the ranks of {} do not ascend", name);
+    return InvalidArgument("the ranks of {} are not strictly ascending", name);
   }
   if (!std::includes(from.ranks().begin(), from.ranks().end(), ranks.begin(), ranks.end())) {
     return InvalidArgument("{} is not part of {}", name, from.name());
@@ -338,7 +338,7 @@ absl::Status MpiEngine::RecordInto(Stream& stream, std::shared_ptr<Event>* event
 absl::Status MpiEngine::WaitFor(Stream& stream, std::shared_ptr<Event> event) {
   MESHIFT_ASSIGN_OR_RETURN(MpiStream * mpi, AsMpi(stream));
   auto* const own = FinalCast<MpiEvent>(event.get());
-  if (own == nullptr) return InvalidArgument("the event is null or of another engine");
+  if (own == nullptr) return InvalidArgument("the event is null or belongs to another engine");
   if (own->reached() && own->status().ok()) return absl::OkStatus();
   auto task = mpi->state()->NewTask();
   task->kind = MpiTask::Kind::kWait;
@@ -355,7 +355,7 @@ absl::Status MpiEngine::Synchronize(Stream& stream) {
 
 absl::Status MpiEngine::Wait(const std::shared_ptr<Event>& event) {
   const auto* mpi = FinalCast<const MpiEvent>(event.get());
-  if (mpi == nullptr) return InvalidArgument("the event is null or of another engine");
+  if (mpi == nullptr) return InvalidArgument("the event is null or belongs to another engine");
   MESHIFT_RETURN_IF_ERROR(progress_->CheckThread());
   const absl::Status status = progress_->Await(*mpi);
   return Note(status.ok() ? mpi->status() : status);

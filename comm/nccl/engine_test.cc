@@ -556,7 +556,8 @@ TEST_F(NcclEngineTest, Refusals) {
   refuses(world.SendRecv({{0, nullptr, 0}}, {}, DType::kU8, *stream),
           "a message between member 0 and member 0 of group {0,1}");
   refuses(engine.Split(world, {0, 2}, 0, {}).status(), "group {0,2} is not part of group {0,1}");
-  refuses(engine.Split(world, {1, 0}, 0, {}).status(), "the ranks of group {1,0} do not ascend");
+  refuses(engine.Split(world, {1, 0}, 0, {}).status(),
+          "the ranks of group {1,0} are not strictly ascending");
   refuses(engine.Split(*ranks_->engine(1).world(), {0, 1}, 0, {}).status(),
           "rank 0 splits a communicator that is not its own: nccl group {0,1}, member 1");
   refuses(engine.Allocate(-1).status(), "-1 bytes to allocate are negative");

@@ -246,7 +246,7 @@ absl::StatusOr<std::shared_ptr<Communicator>> NcclEngineImpl::Split(Communicator
     return InvalidArgument("group number {} is not between 0 and 2^31 - 1", group);
   }
   if (std::adjacent_find(ranks.begin(), ranks.end(), std::greater_equal<>()) != ranks.end()) {
-    return InvalidArgument("the ranks of group {} do not ascend", text);
+    return InvalidArgument("the ranks of group {} are not strictly ascending", text);
   }
   if (!std::includes(all.begin(), all.end(), ranks.begin(), ranks.end())) {
     return InvalidArgument("group {} is not part of {}", text, own->group()->ToString());
@@ -361,7 +361,7 @@ absl::StatusOr<std::vector<std::unique_ptr<SymmetricBuffer>>> NcclEngineImpl::Al
 absl::StatusOr<const NcclEvent*> NcclEngineImpl::Own(const std::shared_ptr<Event>& event) const {
   const auto* own = dynamic_cast<const NcclEvent*>(event.get());
   if (own == nullptr || own->job() != job_.get()) {
-    return InvalidArgument("the event is null or of another engine");
+    return InvalidArgument("the event is null or belongs to another engine");
   }
   return own;
 }

@@ -151,7 +151,7 @@ absl::StatusOr<Value> TensorAt(Space space, DType dtype, const Box& box, const S
     return InvalidArgument("the {} {} has {} strides", name, box.ToString(), strides.size());
   }
   if (!ExtentOf(box.size, strides)) {
-    return InvalidArgument("the strides of the {} {} reach beyond what can be addressed", name,
+    return InvalidArgument("the strides of the {} {} exceed the address range", name,
                            box.ToString());
   }
   if (space == Space::kTarget && FindOverlap(box.size, strides) != Overlap::kNo) {

@@ -196,7 +196,7 @@ absl::Status Check(const DumpFile& file, std::string_view format, int64_t versio
                              call.redistributor, num_sources, call.plan, num_plans);
     }
     if (i > 0 && call.number <= file.calls[i - 1].number) {
-      return InvalidArgument("the numbers of calls {} and {} do not ascend", i - 1, i);
+      return InvalidArgument("the numbers of calls {} and {} are not strictly ascending", i - 1, i);
     }
   }
   return absl::OkStatus();

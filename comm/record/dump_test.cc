@@ -252,7 +252,8 @@ TEST(DumpReaderTest, DamagedTextsAreRefused) {
             std::string::npos);
   EXPECT_EQ(with("[2,0,2,2,", "[2,1,2,2,"), "call 2 names redistributor 1 of 1, plan 2 of 3");
   EXPECT_EQ(with("[2,0,2,2,", "[2,0,2,3,"), "call 2 names redistributor 0 of 1, plan 3 of 3");
-  EXPECT_EQ(with("[2,0,2,2,", "[1,0,2,2,"), "the numbers of calls 1 and 2 do not ascend");
+  EXPECT_EQ(with("[2,0,2,2,", "[1,0,2,2,"),
+            "the numbers of calls 1 and 2 are not strictly ascending");
   EXPECT_NE(with("[2,0,2,2,", "[2,0,-2,2,").find("a call's number is negative"), std::string::npos);
   EXPECT_NE(with("[2,0,2,2,", "[2,0,2.5,2,").find("expected a 64-bit integer"), std::string::npos);
   EXPECT_NE(with("\"ended\"", "\"lost\"").find("unknown state"), std::string::npos);

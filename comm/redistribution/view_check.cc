@@ -107,7 +107,7 @@ absl::Status CheckView(std::string_view name, const TensorView& view, DType dtyp
                            view.strides.size(), view.shape.size());
   }
   if (!ExtentOf(view.shape, view.strides)) {
-    return InvalidArgument("the {} {} reaches beyond what can be addressed", name, Text(view));
+    return InvalidArgument("the {} {} exceeds the address range", name, Text(view));
   }
   return absl::OkStatus();
 }

@@ -78,7 +78,7 @@ absl::Status SplitPairs(TensorView* view) {
   bool fits = CheckedMul(size, 2, &size);
   for (int64_t& stride : view->strides) fits = fits && CheckedMul(stride, 2, &stride);
   view->strides.back() = 1;
-  if (!fits) return InvalidArgument("a DLPack tensor reaches beyond what can be addressed");
+  if (!fits) return InvalidArgument("a DLPack tensor exceeds the address range");
   return absl::OkStatus();
 }
 
@@ -102,7 +102,7 @@ absl::StatusOr<TensorView> FromDlpack(const DLTensor* tensor) {
     fits = fits && CheckedMul(elements, std::max<int64_t>(size, 1), &elements);
     view.shape.push_back(size);
   }
-  if (!fits) return InvalidArgument("a DLPack tensor reaches beyond what can be addressed");
+  if (!fits) return InvalidArgument("a DLPack tensor exceeds the address range");
   if (tensor->strides == nullptr) {
     view.strides = RowMajorStrides(view.shape);
   } else {
@@ -110,7 +110,7 @@ absl::StatusOr<TensorView> FromDlpack(const DLTensor* tensor) {
   }
   if (tensor->dtype.lanes == 2) MESHIFT_RETURN_IF_ERROR(SplitPairs(&view));
   if (!ExtentOf(view.shape, view.strides)) {
-    return InvalidArgument("a DLPack tensor reaches beyond what can be addressed");
+    return InvalidArgument("a DLPack tensor exceeds the address range");
   }
   if (tensor->data != nullptr) view.data = static_cast<char*>(tensor->data) + tensor->byte_offset;
   return view;

@@ -120,7 +120,7 @@ TEST_F(DlpackTest, PairsOfF4) {
   shape_[0] = shape_[1] = int64_t{1} << 31;
   strides_[0] = 0;
   strides_[1] = 1;
-  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor reaches beyond what can be addressed");
+  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor exceeds the address range");
   tensor_.ndim = 0;
   EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor of pairs of f4e2m1 has no dims");
 }
@@ -141,11 +141,11 @@ TEST_F(DlpackTest, BadTensorsAreRefused) {
   shape_[1] = -3;
   EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor has size -3 in dim 1");
   shape_[0] = shape_[1] = int64_t{1} << 40;
-  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor reaches beyond what can be addressed");
+  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor exceeds the address range");
   shape_[0] = shape_[1] = 4;
   strides_[0] = INT64_MAX / 2;
   tensor_.strides = strides_;
-  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor reaches beyond what can be addressed");
+  EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor exceeds the address range");
   tensor_.shape = nullptr;
   EXPECT_EQ(Error(), "INVALID_ARGUMENT: a DLPack tensor of 2 dims has no shape");
   tensor_.ndim = -1;

@@ -29,7 +29,7 @@ class WorkBudget;  // base/work_budget.h
 // dtype the engine cannot reduce, another mesh with kPerDim, or with more than 2^24 messages);
 // FAILED_PRECONDITION where the promise needs what the options forbid, a new group for one: the
 // message names it; RESOURCE_EXHAUSTED where no plan keeps to max_memory or max_communicators: the
-// message has the least that would do, or says that less than what it has might do; and where
+// message has the smallest sufficient value, or says that it is perhaps not the smallest; and where
 // planning takes more work than max_work.
 //
 // Time and memory do not depend on the number of ranks of a row-major mesh; onto another mesh they

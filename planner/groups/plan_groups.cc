@@ -222,8 +222,8 @@ absl::Status PlanGroups::RefuseNewGroups(const GroupSet& used, Reproducibility p
 absl::Status PlanGroups::RefuseCommunicators(int64_t least, bool is_least) const {
   return absl::ResourceExhaustedError(
       fmt::format("max_communicators is {}; {}", budget_.max_communicators.value_or(0),
-                  is_least ? fmt::format("the least that would do is {}", least)
-                           : fmt::format("{} would do, though fewer might", least)));
+                  is_least ? fmt::format("the smallest sufficient value is {}", least)
+                           : fmt::format("{}, or perhaps fewer, is sufficient", least)));
 }
 
 std::string PlanGroups::BrokenBy(const GroupSet& used) const {

@@ -195,8 +195,9 @@ TEST(GroupBudgetTest, ThePerDimPlannerKeepsToItOrRefuses) {
       MakePlan(from, to, options).status(),
       absl::FailedPreconditionError("the plan needs the new group b, and allow_new_groups is off"));
   options.groups = {.max_communicators = 1};
-  EXPECT_EQ(MakePlan(from, to, options).status(),
-            absl::ResourceExhaustedError("max_communicators is 1; the least that would do is 2"));
+  EXPECT_EQ(
+      MakePlan(from, to, options).status(),
+      absl::ResourceExhaustedError("max_communicators is 1; the smallest sufficient value is 2"));
 }
 
 // A plan of two steps would need less memory, but each step needs a group of its own.
@@ -205,9 +206,10 @@ TEST(GroupBudgetTest, ALimitOnMemoryDoesNotLoosenIt) {
       Sharding::Parse("f32[3,3,3]", Mesh("a=2,b=2,c=2"), "S(2)[1],S(2)[2],S(2)[0]").value();
   const Sharding to = from.WithPlacements("S(2),S(1),S(1)").value();
   PlannerOptions options{.max_memory = 123, .groups = {.max_communicators = 1}};
-  EXPECT_EQ(MakePlan(from, to, options).status(),
-            absl::ResourceExhaustedError("max_memory is 123 bytes per rank; the least that would "
-                                         "do is 124: source 36, target 24, workspace 64"));
+  EXPECT_EQ(
+      MakePlan(from, to, options).status(),
+      absl::ResourceExhaustedError("max_memory is 123 bytes per rank; the smallest "
+                                   "sufficient value is 124: source 36, target 24, workspace 64"));
   options.groups.max_communicators = 2;
   EXPECT_TRUE(MakePlan(from, to, options).ok());
 }
@@ -225,8 +227,9 @@ TEST(GroupBudgetTest, ACrossingIsOverTheRanksOfBothMeshes) {
                 "no plan over the existing groups (a;1:b) keeps 'replicas'; the cheapest one needs "
                 "the new group *, and allow_new_groups is off"));
   options.groups = {.max_communicators = 0};
-  EXPECT_EQ(MakePlan(from, to, options).status(),
-            absl::ResourceExhaustedError("max_communicators is 0; the least that would do is 1"));
+  EXPECT_EQ(
+      MakePlan(from, to, options).status(),
+      absl::ResourceExhaustedError("max_communicators is 0; the smallest sufficient value is 1"));
 }
 
 }  // namespace

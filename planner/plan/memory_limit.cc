@@ -51,8 +51,8 @@ absl::Status TensorMemory::Refusal(int64_t max_memory, int64_t least_workspace,
   const int64_t least = SaturatingAdd(together, least_workspace);
   return absl::ResourceExhaustedError(
       fmt::format("max_memory is {} bytes per rank; {}: {}, workspace {}", max_memory,
-                  is_least ? fmt::format("the least that would do is {}", least)
-                           : fmt::format("{} would do, though less might", least),
+                  is_least ? fmt::format("the smallest sufficient value is {}", least)
+                           : fmt::format("{}, or perhaps less, is sufficient", least),
                   tensors, least_workspace));
 }
 

@@ -4,8 +4,8 @@
 //   MESHIFT_ASSIGN_OR_RETURN(const int64_t workspace, memory.WorkspaceLimit(max_memory));
 //   ...
 //   return memory.Refusal(max_memory, least_workspace, /*is_least=*/true);
-//     // max_memory is 100 bytes per rank; the least that would do is 144: source 48, target 48,
-//     // workspace 48
+//     // max_memory is 100 bytes per rank; the smallest sufficient value is 144: source 48,
+//     // target 48, workspace 48
 //
 // planner/plan/workspace.h has the workspace itself. docs/plan_format.md, "Memory", has the rules.
 #ifndef MESHIFT_PLANNER_PLAN_MEMORY_LIMIT_H_

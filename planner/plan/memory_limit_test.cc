@@ -63,18 +63,22 @@ TEST(MemoryLimitTest, RefusalsSayWhatWouldDo) {
   const auto text = [&](Buffers buffers, bool is_least) {
     return std::string(Message(TensorMemory(from, to, buffers).Refusal(9, 32, is_least)));
   };
-  EXPECT_EQ(text(Buffers::kTwo, true),
-            "max_memory is 9 bytes per rank; the least that would do is 124: source 20, target 72, "
-            "workspace 32");
-  EXPECT_EQ(text(Buffers::kTwo, false),
-            "max_memory is 9 bytes per rank; 124 would do, though less might: source 20, target "
-            "72, workspace 32");
-  EXPECT_EQ(text(Buffers::kConsumed, true),
-            "max_memory is 9 bytes per rank; the least that would do is 124: consumed source 20, "
-            "target 72, workspace 32");
-  EXPECT_EQ(text(Buffers::kOne, true),
-            "max_memory is 9 bytes per rank; the least that would do is 104: source 20 and target "
-            "72 in one buffer, workspace 32");
+  EXPECT_EQ(
+      text(Buffers::kTwo, true),
+      "max_memory is 9 bytes per rank; the smallest sufficient value is 124: source 20, target 72, "
+      "workspace 32");
+  EXPECT_EQ(
+      text(Buffers::kTwo, false),
+      "max_memory is 9 bytes per rank; 124, or perhaps less, is sufficient: source 20, target "
+      "72, workspace 32");
+  EXPECT_EQ(
+      text(Buffers::kConsumed, true),
+      "max_memory is 9 bytes per rank; the smallest sufficient value is 124: consumed source 20, "
+      "target 72, workspace 32");
+  EXPECT_EQ(
+      text(Buffers::kOne, true),
+      "max_memory is 9 bytes per rank; the smallest sufficient value is 104: source 20 and target "
+      "72 in one buffer, workspace 32");
 }
 
 }  // namespace

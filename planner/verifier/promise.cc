@@ -128,7 +128,7 @@ class PromiseRules {
     if (LieAlike(views_[i].world, step.mesh_dims, plan_.inputs.options.topology)) {
       return std::nullopt;
     }
-    return NothingShows(i, "its groups lie on the topology in different ways");
+    return NothingShows(i, "its groups are not equivalent on the topology");
   }
 
   // Whether any two members with given coordinates have the same relation in every group: which has

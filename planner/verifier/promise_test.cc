@@ -167,7 +167,7 @@ TEST(VerifierPromiseTest, NativeReductionsThatTreatElementsAlike) {
   EXPECT_EQ(Judge(plan), "");
   // Groups 0-2 and 3-5 on domains of 4: the second group has ranks of two domains.
   plan.inputs.options.topology = *Topology::Parse("nvlink=4");
-  EXPECT_EQ(Judge(plan), nothing + "its groups lie on the topology in different ways");
+  EXPECT_EQ(Judge(plan), nothing + "its groups are not equivalent on the topology");
   plan.inputs.options.topology = *Topology::Parse("nvlink=3");
   EXPECT_EQ(Judge(plan), "");
   plan.kept = Reproducibility::kOrdered;
