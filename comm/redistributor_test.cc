@@ -345,13 +345,13 @@ TEST_F(RedistributorTest, MeshOfOtherRanksIsRefused) {
   const DeviceMesh other = DeviceMesh::Parse("a=2@3-4").value();
   const Sharding from = Sharding::Parse("f32[4]", other, "R").value();
   EXPECT_EQ(redistribute.Prepare(from, from).status().ToString(),
-            "INVALID_ARGUMENT: rank 4 of mesh a=2@3-4 is not in mesh a=2,b=2, for which groups are "
-            "made");
+            "INVALID_ARGUMENT: rank 4 of mesh a=2@3-4 is not in the redistributor's mesh "
+            "a=2,b=2");
   // From a mesh of its ranks to one that has others.
   const Sharding inside = Sharding::Parse("f32[4]", mesh_, "R,R").value();
   EXPECT_EQ(redistribute.Prepare(inside, from).status().ToString(),
-            "INVALID_ARGUMENT: rank 4 of mesh a=2@3-4 is not in mesh a=2,b=2, for which groups are "
-            "made");
+            "INVALID_ARGUMENT: rank 4 of mesh a=2@3-4 is not in the redistributor's mesh "
+            "a=2,b=2");
 }
 
 TEST_F(RedistributorTest, FirstEngineErrorStays) {
@@ -405,8 +405,8 @@ TEST_F(RedistributorTest, RanksOutsideTheMeshDoNothing) {
   EXPECT_EQ(plan, Redistributor::Create(mesh, &member)->Prepare(from, from).value());
   EXPECT_TRUE(redistribute.Prepare({plan}).ok());
   EXPECT_EQ(redistribute.Prepare(from_, to_).status().ToString(),
-            "INVALID_ARGUMENT: rank 2 of mesh a=2,b=2 is not in mesh a=2, for which groups are "
-            "made");
+            "INVALID_ARGUMENT: rank 2 of mesh a=2,b=2 is not in the redistributor's mesh "
+            "a=2");
   EXPECT_EQ(redistribute.MakeSymmetricPool({0}).status().ToString(),
             "FAILED_PRECONDITION: rank 3 is not in mesh a=2 and has no group");
   EXPECT_EQ(engine_.log(), Lines{"skip_split of {0,1,2,3}"});

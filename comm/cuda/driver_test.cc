@@ -19,15 +19,17 @@ std::string Stub(const std::string& name) {
 TEST(CudaDriver, NamesAMissingLibrary) {
   const auto driver = CudaDriver::Load("/nowhere/libcuda.so.1");
   EXPECT_EQ(driver.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(Message(driver.status()),
-            "no CUDA driver library /nowhere/libcuda.so.1 (a GPU needs NVIDIA's driver; "
-            "MESHIFT_CUDA_LIBRARY names another file): /nowhere/libcuda.so.1: cannot open shared "
-            "object file: No such file or directory");
+  EXPECT_EQ(
+      Message(driver.status()),
+      "cannot load the CUDA driver library /nowhere/libcuda.so.1 (a GPU needs NVIDIA's driver; "
+      "MESHIFT_CUDA_LIBRARY names another file): /nowhere/libcuda.so.1: cannot open shared "
+      "object file: No such file or directory");
 }
 
 TEST(CudaDriver, LooksWhereTheVariableSays) {
   ASSERT_EQ(setenv("MESHIFT_CUDA_LIBRARY", "/nowhere/other.so", 1), 0);
-  EXPECT_EQ(Message(CudaDriver::Load().status()).find("no CUDA driver library /nowhere/other.so"),
+  EXPECT_EQ(Message(CudaDriver::Load().status())
+                .find("cannot load the CUDA driver library /nowhere/other.so"),
             0U);
   ASSERT_EQ(setenv("MESHIFT_CUDA_LIBRARY", Stub("libcuda_without_device.so").c_str(), 1), 0);
   const auto driver = CudaDriver::Load();

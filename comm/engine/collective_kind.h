@@ -1,5 +1,5 @@
-// The calls of a Communicator (meshift/communicator.h), for engines that queue them; calls with
-// blocks of any sizes are of the same kinds.
+// The kinds of calls of a Communicator (meshift/communicator.h), for engines that queue them. A
+// call whose blocks differ in size (ReduceScatterV) has the kind of the regular one.
 //
 //   Name(CollectiveKind::kReduceScatter);   // "reduce_scatter"
 #ifndef MESHIFT_COMM_ENGINE_COLLECTIVE_KIND_H_

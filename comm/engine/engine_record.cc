@@ -28,7 +28,7 @@ absl::StatusOr<std::string> Engine::Dump(const std::string& folder) const {
 absl::Status CheckRecordOptions(const RecordOptions& options) {
   constexpr int64_t kMaxCalls = 1'000'000;
   if (options.calls >= 0 && options.calls <= kMaxCalls) return absl::OkStatus();
-  return InvalidArgument("{} calls to remember are not between 0 and {}", options.calls, kMaxCalls);
+  return InvalidArgument("cannot record {} calls; expected 0 to {}", options.calls, kMaxCalls);
 }
 
 absl::Status RecordSlot::SetOptions(RecordOptions options) {

@@ -1,4 +1,4 @@
-// Where an engine's record of calls is found. comm/record/call_record.h keeps it.
+// The place where an engine keeps its record of calls. comm/record/call_record.h has the record.
 //
 //   std::shared_ptr<EngineRecord> record = engine->record().Get();
 #ifndef MESHIFT_COMM_ENGINE_ENGINE_RECORD_H_
@@ -13,10 +13,10 @@
 
 namespace meshift {
 
-// An engine's record, which its first redistributor makes. Safe for concurrent use.
+// Holds an engine's record, which the engine's first redistributor makes. Safe for concurrent use.
 class RecordSlot {
  public:
-  // FAILED_PRECONDITION once the record is made.
+  // FAILED_PRECONDITION if the record exists already.
   absl::Status SetOptions(RecordOptions options);
   RecordOptions options() const;
   std::shared_ptr<EngineRecord> Get() const;

@@ -19,10 +19,10 @@ namespace meshift {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// Far beyond any machine; keeps sanitizers' allocators from ending the process.
+// 256 GiB. Larger requests fail here, since sanitizers' allocators would end the process.
 constexpr int64_t kMaxAllocation = int64_t{1} << 38;
 constexpr int64_t kHugePage = int64_t{2} << 20;
-// Less is not worth a whole huge page.
+// Smaller allocations would waste most of a huge page.
 constexpr int64_t kMinHuge = kHugePage / 4;
 
 }  // namespace
@@ -34,14 +34,14 @@ HostMemory TryAllocateHost(int64_t bytes) {
   const int64_t rounded = RoundUp(std::max<int64_t>(bytes, 1), alignment);
   memory.reset(std::aligned_alloc(alignment, rounded));
 #ifdef MADV_HUGEPAGE
-  // A wish: where it is not granted, pages are small.
+  // Only advice: its failure does not matter.
   if (memory != nullptr && alignment == kHugePage) madvise(memory.get(), rounded, MADV_HUGEPAGE);
 #endif
   return memory;
 }
 
 absl::StatusOr<HostMemory> AllocateHost(int64_t bytes, int64_t rank) {
-  if (bytes < 0) return InvalidArgument("{} bytes to allocate are negative", bytes);
+  if (bytes < 0) return InvalidArgument("cannot allocate {} bytes; expected at least 0", bytes);
   HostMemory memory = TryAllocateHost(bytes);
   if (memory == nullptr) {
     return absl::ResourceExhaustedError(

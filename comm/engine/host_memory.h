@@ -1,4 +1,4 @@
-// Memory of the host, for engines whose ranks are there.
+// Host memory, for engines that run on the CPU.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(HostMemory memory, AllocateHost(bytes, rank_));
 #ifndef MESHIFT_COMM_ENGINE_HOST_MEMORY_H_
@@ -17,14 +17,14 @@ struct HostMemoryFree {
 };
 using HostMemory = std::unique_ptr<void, HostMemoryFree>;
 
-// 64-byte aligned, contents unspecified; null where there is no more. From 512 KiB on in huge pages
-// where the system has them for who asks: what one process takes from another's memory is looked up
-// page by page, which takes as long as the copy.
+// 64-byte aligned, contents unspecified; null if there is not enough memory. From 512 KiB on it
+// requests huge pages (madvise): a copy from another process's memory looks up each page, which
+// with small pages takes as long as the copy itself.
 // REQUIRES: bytes >= 0.
 HostMemory TryAllocateHost(int64_t bytes);
 
-// As Engine::Allocate wants it: as above, but never null.
-// INVALID_ARGUMENT: `bytes` are negative; RESOURCE_EXHAUSTED: there is no more, which names `rank`.
+// As above, but never null; for Engine::Allocate. INVALID_ARGUMENT: `bytes` is negative;
+// RESOURCE_EXHAUSTED: there is not enough memory; the message names `rank`.
 absl::StatusOr<HostMemory> AllocateHost(int64_t bytes, int64_t rank);
 
 }  // namespace meshift

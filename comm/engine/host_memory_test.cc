@@ -33,7 +33,7 @@ TEST(HostMemoryTest, MuchMemoryBeginsWithAHugePage) {
 
 TEST(HostMemoryTest, Refusals) {
   EXPECT_EQ(AllocateHost(-1, 0).status().ToString(),
-            "INVALID_ARGUMENT: -1 bytes to allocate are negative");
+            "INVALID_ARGUMENT: cannot allocate -1 bytes; expected at least 0");
   EXPECT_EQ(AllocateHost(std::numeric_limits<int64_t>::max(), 3).status().ToString(),
             "RESOURCE_EXHAUSTED: rank 3 cannot allocate 9223372036854775807 bytes");
 }

@@ -21,10 +21,10 @@ absl::StatusOr<SharedLibrary> SharedLibrary::Load(const Source& source, const st
   void* const handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* const reason = dlerror();
-    return absl::UnavailableError(fmt::format("no {} library {} ({}{}{} names another file): {}",
-                                              source.what, name, source.needs,
-                                              *source.needs == '\0' ? "" : "; ", source.variable,
-                                              reason == nullptr ? "no reason given" : reason));
+    return absl::UnavailableError(
+        fmt::format("cannot load the {} library {} ({}{}{} names another file): {}", source.what,
+                    name, source.needs, *source.needs == '\0' ? "" : "; ", source.variable,
+                    reason == nullptr ? "no reason given" : reason));
   }
   return SharedLibrary(source.what, std::move(name), handle);
 }

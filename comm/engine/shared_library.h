@@ -1,12 +1,13 @@
-// A library that is loaded at run time, so that one binary works with and without it.
+// A shared library that is loaded at run time (dlopen), so that one binary works with and without
+// it.
 //
 //   constexpr SharedLibrary::Source kNccl = {
 //       .what = "NCCL", .file = "libnccl.so.2", .variable = "MESHIFT_NCCL_LIBRARY"};
 //   MESHIFT_ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Load(kNccl));
 //   MESHIFT_RETURN_IF_ERROR(library.Find("ncclGetVersion", &get_version));
 //
-// It stays loaded until the process ends, whatever becomes of this value: libraries of devices keep
-// threads and exit handlers, and functions that were found may be called from anywhere.
+// It stays loaded until the process ends, even if this object is destroyed: GPU libraries have
+// threads and exit handlers, and found functions may be called at any time.
 #ifndef MESHIFT_COMM_ENGINE_SHARED_LIBRARY_H_
 #define MESHIFT_COMM_ENGINE_SHARED_LIBRARY_H_
 
@@ -22,27 +23,27 @@ namespace meshift {
 // Immutable; safe for concurrent use.
 class SharedLibrary {
  public:
-  // Which file it is, and what errors say of it.
+  // The library's file, and its description in errors.
   struct Source {
     const char* what = "";      // "NCCL"
-    const char* file = "";      // as dlopen takes it, where nothing else is given
-    const char* variable = "";  // of the environment, that names another file
-    const char* needs = "";     // "a GPU needs NVIDIA's driver"; empty: nothing to say
+    const char* file = "";      // default argument of dlopen
+    const char* variable = "";  // environment variable that names another file
+    const char* needs = "";     // a remark, such as "a GPU needs NVIDIA's driver"; may be empty
   };
 
-  // Loads `path`; where it is empty, what the variable names; where that is empty or not set, the
-  // file. UNAVAILABLE where there is no such library: names it, the variable and the reason.
+  // Loads `path`; if that is empty, the file that the variable names; if that is unset or empty,
+  // source.file. UNAVAILABLE if it cannot be loaded: names the file, the variable and the reason.
   static absl::StatusOr<SharedLibrary> Load(const Source& source, const std::string& path = "");
 
-  // `*function` becomes the function of that name, of that type: nobody can check the type.
-  // FAILED_PRECONDITION, and null, where the library has none: names both.
+  // Sets `*function` to the function `symbol`. The caller must give the right type; it cannot be
+  // checked. FAILED_PRECONDITION, and null, if the library has no such function; names both.
   template <typename Function>
   absl::Status Find(const char* symbol, Function* function) const {
     FindOptional(symbol, function);
     if (*function != nullptr) return absl::OkStatus();
     return FailedPrecondition("the {} library {} has no function {}", what_, path_, symbol);
   }
-  // Likewise; null where the library has none.
+  // As Find(), but only sets `*function` to null if the library has no such function.
   template <typename Function>
   void FindOptional(const char* symbol, Function* function) const {
     *function = reinterpret_cast<Function>(Address(symbol));

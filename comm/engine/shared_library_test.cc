@@ -57,9 +57,10 @@ TEST_F(SharedLibraryTest, NamesTheFunctionThatIsMissing) {
 TEST_F(SharedLibraryTest, NamesTheLibraryThatIsMissing) {
   const absl::Status status = SharedLibrary::Load(kAbsent).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(Message(status).rfind("no abacus library /nowhere/libabacus.so (beads are needed; "
-                                  "MESHIFT_TEST_LIBRARY names another file): ",
-                                  0),
+  EXPECT_EQ(Message(status).rfind(
+                "cannot load the abacus library /nowhere/libabacus.so (beads are needed; "
+                "MESHIFT_TEST_LIBRARY names another file): ",
+                0),
             0U)
       << status;
   EXPECT_NE(Message(status).find("No such file"), std::string::npos) << status;

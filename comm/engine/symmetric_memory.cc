@@ -11,7 +11,7 @@
 namespace meshift {
 
 std::string SymmetricRequest::ToString() const {
-  return fmt::format("{} buffers of {} bytes from number {} on", count, bytes, first);
+  return fmt::format("{} buffers of {} bytes numbered from {}", count, bytes, first);
 }
 
 absl::Status CheckRequest(const SymmetricRequest& request) {
@@ -19,8 +19,9 @@ absl::Status CheckRequest(const SymmetricRequest& request) {
   int64_t total = 0;
   if (request.first < 0 || request.count < 1 || request.bytes < 1 ||
       !CheckedMul(request.count, request.bytes, &total) || total > kMaxBytes) {
-    return InvalidArgument("{}: one buffer or more, each of one byte or more, {} in all at most",
-                           request.ToString(), kMaxBytes);
+    return InvalidArgument(
+        "{}: expected at least one buffer, at least one byte each, and at most {} in all",
+        request.ToString(), kMaxBytes);
   }
   return absl::OkStatus();
 }
@@ -44,18 +45,19 @@ std::string SymmetricCall::ToString() const {
 
 absl::Status CheckSymmetricCall(const SymmetricCall& call, int member, int size) {
   if (call.send.buffer == nullptr || call.recv.buffer == nullptr) {
-    return InvalidArgument("a symmetric call without a buffer");
+    return InvalidArgument("a symmetric call has no send or receive buffer");
   }
   if (static_cast<int>(call.counts.size()) != size) {
     return InvalidArgument("{}: {} blocks for {} members", call.ToString(), call.counts.size(),
                            size);
   }
   if (BitWidth(call.dtype) < 8) {
-    return InvalidArgument("{}: elements of {} share bytes", call.ToString(), Name(call.dtype));
+    return InvalidArgument("{}: elements of {} are smaller than a byte", call.ToString(),
+                           Name(call.dtype));
   }
   int64_t total = 0;
   for (const int64_t count : call.counts) {
-    if (count < 0) return InvalidArgument("{}: a block of {} elements", call.ToString(), count);
+    if (count < 0) return InvalidArgument("{}: a block has {} elements", call.ToString(), count);
     total = SaturatingAdd(total, count);
   }
   const int64_t all = SaturatingMul(total, BitWidth(call.dtype) / 8);
@@ -65,8 +67,9 @@ absl::Status CheckSymmetricCall(const SymmetricCall& call, int member, int size)
        {std::pair(&call.send, gathers ? own : all), std::pair(&call.recv, gathers ? all : own)}) {
     if (place->offset < 0 || place->offset % (BitWidth(call.dtype) / 8) != 0 ||
         bytes > place->buffer->size_bytes() - place->offset) {
-      return InvalidArgument("{}: {} bytes at {} of a buffer of {}", call.ToString(), bytes,
-                             place->offset, place->buffer->size_bytes());
+      return InvalidArgument(
+          "{}: {} bytes at offset {} are misaligned or outside the buffer of {} bytes",
+          call.ToString(), bytes, place->offset, place->buffer->size_bytes());
     }
   }
   return absl::OkStatus();

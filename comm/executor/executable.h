@@ -1,5 +1,5 @@
-// A program that an engine has made ready (Engine::Prepare): a run of it only says where its
-// buffers are.
+// A program that an engine has prepared once (Engine::Prepare), ready to run many times. Each run
+// only gives the addresses of the buffers.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto executable, engine->Prepare(program, communicators));
 //   const TensorBuffers tensor = {.source = in, .target = out};
@@ -7,7 +7,8 @@
 //                                               /*done=*/nullptr));
 //   MESHIFT_RETURN_IF_ERROR(engine->Synchronize(*stream));
 //
-// A program may also be run in parts, each on a stream of its own (comm/program/program_parts.h).
+// A program may be enqueued in parts, each on its own stream (comm/program/program_parts.h). The
+// program and its communicators must outlive the executable.
 #ifndef MESHIFT_COMM_EXECUTOR_EXECUTABLE_H_
 #define MESHIFT_COMM_EXECUTOR_EXECUTABLE_H_
 
@@ -20,18 +21,18 @@
 
 namespace meshift {
 
-// Memory of one tensor; null where it has no bytes. Of a strided one: its element (0, 0, ...). The
-// source is only read, unless the program consumes it.
+// Memory of one tensor; null if it has no bytes. The address of a strided tensor is that of its
+// element (0, 0, ...). The source is only read, unless the program consumes it.
 struct TensorBuffers {
   const void* source = nullptr;
   void* target = nullptr;
 };
 struct ProgramBuffers {
-  void* workspace = nullptr;                     // null where the program needs none
-  absl::Span<const TensorBuffers> tensors = {};  // Program::num_tensors
+  void* workspace = nullptr;                     // null if the program needs none
+  absl::Span<const TensorBuffers> tensors = {};  // Program::num_tensors entries
 };
 
-// For one thread at a time.
+// Not thread-safe.
 class Executable {
  public:
   Executable() = default;
@@ -39,10 +40,10 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
   virtual ~Executable() = default;
 
-  // Puts these instructions on `stream`, and behind them records `*done`, as Engine::RecordInto,
-  // unless that is null. Returns without waiting; may be called while an earlier run is not done.
-  // After an error the stream may hold part of the work. Allocates nothing once it has run before,
-  // as far as the engine does not.
+  // Puts these instructions on `stream`, then records `*done` as Engine::RecordInto does, unless
+  // `done` is null. Returns without waiting; may be called before an earlier run is done. After an
+  // error the stream may hold part of the work. Allocates nothing after the first run, unless the
+  // engine does.
   virtual absl::Status Enqueue(const ListRange& instructions, const ProgramBuffers& buffers,
                                Stream& stream, std::shared_ptr<Event>* done) = 0;
 };

@@ -1,5 +1,5 @@
-// What engines run programs with by default: the calls of an engine and its communicators, one per
-// instruction. What is the same in each run is laid out once.
+// The default Executable: runs each instruction by one call of the engine or of a communicator.
+// Argument lists are built once; each run only fills in the addresses.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,7 +35,7 @@ class Executor final : public Executable {
     }
   }
 
-  // Has communicators get what their calls need.
+  // Lets the communicators allocate what their reductions need.
   absl::Status Reserve() {
     for (const Instruction& call : program_.instructions) {
       const bool all = call.kind == Kind::kAllReduce;
@@ -61,20 +61,20 @@ class Executor final : public Executable {
 
  private:
   absl::Status Run(const Instruction& instruction, const ProgramBuffers& buffers, Stream& stream);
-  // The messages at their places in this run.
+  // The messages with their addresses in this run.
   absl::Span<const PeerMessage> MessagesAt(const ListRange& range, const ProgramBuffers& buffers);
 
   Engine* const engine_;
   const Program& program_;
   const std::vector<Communicator*> communicators_;
-  // As the program's; addresses are those of the run that is being enqueued.
+  // The program's lists, with the addresses of the run that is being enqueued.
   std::vector<BoxCopy> copies_;
   std::vector<PeerMessage> messages_;
   std::vector<const void*> inputs_;
 };
 
-// A program writes to a source only where it consumes it, and sends from it without writing to it,
-// which calls that take mutable memory cannot say.
+// Casts const away: sends take mutable pointers, but a program writes to a source only if it
+// consumes it.
 void* Resolve(const Location& at, const ProgramBuffers& buffers) {
   if (at.space == Location::Space::kWorkspace) {
     return static_cast<char*>(buffers.workspace) + at.offset;
@@ -94,7 +94,7 @@ absl::Span<const PeerMessage> Executor::MessagesAt(const ListRange& range,
 
 absl::Status Executor::Run(const Instruction& instruction, const ProgramBuffers& buffers,
                            Stream& stream) {
-  // A plan without steps has copies all the same.
+  // Local instructions have no group.
   Communicator* const communicator =
       instruction.group < 0 ? nullptr : communicators_[instruction.group];
   void* const src = Resolve(instruction.src, buffers);
@@ -138,12 +138,12 @@ absl::Status Executor::Run(const Instruction& instruction, const ProgramBuffers&
       }
       return engine_->ReduceInOrder(inputs_, dst, count, dtype, reduction, stream);
   }
-  return Internal("instruction {} is unknown", static_cast<int>(instruction.kind));
+  return Internal("unknown instruction kind {}", static_cast<int>(instruction.kind));
 }
 
 }  // namespace
 
-// Here, with what its vtable refers to.
+// Defined here because Engine's vtable refers to Engine::Prepare.
 Engine::Engine() : record_(std::make_unique<RecordSlot>()) {}
 Engine::~Engine() = default;
 

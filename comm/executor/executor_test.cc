@@ -107,7 +107,7 @@ TEST_F(ExecutorTest, WantsACommunicatorPerGroupAndMemoryPerTensor) {
             "INVALID_ARGUMENT: got the buffers of 0 tensors; the program has 1");
 }
 
-// A part of a program is those of its instructions, whose memory may be other's each time.
+// A run may be a part of a program's instructions, with other buffers each time.
 TEST_F(ExecutorTest, RunsPartsOfAProgram) {
   const Program program = LowerCase(ThreeSteps(), 3);
   const std::vector<Communicator*> communicators(2, engine_.world());

@@ -39,8 +39,8 @@ absl::StatusOr<std::unique_ptr<GroupCache>> GroupCache::Create(Engine* engine,
   auto cache = std::unique_ptr<GroupCache>(new GroupCache(engine, mesh));
   const int64_t n = mesh.NumRanks();
   if (mesh.MaxRank() >= engine->world_size()) {
-    return InvalidArgument("rank {} of mesh {} is not in the engine's world of {}", mesh.MaxRank(),
-                           mesh.ToString(), engine->world_size());
+    return InvalidArgument("rank {} of mesh {} is not in the engine's world of {} ranks",
+                           mesh.MaxRank(), mesh.ToString(), engine->world_size());
   }
   if (n == engine->world_size() && !engine->SplitsFreely()) {
     cache->root_ = engine->world();
@@ -63,7 +63,7 @@ absl::Status GroupCache::CheckMesh(const DeviceMesh& root, const DeviceMesh& mes
   }
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
     if (root.PositionOf(mesh.RankAt(p))) continue;
-    return InvalidArgument("rank {} of mesh {} is not in mesh {}, for which groups are made",
+    return InvalidArgument("rank {} of mesh {} is not in the redistributor's mesh {}",
                            mesh.RankAt(p), mesh.ToString(), root.ToString());
   }
   return absl::OkStatus();
@@ -110,12 +110,12 @@ absl::StatusOr<Communicator*> GroupCache::Find(const DeviceMesh& mesh, const Pro
       ++stats_.reused;
       if (known != nullptr) return known;
       return Internal(
-          "the partition of group {} over {} dims of {} is split, the group is not there",
+          "group {} over {} dims of {} is missing, although its partition was split before",
           group.number, group.mesh_dims.size(), mesh.ToString());
     }
   }
   if (known != nullptr || is_out) {
-    // All members of a known group know it, so all of them take this way.
+    // All members of a cached group have it cached, so all of them take this branch.
     MESHIFT_RETURN_IF_ERROR(engine_->SkipSplit(*root_));
     const MutexLock lock(mutex_);
     partitions_.insert(std::move(partition));

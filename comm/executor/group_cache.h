@@ -1,17 +1,18 @@
-// The communicators of one root: each group is split from it when a plan first needs it, and kept.
+// The communicators of a mesh's groups. Each is split from one root communicator when a plan first
+// needs it, and then kept.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto cache, GroupCache::Create(engine, mesh));
 //   for (const ProgramGroup& group : program.groups) {
 //     MESHIFT_ASSIGN_OR_RETURN(Communicator * c, cache->Get(program.meshes[group.mesh], group));
 //   }
 //
-// Splitting concerns all ranks of the root, so *whether* to split must not depend on what one rank
-// has. It is decided by the partition, which the plan alone gives: the first time that a partition
-// is needed every rank splits its own group of it, afterwards none does. A rank whose group is
-// known from another partition, or that is in none because the mesh is a part of the root, takes
-// part without a new communicator (Engine::SkipSplit).
+// All ranks of the root must take part in a split, so *whether* to split must not depend on the
+// groups that one rank has cached. The partition decides, and it follows from the plan alone: when
+// a partition is first needed, every rank splits its own group; later, none does. Some ranks take
+// part without a new communicator (Engine::SkipSplit): those that have their group from another
+// partition, and those in no group because the mesh has only some of the root's ranks.
 //
-// Safe for concurrent use; but all ranks of a root must need partitions in the same order.
+// Safe for concurrent use, but all ranks of a root must need partitions in the same order.
 #ifndef MESHIFT_COMM_EXECUTOR_GROUP_CACHE_H_
 #define MESHIFT_COMM_EXECUTOR_GROUP_CACHE_H_
 
@@ -34,26 +35,26 @@ namespace meshift {
 
 class GroupCache {
  public:
-  // Makes the root: a communicator of the mesh's ranks, or the engine's world where these are all
-  // its ranks and another would cost something (Engine::SplitsFreely); none for a mesh of one rank.
-  // All ranks of the mesh call this. `engine` must outlive the cache. INVALID_ARGUMENT: the
-  // engine's rank, or a rank of the mesh, is not in the other.
+  // Makes the root, a communicator of the mesh's ranks. The root is the engine's world if the mesh
+  // has all its ranks and a split costs something (Engine::SplitsFreely). A mesh of one rank has no
+  // root. All ranks of the mesh must call this. `engine` must outlive the cache. INVALID_ARGUMENT:
+  // the engine's rank is not in the mesh, or a rank of the mesh is not in the engine's world.
   static absl::StatusOr<std::unique_ptr<GroupCache>> Create(Engine* engine, const DeviceMesh& mesh);
-  // What ranks of the world that are not in `mesh` call, on engines whose splits concern them too
-  // (Engine::SkipSplit).
+  // The counterpart of Create() on ranks of the world that are not in `mesh`, for engines in which
+  // all ranks take part in splits (Engine::SkipSplit).
   static absl::Status StayOut(Engine* engine, const DeviceMesh& mesh);
 
-  // The communicator of `group`, which is over group.mesh_dims of `mesh`, a mesh of ranks of the
-  // root; null where the group has no ranks. The cache owns it. O(1) where it was asked for before.
+  // The communicator of `group`, a group over group.mesh_dims of `mesh`, whose ranks are all in the
+  // root; null if the group has no ranks. The cache owns it. O(1) if it was requested before.
   absl::StatusOr<Communicator*> Get(const DeviceMesh& mesh, const ProgramGroup& group,
                                     const GroupOptions& options = {});
-  // OK where all ranks of `mesh` are the root's; INVALID_ARGUMENT names one that is not.
+  // OK if all ranks of `mesh` are in `root`; INVALID_ARGUMENT names one that is not.
   static absl::Status CheckMesh(const DeviceMesh& root, const DeviceMesh& mesh);
 
-  // Aborts all communicators; the root too, where it was handed out or is the cache's own. Those
-  // that are made afterwards are aborted too. May be called twice; does not wait for Get().
+  // Aborts all communicators, also those made later. Aborts the root if Get() has returned it or
+  // the cache owns it. May be called twice; does not wait for Get().
   void AbortAll();
-  // OK, or the first error of a communicator. Any thread; does not wait for Get().
+  // OK, or the first error of a communicator. From any thread; does not wait for Get().
   absl::Status Health() const;
   GroupCacheStats stats() const;
   const DeviceMesh& mesh() const { return mesh_; }
@@ -78,15 +79,16 @@ class GroupCache {
   Engine* const engine_;
   const DeviceMesh mesh_;
   Communicator* root_ = nullptr;
-  std::shared_ptr<Communicator> own_root_;  // null where the root is the engine's world
+  std::shared_ptr<Communicator> own_root_;  // null if the root is the engine's world
 
-  // Held for as long as an engine may take to make a group; `mutex_`, taken inside it, never.
+  // Held while an engine makes a group, which may take long. `mutex_` is taken inside it, and only
+  // for short sections.
   Mutex making_;
   mutable Mutex mutex_;
   bool aborted_ MESHIFT_GUARDED_BY(mutex_) = false;
   bool root_used_ MESHIFT_GUARDED_BY(mutex_) = false;
   GroupCacheStats stats_ MESHIFT_GUARDED_BY(mutex_);
-  // By what was asked for; by ranks; and the keys of the partitions that are split.
+  // Communicators by request, and by ranks; and the keys of the partitions that are split.
   absl::flat_hash_map<Asked, Communicator*> asked_ MESHIFT_GUARDED_BY(mutex_);
   absl::flat_hash_map<CacheKey, std::shared_ptr<Communicator>> groups_ MESHIFT_GUARDED_BY(mutex_);
   absl::flat_hash_set<std::string> partitions_ MESHIFT_GUARDED_BY(mutex_);

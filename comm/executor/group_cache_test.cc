@@ -94,8 +94,8 @@ TEST(GroupCacheTest, OtherNamesForAPartitionFindIt) {
   EXPECT_EQ(engine.log().size(), 1);
 }
 
-// {0,1} {2,3} {4,5}, then {0,1} {2,4} {3,5}: ranks 0 and 1 know their group, but the others cannot
-// split without them.
+// {0,1} {2,3} {4,5}, then {0,1} {2,4} {3,5}: ranks 0 and 1 have their group already, but the others
+// cannot split without them.
 TEST(GroupCacheTest, KnownGroupIsNotMadeAgainWithItsPartition) {
   const DeviceMesh mesh = Mesh("a=3,b=2");
   const DeviceMesh listed = Mesh("a=3,b=2@0,1,2,4,3,5");
@@ -117,20 +117,19 @@ TEST(GroupCacheTest, Refusals) {
   EXPECT_EQ(GroupCache::Create(&engine, Mesh("a=4")).status().ToString(),
             "INVALID_ARGUMENT: rank 5 is not in mesh a=4");
   EXPECT_EQ(GroupCache::Create(&engine, Mesh("a=16")).status().ToString(),
-            "INVALID_ARGUMENT: rank 15 of mesh a=16 is not in the engine's world of 8");
+            "INVALID_ARGUMENT: rank 15 of mesh a=16 is not in the engine's world of 8 ranks");
   const DeviceMesh mesh = Mesh("a=2,b=4");
   const auto cache = GroupCache::Create(&engine, mesh).value();
   EXPECT_EQ(cache->Get(mesh, {.mesh_dims = {}, .number = 0, .ranks = {5}}).status().ToString(),
             "INVALID_ARGUMENT: a group of 1 ranks needs no communicator");
   const DeviceMesh part = Mesh("a=2,b=2@5,9,2,3");
-  EXPECT_EQ(
-      cache->Get(part, GroupOf(part, {1}, 5)).status().ToString(),
-      "INVALID_ARGUMENT: rank 9 of mesh a=2,b=2@5,9,2-3 is not in mesh a=2,b=4, for which groups "
-      "are made");
+  EXPECT_EQ(cache->Get(part, GroupOf(part, {1}, 5)).status().ToString(),
+            "INVALID_ARGUMENT: rank 9 of mesh a=2,b=2@5,9,2-3 is not in the redistributor's mesh "
+            "a=2,b=4");
   EXPECT_TRUE(GroupCache::CheckMesh(mesh, Mesh("a=2,b=2@5,6,2,3")).ok());
 }
 
-// Groups of a part of the root's ranks: every rank of the root takes part in making them, once.
+// Groups of some of the root's ranks: every rank of the root takes part in making them, once.
 TEST(GroupCacheTest, OtherRanksTakePartInSplitsOfASubMesh) {
   const DeviceMesh root = Mesh("a=6");
   const DeviceMesh part = Mesh("a=2,b=2@5,1,0,4");
@@ -159,7 +158,7 @@ TEST(GroupCacheTest, OtherRanksTakePartInSplitsOfASubMesh) {
   }
 }
 
-// {0,1} is known as a part of the root's partition: nobody makes it again.
+// {0,1} is known as a part of the root's partition: no rank makes it again.
 TEST(GroupCacheTest, KnownGroupIsNotMadeAgainForASubMesh) {
   for (const int64_t rank : {0, 1, 2, 3}) {
     FakeEngine engine(rank, 4);

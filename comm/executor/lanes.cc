@@ -44,7 +44,8 @@ absl::StatusOr<int64_t> Lane::EndUse(Stream& end) {
 
 void Lane::KeepUse(int64_t use) {
   is_kept_ = workspace_ != nullptr;
-  // A list of tensors may have outgrown the one that its first used.
+  // In a call with a list of tensors, a later tensor may have replaced the workspace of an earlier
+  // one.
   const MutexLock lock(mutex_);
   std::erase_if(outgrown_, [&](auto& entry) {
     if (entry.first < use) return false;
@@ -69,7 +70,8 @@ void Lane::NoteDone(int64_t use) {
 }
 
 Lanes::~Lanes() {
-  // A program that begins on one lane, and uses its workspace, may end on another.
+  // End all streams before any workspace is freed: a program that uses one lane's workspace may end
+  // on another lane.
   for (const auto& [communicator, lane] : lanes_) lane->EndStream();
 }
 

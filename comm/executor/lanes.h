@@ -1,5 +1,5 @@
-// The streams of a redistributor: one for each communicator and one for programs without any. Each
-// has the redistributor's own workspace for programs that begin on it. Internal.
+// The streams of a redistributor, called lanes: one for each communicator, and one for programs
+// without any. Each lane has a workspace for the programs that begin on it. Internal.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Lane * lane, lanes.Of(communicator));
 //   MESHIFT_ASSIGN_OR_RETURN(void* workspace, lane->Reserve(bytes));
@@ -7,8 +7,8 @@
 //   ... work that begins on lane->stream() and ends on another stream, `end` ...
 //   MESHIFT_ASSIGN_OR_RETURN(int64_t use, lane->EndUse(end));
 //
-// Work that uses a lane's workspace waits for the work before it that does, on its stream; no host
-// ever does. For one thread at a time, but NoteDone().
+// Work that uses a lane's workspace waits, on its stream, for earlier work that uses it. The host
+// never waits. Not thread-safe, except NoteDone().
 #ifndef MESHIFT_COMM_EXECUTOR_LANES_H_
 #define MESHIFT_COMM_EXECUTOR_LANES_H_
 
@@ -34,23 +34,24 @@ class Lane {
   static absl::StatusOr<std::unique_ptr<Lane>> Create(Engine* engine);
 
   Stream& stream() { return *stream_; }
-  // The workspace; of at least `bytes` bytes, null for none. Grows where it is smaller; what it
-  // outgrows stays as long as work may use it.
+  // Returns the workspace, of at least `bytes` bytes; null for 0 bytes. Allocates a larger one if
+  // necessary, and keeps the old one as long as work may use it.
   absl::StatusOr<void*> Reserve(int64_t bytes) {
     if (bytes <= bytes_) return bytes == 0 ? nullptr : data_;
     MESHIFT_RETURN_IF_ERROR(Grow(bytes));
     return data_;
   }
-  // Work on this stream from here on may use the workspace.
+  // Later work on this stream may use the workspace.
   ABSL_ATTRIBUTE_HOT absl::Status BeginUse();
-  // The work of this use is done once all work on `end` so far is. The number of the use, for
-  // NoteDone.
+  // Ends a use, whose work is done once all work now on `end` is. Returns the number of the use,
+  // for NoteDone.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<int64_t> EndUse(Stream& end);
-  // Somebody has seen the work of use number `use`, and so of all before it, done. From any thread.
+  // The work of use number `use`, and so of all earlier ones, is done. From any thread.
   void NoteDone(int64_t use);
-  // The work of use number `use`, and since, may run again at any time: its workspace stays.
+  // The work of use number `use` and of later ones was captured in a graph and may run again at any
+  // time, so its workspaces are kept.
   void KeepUse(int64_t use);
-  // Waits for all work on the stream; the workspace stays.
+  // Destroys the stream, which waits for all its work. The workspace stays.
   void EndStream() { stream_ = nullptr; }
 
  private:
@@ -58,31 +59,31 @@ class Lane {
   absl::Status Grow(int64_t bytes);
 
   Engine* const engine_;
-  // Of workspace_, which is not to be asked in each call.
+  // Address and size of workspace_, stored here to save virtual calls.
   void* data_ = nullptr;
   int64_t bytes_ = 0;
   std::unique_ptr<Stream> stream_;
   int64_t uses_ = 0;
-  bool is_kept_ = false;  // the workspace is some graph's too
-  // Whether the last use ended on another stream: when it reached `ended_`.
+  bool is_kept_ = false;  // a graph uses the workspace
+  // Whether the last use ended on another stream; `ended_` is then recorded there.
   bool ended_elsewhere_ = false;
   std::unique_ptr<Buffer> workspace_;
   std::vector<std::unique_ptr<Buffer>> kept_;  // outgrown workspaces of graphs
   std::shared_ptr<Event> ended_;
-  std::atomic<int64_t> done_ = 0;  // uses up to this number are
+  std::atomic<int64_t> done_ = 0;  // uses up to this number are done
   std::atomic<bool> has_outgrown_ = false;
   Mutex mutex_;
-  // Workspaces, and the last use of each.
+  // Replaced workspaces, each with the number of its last use.
   std::vector<std::pair<int64_t, std::unique_ptr<Buffer>>> outgrown_ MESHIFT_GUARDED_BY(mutex_);
 };
 
 class Lanes {
  public:
-  // `single`: one lane for all.
+  // `single`: one lane for all communicators.
   Lanes(Engine* engine, bool single) : engine_(engine), single_(single) {}
   ~Lanes();
 
-  // The lane of a communicator, of none where that is null; made when first asked for.
+  // The lane of a communicator, or of programs without one (null). Made on the first request.
   absl::StatusOr<Lane*> Of(Communicator* communicator);
 
  private:

@@ -374,7 +374,8 @@ TEST_F(FailureTest, EnginesRefuseBadArguments) {
   EXPECT_EQ(Message(engine(1).FillZero(nullptr, 4, stream(1))), "4 elements to fill are null");
   EXPECT_EQ(Message(engine(1).FillZero(data(1), -4, stream(1))),
             "a count of -4 to fill is negative");
-  EXPECT_EQ(Message(engine(1).Allocate(-1).status()), "-1 bytes to allocate are negative");
+  EXPECT_EQ(Message(engine(1).Allocate(-1).status()),
+            "cannot allocate -1 bytes; expected at least 0");
   EXPECT_EQ(engine(1).Allocate(int64_t{1} << 60).status().code(),
             absl::StatusCode::kResourceExhausted);
   const auto other = LocalWorld::Create({.num_ranks = 3, .num_workers = 0});

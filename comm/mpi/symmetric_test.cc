@@ -56,7 +56,7 @@ absl::Status Differ(bool bounded) {
           .status();
   MPI_Barrier(MPI_COMM_WORLD);
   return Expect(status,
-                "rank 0 asks for 1 buffers of 4096 bytes from number 0 on, and rank 2 for 1 "
+                "rank 0 asks for 1 buffers of 4096 bytes numbered from 0, and rank 2 for 1 "
                 "buffers of 8192 bytes");
 }
 

@@ -485,11 +485,11 @@ TEST_F(NcclEngineTest, WhatIsMissingOnOneRankIsToldToAll) {
   };
   EXPECT_EQ(create([](NcclOptions* options) {
               options->nccl_library = "/nowhere.so";
-            }).rfind("UNAVAILABLE: no NCCL library /nowhere.so", 0),
+            }).rfind("UNAVAILABLE: cannot load the NCCL library /nowhere.so", 0),
             0U);
   EXPECT_EQ(create([](NcclOptions* options) {
               options->cuda_library = "/nowhere.so";
-            }).rfind("UNAVAILABLE: no CUDA driver library /nowhere.so", 0),
+            }).rfind("UNAVAILABLE: cannot load the CUDA driver library /nowhere.so", 0),
             0U);
   EXPECT_EQ(create([](NcclOptions* options) { options->nccl_library = "libm.so.6"; }),
             "FAILED_PRECONDITION: the NCCL library libm.so.6 has no function ncclGetVersion");
@@ -560,7 +560,7 @@ TEST_F(NcclEngineTest, Refusals) {
           "the ranks of group {1,0} are not strictly ascending");
   refuses(engine.Split(*ranks_->engine(1).world(), {0, 1}, 0, {}).status(),
           "rank 0 splits a communicator that is not its own: nccl group {0,1}, member 1");
-  refuses(engine.Allocate(-1).status(), "-1 bytes to allocate are negative");
+  refuses(engine.Allocate(-1).status(), "cannot allocate -1 bytes; expected at least 0");
   EXPECT_EQ(engine.Allocate(int64_t{1} << 50).status().code(),
             absl::StatusCode::kResourceExhausted);
   // Nothing of this has ended the groups.

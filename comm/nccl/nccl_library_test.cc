@@ -21,7 +21,8 @@ TEST_F(NcclLibraryTest, NoLibrary) {
   const auto nccl = NcclLibrary::Load("/nowhere/libnccl.so.2");
   EXPECT_EQ(nccl.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Message(nccl.status())
-                .rfind("no NCCL library /nowhere/libnccl.so.2 (MESHIFT_NCCL_LIBRARY names another "
+                .rfind("cannot load the NCCL library /nowhere/libnccl.so.2 (MESHIFT_NCCL_LIBRARY "
+                       "names another "
                        "file): ",
                        0),
             0U)

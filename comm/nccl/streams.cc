@@ -107,7 +107,7 @@ int64_t NcclEvent::ReachedNs() const {
 
 absl::StatusOr<std::unique_ptr<NcclBuffer>> NcclBuffer::Create(std::shared_ptr<NcclJob> job,
                                                                int64_t bytes) {
-  if (bytes < 0) return InvalidArgument("{} bytes to allocate are negative", bytes);
+  if (bytes < 0) return InvalidArgument("cannot allocate {} bytes; expected at least 0", bytes);
   MESHIFT_RETURN_IF_ERROR(job->Health());
   const CudaDevice::Scope scope(job->device());
   absl::StatusOr<CUdeviceptr> memory = job->device().Allocate(bytes);

@@ -51,11 +51,10 @@ TEST(NcclSymmetricTest, MembersThatDifferAreNamed) {
     const auto pool =
         SymmetricPool::Create(&engine, engine.world(), {.buffer_bytes = 4096 * (1 + rank)});
     EXPECT_EQ(pool.status().code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_NE(
-        Message(pool.status())
-            .find("rank 0 asks for 1 buffers of 4096 bytes from number 0 on, and rank 1 for 1 "
-                  "buffers of 8192 bytes"),
-        std::string::npos)
+    EXPECT_NE(Message(pool.status())
+                  .find("rank 0 asks for 1 buffers of 4096 bytes numbered from 0, and rank 1 for 1 "
+                        "buffers of 8192 bytes"),
+              std::string::npos)
         << pool.status();
   });
   EXPECT_EQ(Violations(), "");

@@ -195,8 +195,8 @@ TEST_F(SubMeshTest, ContributionsAreAddedInOrderByWhoTakesThem) {
 TEST_F(SubMeshTest, MeshesOfOtherRanksAreRefused) {
   const Sharding from = Parsed("f32[4] on a=2@5,6 as S(0)");
   EXPECT_EQ(Redistribute(from, from.WithPlacements("R").value()),
-            "INVALID_ARGUMENT: rank 6 of mesh a=2@5-6 is not in mesh ranks=6, for which groups are "
-            "made");
+            "INVALID_ARGUMENT: rank 6 of mesh a=2@5-6 is not in the redistributor's mesh "
+            "ranks=6");
 }
 
 // A rank has no memory for a tensor whose mesh it is not in.

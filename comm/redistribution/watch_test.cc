@@ -353,7 +353,7 @@ TEST_F(WatchTest, OptionsComeBeforeTheFirstRedistributor) {
   EXPECT_EQ(world_->engine(0)->SetRecord({}).code(), absl::StatusCode::kFailedPrecondition);
   auto other = LocalWorld::Create({.num_ranks = 1}).value();
   EXPECT_EQ(Message(other->engine(0)->SetRecord({.calls = -1})),
-            "-1 calls to remember are not between 0 and 1000000");
+            "cannot record -1 calls; expected 0 to 1000000");
   EXPECT_EQ(other->engine(0)->Dump().status().code(), absl::StatusCode::kFailedPrecondition);
 }
 

@@ -217,10 +217,10 @@ TEST_F(SymmetricPoolTest, MembersThatDifferAreNamedWithWhatTheyAskFor) {
   const auto other = SymmetricPool::Create(world_->engine(1), world_->engine(1)->world(),
                                            {.buffer_bytes = 8192, .buffers = 2});
   EXPECT_EQ(other.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(Message(other.status()),
-            "the symmetric pool of local group 0-1, member 1: group 0-1: rank 0 asks for 1 buffers "
-            "of 4096 bytes from number 0 on, and rank 1 for 2 buffers of 8192 bytes from number 0 "
-            "on");
+  EXPECT_EQ(
+      Message(other.status()),
+      "the symmetric pool of local group 0-1, member 1: group 0-1: rank 0 asks for 1 buffers "
+      "of 4096 bytes numbered from 0, and rank 1 for 2 buffers of 8192 bytes numbered from 0");
   // The member that called first gets the error from the group.
   EXPECT_NE(pool->Reserve(2).ToString().find("rank 1 for 2 buffers of 8192"), std::string::npos);
 }
@@ -231,7 +231,7 @@ TEST_F(SymmetricPoolTest, GrowthThatDiffersIsNamedToo) {
   ASSERT_TRUE(a->Reserve(2).ok());
   EXPECT_NE(
       b->Reserve(3).ToString().find(
-          "rank 0 asks for 1 buffers of 4096 bytes from number 1 on, and rank 1 for 2 buffers"),
+          "rank 0 asks for 1 buffers of 4096 bytes numbered from 1, and rank 1 for 2 buffers"),
       std::string::npos);
 }
 
@@ -289,10 +289,11 @@ TEST_F(SymmetricPoolTest, CallsOutsideOfBuffersAreRefused) {
                            .send = {buffers[0].get(), 0},
                            .recv = {buffers[0].get(), 32}};
   EXPECT_EQ(Message(engine->world()->CallSymmetric(call, *stream)),
-            "symmetric all_gather(17 x f32, buffer 0+0 -> 0+32): 68 bytes at 32 of a buffer of 64");
+            "symmetric all_gather(17 x f32, buffer 0+0 -> 0+32): 68 bytes at offset 32 are "
+            "misaligned or outside the buffer of 64 bytes");
   EXPECT_EQ(Message(engine->AllocateSymmetric(*engine->world(), {.count = 0, .bytes = 1}).status()),
-            "0 buffers of 1 bytes from number 0 on: one buffer or more, each of one byte or more, "
-            "274877906944 in all at most");
+            "0 buffers of 1 bytes numbered from 0: expected at least one buffer, at least one byte "
+            "each, and at most 274877906944 in all");
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ struct SymmetricRequest {
   int64_t first = 0;
   int64_t count = 1;
   int64_t bytes = 0;
-  std::string ToString() const;  // "2 buffers of 1048576 bytes from number 3 on"
+  std::string ToString() const;  // "2 buffers of 1048576 bytes numbered from 3"
   friend bool operator==(const SymmetricRequest&, const SymmetricRequest&) = default;
 };
 // INVALID_ARGUMENT where no engine could serve it.

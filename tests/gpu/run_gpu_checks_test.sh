@@ -41,7 +41,7 @@ chmod +x "$TEST_TMPDIR/endless/nccl_check"
 MESHIFT_NCCL_LIBRARY=/any "$TEST_TMPDIR/endless/run_gpu_checks.sh" --only ranks2_first --out "$TEST_TMPDIR/endless/out" > "$TEST_TMPDIR/endless/printed" 2>&1 &
 endless=$!
 
-MESHIFT_CUDA_LIBRARY=/nowhere/libcuda.so.1 expect 3 "no GPU to check: no CUDA driver library /nowhere/libcuda.so.1" --only kernels_first,ranks2
+MESHIFT_CUDA_LIBRARY=/nowhere/libcuda.so.1 expect 3 "no GPU to check: cannot load the CUDA driver library /nowhere/libcuda.so.1" --only kernels_first,ranks2
 also "end ranks2: skipped: there is no GPU"
 also "nothing was checked: there is no GPU"
 expect 2 "unknown option --fast" --fast
@@ -95,7 +95,7 @@ mv "$MESHIFT_OPT/serving/.venv/$site/libnccl.so.2" "$MESHIFT_OPT/conda/envs/$sit
 PATH=$TEST_TMPDIR/bin:$PATH LD_LIBRARY_PATH=$TEST_TMPDIR/old CUDA_HOME=/nowhere expect 0 "NCCL: $MESHIFT_OPT/conda/envs/$site/libnccl.so.2" "${small[@]}" --only ranks2_first
 
 MESHIFT_NCCL_LIBRARY=/nowhere/libnccl.so.2 expect 3 "not all could be checked; right: kernels_first; wrong: none; skipped: ranks2" "${small[@]}" --only kernels_first,ranks2
-also "cannot check: no NCCL library /nowhere/libnccl.so.2"
+also "cannot check: cannot load the NCCL library /nowhere/libnccl.so.2"
 
 # The first number of ranks that fails is the last.
 export MESHIFT_NCCL_LIBRARY=$PWD/testing/fake_gpu/libfake_nccl.so
