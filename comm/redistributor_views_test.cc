@@ -148,7 +148,7 @@ TEST(RedistributorViewsTest, F4e2m1TravelsTwoToAByte) {
                 .status()
                 .ToString(),
             "INVALID_ARGUMENT: the target: stride 3 of dim 0 would cut a byte of f4e2m1, which "
-            "holds two");
+            "holds two elements");
 }
 
 // A column-major source with a hole, a target that lies backwards; what is between stays as it was.

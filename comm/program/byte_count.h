@@ -1,9 +1,9 @@
-// The bytes that a call sends, by the conventions of docs/plan_format.md, from the call's own
-// arguments.
+// The bytes that one member of a collective call sends, by the conventions of docs/plan_format.md.
+// All sizes are in bytes.
 //
 //   AllReduceBytes(800, 40);        // 1560: a ring sends 2 * 800 * 39 / 40
 //   BlockBytes(100, 4);             // 300: reduce-scatter and all-gather of blocks of 100 bytes
-//   RaggedBytes(170, 50);           // 120: likewise, of blocks of 50, 0 and 120 bytes
+//   RaggedBytes(170, 50);           // 120: the same, of blocks of 50, 0 and 120 bytes
 #ifndef MESHIFT_COMM_PROGRAM_BYTE_COUNT_H_
 #define MESHIFT_COMM_PROGRAM_BYTE_COUNT_H_
 
@@ -13,7 +13,7 @@
 
 namespace meshift {
 
-// An all-reduce of `bytes` among `n` members. REQUIRES: n >= 1.
+// An all-reduce of `bytes` among `n` members, rounded up. REQUIRES: n >= 1.
 inline int64_t AllReduceBytes(int64_t bytes, int64_t n) {
   return MulDivCeil(bytes, 2 * (n - 1), n);
 }
@@ -23,8 +23,8 @@ inline int64_t BlockBytes(int64_t block_bytes, int64_t n) {
   return SaturatingMul(block_bytes, n - 1);
 }
 
-// The same of blocks of `all_bytes` together, as counted for the member whose own is `block_bytes`:
-// around a ring it passes on all others.
+// The same for blocks of unequal sizes, `all_bytes` together, and the member whose own block has
+// `block_bytes`.
 inline int64_t RaggedBytes(int64_t all_bytes, int64_t block_bytes) {
   return all_bytes - block_bytes;
 }

@@ -18,7 +18,8 @@
 namespace meshift {
 namespace {
 
-// What a step is lowered to: only the three regular collectives have calls of their own.
+// The call that a step is lowered to. Only the three regular collectives have calls of their own;
+// all others are exchanges of messages.
 StepOp CallOf(StepOp op) {
   return op == StepOp::kAllReduce || op == StepOp::kReduceScatter || op == StepOp::kAllGather
              ? op
@@ -35,14 +36,14 @@ CoalesceTraits CoalesceTraitsOf(const Plan& plan, int64_t max_bytes) {
   int mesh = 0;  // before the step
   for (size_t i = 0; i < plan.steps().size(); ++i) {
     const Step& step = plan.steps()[i];
-    // Of a tensor without elements there are no calls.
+    // A tensor without elements needs no calls.
     if (IsCollective(step.op) && NumElements(step.after.shape()) > 0) {
       traits.steps.push_back(static_cast<int>(i));
-      // Who adds what crosses to another mesh gets all contributions, by one call.
+      // A rank that reduces a crossing receives all contributions in one call.
       const Sharding& before = i == 0 ? plan.from() : plan.steps()[i - 1].after;
       const int64_t copies = IsReduction(step.op) || !step.reduce_op ? 1 : ContributionsOf(before);
       traits.bytes = std::max({traits.bytes, step.bytes_in, SaturatingMul(copies, step.bytes_out)});
-      // In order a reduction has several calls.
+      // An ordered reduction has several calls.
       const bool ordered = IsReduction(step.op) && step.reduce_order == ReduceOrder::kAscending;
       traits.alone |=
           step.bytes_sent > max_bytes || ordered || (IsReduction(step.op) && !may_reduce);

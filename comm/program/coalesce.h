@@ -1,15 +1,16 @@
-// Which of many plans run as one program (comm/program/merge_programs.h): a matter of the plans
-// alone, so that all ranks decide alike.
+// Decides which plans of a list run as one program (comm/program/merge_programs.h). The decision
+// depends on the plans alone, so that it is the same on all ranks.
 //
-//   std::vector<CoalesceTraits> traits = ...;          // CoalesceTraitsOf(plan, max_bytes) each
+//   std::vector<const CoalesceTraits*> traits = ...;   // CoalesceTraitsOf(plan, max_bytes) each
 //   for (const std::vector<int>& run : Coalesce(traits, max_total)) { ... merge plans `run` ... }
 //
-// Plans run together where their collectives are alike: of the same kinds over the same mesh dims
-// of the same meshes in the same order, and, where they reduce, of one dtype, operation and
-// divisor. A plan that asks for more than equal bits of replicas keeps its reductions to itself,
-// since then no element's bits may depend on what else is sent. So does a plan that sends much:
-// what is merged is copied once more on both sides, which only pays where the start of a collective
-// costs more than that.
+// Plans run together if their collectives match: the same kinds, over the same mesh dims of the
+// same meshes, in the same order. Reductions must also have the same dtype, operation and divisor.
+//
+// A plan runs alone if it reduces and promises more than equal bits of replicas, since then no
+// element's bits may depend on the other data in the call. A plan also runs alone if it sends many
+// bytes: merged data is copied once more on both sides, which is only worth it if the start of a
+// collective takes longer than that.
 #ifndef MESHIFT_COMM_PROGRAM_COALESCE_H_
 #define MESHIFT_COMM_PROGRAM_COALESCE_H_
 
@@ -26,21 +27,22 @@ namespace meshift {
 struct CoalesceTraits {
   bool alone = false;
   std::string calls;       // plans that may run together have equal ones
-  std::vector<int> steps;  // that are collectives
-  // The largest value before or after one of them, on the worst rank; of an exchange that adds, all
-  // contributions to what it has after.
+  std::vector<int> steps;  // indices of the collectives
+  // Bytes of the largest value before or after a collective, on the worst rank. An exchange that
+  // reduces counts all contributions to the value after it.
   int64_t bytes = 0;
 };
 
-// `max_bytes`: what a step of the plan may send without keeping it alone.
+// A plan with a step that sends more than `max_bytes` runs alone.
 CoalesceTraits CoalesceTraitsOf(const Plan& plan, int64_t max_bytes);
 
-// What the fastest links carry in the time that a collective takes to start: beyond it the start
-// no longer matters.
+// The bytes that the fastest links transfer in the time that a collective takes to start. For
+// larger messages the start hardly matters.
 int64_t DefaultCoalesceBytes(const Topology& topology);
 
-// The plans' indices, ascending, in as few runs as possible, each of at most `max_total` bytes or
-// one plan; ordered by their first plan.
+// Groups the plans' indices into as few runs as possible. A run has one plan, or several with at
+// most `max_total` bytes together. Indices ascend within a run; runs are ordered by their first
+// plan.
 std::vector<std::vector<int>> Coalesce(absl::Span<const CoalesceTraits* const> plans,
                                        int64_t max_total);
 

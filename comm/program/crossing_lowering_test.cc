@@ -1,4 +1,4 @@
-// Plans that go from one mesh to another, lowered: by hand, rank by rank.
+// Programs of plans from one mesh to another, written by hand for each rank.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -86,7 +86,7 @@ TEST(CrossingLowering, CountsTheBytesOfItsMessages) {
   }
 }
 
-// Columns of a box are no run where it has more of them.
+// Columns are contiguous only if the box has no others.
 TEST(CrossingLowering, PacksWhatIsNoRun) {
   const PlanFields columns = Fields("f32[2,4] on a=2 as S(0)", "f32[2,4] on b=2@2-3 as S(1)",
                                     {{kExchange, 1, {}, "S(1)"}}, 0);
@@ -112,9 +112,10 @@ TEST(CrossingLowering, PacksWhatIsNoRun) {
             "target+8 :(4,1)\n");
   PlanFields small = rows;
   small.total.workspace_bytes = 16;
-  EXPECT_EQ(Lowered(small, 2),
-            "INVALID_ARGUMENT: step 0 needs 16 bytes beyond the workspace's 16 on rank 2\n");
-  // Of other layouts the program says what it needs.
+  EXPECT_EQ(
+      Lowered(small, 2),
+      "INVALID_ARGUMENT: step 0 needs 16 bytes more than the workspace of 16 bytes on rank 2\n");
+  // With other layouts the program determines the size of the workspace.
   EXPECT_EQ(Lowered(rows, 2, {.target_strides = {1, 2}}).substr(0, 60),
             "rank 2: source f32[0], target f32[2,4]:(1,2), workspace 32\ng");
 }
@@ -126,7 +127,7 @@ TEST(CrossingLowering, RelabelCopiesWhereItIs) {
             "rank 3: source f32[1], target f32[1], workspace 0\n"
             "0 copy f32 source+0 (1):(1) -> target+0 :(1)\n");
   EXPECT_EQ(Lowered(same, 4), "rank 4: source f32[0], target f32[0], workspace 0\n");
-  // In one buffer it is there already.
+  // In one buffer the data is in place already.
   EXPECT_EQ(Lowered(same, 3, {.one_buffer = true}),
             "rank 3: source f32[1], target f32[1], workspace 0, one buffer\n");
   const PlanFields part =
@@ -155,7 +156,7 @@ TEST(CrossingLowering, ScalarsAreNothingElsewhere) {
             "0 send_recv group 0: send [] recv [] f64\n");
 }
 
-// The nearest holder sends; of equally near ones the one that has least to send.
+// The nearest holder sends; among equally near ones, the one that sends the fewest bytes.
 TEST(CrossingLowering, TheTopologyChoosesTheSender) {
   PlanFields fields =
       Fields("f32[4] on a=4@0,1,4,5 as R", "f32[4] on b=3@2,3,6 as R", {{kExchange, 1, {}, "R"}});
@@ -211,7 +212,7 @@ TEST(CrossingLowering, StepsAreOnTheirOwnMeshes) {
             "group 2 over 0 of mesh 1: without this rank\n");
 }
 
-// Every owner gets all contributions, a block each, and combines them in their order.
+// Every owner receives all contributions, each in a block, and reduces them in order.
 TEST(CrossingLowering, ContributionsAreReducedByWhoTakesThem) {
   PlanFields fields = Fields("f32[4] on a=2,c=2@3,1,0,2 as P,S(0)", "f32[4] on b=2@1,4 as S(0)",
                              {{kExchange, 1, {}, "S(0)"}}, 16);
@@ -235,7 +236,7 @@ TEST(CrossingLowering, ContributionsAreReducedByWhoTakesThem) {
             "0 reduce_in_order 2 blocks at workspace+0 by 8 -> target+0, 2 f32 sum\n");
 }
 
-// Mesh dims of size 1 are nothing, whatever stands there.
+// The placement on a mesh dim of size 1 does not matter.
 TEST(CrossingLowering, APartialDimOfOneRankIsNone) {
   const PlanFields fields = Fields("f32[4] on a=2,one=1 as S(0),P", "f32[4] on b=1,c=2 as P,S(0)",
                                    {{kRelabel, 1, {}, "P,S(0)"}});
@@ -254,7 +255,7 @@ TEST(CrossingLowering, PackedTypesMoveAsBytes) {
             "0 send_recv group 0: send [] recv [0: target+0 2, 1: target+2 2] u8\n");
 }
 
-// Nothing to move, nothing to make.
+// A tensor without elements needs no groups.
 TEST(CrossingLowering, NoElementsNoGroups) {
   const PlanFields fields =
       Fields("f32[0,3] on a=2 as S(0)", "f32[0,3] on b=2@1,2 as R", {{kRelabel, 1, {}, "R"}});
@@ -271,26 +272,30 @@ TEST(CrossingLowering, Refusals) {
     return fields;
   };
   EXPECT_EQ(Lowered(with(Overlap(), {kRelabel, 1, {}, "R"}), 0),
-            "INVALID_ARGUMENT: relabel{onto mesh 1} -> R: rank 1 lacks what rank 0 has\n");
+            "INVALID_ARGUMENT: relabel{onto mesh 1} -> R: rank 1 needs data of rank 0; expected an "
+            "exchange\n");
   EXPECT_EQ(Lowered(with(Overlap(), {StepOp::kSlice, 1, {}, "R"}), 0),
             "INVALID_ARGUMENT: slice{-} -> R cannot go from mesh a=2 to mesh b=2@1-2\n");
   EXPECT_EQ(Lowered(with(Overlap(), {kExchange, 1, {0}, "R"}), 0),
-            "INVALID_ARGUMENT: exchange{b} -> R is over mesh dims\n");
-  EXPECT_EQ(Lowered(with(Overlap(), {kExchange, 1, {}, "P"}), 0),
-            "INVALID_ARGUMENT: exchange{onto mesh 1} -> P: f32[4] on a=2 as S(0) becomes f32[4] on "
-            "b=2@1-2 as "
-            "P\n");
+            "INVALID_ARGUMENT: exchange{b} -> R must not name mesh dims\n");
+  EXPECT_EQ(
+      Lowered(with(Overlap(), {kExchange, 1, {}, "P"}), 0),
+      "INVALID_ARGUMENT: exchange{onto mesh 1} -> P: f32[4] on a=2 as S(0) cannot become f32[4] on "
+      "b=2@1-2 as "
+      "P\n");
   const PlanFields partial =
       Fields("f32[4] on a=2 as P", "f32[4] on b=2@1,2 as R", {{kExchange, 1, {}, "R"}}, 64);
-  EXPECT_EQ(Lowered(partial, 0),
-            "INVALID_ARGUMENT: exchange{onto mesh 1} -> R: f32[4] on a=2 as P becomes f32[4] on "
-            "b=2@1-2 as "
-            "R\n");
+  EXPECT_EQ(
+      Lowered(partial, 0),
+      "INVALID_ARGUMENT: exchange{onto mesh 1} -> R: f32[4] on a=2 as P cannot become f32[4] on "
+      "b=2@1-2 as "
+      "R\n");
   PlanFields any = partial;
   any.steps[0].reduce_op = ReduceOp::kSum;
   any.steps[0].reduce_order = ReduceOrder::kAny;
   EXPECT_EQ(Lowered(any, 0),
-            "INVALID_ARGUMENT: exchange{onto mesh 1} -> R reduces, and not in ascending order\n");
+            "INVALID_ARGUMENT: exchange{onto mesh 1} -> R must reduce by an exchange in ascending "
+            "order\n");
   EXPECT_EQ(Lowered(with(Overlap(), {kExchange, 0, {0}, "R"}), 0),
             "INVALID_ARGUMENT: the plan ends on mesh a=2, not on b=2@1-2\n");
   EXPECT_EQ(Lowered(with(Overlap(), {kRelabel, 0, {}, "R"}), 0),
@@ -300,13 +305,12 @@ TEST(CrossingLowering, Refusals) {
   EXPECT_EQ(Lowered(none, 0), "INVALID_ARGUMENT: the plan ends on mesh a=2, not on b=2@1-2\n");
   const PlanFields nothing =
       Fields("f32[4] on a=2 as R", "f32[4] on b=2@1,0 as S(0)", {{kExchange, 1, {}, "S(0)"}});
-  EXPECT_EQ(
-      Lowered(nothing, 0),
-      "INVALID_ARGUMENT: exchange{onto mesh 1} -> S(0) sends nothing, which a relabel does\n");
+  EXPECT_EQ(Lowered(nothing, 0),
+            "INVALID_ARGUMENT: exchange{onto mesh 1} -> S(0) sends nothing; expected a relabel\n");
   PlanFields wire = Overlap();
   wire.steps[0].wire_dtype = DType::kBF16;
   EXPECT_EQ(Lowered(wire, 0),
-            "UNIMPLEMENTED: exchange{onto mesh 1} -> R: f32 cannot travel as bf16 yet\n");
+            "UNIMPLEMENTED: exchange{onto mesh 1} -> R: f32 cannot be sent as bf16 yet\n");
 }
 
 }  // namespace

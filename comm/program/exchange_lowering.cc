@@ -1,5 +1,6 @@
-// Steps that are messages of exact size between holders and takers: all_to_all, exchange, and
-// crossings from one mesh to another.
+// Lowers the steps that send messages of exact size: all_to_all, exchange, and crossings from one
+// mesh to another. A message that is contiguous in memory is sent from, or received at, its place;
+// others are packed.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +18,8 @@ namespace meshift::lowering_internal {
 absl::Status StepLowering::SendParts(const DimSet& mesh_dims, const Traffic& traffic,
                                      absl::Span<const Value> places, bool calls) {
   const DType dtype = build_.in().dtype;
-  // The messages to or from other members. Those that are runs of the value go from or to where
-  // they lie; the others, `packed`, lie one behind the other in a piece of memory.
+  // The messages to or from other members. `packed`: those that are not contiguous in the value;
+  // they lie back to back in a piece of memory.
   struct Side {
     std::vector<ProgramMessage> messages;
     std::vector<std::pair<size_t, const Part*>> packed;
@@ -81,7 +82,7 @@ absl::Status StepLowering::Exchange(const StepGeometry& g, const Step& step) {
 
 absl::Status StepLowering::AddCrossing(const Step& step, const Crossing& crossing) {
   if (!one_buffer_) return Cross(step, crossing);
-  // What lies where it is to lie already is left there.
+  // In one buffer, data whose box and strides do not change is in place already.
   if (step.op == StepOp::kRelabel && build_.in().box == build_.out().box &&
       build_.in().strides == build_.out().strides) {
     return absl::OkStatus();
@@ -93,7 +94,7 @@ StepLowering::Traffic StepLowering::TrafficOf(const Crossing& crossing) const {
   const auto number = [&](int64_t rank) { return *mesh_.PositionOf(rank); };
   Traffic traffic{.self = number(rank_), .receivers = {}, .senders = {}};
   for (const int32_t i : crossing.MessagesFrom(rank_)) {
-    // What it sends is all of one contribution, its value before the step.
+    // This rank sends parts of one contribution only: its value before the step.
     const CrossingMessage& message = crossing.messages()[i];
     traffic.receivers.push_back({number(message.receiver), crossing.PartOf(message), 0});
   }
@@ -105,7 +106,7 @@ StepLowering::Traffic StepLowering::TrafficOf(const Crossing& crossing) const {
   if (std::optional<Box> kept = crossing.KeptBy(rank_, &contribution)) {
     traffic.senders.push_back({traffic.self, *std::move(kept), contribution});
   }
-  // Two members have one message each way at most.
+  // Two members have at most one message in each direction.
   for (std::vector<Part>* parts : {&traffic.receivers, &traffic.senders}) {
     std::sort(parts->begin(), parts->end(),
               [](const Part& a, const Part& b) { return a.number < b.number; });
@@ -119,8 +120,8 @@ absl::Status StepLowering::Cross(const Step& step, const Crossing& crossing) {
   return SendParts({0}, TrafficOf(crossing), {&out, 1}, /*calls=*/step.op == StepOp::kExchange);
 }
 
-// Every contribution of this rank's box lies in a block of its own, one behind the other; then they
-// are combined.
+// Receives each contribution to this rank's box into a block of its own, then reduces the blocks in
+// order.
 absl::Status StepLowering::OrderedCross(const Step& step, const Crossing& crossing) {
   MESHIFT_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(step));
   const Value out = build_.out();

@@ -1,9 +1,9 @@
-// A program of each lowering, and the rules for where packing, padding and copies go, as text:
-// golden_test.txt. Where programs shall change, it is written anew, and the diff is part of the
+// Programs of all lowerings as text, in golden_test.txt. They show where packing, padding and
+// copies go. If programs are to change, write the file again, and make its diff a part of the
 // change:
 //
-//   MESHIFT_GOLDEN_PROGRAMS=$PWD/comm/program/golden_test.txt ./bazelw run
-//   //comm/program:golden_test
+//   export MESHIFT_GOLDEN_PROGRAMS=$PWD/comm/program/golden_test.txt
+//   ./bazelw run //comm/program:golden_test
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ PlanFields InOrder(const Case& c) {
   return plan;
 }
 
-// In blocks of two, in two stages.
+// The plan of a reduction in blocks of two, in two stages.
 PlanFields InStages(const Case& c) {
   PlanFields plan = InOrder(c);
   plan.inputs.options.reduce_block = 2;
@@ -69,7 +69,8 @@ std::vector<Golden> Goldens() {
        {{kAllReduce, "a,b", "R,R", 16, 16, 24, StepSizes::kEven, ReduceOp::kAvg, 2}},
        0},
       {0});
-  // Slices of 2, 2, 1 and none of 5: to their owners, in order of coordinates, and from them.
+  // Slices of 2, 2, 1 and 0 of the 5 elements go to their owners, in order of coordinates, and
+  // back.
   goldens.push_back({"all_reduce in order",
                      InOrder({"a=2,b=2@0,2,1,3",
                               "f32[5]",
@@ -97,7 +98,7 @@ std::vector<Golden> Goldens() {
       {"a=4", "f32[2]", "P", "S(0)", {{kReduceScatter, "a", "S(0)", 8, 4, 12, kPadded}}, 32}, {3});
   add("all_gather, padded",
       {"a=3", "f32[5]", "S(0)", "R", {{kAllGather, "a", "R", 8, 20, 16, kPadded}}, 48}, {0, 2});
-  // The communicator counts ranks in ascending order, so blocks change places.
+  // The communicator numbers ranks in ascending order, so blocks change places.
   add("all_gather of ranks in another order",
       {"a=4@2,0,1,3", "f32[8]", "S(0)", "R", {{kAllGather, "a", "R", 8, 32, 24}}, 32}, {2});
   // One rank's group has nothing to do, but every rank names the partition.
@@ -109,17 +110,17 @@ std::vector<Golden> Goldens() {
        {{kAllGather, "b", "S(0),R", 4, 4, 4, kPadded}},
        32},
       {7});
-  // Receivers want whole rows of what they will hold, which need no unpacking. Rank 2 has one row.
+  // Receivers get whole rows of their boxes, which need no unpacking. Rank 2 has one row.
   add("all_to_all packs and keeps its own",
       {"a=3", "f32[5,3]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 24, 20, 16, kExact}}, 16},
       {0, 2});
   add("all_to_all of runs copies its own only", rows, {1});
   add("and the other way round",
       {"a=3", "f32[3,6]", "S(1)", "S(0)", {{kAllToAll, "a", "S(0)", 24, 24, 16}}, 0}, {1});
-  // Rows are sent from where they lie, and end up in columns.
+  // Rows are sent without packing, and received as columns.
   add("all_to_all unpacks columns",
       {"a=2", "f32[4,4]", "S(1)", "S(0)", {{kAllToAll, "a", "S(0)", 32, 32, 16}}, 16}, {0});
-  // What is sent and what is received share memory: one of the two is copied as a whole.
+  // Source and target share memory: one of the two is copied as a whole.
   add("all_to_all in one buffer",
       {"a=2", "f32[2,4]", "S(0)", "S(1)", {{kAllToAll, "a", "S(1)", 16, 16, 8}}, 0}, {0},
       {.one_buffer = true});

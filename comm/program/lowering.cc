@@ -38,13 +38,14 @@ absl::Status CheckPlan(const Plan& plan) {
   const std::vector<DeviceMesh>& meshes = plan.meshes();
   const bool crosses = meshes.size() == 2;
   if (meshes.size() != 1 && (!crosses || meshes[0] == meshes[1])) {
-    return InvalidArgument("the plan has {} meshes, not one or two that differ", meshes.size());
+    return InvalidArgument("the plan has {} meshes; expected one, or two different ones",
+                           meshes.size());
   }
   const PlanFields& fields = plan.fields();
   if (fields.from_mesh != 0 || fields.to_mesh != (crosses ? 1 : 0) ||
       !(plan.from().mesh() == meshes.front()) || !(plan.to().mesh() == meshes.back())) {
     return InvalidArgument(
-        "the plan goes from mesh {} to mesh {}, which are not its first and last",
+        "the plan starts on mesh {} and ends on mesh {}; expected its first and its last mesh",
         plan.from().mesh().ToString(), plan.to().mesh().ToString());
   }
   for (const DeviceMesh& mesh : meshes) {
@@ -56,13 +57,13 @@ absl::Status CheckPlan(const Plan& plan) {
     return InvalidArgument("workspace_bytes {} is negative", plan.total().workspace_bytes);
   }
   if (plan.to().shape() != plan.from().shape()) {
-    return InvalidArgument("the source is {}, the target {}", plan.from().tensor().ToString(),
-                           plan.to().tensor().ToString());
+    return InvalidArgument("the source is {} and the target {}; expected equal shapes",
+                           plan.from().tensor().ToString(), plan.to().tensor().ToString());
   }
   return absl::OkStatus();
 }
 
-// On a mesh dim of size 1 nothing is.
+// A mesh dim of size 1 does not count as partial.
 bool IsPartial(const Sharding& sharding) {
   for (int d = 0; d < sharding.mesh().NumDims(); ++d) {
     if (sharding.placement(d).IsPartial() && sharding.mesh().dim(d).size > 1) return true;
@@ -70,14 +71,14 @@ bool IsPartial(const Sharding& sharding) {
   return false;
 }
 
-// A step that goes to the plan's second mesh.
+// Whether the step goes from the plan's first mesh to its second.
 bool IsCrossing(const Plan& plan, const Sharding& before, const Step& step) {
   return step.mesh == 1 && plan.meshes().size() == 2 && before.mesh() == plan.meshes()[0];
 }
 
 absl::Status CheckWire(const Sharding& before, const Step& step) {
   if (step.wire_dtype.value_or(before.dtype()) == before.dtype()) return absl::OkStatus();
-  return Unimplemented("{}: {} cannot travel as {} yet", step.ToString(), Name(before.dtype()),
+  return Unimplemented("{}: {} cannot be sent as {} yet", step.ToString(), Name(before.dtype()),
                        Name(*step.wire_dtype));
 }
 
@@ -88,50 +89,53 @@ absl::Status CheckCrossing(const Plan& plan, const Sharding& before, const Step&
                            before.mesh().ToString(), mesh.ToString());
   }
   if (!(step.after.mesh() == mesh) || !(step.after.tensor() == before.tensor())) {
-    return InvalidArgument("{}: {} is not {} on {}", step.ToString(), step.after.ToString(),
-                           before.tensor().ToString(), mesh.ToString());
+    return InvalidArgument("{}: the step yields {}; expected {} on mesh {}", step.ToString(),
+                           step.after.ToString(), before.tensor().ToString(), mesh.ToString());
   }
-  if (!step.mesh_dims.empty()) return InvalidArgument("{} is over mesh dims", step.ToString());
+  if (!step.mesh_dims.empty())
+    return InvalidArgument("{} must not name mesh dims", step.ToString());
   const bool reduces = step.reduce_op.has_value();
   if (IsPartial(step.after) || IsPartial(before) != reduces) {
-    return InvalidArgument("{}: {} becomes {}", step.ToString(), before.ToString(),
+    return InvalidArgument("{}: {} cannot become {}", step.ToString(), before.ToString(),
                            step.after.ToString());
   }
   if (reduces && (step.op != StepOp::kExchange || step.reduce_order != ReduceOrder::kAscending)) {
-    return InvalidArgument("{} reduces, and not in ascending order", step.ToString());
+    return InvalidArgument("{} must reduce by an exchange in ascending order", step.ToString());
   }
   return CheckWire(before, step);
 }
 
-// Of a step that stays on its mesh.
+// Checks a step that stays on its mesh.
 absl::Status CheckStep(const Plan& plan, const Sharding& before, const Step& step) {
   const DeviceMesh& mesh = before.mesh();
   if (step.op == StepOp::kRelabel) {
-    return InvalidArgument("{} stays on mesh {}", step.ToString(), mesh.ToString());
+    return InvalidArgument("{} must leave mesh {}", step.ToString(), mesh.ToString());
   }
   const bool casts = step.op == StepOp::kCast;
   const bool on_mesh =
       step.mesh >= 0 && step.mesh < std::ssize(plan.meshes()) && plan.meshes()[step.mesh] == mesh;
   if (!on_mesh || !(step.after.mesh() == mesh) || step.after.shape() != before.shape() ||
       (!casts && step.after.dtype() != before.dtype())) {
-    return InvalidArgument("{}: {} is not {} on {}", step.ToString(), step.after.ToString(),
-                           before.tensor().ToString(), mesh.ToString());
+    return InvalidArgument("{}: the step yields {}; expected {} on mesh {}", step.ToString(),
+                           step.after.ToString(), before.tensor().ToString(), mesh.ToString());
   }
   if (casts) {
     MESHIFT_RETURN_IF_ERROR(CheckCast(before.dtype(), step.after.dtype()));
-    if (!step.mesh_dims.empty()) return InvalidArgument("{} is over mesh dims", step.ToString());
+    if (!step.mesh_dims.empty())
+      return InvalidArgument("{} must not name mesh dims", step.ToString());
     for (int d = 0; d < mesh.NumDims(); ++d) {
       if (mesh.dim(d).size == 1) continue;
       if (before.placement(d) == step.after.placement(d)) continue;
-      return InvalidArgument("{} moves mesh dim {}", step.ToString(), mesh.dim(d).name);
+      return InvalidArgument("{} must not change mesh dim {}", step.ToString(), mesh.dim(d).name);
     }
     return absl::OkStatus();
   }
-  if (step.mesh_dims.empty()) return InvalidArgument("{} is over no mesh dim", step.ToString());
+  if (step.mesh_dims.empty()) return InvalidArgument("{} must name mesh dims", step.ToString());
   int last = -1;
   for (const int d : step.mesh_dims) {
     if (d <= last || d >= mesh.NumDims()) {
-      return InvalidArgument("{}: mesh dim {} does not stand in mesh order", Name(step.op), d);
+      return InvalidArgument("{}: mesh dim {} is out of range or not in mesh order", Name(step.op),
+                             d);
     }
     if (mesh.dim(d).size == 1) {
       return InvalidArgument("{}: mesh dim {} has size 1", step.ToString(), mesh.dim(d).name);
@@ -141,8 +145,7 @@ absl::Status CheckStep(const Plan& plan, const Sharding& before, const Step& ste
   return CheckWire(before, step);
 }
 
-// A local tensor in its caller's memory. Its box is `box`, of row-major strides where there are
-// none.
+// A local tensor in the caller's memory. Empty strides mean row-major.
 absl::StatusOr<Value> TensorAt(Space space, DType dtype, const Box& box, const Shape& strides) {
   Value value = Value::RowMajor({space, 0}, dtype, box);
   if (strides.empty()) return value;
@@ -161,7 +164,8 @@ absl::StatusOr<Value> TensorAt(Space space, DType dtype, const Box& box, const S
   return value;
 }
 
-// Whether the step keeps the promise by the engine's own all-reduce being a tree of one channel.
+// Whether the plan is batch-invariant only if the step's all-reduce runs on one channel: the
+// engine's own all-reduce (NCCL's tree) then adds every element in the same way.
 bool NeedsOneChannel(const Plan& plan, const Step& step) {
   if (plan.kept() != Reproducibility::kBatchInvariant || step.op != StepOp::kAllReduce ||
       step.reduce_order != ReduceOrder::kAny || !step.reduce_op ||
@@ -171,10 +175,10 @@ bool NeedsOneChannel(const Plan& plan, const Step& step) {
   return plan.options().engine.native_invariance == NativeInvariance::kAllReduce;
 }
 
-// The workspace's size where the program itself says how much it needs.
+// The workspace limit if the program determines the size itself.
 constexpr int64_t kUnlimited = int64_t{1} << 61;
 
-// Steps of a plan, one after the other, for one rank.
+// Lowers the steps of a plan in order, for one rank.
 class PlanLowering {
  public:
   // `one_buffer`: the plan's source and target share memory. All must outlive this.
@@ -211,11 +215,11 @@ class PlanLowering {
     const Crossing crossing = Crossing::Of(before, step.after, plan_.options().topology);
     const absl::Span<const CrossingMessage> messages = crossing.messages();
     if (step.op == StepOp::kExchange && messages.empty()) {
-      return InvalidArgument("{} sends nothing, which a relabel does", step.ToString());
+      return InvalidArgument("{} sends nothing; expected a relabel", step.ToString());
     }
     if (step.op == StepOp::kRelabel && !messages.empty()) {
-      return InvalidArgument("{}: rank {} lacks what rank {} has", step.ToString(),
-                             messages[0].receiver, messages[0].sender);
+      return InvalidArgument("{}: rank {} needs data of rank {}; expected an exchange",
+                             step.ToString(), messages[0].receiver, messages[0].sender);
     }
     MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh all, UnionMesh(before.mesh(), step.after.mesh()));
     build_.set_one_channel(false);
@@ -223,7 +227,7 @@ class PlanLowering {
       build_.AddMesh(all);
       build_.GroupOver({0});
     }
-    // A rank in neither mesh has nothing to do.
+    // A rank in neither mesh has no work.
     if (!all.PositionOf(rank_)) return absl::OkStatus();
     return StepLowering(all, rank_, {}, &build_, shares_).AddCrossing(step, crossing);
   }
@@ -299,14 +303,14 @@ absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOpti
     program.workspace_bytes = takes_part ? plan.total().workspace_bytes : 0;
     return program;
   }
-  // Values, too, lie in a consumed source if they fit, which as a rule takes least; but then a rank
-  // may take more than the plan says.
+  // Values, too, lie in a consumed source if they fit, which usually needs the smallest workspace.
+  // But a rank may then need more than the plan says; then only pieces lie there.
   if (memory.consume_source && plan.options().buffers == Buffers::kConsumed &&
       program.workspace_bytes > plan.total().workspace_bytes) {
     memory.only_pieces = true;
     MESHIFT_ASSIGN_OR_RETURN(program, LowerInto(plan, rank, memory, options.one_buffer));
   }
-  // Where values lie depends on where the workspace ends.
+  // Lower again with the exact size, since even values lie at the end of the workspace.
   memory.workspace_bytes = program.workspace_bytes;
   return LowerInto(plan, rank, memory, options.one_buffer);
 }

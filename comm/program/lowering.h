@@ -1,15 +1,14 @@
-// Lowers a plan for one rank: what each step does to this rank's memory, as docs/plan_format.md
-// says.
+// Lowers a plan for one rank to a program: the copies and calls by which this rank's memory goes
+// from source to target. docs/plan_format.md defines what each step does.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, rank));
 //
-// Values between two steps alternate between the low and the high end of the workspace, the pieces
-// that a step packs lie between them, so that no step needs more than its own share of
-// workspace_bytes.
+// Values between two steps alternate between the low and the high end of the workspace. The pieces
+// that a step packs lie between them. So the workspace is as large as the largest step needs.
 //
-// Strided tensors: whatever copies (slices, packing, unpacking) reads and writes them where they
-// are. A call or cast that needs contiguous memory works on a copy in the workspace, or in the
-// other tensor where that is contiguous, in place.
+// Strided tensors: copies (slices, packing, unpacking) read and write them directly. A call or cast
+// that needs contiguous memory works on a copy in the workspace, or in the other tensor if that is
+// contiguous.
 #ifndef MESHIFT_COMM_PROGRAM_LOWERING_H_
 #define MESHIFT_COMM_PROGRAM_LOWERING_H_
 
@@ -23,17 +22,18 @@
 
 namespace meshift {
 
-// How this rank's local tensors lie in memory, and what may be done with them.
+// The memory layout of this rank's local tensors, and how their buffers may be used.
 struct LoweringOptions {
   Shape source_strides = {};  // in elements, one per tensor dim; empty: row-major
   Shape target_strides = {};
-  // Source and target begin at one byte (their lowest). A plan of two steps or more reads the
-  // source in its first step only, before the last one writes the target; an all_reduce of equal
-  // contiguous tensors is made in place, and a copy of equal layouts is none. Any other single step
-  // works on a copy in the workspace of the source or the target, whichever is smaller.
+  // Source and target begin at the same address (their lowest byte). A plan of two steps or more
+  // needs no copy: only the first step reads the source, and only the last one writes the target. A
+  // plan of one step works on a copy of the source or the target, whichever is smaller, in the
+  // workspace; but an all_reduce of equal contiguous tensors runs in place. A plan without steps
+  // does nothing if the layouts are equal.
   bool one_buffer = false;
-  // The source's memory takes values and pieces that fit, once the source was read. Only a
-  // row-major source, and not with one_buffer, whose memory is the target's; else it is ignored.
+  // The source's memory is used for values and pieces that fit, once the source was read. Ignored
+  // for a strided source, and with one_buffer, since the memory is the target's then.
   bool consume_source = false;
   friend bool operator==(const LoweringOptions&, const LoweringOptions&) = default;
   template <typename H>
@@ -43,17 +43,18 @@ struct LoweringOptions {
   }
 };
 
-// The program of `rank`. O(members of its groups + its messages) per step; of a step from one mesh
-// to another, O(all its messages + ranks).
+// The program of `rank`. Takes O(members of its groups + its messages) per step, and O(all messages
+// + ranks) for a step from one mesh to another.
 //
-// A rank that is not in the mesh of source or target has a tensor without elements there. It has no
-// instructions for steps on a mesh that it is not in, but names their groups, which are made by all
-// ranks of a root (comm/executor/group_cache.h).
+// A rank that is not in the mesh of the source (target) has a source (target) without elements. It
+// has no instructions for steps on a mesh that it is not in. But its program lists their groups,
+// since all ranks of a root take part in making them (comm/executor/group_cache.h).
 //
-// The plan need not be verified: what comes out stays inside its buffers, and all members of a
-// group come to the same decisions. INVALID_ARGUMENT: a step cannot be what it says, or the
-// workspace is too small; strides that are too many or too large, overlap within the target, or cut
-// a byte of f4e2m1.
+// The plan need not be verified: the program of any plan stays inside its buffers, and all members
+// of a group come to the same decisions. INVALID_ARGUMENT: a step does not match its shardings; the
+// workspace is too small; strides have the wrong number, are too large, let elements of the target
+// overlap, or cut a byte of f4e2m1. UNIMPLEMENTED: a step that sends another dtype than it has, or
+// a mesh of more than 64 dims.
 absl::StatusOr<Program> Lower(const Plan& plan, int64_t rank, const LoweringOptions& options = {});
 
 }  // namespace meshift

@@ -1,5 +1,5 @@
-// Programs of random plans, followed byte by byte: of any dtypes, ragged shards and strided
-// tensors, in one buffer, and with sources that are consumed.
+// Interprets programs of random plans byte by byte: any dtypes, ragged shards, strided tensors, one
+// buffer, and consumed sources.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,8 @@ class LoweringProperty : public testing::Test {
  protected:
   int Pick(int n) { return static_cast<int>(random_() % n); }
 
-  // A plan over at most 8 ranks. Of f4e2m1, tensors are even enough not to be cut inside a byte.
+  // A plan over at most 8 ranks. The last dim of f4e2m1 tensors is a multiple of 4, so that no byte
+  // is cut.
   Plan RandomPlan() {
     const std::vector<std::string> meshes = {
         "a=4", "a=2,b=3", "a=3,b=1,c=2", "a=2,b=2,c=2", "a=2,b=2@3,0,2,1", "a=2,b=3@9,4,1,0,2,5"};
@@ -60,8 +61,8 @@ class LoweringProperty : public testing::Test {
     }
   }
 
-  // Strides of a tensor without holes, or with some, in any order of dims, now and then reversed;
-  // of a source also zero.
+  // Random strides: in any order of dims, with or without holes, sometimes negative; zero too if
+  // the tensor may repeat elements (a source).
   Shape RandomStrides(const Shape& shape, bool packed, bool may_repeat) {
     std::vector<size_t> order(shape.size());
     std::iota(order.begin(), order.end(), 0);
@@ -186,8 +187,8 @@ TEST_F(LoweringProperty, ConsumedSourcesSaveWorkspace) {
   EXPECT_GT(saved, 500);
 }
 
-// Values that lie in a consumed source may leave a rank no room there for pieces that the plan
-// counts on: then they lie in the workspace.
+// Values in a consumed source may leave a rank no space there for pieces that the plan places
+// there. The values then lie in the workspace.
 TEST(ConsumedSource, ARankTakesNoMoreThanItsPlanSays) {
   int64_t more = 0;
   int64_t saved = 0;
@@ -205,7 +206,7 @@ TEST(ConsumedSource, ARankTakesNoMoreThanItsPlanSays) {
     PlannerOptions options{.buffers = Buffers::kConsumed};
     if (random.OneIn(2)) options.max_memory = LeastMemory(from, to, options).value();
     const Plan plan = MakePlan(from, to, options).value();
-    // The same steps of a plan that says nothing of consumed sources.
+    // The same steps in a plan without consumed sources.
     PlanFields fields = plan.fields();
     fields.inputs.options = {};
     const Plan apart = Plan::Seal(std::move(fields));

@@ -1,4 +1,5 @@
-// What a program says beside its text, and what is refused. golden_test.txt has the texts.
+// Fields of programs that their text does not show, and plans that are refused. golden_test.txt has
+// the texts.
 #include "comm/program/lowering.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ Plan MakeCase(const Case& c) {
   return Plan::Seal(MakeFields(c));
 }
 
-// Memory that is still to be sent from takes nothing that is received.
+// Nothing is received into memory that is still to be sent.
 TEST(LoweringTest, ConsumedSourceStaysUntilItIsSent) {
   const Case c = {"a=2", "f32[4,4]", "S(1)", "S(0)", {{kAllToAll, "a", "S(0)", 32, 32, 16}}, 16};
   const absl::StatusOr<Program> program = Lower(MakeCase(c), 0, {.consume_source = true});
@@ -65,23 +66,24 @@ TEST(LoweringTest, RefusesWhatItCannotRun) {
 
   PlanFields wire = MakeFields(gather);
   wire.steps[0].wire_dtype = DType::kBF16;
-  EXPECT_EQ(Refusal(wire), "UNIMPLEMENTED: all_gather{a} -> R: f32 cannot travel as bf16 yet");
+  EXPECT_EQ(Refusal(wire), "UNIMPLEMENTED: all_gather{a} -> R: f32 cannot be sent as bf16 yet");
 
   PlanFields meshes = MakeFields(gather);
   meshes.meshes.push_back(DeviceMesh::Parse("b=2").value());
   EXPECT_EQ(
       Refusal(meshes),
-      "INVALID_ARGUMENT: the plan goes from mesh a=2 to mesh a=2, which are not its first and "
-      "last");
+      "INVALID_ARGUMENT: the plan starts on mesh a=2 and ends on mesh a=2; expected its first and "
+      "its last mesh");
   meshes.meshes.pop_back();
   meshes.meshes.push_back(meshes.meshes[0]);
-  EXPECT_EQ(Refusal(meshes), "INVALID_ARGUMENT: the plan has 2 meshes, not one or two that differ");
+  EXPECT_EQ(Refusal(meshes),
+            "INVALID_ARGUMENT: the plan has 2 meshes; expected one, or two different ones");
 
   PlanFields cast = MakeFields(gather);
   cast.steps[0].op = StepOp::kCast;
-  EXPECT_EQ(Refusal(cast), "INVALID_ARGUMENT: cast{f32} -> R is over mesh dims");
+  EXPECT_EQ(Refusal(cast), "INVALID_ARGUMENT: cast{f32} -> R must not name mesh dims");
   cast.steps[0].mesh_dims = {};
-  EXPECT_EQ(Refusal(cast), "INVALID_ARGUMENT: cast{f32} -> R moves mesh dim a");
+  EXPECT_EQ(Refusal(cast), "INVALID_ARGUMENT: cast{f32} -> R must not change mesh dim a");
   PlanFields target = MakeFields(gather);
   target.to = target.to.WithDType(DType::kBF16).value();
   EXPECT_EQ(Refusal(target), "INVALID_ARGUMENT: the plan ends with f32, not with bf16");
@@ -92,24 +94,25 @@ TEST(LoweringTest, RefusesStepsThatCannotBe) {
   PlanFields small = MakeFields(gather);
   small.total.workspace_bytes = 32;
   EXPECT_EQ(Refusal(small, 1),
-            "INVALID_ARGUMENT: step 0 needs 8 bytes beyond the workspace's 32 on rank 1");
+            "INVALID_ARGUMENT: step 0 needs 8 bytes more than the workspace of 32 bytes on rank 1");
 
   PlanFields wrong_op = MakeFields(gather);
   wrong_op.steps[0].op = StepOp::kReduceScatter;
   wrong_op.steps[0].reduce_op = ReduceOp::kSum;
-  EXPECT_EQ(Refusal(wrong_op), "INVALID_ARGUMENT: reduce_scatter{a} -> R removes cuts");
+  EXPECT_EQ(Refusal(wrong_op), "INVALID_ARGUMENT: reduce_scatter{a} -> R must not remove cuts");
   wrong_op.steps[0].op = StepOp::kSlice;
   EXPECT_EQ(Refusal(wrong_op),
-            "INVALID_ARGUMENT: slice{a} -> R: rank 0 holds [0:3], which lacks part of [0:5]");
+            "INVALID_ARGUMENT: slice{a} -> R: rank 0 holds [0:3], which does not contain [0:5]");
   wrong_op.steps[0].op = StepOp::kPermute;
-  EXPECT_EQ(Refusal(wrong_op),
-            "INVALID_ARGUMENT: permute{a} -> R is no permutation: tensor dim 0 has 1 cuts before "
-            "and 0 after");
+  EXPECT_EQ(
+      Refusal(wrong_op),
+      "INVALID_ARGUMENT: permute{a} -> R is not a permutation: tensor dim 0 has 1 cuts before "
+      "and 0 after");
   wrong_op.steps[0].op = StepOp::kMask;
   EXPECT_EQ(Refusal(wrong_op),
             "INVALID_ARGUMENT: mask{a} -> R: mesh dim a does not become partial");
   wrong_op.steps[0].op = StepOp::kAllReduce;
-  EXPECT_EQ(Refusal(wrong_op), "INVALID_ARGUMENT: all_reduce{a} -> R changes boxes");
+  EXPECT_EQ(Refusal(wrong_op), "INVALID_ARGUMENT: all_reduce{a} -> R must not change boxes");
 
   PlanFields elsewhere = MakeFields(gather);
   elsewhere.to = elsewhere.from;
@@ -118,9 +121,10 @@ TEST(LoweringTest, RefusesStepsThatCannotBe) {
 
   PlanFields dims =
       MakeFields({"a=2,b=2", "f32[4]", "S(0),R", "R,R", {{kAllGather, "b", "R,R", 8, 16, 8}}, 0});
-  EXPECT_EQ(Refusal(dims),
-            "INVALID_ARGUMENT: mesh dim a moves and is not among the mesh dims of all_gather{b} -> "
-            "R,R");
+  EXPECT_EQ(
+      Refusal(dims),
+      "INVALID_ARGUMENT: mesh dim a changes, but is not among the mesh dims of all_gather{b} -> "
+      "R,R");
 }
 
 TEST(LoweringTest, CheckProgramFindsFaults) {

@@ -16,7 +16,7 @@ namespace {
 using Kind = Instruction::Kind;
 using Space = Location::Space;
 
-// The largest power of two that divides `bytes`; 16 is as good as more.
+// The largest power of two that divides `bytes`, at most 16.
 int64_t Alignment(int64_t bytes) { return std::min<int64_t>(16, bytes & -bytes); }
 
 // A call of one part.
@@ -46,14 +46,14 @@ class Merger {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const Program& program = *parts_[i].program;
       if (parts_[i].calls.size() != steps || program.rank != parts_[0].program->rank) {
-        return Internal("programs of {} and {} calls, of ranks {} and {}, are merged", steps,
+        return Internal("cannot merge programs of {} and {} calls, of ranks {} and {}", steps,
                         parts_[i].calls.size(), parts_[0].program->rank, program.rank);
       }
       base_[i] = base;
       base += RoundUp(program.workspace_bytes, kWorkspaceAlignment);
       if (!program.groups.empty() && merged_.groups.empty()) merged_.meshes = program.meshes;
       if (!program.groups.empty() && program.meshes != merged_.meshes) {
-        return Internal("programs over groups of unlike meshes are merged");
+        return Internal("cannot merge programs with groups of different meshes");
       }
       for (const ProgramGroup& group : program.groups) GroupOf(group);
       merged_.one_buffer |= program.one_buffer;
@@ -110,7 +110,7 @@ class Merger {
     return instruction;
   }
 
-  // One copy instruction; copies are added to it.
+  // Collects copies, and adds them as one instruction when destroyed.
   class Copies {
    public:
     Copies(Merger& merger, DType dtype) : merger_(merger), first_(merger.merged_.copies.size()) {
@@ -130,7 +130,7 @@ class Merger {
       copy.dst = merger_.Moved(part, copy.dst);
       merger_.merged_.copies.push_back(std::move(copy));
     }
-    // `n` rows of `bytes`, each so many bytes behind the last one.
+    // `n` rows of `bytes` bytes; rows begin `src_row` and `dst_row` bytes after each other.
     void Rows(const Location& src, int64_t src_row, const Location& dst, int64_t dst_row, int64_t n,
               int64_t bytes) {
       if (bytes == 0) return;
@@ -154,8 +154,8 @@ class Merger {
     DType dtype_ = DType::kU8;
   };
 
-  // The local instructions of each part before its instruction `end_of(part)`. What the parts do
-  // next to each other becomes one instruction where it can.
+  // Adds the local instructions of each part before its instruction `end_of(part)`. Copies of
+  // several parts with the same dtype become one instruction.
   template <typename EndOf>
   void AddLocal(const EndOf& end_of) {
     std::vector<size_t> end(parts_.size());
@@ -163,7 +163,7 @@ class Merger {
       end[i] = std::min(end_of(i), parts_[i].program->instructions.size());
     }
     while (true) {
-      std::vector<DType> dtypes;  // of copies that are next
+      std::vector<DType> dtypes;  // of the next copies
       bool any = false;
       for (size_t i = 0; i < parts_.size(); ++i) {
         if (next_[i] >= end[i]) continue;
@@ -195,7 +195,7 @@ class Merger {
     }
   }
 
-  // An instruction that is no copy, as it is.
+  // Adds an instruction of one part unchanged, except that its locations are moved.
   void AddMoved(int part, const Instruction& instruction) {
     const Program& program = *parts_[part].program;
     Instruction moved = instruction;
@@ -224,7 +224,7 @@ class Merger {
     for (size_t i = 0; i < parts_.size(); ++i) {
       const std::vector<Instruction>& instructions = parts_[i].program->instructions;
       const int step = parts_[i].calls[k];
-      // Up to the step's call, or, where there is none, up to the steps behind it.
+      // Up to the step's call, or if it has none, up to the end of the step.
       size_t end = next_[i];
       while (end < instructions.size() && instructions[end].step <= step &&
              instructions[end].group < 0) {
@@ -257,7 +257,7 @@ class Merger {
       const bool alike = call.call->kind == first.kind && GroupOfCall(call) == group;
       if (!alike || (reduces && (call.call->dtype != first.dtype ||
                                  !(call.call->reduction == first.reduction)))) {
-        return Internal("step {}: calls of {} and {} over {} and {} ranks are merged", step_,
+        return Internal("step {}: cannot merge calls of {} and {} over {} and {} ranks", step_,
                         Name(first.kind), Name(call.call->kind), group.ranks.size(),
                         GroupOfCall(call).ranks.size());
       }
@@ -272,7 +272,7 @@ class Merger {
       return absl::OkStatus();
     }
     for (PartCall& call : calls) call.bytes = Bytes(call.call->dtype, call.call->count);
-    // Equal on all members, whose counts are.
+    // The order is the same on all members, since the counts are.
     std::stable_sort(calls.begin(), calls.end(), [](const PartCall& a, const PartCall& b) {
       return Alignment(a.bytes) > Alignment(b.bytes);
     });
@@ -284,7 +284,7 @@ class Merger {
     const auto members = static_cast<int64_t>(group.ranks.size());
     const int64_t self = std::lower_bound(group.ranks.begin(), group.ranks.end(), merged_.rank) -
                          group.ranks.begin();
-    // Which of the two sides has a piece per member.
+    // Whether the source, or the target, has a piece per member.
     const bool scatters = first.kind == Kind::kReduceScatter;
     const bool gathers = first.kind == Kind::kAllGather;
     const Location buffer = Buffer(scatters || gathers ? members * piece : piece);
@@ -315,8 +315,8 @@ class Merger {
     return parts_[call.part].program->groups[call.call->group];
   }
 
-  // reduce_scatter or all_gather, where the blocks of some part differ from member to member: a
-  // member's block holds its block of each part, one behind the other.
+  // A reduce_scatter or all_gather in which a part has blocks of different sizes. A member's block
+  // has the member's blocks of all parts, contiguous.
   void AddRaggedBlocks(std::vector<PartCall> calls, const ProgramGroup& group) {
     const Instruction& first = *calls[0].call;
     const bool scatters = first.kind == Kind::kReduceScatter;
@@ -327,14 +327,14 @@ class Merger {
       const absl::Span<const int64_t> counts = parts_[c.part].program->CountsOf(*c.call);
       return Bytes(c.call->dtype, counts.empty() ? c.call->count : counts[member]);
     };
-    // Equal on all members, who know all counts.
+    // The order is the same on all members, since they know all counts.
     for (PartCall& c : calls) {
       for (size_t m = 0; m < members; ++m) c.bytes |= bytes_of(c, m);
     }
     std::stable_sort(calls.begin(), calls.end(), [](const PartCall& a, const PartCall& b) {
       return Alignment(a.bytes) > Alignment(b.bytes);
     });
-    // Copies between the buffer, member by member, and the parts' own blocks, part by part.
+    // Copies between the buffer, which is ordered by member, and the blocks of each part.
     int64_t all = 0;
     int64_t own_begin = 0;
     std::vector<int64_t> piece_bytes(members, 0);
@@ -376,7 +376,7 @@ class Merger {
     copy_blocks(/*packs=*/false, /*only_own=*/scatters);
   }
 
-  // One message for all that the parts send to a peer.
+  // Merges the messages of all parts to the same peer into one.
   void AddSendRecv(const std::vector<PartCall>& calls, const ProgramGroup& group) {
     const auto collect = [&](const ListRange Instruction::*list) {
       std::vector<PartMessage> messages;
@@ -391,7 +391,7 @@ class Merger {
                               .bytes = Bytes(call.call->dtype, message.count)});
         }
       }
-      // Equal on both ends of a message, whose sizes are.
+      // The order is the same on both ends of a message, since the sizes are.
       std::stable_sort(messages.begin(), messages.end(),
                        [](const PartMessage& a, const PartMessage& b) {
                          if (a.peer != b.peer) return a.peer < b.peer;
@@ -402,7 +402,7 @@ class Merger {
     const std::vector<PartMessage> sends = collect(&Instruction::sends);
     const std::vector<PartMessage> recvs = collect(&Instruction::recvs);
     int64_t used = 0;
-    // Lays messages one behind the other, each peer's from a whole unit of memory on.
+    // Places messages back to back; each peer's first one is aligned.
     std::vector<ProgramMessage> merged[2];
     const auto lay = [&](const std::vector<PartMessage>& messages, bool are_sent, bool copy_now) {
       Copies copies(*this, DType::kU8);
@@ -440,11 +440,11 @@ class Merger {
   }
 
   const absl::Span<const MergePart> parts_;
-  std::vector<size_t> next_;   // instruction of each part
-  std::vector<int64_t> base_;  // of each part's workspace
+  std::vector<size_t> next_;   // the next instruction of each part
+  std::vector<int64_t> base_;  // where each part's workspace begins
   Program merged_;
   int step_ = 0;
-  Location buffer_;  // of calls
+  Location buffer_;  // shared by all calls
   int64_t buffer_bytes_ = 0;
 };
 

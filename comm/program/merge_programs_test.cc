@@ -41,7 +41,7 @@ std::string Merged(const std::vector<Plan>& plans, int64_t rank) {
   return merged.ok() ? merged->ToString() : merged.status().ToString();
 }
 
-// What is larger and more aligned goes first; the pieces of both are sent as bytes.
+// The more aligned piece goes first; the pieces of both are sent as bytes.
 TEST(MergeProgramsTest, Gathers) {
   EXPECT_EQ(Merged({PlanOf("a=2", "u8[6]", "S(0)", "R"), PlanOf("a=2", "f32[8]", "S(0)", "R")}, 1),
             "rank 1: source u8[3], target u8[6], workspace 48\n"
@@ -78,8 +78,7 @@ TEST(MergeProgramsTest, MessagesOfOnePeerAreOne) {
       ":(1)\n");
 }
 
-// Contributions that cross to another mesh come in one message per sender, and are added tensor by
-// tensor.
+// Contributions to another mesh are sent in one message per sender, and reduced for each tensor.
 TEST(MergeProgramsTest, ContributionsToSeveralTensorsCrossTogether) {
   const auto plan = [](const char* tensor) {
     return MakePlan(Sharding::Parse(tensor, DeviceMesh::Parse("a=2").value(), "P").value(),
@@ -139,7 +138,7 @@ TEST(CoalesceTest, WhatSendsMuchOrPromisesMuchStaysAlone) {
     fields.inputs.options.reproducibility = asked;
     EXPECT_EQ(CoalesceTraitsOf(Plan::Seal(fields), 32).alone, asked > Reproducibility::kReplicas);
   }
-  // In order, a reduction has calls of its own.
+  // An ordered reduction makes its own calls.
   PlanFields ordered = plan.fields();
   ordered.steps[0].reduce_order = ReduceOrder::kAscending;
   EXPECT_TRUE(CoalesceTraitsOf(Plan::Seal(ordered), 32).alone);

@@ -9,20 +9,20 @@
 namespace meshift::lowering_internal {
 namespace {
 
-// Ways to choose the coordinates of some mesh dims: what each adds to a member's index, and which
-// part of a tensor dim it means.
+// A choice of the coordinates on some mesh dims: what it adds to a member's index, and the interval
+// of a tensor dim that it selects.
 struct Choice {
   int64_t index = 0;
   Interval part;
 };
 struct Choices {
-  int tensor_dim = -1;  // -1: the choice does not matter to the box
+  int tensor_dim = -1;  // -1: the box does not depend on the choice
   absl::InlinedVector<Choice, 8> list;
 };
 using ChoiceLists = absl::InlinedVector<Choices, 4>;
 
-// The choices of the coordinates on those of `cuts` that cut before the step, as far as their piece
-// of `dim` has a part in `mine`; other coordinates are this rank's.
+// The choices of coordinates on the mesh dims of `cuts` that cut before the step, if the resulting
+// piece of `dim` overlaps `mine`. Other coordinates are this rank's.
 Choices ChoicesOf(const StepGeometry& geometry, const MovedDim& dim, const CutList& cuts,
                   const Members& members, absl::Span<const int64_t> me, const Interval& mine) {
   Coordinate at(me.begin(), me.end());
@@ -47,7 +47,7 @@ Choices ChoicesOf(const StepGeometry& geometry, const MovedDim& dim, const CutLi
   }
 }
 
-// One part per combination of choices.
+// Returns one part per combination of choices.
 std::vector<Part> Combine(const StepGeometry& geometry, const Members& members,
                           absl::Span<const int64_t> me, const ChoiceLists& lists) {
   std::vector<Part> parts;
@@ -97,8 +97,8 @@ std::vector<Part> Senders(const StepGeometry& geometry, const Members& members,
   return Combine(geometry, members, me, lists);
 }
 
-// A receiver has this rank's coordinates on all dims of the group that do not cut before. It is
-// free in those that do, also in those that cut nothing after: each such receiver wants a copy.
+// A receiver has this rank's coordinates on all dims of the group that do not cut before. Its other
+// coordinates are free. On dims that do not cut after, every choice is a receiver of a copy.
 std::vector<Part> Receivers(const StepGeometry& geometry, const Members& members,
                             absl::Span<const int64_t> me) {
   ChoiceLists lists;

@@ -1,5 +1,6 @@
-// The messages of an all_to_all or exchange of one rank, in closed form: boxes are products over
-// tensor dims, so who overlaps whom is found tensor dim by tensor dim. Internal to the lowering.
+// The messages that one rank sends and receives in an all_to_all or exchange. They are found
+// without comparing all pairs of ranks: boxes are products of intervals, so overlaps are found for
+// each tensor dim alone. Internal to the lowering.
 //
 //   for (const Part& part : Senders(geometry, members, me)) { part.number; part.box; }
 #ifndef MESHIFT_COMM_PROGRAM_MESSAGE_PARTS_H_
@@ -15,20 +16,20 @@
 
 namespace meshift::lowering_internal {
 
-// What goes to or comes from one member, numbered as the communicator does; in global indices.
+// The data that is sent to, or received from, one member.
 struct Part {
-  int64_t number = 0;
-  Box box;
-  int64_t contribution = 0;  // whose it is, of a reduction in order; else 0
+  int64_t number = 0;        // the member's, in the communicator
+  Box box;                   // in global indices
+  int64_t contribution = 0;  // in an ordered reduction: the index of the contribution; else 0
 };
 
-// In both, parts are not empty and in the order of the members, with this rank among them. O(parts
-// + members).
+// Both functions return non-empty parts in the order of the members, including this rank's part to
+// itself. O(parts + members).
 
-// Who holds, before the step, the parts of this rank's box after it.
+// The members that hold, before the step, parts of this rank's box after it.
 std::vector<Part> Senders(const StepGeometry& geometry, const Members& members,
                           absl::Span<const int64_t> me);
-// Who takes parts of this rank's box before the step.
+// The members that receive parts of this rank's box before the step.
 std::vector<Part> Receivers(const StepGeometry& geometry, const Members& members,
                             absl::Span<const int64_t> me);
 

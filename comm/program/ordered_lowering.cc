@@ -1,6 +1,6 @@
-// Reductions in ascending order of coordinates: every member gets its slice of all contributions,
-// combines them in order, and an all_reduce gathers the slices. No rank adds anything twice, and
-// what an element becomes depends neither on where it lies nor on how ranks are connected.
+// Lowers reductions in ascending order of coordinates. Every member receives its slice of all
+// contributions and reduces them in order; an all_reduce then gathers the slices. So an element's
+// bits depend neither on its position nor on the links between ranks.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -36,10 +36,10 @@ Instruction& StepLowering::ReduceBlocks(Location blocks, Location dst, int64_t c
   return reduce;
 }
 
-// Slices are cut from the row-major content of the box, as long as each other but for the last
-// ones: member k owns slice k.
+// Member k owns slice k of the box's row-major elements. Slices have ceil(count / n) elements; the
+// last ones may have fewer, or none.
 absl::Status StepLowering::OrderedAllReduce(const StepGeometry& g, const Step& step) {
-  if (!g.moved().empty()) return InvalidArgument("{} changes boxes", step.ToString());
+  if (!g.moved().empty()) return InvalidArgument("{} must not change boxes", step.ToString());
   MESHIFT_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(step));
   const int64_t count = g.box_before().NumElements();
   if (count == 0) return absl::OkStatus();
@@ -98,7 +98,7 @@ absl::Status StepLowering::OrderedAllReduce(const StepGeometry& g, const Step& s
 }
 
 absl::Status StepLowering::OrderedReduceScatter(const StepGeometry& g, const Step& step) {
-  if (g.cut_before() != 0) return InvalidArgument("{} removes cuts", step.ToString());
+  if (g.cut_before() != 0) return InvalidArgument("{} must not remove cuts", step.ToString());
   MESHIFT_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(step));
   if (g.box_before().IsEmpty()) return absl::OkStatus();
   const Members members(mesh_, step.mesh_dims, me_);

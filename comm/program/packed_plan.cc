@@ -53,7 +53,7 @@ absl::StatusOr<Plan> PlanOfBytes(const Plan& plan) {
 
 absl::StatusOr<Shape> StridesOfBytes(const Shape& shape, const Shape& strides) {
   Shape bytes = strides;
-  // As many as dims is for Lower to check; a tensor without elements has no bytes to cut.
+  // Lower() checks the number of strides. A tensor without elements has no bytes to cut.
   if (strides.size() != shape.size() || NumElements(shape) == 0) return bytes;
   for (size_t d = 0; d < shape.size(); ++d) {
     const bool last = d + 1 == shape.size();
@@ -61,8 +61,8 @@ absl::StatusOr<Shape> StridesOfBytes(const Shape& shape, const Shape& strides) {
       if (!last) bytes[d] = strides[d] / 2;
       continue;
     }
-    return InvalidArgument("stride {} of dim {} would cut a byte of f4e2m1, which holds two",
-                           strides[d], d);
+    return InvalidArgument(
+        "stride {} of dim {} would cut a byte of f4e2m1, which holds two elements", strides[d], d);
   }
   return bytes;
 }

@@ -1,6 +1,6 @@
-// f4e2m1 as programs see it: two elements to a byte, which is moved as it is. A tensor of f4e2m1 is
-// one of u8 whose last dim is half as long; no sharding cuts a byte, so that boxes, messages and
-// counts of bytes stay the same.
+// Plans of f4e2m1 tensors as plans of bytes. A byte holds two elements, so programs see a u8 tensor
+// whose last dim is half as long. No sharding cuts a byte, so the bytes of boxes and messages stay
+// the same.
 //
 //   PlanOfBytes(plan);                      // f4e2m1[8,6] -> u8[8,3], in every step
 //   StridesOfBytes({8, 6}, {12, 1});        // {6, 1}
@@ -13,11 +13,11 @@
 
 namespace meshift {
 
-// REQUIRES: the plan's source is f4e2m1. INVALID_ARGUMENT where a step has another dtype.
+// REQUIRES: the plan's source is f4e2m1. INVALID_ARGUMENT if a step has another dtype.
 absl::StatusOr<Plan> PlanOfBytes(const Plan& plan);
 
-// Strides in elements become strides in bytes; empty ones stay so. INVALID_ARGUMENT where an
-// element is not beside its neighbour in the last dim, or another stride is odd.
+// Converts strides from elements to bytes; empty strides stay empty. INVALID_ARGUMENT if the last
+// dim is not contiguous or another stride is odd. Dims of size 1 may have any stride.
 absl::StatusOr<Shape> StridesOfBytes(const Shape& shape, const Shape& strides);
 
 }  // namespace meshift

@@ -1,5 +1,5 @@
-// A plan lowered for one rank: buffers, copies, collective calls with counts. Comes from Lower()
-// (comm/program/lowering.h), runs on an engine (comm/executor/executable.h).
+// A plan lowered for one rank: copies, and collective calls with offsets and counts. Lower() makes
+// it (comm/program/lowering.h); an engine runs it (comm/executor/executable.h).
 //
 //   MESHIFT_ASSIGN_OR_RETURN(Program program, Lower(plan, 1));
 //   fmt::print("{}", program.ToString());
@@ -7,7 +7,7 @@
 //     // group 0 over 0: number 0 of {0,1}
 //     // 0 all_gather group 0: source+0 -> target+0, 8 f32
 //
-// A Program is a value; nothing in it points to memory.
+// A Program is a value. It has offsets into buffers, but no addresses.
 #ifndef MESHIFT_COMM_PROGRAM_PROGRAM_H_
 #define MESHIFT_COMM_PROGRAM_PROGRAM_H_
 
@@ -26,7 +26,7 @@
 
 namespace meshift {
 
-// Where the workspace is cut into pieces: at multiples of this.
+// Alignment of pieces in the workspace, in bytes.
 inline constexpr int64_t kWorkspaceAlignment = 16;
 
 // A place in one of the three buffers that a program runs on.
@@ -34,13 +34,13 @@ struct Location {
   enum class Space : uint8_t { kSource, kTarget, kWorkspace };
   Space space = Space::kSource;
   int64_t offset = 0;            // bytes
-  int32_t tensor = 0;            // of a merged program: whose source or target
+  int32_t tensor = 0;            // in a merged program: the tensor's index
   std::string ToString() const;  // "workspace+32", "source 3+0"
   friend bool operator==(const Location&, const Location&) = default;
 };
 
-// A BoxCopy (meshift/engine.h) of elements of its instruction's dtype. Dims of size 1 are left
-// out, dims that lie behind each other on both sides merged.
+// A BoxCopy (meshift/engine.h) of elements of the instruction's dtype. Dims of size 1 are dropped,
+// and dims that are contiguous on both sides are merged.
 struct ProgramCopy {
   Location src;
   Location dst;
@@ -58,7 +58,7 @@ struct ProgramMessage {
   friend bool operator==(const ProgramMessage&, const ProgramMessage&) = default;
 };
 
-// This rank's group of the partition of a mesh over some of its dims.
+// This rank's group over some dims of a mesh. The groups over the same dims partition the mesh.
 struct ProgramGroup {
   int mesh = 0;  // index into Program::meshes
   DimSet mesh_dims;
@@ -82,11 +82,11 @@ struct Instruction {
     kFillZero,       // `count` bytes at dst
     kAllReduce,      // `count` elements
     kReduceScatter,  // `count` elements per member, or `counts`
-    kAllGather,      // likewise
+    kAllGather,      // `count` elements per member, or `counts`
     kSendRecv,       // `sends` and `recvs`, possibly none
-    kCast,           // `count` elements at src become such of `to_dtype` at dst
-    kReduceInOrder,  // `count` elements at dst become the reduction of those of `blocks` blocks,
-                     // the first at src, each `block_bytes` behind the one before, in this order
+    kCast,           // `count` elements at src are converted to `to_dtype` at dst
+    kReduceInOrder,  // reduces `blocks` blocks of `count` elements, in order, to dst; block i is
+                     // at src + i * `block_bytes`
   };
   Kind kind = Kind::kCopy;
   int step = 0;    // index into the plan's steps; 0 in a plan without steps
@@ -94,14 +94,14 @@ struct Instruction {
   Location src;
   Location dst;
   int64_t count = 0;
-  DType dtype = DType::kF32;     // of the elements; what travels is of it too
-  DType to_dtype = DType::kF32;  // after a kCast; else as `dtype`
+  DType dtype = DType::kF32;     // of the elements, also when sent
+  DType to_dtype = DType::kF32;  // of the result of a kCast; else as `dtype`
   Reduction reduction;
   ListRange copies;  // of Program::copies
   ListRange sends;   // of Program::messages, ascending peers, as `recvs`
   ListRange recvs;
-  // Of Program::counts, where members' blocks differ (kReduceScatter, kAllGather): elements of each
-  // one's; `count` is then this rank's. Else empty.
+  // In a kReduceScatter or kAllGather whose blocks differ: a range of Program::counts with the
+  // elements of each member's block; `count` is then this rank's. Else empty.
   ListRange counts;
   int64_t blocks = 0;  // of kReduceInOrder
   int64_t block_bytes = 0;
@@ -109,7 +109,7 @@ struct Instruction {
 };
 std::string_view Name(Instruction::Kind kind);
 
-// A local tensor as a program sees it: f4e2m1 is seen as its bytes, u8 with the last dim halved.
+// A local tensor. An f4e2m1 tensor appears as its bytes: u8, with the last dim halved.
 struct ProgramTensor {
   DType dtype = DType::kF32;
   Shape shape;                   // of the local box
@@ -121,24 +121,25 @@ struct ProgramTensor {
 struct Program {
   int64_t rank = 0;
   int num_steps = 0;
-  // More than one: a program for several tensors (comm/program/merge_programs.h); `source` and
-  // `target` are those of the first.
+  // More than 1 in a merged program (comm/program/merge_programs.h); `source` and `target` are then
+  // those of the first tensor.
   int num_tensors = 1;
-  ProgramTensor source;  // without elements where this rank is not in the tensor's mesh
+  ProgramTensor source;  // without elements if this rank is not in the tensor's mesh
   ProgramTensor target;
-  // The plan's, equal on all ranks, where both tensors are row-major, and neither call nor plan is
-  // of other than two buffers; else what this program needs, which is no more than what the plan
-  // says of such a call, if it says so of that. 0 on a rank that is in no mesh of the plan.
+  // If both tensors are row-major, and plan and call have separate buffers (Buffers::kTwo): the
+  // plan's workspace_bytes, equal on all ranks. Else the bytes that this program needs. They are
+  // not more than the plan's if the plan was made for such buffers. 0 on a rank in no mesh of the
+  // plan.
   int64_t workspace_bytes = 0;
-  // Source and target may begin at one address: nothing reads the source once anything has written
-  // to the target, but calls that are in place.
+  // Source and target may begin at the same address: no instruction reads the source after one has
+  // written to the target, except calls that run in place.
   bool one_buffer = false;
-  // Instructions may write to the source; none reads it as such afterwards.
+  // Instructions use the source's memory as scratch memory once they have read the source.
   bool consumes_source = false;
-  // The plan's; behind two of them one of all their ranks, where messages go from one to the other.
+  // The plan's meshes. If messages go from one mesh to another, a third mesh has all ranks of both.
   std::vector<DeviceMesh> meshes;
-  // The partitions that the plan needs, in order of first use: the same on every rank, also where
-  // this rank's group has nothing to do, or where it is in none.
+  // This rank's groups of the partitions that the plan needs, in order of first use. The partitions
+  // are the same on every rank, even if this rank's group has nothing to do or it is in no group.
   std::vector<ProgramGroup> groups;
   std::vector<Instruction> instructions;  // in order
   std::vector<ProgramCopy> copies;
@@ -156,7 +157,7 @@ struct Program {
   absl::Span<const int64_t> CountsOf(const Instruction& instruction) const {
     return absl::MakeConstSpan(counts).subspan(instruction.counts.first, instruction.counts.size);
   }
-  // The elements of all members' blocks, of a reduce_scatter or all_gather.
+  // The elements of all members' blocks together, in a reduce_scatter or all_gather.
   int64_t BlocksCount(const Instruction& instruction) const;
 
   // One line per group and per instruction, each ending in a newline.

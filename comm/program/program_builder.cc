@@ -66,9 +66,9 @@ Location ProgramBuilder::Place(Arena& arena, int value, int64_t bytes) {
 }
 
 absl::Status ProgramBuilder::NoRoom(int64_t bytes) const {
-  return InvalidArgument("step {} needs {} bytes beyond the workspace's {} on rank {}", step_,
-                         bytes - (workspace_.end - workspace_.begin), memory_.workspace_bytes,
-                         program_.rank);
+  return InvalidArgument("step {} needs {} bytes more than the workspace of {} bytes on rank {}",
+                         step_, bytes - (workspace_.end - workspace_.begin),
+                         memory_.workspace_bytes, program_.rank);
 }
 
 void ProgramBuilder::NoteUse() {

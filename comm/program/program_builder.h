@@ -1,5 +1,5 @@
-// Puts a program together, step by step: places values and pieces in memory, collects copies into
-// instructions, numbers groups. Internal to the lowering.
+// Builds a program step by step: places values and pieces in memory, collects copies into
+// instructions, and numbers groups. Internal to the lowering.
 //
 //   ProgramBuilder build(plan.meshes(), rank, memory, num_steps);
 //   build.SetMesh(step.mesh);
@@ -24,7 +24,7 @@
 
 namespace meshift::lowering_internal {
 
-// The content of a box in memory: of global indices, the first element at `at`.
+// The data of a box of the tensor (in global indices) in memory. Its first element is at `at`.
 struct Value {
   Location at;
   DType dtype = DType::kF32;
@@ -33,22 +33,23 @@ struct Value {
 
   static Value RowMajor(Location at, DType dtype, Box box);
   bool IsRowMajor() const;
-  // Where `part` begins, if its elements lie in one run in row-major order; a box with one element
-  // does. REQUIRES: `part` is not empty and inside `box`.
+  // The location of `part` if its elements are contiguous in row-major order; else none. A box with
+  // one element is contiguous. REQUIRES: `part` is not empty and inside `box`.
   std::optional<Location> RunOf(const Box& part) const;
   int64_t count() const { return box.NumElements(); }
   int64_t bytes() const { return Bytes(dtype, count()); }
 };
 
-// What a program may use.
+// The memory that a program may use.
 struct ProgramMemory {
   Value source;
   Value target;
   int64_t workspace_bytes = 0;  // at most
-  bool consume_source = false;  // scratch once it was read. REQUIRES: the source is row-major
-  // Of scratch: only pieces lie there, of steps behind the first. Then no rank needs more workspace
-  // than what the plan says of a consumed source: whether a piece fits is a matter of this step
-  // alone, and fits sooner where pieces are shorter and the source is longer.
+  // The source's memory is scratch memory once it was read. REQUIRES: the source is row-major.
+  bool consume_source = false;
+  // Only pieces may lie in the scratch memory, from the second step on. Then no rank needs more
+  // workspace than the plan says for a consumed source: whether a piece fits depends on its step
+  // alone, and the plan assumes the longest pieces and the shortest source of any rank.
   bool only_pieces = false;
 };
 
@@ -56,51 +57,53 @@ class ProgramBuilder {
  public:
   ProgramBuilder(std::vector<DeviceMesh> meshes, int64_t rank, ProgramMemory memory, int num_steps);
 
-  // The mesh that groups of the next calls are over, by its number among the program's.
+  // Sets the mesh of the groups of the next calls, by its index in Program::meshes.
   void SetMesh(int mesh) { mesh_ = mesh; }
-  // Adds a mesh to the program's and sets it.
+  // Adds a mesh to the program, and sets it.
   void AddMesh(DeviceMesh mesh);
-  // Begins the next step, after which the rank holds `box` in `dtype`. Value 0 is the source, the
-  // last one the target; between them, odd ones lie at the low end of the workspace (or of a
-  // consumed source, where they fit), even ones at the high end. An error where there is no room.
+  // Begins the next step, after which the rank holds `box` in `dtype`. Value 0 is the source, and
+  // the last one the target. Odd values between them lie at the low end of the workspace (or of a
+  // consumed source, if they fit), even ones at the high end. INVALID_ARGUMENT if the workspace is
+  // too small.
   absl::Status BeginStep(DType dtype, const Box& box);
-  const Value& in() const { return in_; }  // the value before the step, and the one after it
-  const Value& out() const { return out_; }
-  // Moves them: the step is to work on a copy, which the caller makes.
+  const Value& in() const { return in_; }    // the value before the step
+  const Value& out() const { return out_; }  // the value after the step
+  // Replace them by a copy that the caller makes.
   void set_in(Value in) { in_ = std::move(in); }
   void set_out(Value out) { out_ = std::move(out); }
-  // Memory between the values, until the step ends. An error where there is none.
+  // Takes memory between the values, until the step ends. INVALID_ARGUMENT if there is not enough.
   absl::StatusOr<Location> TakePiece(int64_t bytes);
-  // Nothing behind this reads the value before the step, so its memory may be used again.
+  // No later instruction reads the value before this step. If it is a consumed source, its memory
+  // is free from now on.
   void EndInput();
 
-  // Copies `part`. Copies that follow each other become one instruction, whose copies may run in
-  // any order, unless FlushCopies comes between.
+  // Copies `part`. Successive copies become one instruction, which may run them in any order,
+  // unless FlushCopies is called between them.
   void AddCopy(const Value& from, const Value& to, const Box& part);
   void FlushCopies();
-  void AddFillZero(Location dst, int64_t bytes);  // nothing for 0 bytes
-  // A local instruction on elements of `dtype`.
+  void AddFillZero(Location dst, int64_t bytes);  // does nothing for 0 bytes
+  // Adds a local instruction on elements of `dtype`.
   Instruction& Add(Instruction::Kind kind, DType dtype);
-  // A collective call of the group over `mesh_dims`, on elements of the step's dtype.
+  // Adds a collective call of the group over `mesh_dims`, on elements of the step's dtype.
   Instruction& AddCall(Instruction::Kind kind, const DimSet& mesh_dims, Location src, Location dst,
                        int64_t count);
-  // Elements of each member's block, of the call added last.
+  // Sets the elements of each member's block in the call that was added last.
   void SetCounts(absl::Span<const int64_t> counts, Instruction* call);
   Instruction& AddSendRecv(const DimSet& mesh_dims, absl::Span<const ProgramMessage> sends,
                            absl::Span<const ProgramMessage> recvs);
-  // The index of this rank's group over `mesh_dims`, which is added where it is not there; without
-  // ranks, where this one is not in the mesh.
+  // The index of this rank's group over `mesh_dims`, which is added if it is new. The group has no
+  // ranks if this rank is not in the mesh.
   int GroupOver(const DimSet& mesh_dims);
-  // Whether groups of the next calls have one channel (GroupOptions).
+  // Whether the groups of the next calls have one channel (GroupOptions).
   void set_one_channel(bool one_channel) { one_channel_ = one_channel; }
 
   static Location Shift(Location at, int64_t bytes) { return {at.space, at.offset + bytes}; }
   const Program& program() const { return program_; }
-  // The program; its workspace_bytes are what was used.
+  // Returns the program; its workspace_bytes are the bytes that it uses.
   Program Finish() &&;
 
  private:
-  // Memory that values and pieces lie in: of a step, [begin, end) is free.
+  // Memory for values and pieces. [begin, end) is free in the current step.
   struct Arena {
     Location::Space space = Location::Space::kWorkspace;
     int64_t size = 0;
@@ -108,7 +111,8 @@ class ProgramBuilder {
     int64_t end = 0;
   };
   bool Fits(const Arena& arena, int64_t bytes) const { return bytes <= arena.end - arena.begin; }
-  // Takes memory for value number `value` out of an arena; where it lies already, if it does.
+  // Reserves memory for value number `value` in an arena. The place depends only on the number's
+  // parity and the size, so that a value stays in its place in the next step.
   Location Place(Arena& arena, int value, int64_t bytes);
   absl::Status NoRoom(int64_t bytes) const;
   void NoteUse();
@@ -116,10 +120,10 @@ class ProgramBuilder {
   const ProgramMemory memory_;
   int mesh_ = 0;
   Program program_;
-  int32_t flushed_copies_ = 0;  // that are part of an instruction
+  int32_t flushed_copies_ = 0;  // number of copies that are part of an instruction
   int step_ = -1;
   bool one_channel_ = false;
-  DType copies_dtype_ = DType::kF32;  // of copies that are not yet part of one
+  DType copies_dtype_ = DType::kF32;  // of the copies that are not flushed
   Value in_;
   Value out_;
   Arena workspace_;

@@ -32,7 +32,7 @@ RunRecord RecordOf(const Program& program) {
   record.bytes_sent.resize(program.num_steps);
   record.calls.resize(program.num_steps);
   for (const Instruction& instruction : program.instructions) {
-    // A plan without steps has copies all the same.
+    // Skip local instructions: a plan without steps may have copies, but has no entry in the lists.
     if (instruction.group < 0) continue;
     record.bytes_sent[instruction.step] += InstructionBytes(program, instruction);
     ++record.calls[instruction.step];

@@ -1,5 +1,5 @@
-// What a rank's program sends, from the arguments of its calls; knows nothing of the planner's
-// estimates.
+// The bytes that a rank's program sends, counted from the arguments of its calls, not taken from
+// the planner's estimates.
 //
 //   RecordOf(*Lower(plan, 3)).bytes_sent;   // {1560, 80}: at most the plan's steps()[i].bytes_sent
 #ifndef MESHIFT_COMM_PROGRAM_PROGRAM_BYTES_H_
@@ -12,9 +12,10 @@
 
 namespace meshift {
 
-// A run's bytes, by the conventions of docs/plan_format.md, and its calls, by step.
+// The bytes that a run sends, by the conventions of docs/plan_format.md, and its number of calls,
+// both by step.
 RunRecord RecordOf(const Program& program);
-// The bytes of one instruction; 0 where that is no call of a group.
+// The bytes that one instruction sends; 0 for a local instruction.
 int64_t InstructionBytes(const Program& program, const Instruction& instruction);
 
 }  // namespace meshift

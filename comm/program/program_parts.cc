@@ -9,7 +9,8 @@ std::vector<ProgramSegment> SegmentsOf(const Program& program, bool by_step) {
   const std::vector<Instruction>& instructions = program.instructions;
   int steps = program.num_steps;
   for (const Instruction& instruction : instructions) steps = std::max(steps, instruction.step + 1);
-  // Of each step; behind its last call in use, whose group the steps without one take.
+  // The group of each step is that of its last call. A step without a call takes the group of the
+  // step before it.
   std::vector<int> group_of(steps, -1);
   for (const Instruction& instruction : instructions) {
     if (instruction.group >= 0) group_of[instruction.step] = instruction.group;

@@ -1,5 +1,5 @@
-// Which stream each instruction of a program belongs on: packing and unpacking on that of the
-// group whose call they surround, so that programs of different groups overlap.
+// Assigns the instructions of a program to streams, one per group. Packing and unpacking run on the
+// stream of the group whose call they surround, so that programs of different groups overlap.
 //
 //   for (const ProgramSegment& s : SegmentsOf(program)) { ... streams[s.group] ... }
 //   for (const ProgramSegment& s : SegmentsOf(program, /*by_step=*/true)) { ... }   // to time them
@@ -15,16 +15,16 @@ namespace meshift {
 
 // Instructions that belong on the stream of one group.
 struct ProgramSegment {
-  int group = -1;  // index into Program::groups; -1: a program without calls
+  int group = -1;  // index into Program::groups; -1 in a program without calls
   int step = 0;    // of the first instruction
   ListRange instructions;
   friend bool operator==(const ProgramSegment&, const ProgramSegment&) = default;
 };
 
-// All instructions in order, in as few segments as possible, at least one; `by_step`: no segment
-// has instructions of several steps. A local instruction
-// belongs to the call of its own step; in a step without one to the call before it, or, where there
-// is none, to the next.
+// All instructions in order, in as few segments as possible, at least one. With `by_step`, no
+// segment has instructions of several steps. A local instruction belongs to the call of its own
+// step. In a step without a call it belongs to the call before it, or if there is none, to the next
+// one.
 std::vector<ProgramSegment> SegmentsOf(const Program& program, bool by_step = false);
 
 }  // namespace meshift

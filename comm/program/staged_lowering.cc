@@ -1,15 +1,16 @@
-// Reductions in blocks, in two stages. Coordinate c of a group of n is place c % k of block c / k,
-// and owns part of the result. A column is what the members of one place in all blocks own.
+// Lowers ordered reductions in blocks, in two stages. In a group of n members with blocks of k,
+// coordinate c is place c % k of block c / k, and owns a part of the result. A column is the parts
+// of all members with the same place.
 //
-//   1  inside each block: every member gets its column of the block's k contributions, and combines
-//      them in order, in the dtype of accumulation
-//   2  across, among members of one place: every owner gets its part of all n / k blocks' results,
-//      combines them in order, divides, and rounds once
-//   3  an all_reduce spreads the parts across, and then the columns inside each block
+//   1  inside each block: every member receives its column of the block's k contributions, and
+//      reduces them in order, in the dtype of accumulation
+//   2  across blocks, among members of one place: every owner receives its part of the results of
+//      all n / k blocks, reduces them in order, divides, and rounds once
+//   3  an all_reduce sends the parts across blocks, and then the columns inside each block
 //
-// All of it is messages of the group that the step is over, so the only other thing that is needed
-// is memory. What is combined with what, and in which dtype, is as where an owner gets all
-// contributions itself (Reduction::block).
+// All messages are sent in the step's group, so no other communicators are needed. The additions
+// and their dtypes are the same as if an owner received all contributions itself
+// (Reduction::block).
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -30,15 +31,15 @@ Value Elements(Location at, DType dtype, int64_t count) {
   return Value::RowMajor(at, dtype, Box{Shape{0}, Shape{count}});
 }
 
-// Who meets whom.
+// The blocks and places of the group's members.
 class Stages {
  public:
   static absl::StatusOr<Stages> Create(const Step& step, const Members& members, int64_t self) {
     const int64_t block = step.reduce_block.value_or(0);
     if (block < 2 || block >= members.size() || members.size() % block != 0 ||
         *step.reduce_stages != 2) {
-      return InvalidArgument("{}: {} stages of blocks of {} in a group of {}", step.ToString(),
-                             *step.reduce_stages, block, members.size());
+      return InvalidArgument("{}: {} stages with blocks of {} do not fit a group of {}",
+                             step.ToString(), *step.reduce_stages, block, members.size());
     }
     return Stages(members, block, self);
   }
@@ -51,8 +52,8 @@ class Stages {
   int64_t NumberOf(int64_t block, int64_t place) const {
     return members_.NumberOf(block * block_ + place);
   }
-  // Calls fn(number, place) for the other members of this one's block, ascending numbers; and
-  // fn(number, block) for those of its place.
+  // Inside() calls fn(number, place) for the other members of this member's block, and Across()
+  // fn(number, block) for the other members of its place; both in ascending order of numbers.
   template <typename Fn>
   void Inside(const Fn& fn) const {
     for (int64_t number = 0; number < members_.size(); ++number) {
@@ -78,9 +79,9 @@ void Put(int64_t number, Location at, int64_t count, std::vector<ProgramMessage>
   if (count > 0) messages->push_back({static_cast<int>(number), at, count});
 }
 
-// The piece of memory in which both stages are combined: a slot for each member of the block, as
-// long as the longest column, in the dtype that travels and, if that is another, in the one of
-// accumulation. The first slot takes what comes of the block, the second one receives the blocks'.
+// The memory of both stages: a slot for each member of the block, as long as the longest column, in
+// the dtype that is sent. If the dtype of accumulation differs, there are slots in that dtype too.
+// Stage 1 reduces into the first slot; stage 2 receives into the slots from the second one on.
 struct Slots {
   Location in;
   Location wide;
@@ -126,8 +127,9 @@ void AddCast(Location src, DType from, Location dst, DType to, int64_t count,
   cast.to_dtype = to;
 }
 
-// From the contributions in the slots, `column` elements of each, to the first `count` elements of
-// this member's part of the result, at `dst`. Block b's owner has elements from b * part on.
+// Reduces the contributions in the slots, `column` elements of each, to the first `count` elements
+// of this member's part of the result, at `dst`. The owner in block b has elements from b * part
+// on.
 void Combine(const DimSet& mesh_dims, const Stages& stages, const Slots& slots,
              const Reduction& reduction, int64_t part, int64_t column, Location dst, int64_t count,
              ProgramBuilder* build) {
@@ -140,7 +142,7 @@ void Combine(const DimSet& mesh_dims, const Stages& stages, const Slots& slots,
       AddCast(slots.In(slot), slots.dtype, slots.Wide(slot), wide, column, build);
     }
   }
-  // An average is divided at the end.
+  // An average is divided in stage 2.
   const bool averages = reduction.op == ReduceOp::kAvg;
   AddReduce(slots.Wide(0), slots.size, stages.block(), slots.Wide(0), column, wide,
             {.op = averages ? ReduceOp::kSum : reduction.op, .divisor = 1}, build);
@@ -168,15 +170,14 @@ void Combine(const DimSet& mesh_dims, const Stages& stages, const Slots& slots,
 }  // namespace
 
 absl::Status StepLowering::StagedAllReduce(const StepGeometry& g, const Step& step) {
-  if (!g.moved().empty()) return InvalidArgument("{} changes boxes", step.ToString());
+  if (!g.moved().empty()) return InvalidArgument("{} must not change boxes", step.ToString());
   MESHIFT_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(step));
   const int64_t count = g.box_before().NumElements();
   if (count == 0) return absl::OkStatus();
   const Members members(mesh_, step.mesh_dims, me_);
   MESHIFT_ASSIGN_OR_RETURN(const Stages stages, Stages::Create(step, members, SelfOf(members)));
   const DType dtype = build_.in().dtype;
-  // Columns are slices of the row-major content of the box, one behind the other, and parts are
-  // slices of columns.
+  // Columns are contiguous slices of the box's row-major elements, and parts are slices of columns.
   const int64_t part = CeilDiv(count, members.size());
   const int64_t size = stages.blocks() * part;
   const auto begin_of = [&](int64_t place) { return std::min(count, place * size); };
@@ -225,9 +226,9 @@ absl::Status StepLowering::StagedAllReduce(const StepGeometry& g, const Step& st
   return absl::OkStatus();
 }
 
-// Every part is as long as the largest box after the step.
+// Every part has the size of the largest box after the step.
 absl::Status StepLowering::StagedReduceScatter(const StepGeometry& g, const Step& step) {
-  if (g.cut_before() != 0) return InvalidArgument("{} removes cuts", step.ToString());
+  if (g.cut_before() != 0) return InvalidArgument("{} must not remove cuts", step.ToString());
   MESHIFT_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(step));
   if (g.box_before().IsEmpty()) return absl::OkStatus();
   const Members members(mesh_, step.mesh_dims, me_);
@@ -240,7 +241,7 @@ absl::Status StepLowering::StagedReduceScatter(const StepGeometry& g, const Step
   MESHIFT_ASSIGN_OR_RETURN(Location packed,
                            build_.TakePiece(Bytes(dtype, (stages.block() - 1) * size)));
   MESHIFT_ASSIGN_OR_RETURN(const Slots slots, TakeSlots(dtype, stages.block(), size, &build_));
-  // The boxes of the members of one place, and padding.
+  // Packs the boxes of the members of one place, with padding.
   const auto pack = [&](int64_t place, Location to) {
     Coordinate at = me_;
     for (int64_t block = 0; block < stages.blocks(); ++block) {

@@ -90,7 +90,7 @@ absl::StatusOr<StepGeometry> StepGeometry::Create(const Sharding& before, const 
   for (const int d : step.mesh_dims) named |= MeshMask{1} << d;
   for (int d = 0; d < after.mesh().NumDims(); ++d) {
     if (Has((geometry.cut_before_ | geometry.cut_after_) & ~named, d)) {
-      return InvalidArgument("mesh dim {} moves and is not among the mesh dims of {}",
+      return InvalidArgument("mesh dim {} changes, but is not among the mesh dims of {}",
                              after.mesh().dim(d).name, step.ToString());
     }
   }

@@ -1,9 +1,13 @@
-// What a step changes, as one rank sees it: its boxes, the tensor dims whose cuts change, the
-// members of its group. Internal to the lowering.
+// The geometry of a step for one rank: the boxes of its group's members before and after the step,
+// and the tensor dims whose cuts change. Internal to the lowering.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(StepGeometry geometry, StepGeometry::Create(before, step, me));
-//   geometry.box_before();                       // what this rank holds
-//   geometry.BoxAfter(geometry.members().CoordinateOf(3, me));   // what member 3 will hold
+//   geometry.box_before();                                    // what this rank holds
+//   const Members members(mesh, step.mesh_dims, me);
+//   members.SetCoordinate(members.IndexOfNumber(3), &at);     // `at` begins as a copy of `me`
+//   geometry.BoxAfter(at);                                    // what member 3 will hold
+//
+// `me` is the rank's coordinate.
 #ifndef MESHIFT_COMM_PROGRAM_STEP_GEOMETRY_H_
 #define MESHIFT_COMM_PROGRAM_STEP_GEOMETRY_H_
 
@@ -23,9 +27,9 @@ namespace meshift::lowering_internal {
 using MeshMask = uint64_t;  // bit d: mesh dim d
 inline bool Has(MeshMask mask, int d) { return (mask >> d & 1) != 0; }
 
-// The ranks that differ from one in some mesh dims. They count in two ways: by index, row-major
-// over the mesh dims, and by number, ascending ranks, as communicators number them. On a row-major
-// mesh the two are one.
+// The members of a group: the ranks whose coordinates differ only in the group's mesh dims. A
+// member has an index (row-major over these mesh dims) and a number (by ascending rank, as in
+// communicators). On a row-major mesh the two are equal.
 class Members {
  public:
   // REQUIRES: `mesh_dims` ascending.
@@ -47,18 +51,20 @@ class Members {
   const DeviceMesh& mesh_;
   MeshDims mesh_dims_;
   int64_t size_ = 1;
-  std::vector<int64_t> numbers_;  // by index; empty: the same
-  std::vector<int64_t> indices_;  // by number; likewise
+  std::vector<int64_t> numbers_;  // by index; empty if they are equal
+  std::vector<int64_t> indices_;  // by number; empty if they are equal
 };
 
-// This rank's group among those over `mesh_dims`: its number by the coordinates of the other dims.
+// The number of this rank's group among the groups over `mesh_dims`: row-major over the coordinates
+// of the other mesh dims.
 int64_t GroupNumber(const DeviceMesh& mesh, absl::Span<const int> mesh_dims,
                     absl::Span<const int64_t> me);
 
-// A tensor dim whose cuts a step changes, and what it cuts behind the common beginning.
+// A tensor dim whose cuts a step changes. The outermost cuts that are equal before and after the
+// step determine `parent`; the other cuts of each side divide it.
 struct MovedDim {
   int tensor_dim = 0;
-  Interval parent;  // what the common beginning leaves to this rank
+  Interval parent;  // this rank's interval after the common cuts
   CutList before;
   CutList after;
   Interval Before(absl::Span<const int64_t> at) const { return before.Piece(parent, at); }
@@ -74,11 +80,12 @@ class StepGeometry {
 
   const DeviceMesh& mesh() const { return *mesh_; }
   absl::Span<const MovedDim> moved() const { return moved_; }
-  MeshMask cut_before() const { return cut_before_; }  // moving dims that cut before, after
+  // The moving mesh dims that cut before, and after, the step.
+  MeshMask cut_before() const { return cut_before_; }
   MeshMask cut_after() const { return cut_after_; }
   const Box& box_before() const { return box_before_; }  // of this rank
   const Box& box_after() const { return box_after_; }
-  // Of a member of the group over the moving dims.
+  // The boxes of the member at coordinate `at`.
   Box BoxBefore(absl::Span<const int64_t> at) const { return BoxAt(at, &MovedDim::before); }
   Box BoxAfter(absl::Span<const int64_t> at) const { return BoxAt(at, &MovedDim::after); }
 

@@ -24,7 +24,7 @@ void StepLowering::NamePartition(const Step& step, ProgramBuilder* build) {
 absl::Status StepLowering::Add(const StepGeometry& g, const Sharding& before, const Step& step) {
   if (IsCollective(step.op) && NumElements(step.after.shape()) == 0) return absl::OkStatus();
   NamePartition(step, &build_);
-  // An all_reduce takes care of itself.
+  // An all_reduce handles one buffer itself.
   if (!one_buffer_ || step.op == StepOp::kAllReduce) return LowerOp(g, before, step);
   return LowerApart([&] { return LowerOp(g, before, step); });
 }
@@ -84,13 +84,13 @@ absl::StatusOr<Reduction> StepLowering::ReductionOf(const Step& step) const {
   if (!step.reduce_op) return InvalidArgument("{} has no reduce_op", step.ToString());
   Reduction reduction{.op = *step.reduce_op, .divisor = step.divisor.value_or(1)};
   if (reduction.divisor < 1 || (reduction.op == ReduceOp::kAvg) != step.divisor.has_value()) {
-    return InvalidArgument("{}: divisor {} does not go with {}", step.ToString(), reduction.divisor,
+    return InvalidArgument("{}: divisor {} is invalid for {}", step.ToString(), reduction.divisor,
                            Name(reduction.op));
   }
   if (step.reduce_block) {
     reduction.block = *step.reduce_block;
     if (reduction.block < 1 || step.reduce_order != ReduceOrder::kAscending) {
-      return InvalidArgument("{}: a reduce_block of {} is below 1, or not in order",
+      return InvalidArgument("{}: reduce_block {} must be positive, and the order ascending",
                              step.ToString(), reduction.block);
     }
   }
@@ -131,7 +131,7 @@ absl::Status StepLowering::LowerOp(const StepGeometry& g, const Sharding& before
 }
 
 absl::Status StepLowering::AllReduce(const StepGeometry& g, const Step& step) {
-  if (!g.moved().empty()) return InvalidArgument("{} changes boxes", step.ToString());
+  if (!g.moved().empty()) return InvalidArgument("{} must not change boxes", step.ToString());
   MESHIFT_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(step));
   const int64_t count = g.box_before().NumElements();
   if (count == 0) return absl::OkStatus();
@@ -139,7 +139,7 @@ absl::Status StepLowering::AllReduce(const StepGeometry& g, const Step& step) {
   MESHIFT_ASSIGN_OR_RETURN(Value recv, RowMajorLike(build_.out()));
   Value send = in;
   if (!in.IsRowMajor()) {
-    // What arrives may lie where the copy did, unless that is the source itself.
+    // The call may receive into the copy that it sends, unless the copy would overwrite the source.
     const bool shares = one_buffer_ && recv.at == build_.out().at;
     if (shares) {
       MESHIFT_ASSIGN_OR_RETURN(send, RowMajorLike(in));
@@ -169,7 +169,7 @@ StepLowering::Blocks StepLowering::FindBlocks(const StepGeometry& g, const Membe
   const Box& parent = after ? g.box_before() : g.box_after();
   Blocks blocks;
   if (exact) blocks.begins.push_back(0);
-  int64_t end = 0;  // of the members so far, if they lie one behind the other
+  int64_t end = 0;  // of the boxes so far, if they are contiguous
   ForEachMember(g, members, after, [&](int64_t number, const Box& box) {
     const int64_t count = box.NumElements();
     if (!exact && number > 0 && count != blocks.count) blocks.packed = true;
@@ -197,7 +197,7 @@ Instruction& StepLowering::AddBlocksCall(Kind kind, const Step& step, const Memb
 }
 
 absl::Status StepLowering::ReduceScatter(const StepGeometry& g, const Step& step) {
-  if (g.cut_before() != 0) return InvalidArgument("{} removes cuts", step.ToString());
+  if (g.cut_before() != 0) return InvalidArgument("{} must not remove cuts", step.ToString());
   MESHIFT_ASSIGN_OR_RETURN(const Reduction reduction, ReductionOf(step));
   const Members members(mesh_, step.mesh_dims, me_);
   const Blocks blocks =
@@ -211,7 +211,7 @@ absl::Status StepLowering::ReduceScatter(const StepGeometry& g, const Step& step
   Location send = build_.in().at;
   if (blocks.packed) {
     MESHIFT_ASSIGN_OR_RETURN(send, build_.TakePiece(all_bytes));
-    // Padding from pad to the block that is next, over empty blocks.
+    // Fill with zeros from `pad` to the next block, also over empty blocks.
     int64_t pad = 0;
     ForEachMember(g, members, /*after=*/true, [&](int64_t number, const Box& box) {
       const int64_t start = Bytes(dtype, blocks.Begin(number));
@@ -227,7 +227,7 @@ absl::Status StepLowering::ReduceScatter(const StepGeometry& g, const Step& step
   }
   const bool is_copy = !(send == build_.in().at);
   if (is_copy) build_.EndInput();
-  // This rank's block, where it can be received in place.
+  // Receive this rank's block in place if possible.
   Location recv = build_.out().at;
   if (own < blocks.CountOf(self)) {
     MESHIFT_ASSIGN_OR_RETURN(recv, build_.TakePiece(block_bytes));
@@ -242,7 +242,7 @@ absl::Status StepLowering::ReduceScatter(const StepGeometry& g, const Step& step
 }
 
 absl::Status StepLowering::AllGather(const StepGeometry& g, const Step& step) {
-  if (g.cut_after() != 0) return InvalidArgument("{} adds cuts", step.ToString());
+  if (g.cut_after() != 0) return InvalidArgument("{} must not add cuts", step.ToString());
   const Members members(mesh_, step.mesh_dims, me_);
   const Blocks blocks =
       FindBlocks(g, members, /*after=*/false, /*exact=*/step.sizes == StepSizes::kExact);
@@ -264,7 +264,7 @@ absl::Status StepLowering::AllGather(const StepGeometry& g, const Step& step) {
     MESHIFT_ASSIGN_OR_RETURN(recv, build_.TakePiece(blocks.AllBytes(dtype, members.size())));
   }
   if (own == blocks.CountOf(self) && !build_.in().IsRowMajor()) {
-    // Sent from where it will be received.
+    // Send from the place where the block will be received.
     send = Shift(recv, Bytes(dtype, blocks.Begin(self)));
     build_.AddCopy(build_.in(), Value::RowMajor(send, dtype, g.box_before()), g.box_before());
   }
@@ -282,15 +282,16 @@ absl::Status StepLowering::Permute(const StepGeometry& g, const Step& step) {
   absl::InlinedVector<MovedMeshDims, 3> moved;
   for (const MovedDim& dim : g.moved()) {
     if (dim.before.size() != dim.after.size()) {
-      return InvalidArgument("{} is no permutation: tensor dim {} has {} cuts before and {} after",
-                             step.ToString(), dim.tensor_dim, dim.before.size(), dim.after.size());
+      return InvalidArgument(
+          "{} is not a permutation: tensor dim {} has {} cuts before and {} after", step.ToString(),
+          dim.tensor_dim, dim.before.size(), dim.after.size());
     }
     moved.push_back({dim.before.mesh_dims, dim.after.mesh_dims});
   }
   const DimPairs pairs = PermutePairs(moved, [&](int d) { return mesh_.dim(d).size; });
   for (const auto& [a, b] : pairs) {
     if (mesh_.dim(a).size != mesh_.dim(b).size) {
-      return InvalidArgument("{} is no permutation: mesh dims {} and {} differ in size",
+      return InvalidArgument("{} is not a permutation: mesh dims {} and {} differ in size",
                              step.ToString(), mesh_.dim(a).name, mesh_.dim(b).name);
     }
   }
@@ -302,7 +303,7 @@ absl::Status StepLowering::Permute(const StepGeometry& g, const Step& step) {
     target[b] = me_[a];
   }
   if (!(g.BoxBefore(source) == g.box_after()) || !(g.BoxAfter(target) == g.box_before())) {
-    return InvalidArgument("{} is no permutation on rank {}", step.ToString(), rank_);
+    return InvalidArgument("{} is not a permutation on rank {}", step.ToString(), rank_);
   }
   if (source == me_) build_.AddCopy(build_.in(), build_.out(), g.box_after());
   const Members members(mesh_, step.mesh_dims, me_);
@@ -340,17 +341,17 @@ absl::Status StepLowering::Permute(const StepGeometry& g, const Step& step) {
 
 absl::Status StepLowering::Slice(const StepGeometry& g, const Step& step) {
   if (!Contains(g.box_before(), g.box_after())) {
-    return InvalidArgument("{}: rank {} holds {}, which lacks part of {}", step.ToString(), rank_,
-                           g.box_before().ToString(), g.box_after().ToString());
+    return InvalidArgument("{}: rank {} holds {}, which does not contain {}", step.ToString(),
+                           rank_, g.box_before().ToString(), g.box_after().ToString());
   }
   build_.AddCopy(build_.in(), build_.out(), g.box_after());
   return absl::OkStatus();
 }
 
 absl::Status StepLowering::Mask(const StepGeometry& g, const Sharding& before, const Step& step) {
-  if (g.cut_after() != 0) return InvalidArgument("{} adds cuts", step.ToString());
-  bool keeps = true;                   // what this rank held
-  ReduceOp identity = ReduceOp::kAvg;  // avg: nothing is filled
+  if (g.cut_after() != 0) return InvalidArgument("{} must not add cuts", step.ToString());
+  bool keeps = true;                   // whether this rank keeps its value
+  ReduceOp identity = ReduceOp::kAvg;  // whose identity to fill in; avg: none
   for (const int d : step.mesh_dims) {
     const Placement& placement = step.after.placement(d);
     if (!placement.IsPartial() || before.placement(d).IsPartial()) {
@@ -359,7 +360,7 @@ absl::Status StepLowering::Mask(const StepGeometry& g, const Sharding& before, c
     }
     const bool averages = placement.op() == ReduceOp::kAvg;
     if (averages && before.placement(d).IsShard()) {
-      return InvalidArgument("{}: mesh dim {} is a cut and cannot become P(avg)", step.ToString(),
+      return InvalidArgument("{}: mesh dim {} is sharded and cannot become P(avg)", step.ToString(),
                              mesh_.dim(d).name);
     }
     if (averages) continue;
@@ -369,7 +370,7 @@ absl::Status StepLowering::Mask(const StepGeometry& g, const Sharding& before, c
   const Value& out = build_.out();
   if (out.count() == 0) return absl::OkStatus();
   if (!keeps || !(g.box_before() == g.box_after())) {
-    // A strided tensor is filled with copies of one element.
+    // Fill a strided tensor with copies of one element.
     Location first = out.at;
     int64_t count = out.count();
     if (!out.IsRowMajor()) {

@@ -1,7 +1,8 @@
-// What one step of a plan does to one rank's memory. Internal to the lowering.
+// Lowers one step of a plan for one rank: adds the step's copies and calls to a ProgramBuilder.
+// Internal to the lowering.
 //
 //   StepLowering lower(mesh, rank, me, &builder, /*one_buffer=*/false);
-//   MESHIFT_RETURN_IF_ERROR(lower.Add(geometry, before, step));   // behind builder.BeginStep
+//   MESHIFT_RETURN_IF_ERROR(lower.Add(geometry, before, step));   // after builder.BeginStep
 #ifndef MESHIFT_COMM_PROGRAM_STEP_LOWERING_H_
 #define MESHIFT_COMM_PROGRAM_STEP_LOWERING_H_
 
@@ -28,34 +29,34 @@ namespace meshift::lowering_internal {
 
 class StepLowering {
  public:
-  // `mesh` and `build` must outlive this. `one_buffer`: the two values of the step share
-  // memory.
+  // `mesh` and `build` must outlive this. `me`: the rank's coordinate. `one_buffer`: the values
+  // before and after the step share memory.
   StepLowering(const DeviceMesh& mesh, int64_t rank, Coordinate me, ProgramBuilder* build,
                bool one_buffer)
       : mesh_(mesh), rank_(rank), me_(std::move(me)), build_(*build), one_buffer_(one_buffer) {}
 
-  // What every rank does, whether its group has anything to do or not, and also where it is in
-  // none: a step's partition is named, unless there are no elements on any rank.
+  // Adds the step's group to the program, unless the tensor has no elements. Every rank must do
+  // this, even if its group has nothing to do or it is in no group.
   static void NamePartition(const Step& step, ProgramBuilder* build);
 
-  // INVALID_ARGUMENT where the step cannot be what it says, or there is no room.
+  // INVALID_ARGUMENT if the step does not match its shardings, or the workspace is too small.
   absl::Status Add(const StepGeometry& g, const Sharding& before, const Step& step);
-  // In place of a step in a plan without any: `source` becomes `target`.
+  // Lowers a plan without steps: copies `source` to `target`.
   absl::Status AddWithoutSteps(const Value& source, const Value& target);
-  // A step that goes to another mesh: an exchange or relabel, which `crossing` says. The mesh of
-  // this object is the one of all ranks of both, of one dim.
+  // Lowers a step to another mesh, an exchange or relabel with the messages of `crossing`. The mesh
+  // of this object must be the one-dimensional mesh of all ranks of both (UnionMesh).
   absl::Status AddCrossing(const Step& step, const Crossing& crossing);
 
  private:
   absl::Status LowerOp(const StepGeometry& g, const Sharding& before, const Step& step);
   absl::Status AllReduce(const StepGeometry& g, const Step& step);
   absl::Status ReduceScatter(const StepGeometry& g, const Step& step);
-  // In ascending order of coordinates: ordered_lowering.cc.
+  // Reductions in ascending order of coordinates: ordered_lowering.cc.
   absl::Status OrderedAllReduce(const StepGeometry& g, const Step& step);
   absl::Status OrderedReduceScatter(const StepGeometry& g, const Step& step);
   Instruction& ReduceBlocks(Location blocks, Location dst, int64_t count, int64_t num_blocks,
                             const Reduction& reduction);
-  // Inside the blocks of `Step::reduce_block`, then across them: staged_lowering.cc.
+  // Reductions inside the blocks of `Step::reduce_block`, then across them: staged_lowering.cc.
   absl::Status StagedAllReduce(const StepGeometry& g, const Step& step);
   absl::Status StagedReduceScatter(const StepGeometry& g, const Step& step);
   absl::Status AllGather(const StepGeometry& g, const Step& step);
@@ -63,16 +64,16 @@ class StepLowering {
   absl::Status Exchange(const StepGeometry& g, const Step& step);
   absl::Status Cross(const Step& step, const Crossing& crossing);
   absl::Status OrderedCross(const Step& step, const Crossing& crossing);
-  // What this rank sends and takes in a step, in the order of the members; to itself, what it
-  // keeps.
+  // The parts that this rank sends and receives in a step, in the order of the members. The parts
+  // that it keeps are sent to itself.
   struct Traffic {
-    int64_t self = 0;
+    int64_t self = 0;  // this rank's number
     std::vector<Part> receivers;
     std::vector<Part> senders;
   };
   Traffic TrafficOf(const Crossing& crossing) const;
-  // Sends parts of the value before the step, and takes others to `places`, by contribution: values
-  // that have them. `calls`: whether the group makes a call.
+  // Sends parts of the value before the step, and receives parts of contribution c into places[c].
+  // `calls`: whether the group makes a call.
   absl::Status SendParts(const DimSet& mesh_dims, const Traffic& traffic,
                          absl::Span<const Value> places, bool calls);
   absl::Status Permute(const StepGeometry& g, const Step& step);
@@ -80,11 +81,11 @@ class StepLowering {
   absl::Status Mask(const StepGeometry& g, const Sharding& before, const Step& step);
   absl::Status Cast();
 
-  // The blocks of a reduce_scatter or all_gather, one behind the other.
+  // The blocks of a reduce_scatter or all_gather, contiguous in memory.
   struct Blocks {
-    int64_t count = 0;            // elements of the largest member's box; of a block, unless exact
-    bool packed = false;          // else the boxes are the parent's content, in members' order
-    std::vector<int64_t> begins;  // exact: where each begins, and the last one ends
+    int64_t count = 0;            // elements of the largest box; of each block, unless exact
+    bool packed = false;          // else the boxes are contiguous in the value, in members' order
+    std::vector<int64_t> begins;  // if exact: where each block begins, and the last one ends
     int64_t Begin(int64_t number) const { return begins.empty() ? number * count : begins[number]; }
     int64_t AllBytes(DType dtype, int64_t members) const {
       return begins.empty() ? SaturatingMul(members, Bytes(dtype, count))
@@ -93,7 +94,7 @@ class StepLowering {
     int64_t CountOf(int64_t number) const { return Begin(number + 1) - Begin(number); }
   };
   Blocks FindBlocks(const StepGeometry& g, const Members& members, bool after, bool exact) const;
-  // The call of `kind` that moves them.
+  // Adds the call of `kind` with these blocks.
   Instruction& AddBlocksCall(Instruction::Kind kind, const Step& step, const Members& members,
                              const Blocks& blocks, Location src, Location dst);
   template <typename Fn>
@@ -101,13 +102,13 @@ class StepLowering {
   absl::StatusOr<Reduction> ReductionOf(const Step& step) const;
   int64_t SelfOf(const Members& members) const;
 
-  // `value` itself where it is row-major, else a row-major place for one like it in the workspace.
+  // Returns `value` if it is row-major, else a row-major place of its size in the workspace.
   absl::StatusOr<Value> RowMajorLike(const Value& value);
-  // A copy of the value before the step in such a place, or that value itself.
+  // Returns the value before the step, or a copy of it in such a place.
   absl::StatusOr<Value> RowMajorIn();
-  // Copies what lies at `place` to the value after the step, unless it is there already.
+  // Copies `place` to the value after the step, unless it is that value.
   void CopyToOut(const Value& place);
-  // Lowers a step whose two values share memory: `lower` works on a copy of the smaller of them.
+  // Lowers a step whose two values share memory: `lower` works on a copy of the smaller one.
   absl::Status LowerApart(absl::FunctionRef<absl::Status()> lower);
   static Location Shift(Location at, int64_t bytes) { return ProgramBuilder::Shift(at, bytes); }
 
