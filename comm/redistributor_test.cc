@@ -163,7 +163,7 @@ TEST_F(RedistributorTest, PlansMayBeShared) {
   EXPECT_EQ(second.stats().plans_made, 1);
   options.planning.max_memory = 100;
   EXPECT_EQ(Redistributor::Create(mesh_, &engine_, options).status().ToString(),
-            "INVALID_ARGUMENT: the cache of plans is of other options than the redistributor");
+            "INVALID_ARGUMENT: the plan cache was made with other options than the redistributor");
 }
 
 TEST_F(RedistributorTest, PlansKeepToTheLimitOnMemory) {
@@ -291,8 +291,8 @@ TEST_F(RedistributorTest, NullAndOverlapAreRefused) {
   Redistribution overlap = Args();
   overlap.target.data = in_.data() + 4;
   EXPECT_EQ(Refusal(redistribute, overlap),
-            "INVALID_ARGUMENT: the source and the target overlap, but do not begin at one address, "
-            "as one buffer would");
+            "INVALID_ARGUMENT: the source and the target overlap, but begin at different "
+            "addresses");
   // None of these errors is for good.
   EXPECT_TRUE(redistribute(Args()).ok());
 }
@@ -449,8 +449,8 @@ TEST_F(RedistributorTest, RefusesPlansThatRestOnAnotherEngine) {
   const absl::Status refused = run(EngineCapabilities::Nccl());
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(refused.ToString().find(
-                "is batch-invariant where the engine's own reductions are (reduce_scatter); of "
-                "engine nccl none but 'none' are known to be"),
+                "needs an engine whose own reductions are batch-invariant ('reduce_scatter'); "
+                "engine nccl has native_invariance 'none'"),
             std::string::npos)
       << refused;
 }

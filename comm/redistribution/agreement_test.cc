@@ -79,7 +79,7 @@ class Rank {
     return run.ok() ? run->Wait() : run.status();
   }
   Redistributor& redistribute() { return redistribute_; }
-  // All ranks make another, each with options of its own.
+  // All ranks make another redistributor, each with its own options.
   void Remake(const RedistributorOptions& options) {
     redistribute_ = Redistributor::Create(mesh_, engine_, options).value();
   }
@@ -127,7 +127,7 @@ class AgreementTest : public testing::Test {
         const Clock::time_point begin = Clock::now();
         ends[r].status = call(r, rank);
         ends[r].took = Clock::now() - begin;
-        // None leaves before its peers have asked it.
+        // No rank leaves before its peers have asked it.
         through.Arrive();
       });
     }
@@ -178,7 +178,7 @@ TEST_F(AgreementTest, AnotherTargetIsNamed) {
   for (int i = 0; i < kTimes; ++i) {
     const Agreement agreement = kAll[i % 3];
     const int odd = i / 9 % kRanks;
-    // Whoever does not compare finds out from calls that do not match; "P,S(0)" has none.
+    // Ranks that do not compare get an error from collectives that do not match; "P,S(0)" has none.
     const std::string other = agreement == Agreement::kOff ? others[2] : others[i / 3 % 3];
     const std::vector<End> ends = Run(Options(agreement), [&](int r, Rank& rank) {
       return rank.Run("f32[8]", "P,R", r == odd ? other : "R,R");
@@ -218,7 +218,7 @@ TEST_F(AgreementTest, AnotherShapeIsNamed) {
   }
 }
 
-// Rank 3 is in neither mesh, and agrees all the same.
+// Rank 3 is in neither mesh, but takes part in the agreement.
 TEST_F(AgreementTest, RanksInNoMeshOfAPlanAgreeToo) {
   const std::string from = "f32[8] on x=2 as R";
   const std::string to = "f32[8] on y=2@1,2 as S(0)";
@@ -318,7 +318,7 @@ TEST_F(AgreementTest, AbortEndsThisRanksOwnWaiting) {
   EXPECT_EQ(ends[1].status.ToString(), "ABORTED: the redistributor was aborted");
 }
 
-// What Prepare makes counts as a call.
+// Prepare() counts as a call.
 TEST_F(AgreementTest, PreparationsAreCompared) {
   const std::vector<End> ends =
       Run(Options(Agreement::kFirstCalls), [&](int r, Rank& rank) -> absl::Status {

@@ -1,5 +1,5 @@
-// Redistributions run asynchronously: each group's on its own stream, waiting for what they are
-// told to, waited for one by one, and never on memory that others still use.
+// Asynchronous redistributions: each group has its own stream, calls wait for the given streams and
+// runs, each run can be waited for, and no call uses memory that another one still uses.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -39,7 +39,7 @@ class AsyncTest : public testing::Test {
     }
   }
   ~AsyncTest() override {
-    // Calls whose peers never come.
+    // End the calls whose peers never call.
     for (Redistributor& redistribute : redistribute_) redistribute.Abort();
   }
   Sharding Parse(const std::string& placements, int elements = 4) const {
@@ -119,7 +119,7 @@ TEST_F(AsyncTest, AConsumersStreamWaits) {
   for (const RunHandle& other : others) ASSERT_TRUE(other.Wait().ok());
 }
 
-// Of a call whose peers are missing, of one that is done, of one that has failed, and of none.
+// IsDone() of a call whose peers are missing, a done one, a failed one, and an empty handle.
 TEST_F(AsyncTest, IsDoneNeverWaits) {
   Start();
   std::vector<Floats> in = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
@@ -163,10 +163,10 @@ TEST_F(AsyncTest, WhatIsOnlyReadIsNotWritten) {
                    .to = to,
                    .source = source,
                    .target = redistribute.View(to, static_cast<const float*>(out.data()))}),
-            "the target f32[2] is in memory that is only read");
+            "the target f32[2] is in read-only memory");
   EXPECT_EQ(
       error({.from = from, .to = to, .source = source, .target = target, .consume_source = true}),
-      "the source f32[4] is in memory that is only read, and cannot be consumed");
+      "the source f32[4] is in read-only memory and cannot be consumed");
 }
 
 TEST_F(AsyncTest, TensorsOfTheEngine) {
@@ -268,7 +268,7 @@ TEST_F(AsyncTest, WorkspacesAreNotSharedInFlight) {
       ASSERT_EQ(out[r][call], Floats(out[r][call].size(), sum)) << call;
     }
   }
-  // What was outgrown is given back: what is left is one workspace per stream.
+  // Replaced workspaces are freed: one workspace per stream remains.
   EXPECT_LE(world_->memory(0).bytes_in_use, 4 * 128);
 }
 
@@ -291,7 +291,7 @@ TEST_F(AsyncTest, StreamsAndMemoryOfOthersAreRefused) {
   Redistribution elsewhere = good;
   elsewhere.source.device = elsewhere.target.device = {.kind = Device::Kind::kCuda, .index = 0};
   EXPECT_EQ(redistribute_[0](elsewhere).status().ToString(),
-            "INVALID_ARGUMENT: the tensors are on device cuda:0, the engine's on device host:0");
+            "INVALID_ARGUMENT: the tensors are on device cuda:0, the engine is on device host:0");
   elsewhere.source.device = elsewhere.target.device = {.kind = Device::Kind::kHost, .index = 3};
   EXPECT_EQ(redistribute_[0](elsewhere).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(redistribute_[0].stats().calls, 0);

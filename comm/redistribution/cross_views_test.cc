@@ -182,7 +182,7 @@ TEST_P(CrossViewsTest, OneByOne) {
   }
 }
 
-// Each twice, as one list: like ones run together.
+// Each redistribution twice in one list: equal ones are merged.
 TEST_P(CrossViewsTest, AsAList) {
   std::vector<Pair> pairs = Pairs();
   for (const Pair& pair : Pairs()) pairs.push_back(pair);

@@ -1,4 +1,5 @@
-// Many tensors in one call do what one call each does, with fewer collectives and the same bytes.
+// A call with many tensors gives the same results as one call for each, with fewer collectives and
+// the same bytes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -275,7 +276,8 @@ TEST_F(ListTest, RandomLists) {
 
 TEST_F(ListTest, LikeCallsAreOne) {
   Start("a=2,b=2");
-  // Gathers of any dtype; exchanges, as unequal parts are gathered, likewise; sums of one dtype.
+  // Gathers of any dtype are merged; so are exchanges, which gather unequal parts. Sums must have
+  // one dtype.
   const std::vector<Tensor> tensors = {
       Of("f32[8]", "S(0),R", "R,R"),  Of("u8[3]", "S(0),R", "R,R"), Of("f32[6]", "P,P", "R,R"),
       Of("f32[2,2]", "P,P", "R,R"),   Of("bf16[6]", "P,P", "R,R"),  Of("f32[4]", "R,S(0)", "R,R"),
@@ -289,7 +291,7 @@ TEST_F(ListTest, LikeCallsAreOne) {
 
 TEST_F(ListTest, LargeTensorsStayAlone) {
   Start("a=4", {.expert = {.coalesce_bytes = 48}});
-  // They send 48, 48 and 96 bytes; what is merged has at most 8 * 48.
+  // They send 48, 48 and 96 bytes; a merged program has at most 8 * 48.
   std::vector<Tensor> tensors = {Of("f32[16]", "S(0)", "R"), Of("f32[16]", "S(0)", "R"),
                                  Of("f32[32]", "S(0)", "R")};
   EXPECT_EQ(RunBoth(tensors, false)[0].second.calls, 2);
@@ -327,17 +329,15 @@ TEST_F(ListTest, ARefusedTensorRefusesTheCall) {
               "INVALID_ARGUMENT: tensor 0: the target f32[8] is null");
     wrong = locals;
     wrong[1].out.data = static_cast<float*>(locals[0].out.data) + 4;
-    EXPECT_EQ(refusal(ListOf(tensors, wrong)),
-              "INVALID_ARGUMENT: the target of tensor 0 and the target of tensor 1 overlap, from "
-              "their first bytes to "
-              "their last, and a "
-              "list is not in order");
+    EXPECT_EQ(
+        refusal(ListOf(tensors, wrong)),
+        "INVALID_ARGUMENT: the byte ranges of the target of tensor 0 and the target of tensor 1 "
+        "overlap; the tensors of a list are moved in any order");
     wrong[1].out.data = static_cast<float*>(locals[0].in.data) + 3;
-    EXPECT_EQ(refusal(ListOf(tensors, wrong)),
-              "INVALID_ARGUMENT: the source of tensor 0 and the target of tensor 1 overlap, from "
-              "their first bytes to "
-              "their last, and a "
-              "list is not in order");
+    EXPECT_EQ(
+        refusal(ListOf(tensors, wrong)),
+        "INVALID_ARGUMENT: the byte ranges of the source of tensor 0 and the target of tensor 1 "
+        "overlap; the tensors of a list are moved in any order");
   }
   alignas(16) char memory[256];
   EXPECT_EQ(refusal(list, {memory, 16}),
@@ -348,8 +348,8 @@ TEST_F(ListTest, ARefusedTensorRefusesTheCall) {
             "INVALID_ARGUMENT: tensor 1: the target and the workspace overlap");
   list[1].workspace = {memory, 256};
   EXPECT_EQ(refusal(list),
-            "INVALID_ARGUMENT: tensor 1: a workspace is given to the call, not to one tensor of a "
-            "list");
+            "INVALID_ARGUMENT: tensor 1: a workspace is an argument of the whole call, not of one "
+            "tensor of a list");
   // Nothing was done: no groups, no calls; the peer need not call either.
   EXPECT_EQ(redistributors_[0].stats().calls, 0);
   RunBoth(tensors, true);

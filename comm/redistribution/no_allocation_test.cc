@@ -1,5 +1,5 @@
-// The second and later calls of a redistribution allocate nothing, neither of the engine nor of the
-// heap.
+// The second and later calls of a redistribution allocate nothing, neither from the engine nor from
+// the heap.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class NoAllocationTest : public testing::TestWithParam<Example> {
         producer_(engine_.CreateStream().value()),
         consumer_(engine_.CreateStream().value()) {}
 
-  // What `n` calls allocate, each with up to three in flight.
+  // The number of allocations of `n` calls, with up to three in flight.
   int64_t Count(Redistributor& redistribute, int n, bool strided, bool with_tickets) {
     TensorView source = TensorView::Contiguous(in_.data(), from_.dtype(), from_.LocalBox(1).size);
     const TensorView target =
@@ -150,7 +150,7 @@ TEST(NoAllocationCrossTest, OfLaterCalls) {
   }
 }
 
-// Nor do those that name symmetric memory, whether they use it or not.
+// Calls that name symmetric memory allocate nothing either, whether they use it or not.
 TEST(NoAllocationSymmetricTest, OfLaterCalls) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=4").value();
   NoopEngine engine(1, mesh.NumRanks());

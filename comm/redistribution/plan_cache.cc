@@ -26,7 +26,7 @@ std::string TextOf(const Plan& plan) {
   const Sharding& to = plan.to();
   const std::string dtype =
       from.dtype() == to.dtype() ? "" : fmt::format("{} as ", to.tensor().ToString());
-  // Who sends what to another mesh depends on the topology.
+  // The senders of a crossing depend on the topology.
   const std::string mesh = from.mesh() == to.mesh()
                                ? ""
                                : fmt::format(" on {}, topology {}", to.mesh().ToString(),
@@ -35,7 +35,8 @@ std::string TextOf(const Plan& plan) {
                      to.PlacementsText(), mesh);
 }
 
-// A plan may keep its promise by what another engine's own reductions do.
+// FAILED_PRECONDITION if a batch-invariant plan relies on reductions that are batch-invariant on
+// the engine that it was made for, but not on this one.
 absl::Status CheckEngine(const Plan& plan, const EngineCapabilities& engine) {
   if (plan.kept() != Reproducibility::kBatchInvariant) return absl::OkStatus();
   const bool native = std::any_of(plan.steps().begin(), plan.steps().end(), [](const Step& step) {
@@ -49,27 +50,27 @@ absl::Status CheckEngine(const Plan& plan, const EngineCapabilities& engine) {
     return absl::OkStatus();
   }
   return FailedPrecondition(
-      "plan {} is batch-invariant where the engine's own reductions are ({}); of engine {} none "
-      "but '{}' are known to be",
+      "plan {} needs an engine whose own reductions are batch-invariant ('{}'); engine {} has "
+      "native_invariance '{}'",
       plan.fingerprint().ToString(), Name(asked), engine.name(), Name(engine.native_invariance));
 }
 
-// About; without the plan, which the planner's cache counts.
+// The approximate size of an entry, without the plan, which the planner's cache counts.
 int64_t BytesOf(const PlanEntry& entry) {
   const Program& program = entry.call->parts[0].program->program;
   const auto bytes_of = [](const auto& list) {
     using Item = typename std::decay_t<decltype(list)>::value_type;
     return static_cast<int64_t>(list.capacity() * sizeof(Item));
   };
-  // An instruction that is made ready.
+  // The size of a prepared instruction.
   constexpr int64_t kReadyBytes = 512;
   int64_t bytes =
       sizeof(PlanEntry) + sizeof(Call) + sizeof(ProgramEntry) + bytes_of(*entry.call->text) +
       bytes_of(program.groups) + bytes_of(program.instructions) +
       kReadyBytes * static_cast<int64_t>(program.instructions.size()) +
-      // And made ready.
+      // Twice: in the program and in its executable.
       2 * (bytes_of(program.copies) + bytes_of(program.messages) + bytes_of(program.counts));
-  // Members in one process share it.
+  // Rank lists, though ranks in one process share them.
   for (const ProgramGroup& group : program.groups) {
     bytes += static_cast<int64_t>(group.ranks.size() * sizeof(int64_t));
   }
@@ -106,8 +107,8 @@ absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::FindAnew(const PlanKey& wh
 
 absl::StatusOr<std::shared_ptr<PlanEntry>> PlanCache::Find(const Plan& plan) {
   const FingerprintKey key{plan.fingerprint()};
-  // Equal fingerprints mean equal steps, but not equal totals: those of another plan are not
-  // verified.
+  // Plans with equal fingerprints have equal steps, but their totals may differ. So compare the
+  // whole plan: other totals are not verified yet.
   if (const auto* found = brought_.Find(key); found != nullptr && (*found)->plan == plan) {
     ++stats_.plans_reused;
     return *found;

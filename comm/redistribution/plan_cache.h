@@ -1,11 +1,11 @@
-// The plans of a redistributor, lowered for its rank. Internal.
+// A redistributor's cache of plans and of their programs for its rank. Internal.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto entry, cache.Find({&from, &to, reduce_dtype}));
 //   MESHIFT_ASSIGN_OR_RETURN(Call * call, cache.CallOf(*entry, layouts));
 //
-// Plans come from a PlannerCache, which others may share; what is lowered of them for this rank is
-// kept here, bounded by bytes too. Verifies; makes no groups, so that what is refused has changed
-// nothing. For one thread at a time.
+// Plans come from a PlannerCache, which several redistributors may share. This cache keeps the
+// programs that are lowered from them for this rank, within a limit in bytes. It verifies plans of
+// the caller. It makes no communicators, so that a refused call changes nothing. Not thread-safe.
 #ifndef MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
 #define MESHIFT_COMM_REDISTRIBUTION_PLAN_CACHE_H_
 
@@ -42,61 +42,62 @@
 
 namespace meshift::run_internal {
 
-// A program, and what runs it, which the caller adds before it runs for the first time.
+// A program. The caller adds its communicators and executable before the first run.
 struct ProgramEntry {
   // Instructions that run on one stream.
   struct Part {
     ListRange instructions;
-    int step = 0;  // of the first
+    int step = 0;  // of the first instruction
     Stream* stream = nullptr;
-    // Recorded behind this part where the next one is on another stream, which waits for it. Kept
-    // from run to run.
+    // Recorded after this part if the next one is on another stream, which waits for it. Reused by
+    // each run.
     std::shared_ptr<Event> done;
   };
   explicit ProgramEntry(Program p) : workspace_bytes(p.workspace_bytes), program(std::move(p)) {}
-  // What a call looks at, together.
+  // Every call reads the first members, so they are adjacent.
   const int64_t workspace_bytes;           // the program's
   Lane* first_lane = nullptr;              // of the first part
-  std::unique_ptr<Executable> executable;  // null before
+  std::unique_ptr<Executable> executable;  // null before the first run
   std::vector<Part> parts;
   std::vector<Communicator*> communicators;  // one per group
-  uint64_t id = 0;                           // of this cache, never used again
+  uint64_t id = 0;                           // unique in this cache, never reused
   const Program program;
 };
 
-// One call: the program of one plan, or those of several.
+// A cached call: the program of one plan, or the programs of a list of plans.
 struct Call : std::enable_shared_from_this<Call> {
   struct Part {
     std::shared_ptr<ProgramEntry> program;
-    std::vector<int> tensors;      // numbers in the call; of the program in this order
-    int64_t workspace_offset = 0;  // in a workspace of the whole call
+    std::vector<int> tensors;      // the program's tensors in order, by index in the call
+    int64_t workspace_offset = 0;  // in a workspace for the whole call
   };
-  // What a call looks at, together.
+  // Every call reads these members, so they are adjacent.
   std::vector<Part> parts;
   int64_t workspace_bytes = 0;
-  std::shared_ptr<const CallText> call_text;  // for the record; null before it is asked for
-  uint32_t num_done = 1;                      // events that it ends with, as far as is known
-  bool is_bound = false;                      // all programs are
+  std::shared_ptr<const CallText> call_text;  // for the record; null before its first use
+  uint32_t num_done = 1;                      // events at its end; a guess before the first run
+  bool is_bound = false;                      // whether all programs have their executables
   bool has_run = false;                       // whether a call was recorded
-  std::shared_ptr<RunRecord> record = std::make_shared<RunRecord>();  // of the last one
+  std::shared_ptr<RunRecord> record = std::make_shared<RunRecord>();  // of the last run
   Fingerprint fingerprint;
-  std::shared_ptr<const std::string> text;  // for people
+  std::shared_ptr<const std::string> text;  // description for errors and logs
 };
 
-// A plan on this rank.
+// A plan and its programs on this rank.
 struct PlanEntry {
   static constexpr size_t kMaxLayouts = 64;  // besides row-major
 
-  // What a call looks at, together; the plan's shardings among it, as a key is compared to them.
+  // Every call reads the first members, so they are adjacent. The shardings are copies of the
+  // plan's, since lookups compare keys with them.
   Sharding from;
   Sharding to;
   std::shared_ptr<Call> call;  // for row-major tensors
-  PlainTensor source;  // this rank's local tensors; of shape {0} where it is not in the mesh
+  PlainTensor source;          // this rank's local tensors; of shape {0} if it is not in the mesh
   PlainTensor target;
   Plan plan;
   CoalesceTraits traits;
-  bool has_source = true;  // whether this rank is in the mesh of the source, of the target
-  bool has_target = true;
+  bool has_source = true;  // whether this rank is in the source's mesh
+  bool has_target = true;  // whether this rank is in the target's mesh
   LruCache<LoweringOptions, std::shared_ptr<Call>> others{kMaxLayouts};
 };
 
@@ -111,9 +112,9 @@ struct FingerprintKey {
 
 class PlanCache {
  public:
-  // `planner`: of options without a reduce_dtype. `max_bytes`: of programs, about; of plans that
-  // are made and of plans that are brought, each. `coalesce_bytes`: for CoalesceTraitsOf.
-  // `check_mesh`: of new plans.
+  // `planner`: its options have no reduce_dtype. `max_bytes`: the approximate limit of the programs
+  // of plans that the planner made, and the same again for plans of the caller. `coalesce_bytes`:
+  // for CoalesceTraitsOf(). `check_mesh` is called for each mesh of a new plan.
   PlanCache(int64_t rank, std::shared_ptr<PlannerCache> planner, bool verify, int64_t max_bytes,
             int64_t coalesce_bytes, std::function<absl::Status(const DeviceMesh&)> check_mesh)
       : rank_(rank),
@@ -124,19 +125,20 @@ class PlanCache {
         made_(max_bytes),
         brought_(max_bytes) {}
 
-  // The plan for two shardings alone, where this rank runs none.
+  // Only the plan for two shardings, for a rank that runs no program.
   absl::StatusOr<Plan> FindPlan(const PlanKey& what);
-  // The same, made ready where it is not here.
+  // The plan for two shardings with its program, which is lowered if it is not cached.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<std::shared_ptr<PlanEntry>> Find(const PlanKey& what);
-  // A plan that the caller brings, verified where it is not here.
+  // A plan of the caller, which is verified and lowered if it is not cached.
   absl::StatusOr<std::shared_ptr<PlanEntry>> Find(const Plan& plan);
-  // What runs it for tensors of these layouts, which stays until the next call of this.
+  // The call for tensors of these layouts. Valid until the next call of this function.
   absl::StatusOr<Call*> CallOf(PlanEntry& entry, const LoweringOptions& layouts);
-  // Several plans in one call: the tensors' plans, and what would run each alone.
+  // One call for a list of tensors. `plans`: each tensor's plan; `calls`: the call that would run
+  // it alone.
   absl::StatusOr<std::shared_ptr<Call>> Merge(absl::Span<const std::shared_ptr<PlanEntry>> plans,
                                               absl::Span<const std::shared_ptr<Call>> calls);
 
-  // Of plans and programs.
+  // Only the counts of plans and programs are set.
   RedistributorStats stats() const {
     RedistributorStats stats = stats_;
     stats.plans_cached = static_cast<int64_t>(made_.size() + brought_.size());
@@ -145,7 +147,7 @@ class PlanCache {
 
  private:
   static constexpr size_t kMaxMerged = 64;
-  // What a program may merge beyond what one plan may have without staying alone.
+  // A merged program may have this many times the bytes up to which one plan is merged.
   static constexpr int64_t kMergedPlans = 8;
   using Ids = std::vector<uint64_t>;
 
@@ -153,7 +155,7 @@ class PlanCache {
   absl::Status CheckMeshes(const Plan& plan) const;
   absl::StatusOr<std::shared_ptr<PlanEntry>> Make(const Plan& plan);
   std::shared_ptr<ProgramEntry> Add(Program program);
-  // Of one plan.
+  // The call of one plan's program.
   std::shared_ptr<Call> AddCall(Program program, const Fingerprint& fingerprint,
                                 std::shared_ptr<const std::string> text);
 
@@ -162,11 +164,11 @@ class PlanCache {
   const int64_t coalesce_bytes_;
   const std::function<absl::Status(const DeviceMesh&)> check_mesh_;
   const bool verify_;
-  // Values keep what keys point to.
+  // A key points into its value.
   LruCache<PlanKey, std::shared_ptr<PlanEntry>> made_;
   LruCache<FingerprintKey, std::shared_ptr<PlanEntry>> brought_;
   uint64_t next_id_ = 0;
-  Ids ids_;  // of the call that is being looked up
+  Ids ids_;  // scratch memory of Merge()
   LruCache<Ids, std::shared_ptr<Call>> merged_{kMaxMerged};
   RedistributorStats stats_;
 };

@@ -25,7 +25,7 @@ std::shared_ptr<PlannerCache> PlannerOf(const DeviceMesh& mesh, const Engine& en
                                         PlannerCacheLimits{options.expert.max_cached_bytes});
 }
 
-// Whether peers may know why a call has failed.
+// Whether peers may know the reason of this error. If not, the error is the caller's own.
 bool MayBeExplained(const absl::Status& status) {
   return status.code() != absl::StatusCode::kInvalidArgument &&
          status.code() != absl::StatusCode::kUnimplemented &&
@@ -55,7 +55,7 @@ absl::StatusOr<std::shared_ptr<RedistributorImpl>> RedistributorImpl::Create(
     return InvalidArgument("max_cached_bytes {} is negative", options.expert.max_cached_bytes);
   }
   if (options.plans && !(options.plans->options() == PlanningOptions(mesh, *engine, options))) {
-    return InvalidArgument("the cache of plans is of other options than the redistributor");
+    return InvalidArgument("the plan cache was made with other options than the redistributor");
   }
   if (options.expert.agreement_calls < 0) {
     return InvalidArgument("agreement_calls {} is negative", options.expert.agreement_calls);
@@ -71,7 +71,7 @@ absl::StatusOr<std::shared_ptr<RedistributorImpl>> RedistributorImpl::Create(
   auto impl = std::make_shared<RedistributorImpl>(mesh, engine, options);
   MESHIFT_RETURN_IF_ERROR(impl->CheckThread());
   if (!mesh.PositionOf(engine->rank())) {
-    // The root is split from the world without this rank.
+    // The other ranks split the root from the world; this rank takes part without being in it.
     MESHIFT_RETURN_IF_ERROR(GroupCache::StayOut(engine, mesh));
     return impl;
   }
@@ -94,7 +94,7 @@ absl::StatusOr<std::shared_ptr<RedistributorImpl>> RedistributorImpl::Create(
 }
 
 absl::Status RedistributorImpl::Error() const {
-  // Who hears of it may end the process.
+  // A caller that gets the error may end the process, so let the record be written first.
   record_->AwaitDump();
   const MutexLock lock(mutex_);
   return error_;
@@ -109,10 +109,10 @@ absl::Status RedistributorImpl::Fail(const absl::Status& status, bool tell) {
     if (is_first && source_ != nullptr) source_->BeginFailure(status);
     failed_ = true;
   }
-  // What brings the peers' word goes on at once.
+  // The thread that receives the peers' errors must not wait for the record.
   if (!is_first) return tell ? Error() : status;
   const int64_t begin_ns = SteadyNowNs();
-  // The peers hear the reason before they see that the groups have ended.
+  // Send the peers the reason before they notice that the groups are aborted.
   if (tell && root_ != nullptr) root_->Fail(status);
   if (groups_ != nullptr) groups_->AbortAll();
   if (source_ == nullptr) return status;
@@ -146,18 +146,18 @@ absl::StatusOr<Call*> RedistributorImpl::CallForOther(PlanEntry& plan, const Ten
 
 absl::Status RedistributorImpl::CheckEngineOf(const RunHandle& run) const {
   if (run.impl_->engine_ == engine_) return absl::OkStatus();
-  return InvalidArgument("the run to come after is one of another engine");
+  return InvalidArgument("the run in after_run belongs to another engine");
 }
 
 absl::Status RedistributorImpl::Enter(MutexLock& lock, std::optional<int64_t> ticket) {
   const auto timeout = [this] { return options_.timeout.value_or(engine_->timeouts().running); };
   const auto health = [this, &ticket] {
-    // Who has the ticket that is missing may wait for work of earlier calls.
+    // The thread with the missing ticket may wait for work of earlier calls.
     if (ticket && callers_ != nullptr) callers_->Advance();
     return Health();
   };
   const absl::Status status = line_.Enter(lock, ticket, timeout, health);
-  // Without the ticket that is missing no later call can be made.
+  // No later call can be made without the missing ticket.
   return absl::IsDeadlineExceeded(status) ? Fail(status, /*tell=*/true) : status;
 }
 
@@ -170,7 +170,7 @@ absl::StatusOr<int64_t> RedistributorImpl::TakeNumber(const Fingerprint& fingerp
       (options_.agreement == Agreement::kFirstCalls && call < options_.expert.agreement_calls);
   root_->Post({.call = call, .high = fingerprint.high, .low = fingerprint.low, .what = text.get()},
               awaits);
-  // The post that was there is forgotten now.
+  // The control root no longer keeps the post whose text was in this place.
   if (Text& place = posted_[call % ControlRoot::kRememberedPosts]; place != text) {
     place = text;
   }
@@ -281,10 +281,10 @@ absl::Status RedistributorImpl::Enqueue(const Call& call, ProgramEntry& program,
   }
   if (run->IsAfterOthers()) MESHIFT_RETURN_IF_ERROR(WaitBefore(lane.stream(), *run));
   RunRecord* const timed = options_.expert.time_steps ? call.record.get() : nullptr;
-  // What a program ends with is where the next one begins.
+  // The last event of a program is also the first one of the next program.
   const size_t first_mark =
       timed == nullptr || timed->events.empty() ? 0 : timed->events.size() - 1;
-  // A call that ends with this program is marked at once.
+  // If the call has only this program, its last part records the call's end.
   const bool marks_end = timed == nullptr && call.parts.size() == 1;
   ProgramEntry::Part* const last = &program.parts.back();
   for (ProgramEntry::Part* part = program.parts.data();; ++part) {
@@ -464,7 +464,7 @@ absl::Status RedistributorImpl::Wait(const Run& run) {
   for (size_t i = 0; i < run.num_done; ++i) {
     absl::Status status = engine_->Wait(run.done[i]);
     if (status.ok()) continue;
-    // A refusal, after which nothing is wrong.
+    // The engine refuses to wait for an event in a graph; the call itself has not failed.
     if (run.done[i]->InGraph()) return status;
     return FailCall(run.call, status);
   }

@@ -1,9 +1,8 @@
-// What a redistributor and the handles of its work share: caches, groups, streams, the order of its
-// calls, and its first error. Internal.
+// The implementation of Redistributor, shared with the handles of its runs: caches, communicators,
+// streams, the order of its calls, and its first error. Internal.
 //
-// What a cached call goes through is marked hot, here and in what it calls: linkers put such
-// functions together, and where caches are cold, fewer pages are to be found
-// (//bench:submission_lines).
+// The functions of a cached call are marked hot. Linkers place such functions together, so that a
+// call with cold caches touches fewer pages (//bench:submission_lines measures that).
 #ifndef MESHIFT_COMM_REDISTRIBUTION_REDISTRIBUTOR_IMPL_H_
 #define MESHIFT_COMM_REDISTRIBUTION_REDISTRIBUTOR_IMPL_H_
 
@@ -45,7 +44,7 @@
 
 namespace meshift::run_internal {
 
-// One call that was made. Used again once it has no handles; its lists keep their memory.
+// One issued call. Reused when it has no more handles; its lists keep their memory.
 struct Run {
   Run() {
     uses.reserve(4);
@@ -58,18 +57,19 @@ struct Run {
   Run* next_free = nullptr;
   int64_t call = 0;
   int64_t number = -1;  // in the record
-  // The work is done when these are reached; those behind the first `num_done` are kept for later.
+  // The work is done when the first `num_done` events are reached. The others are kept for reuse.
   EventList done;
   size_t num_done = 0;
   std::vector<std::pair<Lane*, int64_t>> uses;  // of workspaces
-  // While it is issued: what it comes after, and streams that it has work on at the end.
-  EventList after;  // kept likewise
+  // Used while the call is issued. `after`: events on `after_streams`, kept for reuse too; `ends`:
+  // the streams with the call's last work.
+  EventList after;
   std::vector<Stream*> after_streams;
   std::vector<const Run*> after_runs;
   std::vector<Stream*> ends;
 
   bool IsAfterOthers() const { return !after_streams.empty() || !after_runs.empty(); }
-  // One more in `done`, to be recorded.
+  // The next event of `done`, which the caller records.
   std::shared_ptr<Event>* NextDone() {
     if (num_done == done.size()) done.emplace_back();
     return &done[num_done++];
@@ -83,7 +83,7 @@ struct TensorArgs {
   bool consume_source = false;
 };
 
-// What a call comes after.
+// The stream and the run that a call waits for; null if none.
 struct After {
   Stream* stream = nullptr;
   const RunHandle* run = nullptr;
@@ -122,7 +122,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   const RunRecord& last_run() const { return *last_run_; }
   const DeviceMesh& mesh() const { return mesh_; }
 
-  // Of handles, from any thread.
+  // Called by handles, from any thread.
   absl::Status Wait(const Run& run);
   bool IsDone(const Run& run);
   Engine& engine() const { return *engine_; }
@@ -135,7 +135,8 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   // Whether this rank is in the mesh.
   bool Takes() const { return groups_ != nullptr; }
   absl::Status Health() const { return failed_ ? Error() : absl::OkStatus(); }
-  // Why this thread may not call the engine: what would end all if the engine said it.
+  // The error if this thread may not call the engine. Checked first, since an error of the engine
+  // itself would end all calls.
   absl::Status CheckThread() const {
     return callers_ == nullptr ? absl::OkStatus() : callers_->CheckThread();
   }
@@ -144,12 +145,13 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
     return Health();
   }
   absl::Status Error() const;
-  // The first error ends everything. Returns it. `tell`: the peers.
+  // Stores the first error, and aborts all calls. Returns the first error. `tell`: send it to the
+  // peers.
   absl::Status Fail(const absl::Status& status, bool tell);
-  // As Fail, for what an engine said of a call: asks the peers what they know of it.
+  // As Fail, for an engine's error in a call: asks the peers for a better explanation first.
   absl::Status FailCall(int64_t call, const absl::Status& status);
 
-  // Makes `call` with the lock of issuing, in the order of tickets; not where this rank is not in
+  // Runs `call` with issuing_ locked, in the order of tickets. Does nothing if this rank is not in
   // the mesh.
   template <typename Made>
   absl::StatusOr<RunHandle> InTurn(std::optional<int64_t> ticket, const Made& call) {
@@ -163,11 +165,12 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
     return handle;
   }
 
-  // The calls below are made with the lock of issuing held.
+  // The functions below are called with issuing_ locked.
 
   // As TicketLine::Enter.
   absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket) MESHIFT_REQUIRES(issuing_);
-  // What runs a plan for a tensor; `may_be_null`: its memory.
+  // The cached call of a plan for the tensor's layouts. `may_be_null`: the tensor need not have
+  // memory.
   absl::StatusOr<Call*> CallFor(PlanEntry& plan, const TensorArgs& tensor, bool may_be_null = false)
       MESHIFT_REQUIRES(issuing_) {
     const bool plain = !tensor.consume_source && ArePlain(tensor.source, plan.source, tensor.target,
@@ -183,8 +186,8 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   }
   absl::Status CheckEngineOf(const RunHandle& run) const;
 
-  // A call of one tensor that is posted as this fingerprint and text: the plan's, unless more is
-  // said of it.
+  // Issues a call of one tensor. Peers compare this fingerprint and text; they are the plan's,
+  // unless the call has symmetric memory.
   ABSL_ATTRIBUTE_HOT absl::StatusOr<RunHandle> RunOne(
       PlanEntry& plan, const Fingerprint& fingerprint, const Text& text, const TensorArgs& tensor,
       const Workspace& workspace, const After& after) MESHIFT_REQUIRES(issuing_);
@@ -193,10 +196,10 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
       MESHIFT_REQUIRES(issuing_) {
     return RunOne(plan, plan.call->fingerprint, plan.call->text, tensor, workspace, after);
   }
-  // Looks up all that a list needs, into scratch, and checks it; changes nothing else.
+  // Checks a list, and looks up its call. Fills the list_ members; changes nothing else.
   absl::StatusOr<std::shared_ptr<Call>> CheckList(absl::Span<const Redistribution> list,
                                                   bool may_be_null) MESHIFT_REQUIRES(issuing_);
-  // A call that names symmetric memory.
+  // Issues a call that names symmetric memory.
   absl::StatusOr<RunHandle> RunSymmetric(PlanEntry& plan, const Redistribution& what)
       MESHIFT_REQUIRES(issuing_);
   SymmetricDecision Decide(const PlanEntry& plan, const SymmetricUse& use,
@@ -206,7 +209,8 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
                              const Call& call, Run* run) MESHIFT_REQUIRES(issuing_);
   void CountMiss(const SymmetricUse& use, SymmetricMiss miss) MESHIFT_REQUIRES(issuing_);
 
-  // A new run's first handle; then what it comes after, of which a refusal changes nothing.
+  // NewHandle() returns the first handle of a new run. BeginAfter() adds the work that it waits
+  // for; if that is refused, nothing has changed.
   ABSL_ATTRIBUTE_HOT RunHandle NewHandle() MESHIFT_REQUIRES(issuing_);
   ABSL_ATTRIBUTE_HOT Run* NewRun() MESHIFT_REQUIRES(issuing_);
   absl::Status BeginAfter(const After& after, Run* run) MESHIFT_REQUIRES(issuing_) {
@@ -215,9 +219,9 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
     return nothing ? absl::OkStatus() : MarkAfter(after, run);
   }
   absl::Status MarkAfter(const After& after, Run* run) MESHIFT_REQUIRES(issuing_);
-  // Takes the next number for a call that is posted so, and makes its groups; then its work is put
-  // on streams; then EndIssue, told whether that went well. The record has when. For `run`, or,
-  // where that is null, to prepare it.
+  // BeginIssue() takes the next number, compares the call with the peers', and makes its groups.
+  // Then the caller puts its work on streams. EndIssue() gets the status of that, and ends the
+  // call's entry in the record. `run` is null if the call is only prepared.
   struct Issued {
     int64_t number = 0;
     CallSlot* slot = nullptr;
@@ -247,9 +251,10 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
       MESHIFT_REQUIRES(issuing_);
   absl::Status EnqueueList(const Call& call, absl::Span<const Redistribution> list,
                            const Workspace& workspace, Run* run) MESHIFT_REQUIRES(issuing_);
-  // Where steps are timed: puts marks [0, last] on `stream`, but for those that are there.
+  // If steps are timed: records the events of steps up to `last` that do not exist yet, on
+  // `stream`.
   absl::Status MarkSteps(size_t last, Stream& stream, RunRecord* record) MESHIFT_REQUIRES(issuing_);
-  // Later work on `stream` waits for what BeginAfter has marked.
+  // Later work on `stream` waits for the work that BeginAfter has added.
   ABSL_ATTRIBUTE_HOT absl::Status WaitBefore(Stream& stream, const Run& run)
       MESHIFT_REQUIRES(issuing_);
 
@@ -267,24 +272,24 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   absl::Status error_ MESHIFT_GUARDED_BY(mutex_);
   std::atomic<bool> failed_ = false;
 
-  std::unique_ptr<GroupCache> groups_;  // null where this rank is not in the mesh
+  std::unique_ptr<GroupCache> groups_;  // null if this rank is not in the mesh
 
   const std::shared_ptr<CallRecord> record_;
-  // What each call looks at lies together.
-  CallSource* recorder_ = nullptr;  // source_, where calls are remembered
+  // Every call reads the next members, so they are adjacent.
+  CallSource* recorder_ = nullptr;  // source_ if calls are recorded, else null
   mutable Mutex issuing_;
   TicketLine line_ MESHIFT_GUARDED_BY(issuing_);
-  int64_t num_calls_ MESHIFT_GUARDED_BY(issuing_) = 0;  // those of Prepare included
+  int64_t num_calls_ MESHIFT_GUARDED_BY(issuing_) = 0;  // including those of Prepare()
   int64_t num_runs_ MESHIFT_GUARDED_BY(issuing_) = 0;
-  Run* free_ MESHIFT_GUARDED_BY(issuing_) = nullptr;  // a list
-  std::atomic<Run*> given_back_ = nullptr;            // a list
+  Run* free_ MESHIFT_GUARDED_BY(issuing_) = nullptr;  // a linked list
+  std::atomic<Run*> given_back_ = nullptr;            // a linked list, from any thread
   std::shared_ptr<const RunRecord> last_run_ = std::make_shared<RunRecord>();
   PlanCache plans_ MESHIFT_GUARDED_BY(issuing_);
 
   std::vector<std::unique_ptr<Run>> runs_ MESHIFT_GUARDED_BY(issuing_);
-  // What the last posts of the control root refer to.
+  // Keeps the texts of the control root's last posts alive.
   std::vector<Text> posted_ MESHIFT_GUARDED_BY(issuing_);
-  // Of the list that is being issued.
+  // Scratch memory for the list that is being issued.
   std::vector<std::shared_ptr<PlanEntry>> list_plans_ MESHIFT_GUARDED_BY(issuing_);
   std::vector<std::shared_ptr<Call>> list_calls_ MESHIFT_GUARDED_BY(issuing_);
   std::vector<WrittenRange> list_ranges_ MESHIFT_GUARDED_BY(issuing_);
@@ -294,18 +299,19 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
   SymmetricCounts symmetric_ MESHIFT_GUARDED_BY(issuing_);
   int64_t num_pools_ MESHIFT_GUARDED_BY(issuing_) = 0;
 
-  // Calls FailCall() until it leaves, which uses root_; outlives that, whose failures it is told.
-  std::unique_ptr<CallSource> source_;  // null where this rank is not in the mesh
-  // Calls Fail() as long as it lives.
+  // Calls FailCall() until Leave(). FailCall() uses root_, and root_'s failures call source_, so
+  // source_ leaves before root_ is destroyed, and is destroyed after it.
+  std::unique_ptr<CallSource> source_;  // null if this rank is not in the mesh
+  // Calls Fail() until it is destroyed.
   std::unique_ptr<ControlRoot> root_;
-  // Has source_ leave once the work is done.
+  // Destroyed after lanes_: calls source_->Leave() when all work is done.
   struct SourceLeaves {
     const std::unique_ptr<CallSource>& source;
     ~SourceLeaves() {
       if (source != nullptr) source->Leave();
     }
   } source_leaves_{source_};
-  // Destroyed first: waits for all work.
+  // Destroyed first, which waits for all work.
   Lanes lanes_ MESHIFT_GUARDED_BY(issuing_);
 };
 

@@ -1,4 +1,4 @@
-// Calls with several tensors.
+// RedistributorImpl's calls with a list of tensors.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,20 +12,21 @@
 namespace meshift::run_internal {
 namespace {
 
-// Whether what tensors of a list write is used by no other; sorts the ranges.
+// INVALID_ARGUMENT if a tensor of a list writes memory that another one uses. Sorts the ranges.
 absl::Status CheckApart(std::vector<WrittenRange>* ranges) {
   std::sort(ranges->begin(), ranges->end(), [](const WrittenRange& a, const WrittenRange& b) {
     return a.range.begin < b.range.begin;
   });
-  // Those before the current one that reach furthest.
+  // The ranges before the current one with the highest end: among all, and among written ones.
   const WrittenRange* any = nullptr;
   const WrittenRange* written = nullptr;
   for (const WrittenRange& r : *ranges) {
     const WrittenRange* const last = r.written ? any : written;
     if (last != nullptr && r.range.Overlaps(last->range)) {
       return InvalidArgument(
-          "the {} of tensor {} and the {} of tensor {} overlap, from their first bytes to their "
-          "last, and a list is not in order",
+          "the byte ranges of the {} of tensor {} and the {} of tensor {} overlap; the tensors of "
+          "a "
+          "list are moved in any order",
           last->is_source ? "source" : "target", last->tensor, r.is_source ? "source" : "target",
           r.tensor);
     }
@@ -80,11 +81,13 @@ absl::StatusOr<std::shared_ptr<Call>> RedistributorImpl::CheckList(
       return Annotate(status, fmt::format("tensor {}", i));
     };
     if (what.workspace.data != nullptr || what.ticket) {
-      return refused(InvalidArgument("a {} is given to the call, not to one tensor of a list",
-                                     what.ticket ? "ticket" : "workspace"));
+      return refused(
+          InvalidArgument("a {} is an argument of the whole call, not of one tensor of a list",
+                          what.ticket ? "ticket" : "workspace"));
     }
     if (what.symmetric != nullptr && what.symmetric->pool == nullptr) {
-      return refused(InvalidArgument("a symmetric use names no pool of this redistributor"));
+      return refused(
+          InvalidArgument("the symmetric use does not name a pool of this redistributor"));
     }
     if (const absl::Status status = CheckAfter(&what.after_run); !status.ok()) {
       return refused(status);
@@ -100,7 +103,7 @@ absl::StatusOr<std::shared_ptr<Call>> RedistributorImpl::CheckList(
     const MemoryRange source = RangeOf(what.source);
     MemoryRange target = RangeOf(what.target);
     if (source.Overlaps(target)) {
-      // One buffer.
+      // Source and target are one buffer.
       target.end = std::max(target.end, source.end);
     } else if (source.begin < source.end) {
       list_ranges_.push_back({.range = source,

@@ -1,4 +1,4 @@
-// What the engine's record has of calls.
+// RedistributorImpl's entries in the engine's record of calls.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -15,7 +15,7 @@
 namespace meshift::run_internal {
 namespace {
 
-// The number of the group with this text; made where there is room.
+// The number of the group with this text, which is added if it is new; -1 if the list is full.
 int GroupOf(const std::string& ranks, CallText* text) {
   const auto found = std::find(text->groups.begin(), text->groups.end(), ranks);
   if (found == text->groups.end() && text->groups.size() == CallText::kMaxGroups) return -1;
@@ -56,7 +56,7 @@ void AddStep(const Program& program, const Instruction& instruction, CallText* t
   text->steps.push_back(step);
 }
 
-// Of the calls that its programs make, one behind the other.
+// Describes the collective calls of all programs, in order.
 std::shared_ptr<const CallText> DescribeCall(const Call& call) {
   auto described = std::make_shared<CallText>();
   described->plan = call.text->substr(0, CallText::kMaxPlanBytes);
@@ -76,7 +76,8 @@ std::shared_ptr<const CallText> DescribeCall(const Call& call) {
 
 void RedistributorImpl::JoinRecord() {
   std::vector<int64_t> ranks;
-  // Of as many redistributors as there are ranks, in one process, the lists would be a square.
+  // Only if necessary: a process with a redistributor per rank would need memory for ranks * ranks
+  // numbers.
   if (record_->remembers() || record_->logs()) {
     ranks = mesh_.Ranks();
     std::sort(ranks.begin(), ranks.end());
@@ -92,7 +93,7 @@ void RedistributorImpl::JoinRecord() {
 CallSlot* RedistributorImpl::BeginRecord(Call& call, Run* run) {
   if (call.call_text == nullptr) [[unlikely]]
     call.call_text = DescribeCall(call);
-  // To prepare it is of the phase of setup.
+  // Preparing a call counts as setup.
   CallHead head{.is_first = run == nullptr || !call.has_run,
                 .num_done = run == nullptr ? 0 : call.num_done,
                 .call = num_calls_,

@@ -1,9 +1,9 @@
-// Calls that name symmetric memory.
+// RedistributorImpl's calls that name symmetric memory.
 //
-// Which way such a call goes follows from its plan and from what it says: the pool, the blocks, the
-// offsets. All of that is posted with the plan's fingerprint, so ranks that say different things
-// learn of it as those do that run different plans; what a rank's tensor really is only decides
-// whether its call is refused.
+// Whether such a call uses it depends on the plan and on the call's arguments: the pool, the blocks
+// and the offsets. All of them are posted with the plan's fingerprint, so that ranks with different
+// arguments get an error, as they do for different plans. A rank's tensors only decide whether its
+// call is refused.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -18,21 +18,22 @@
 namespace meshift::run_internal {
 namespace {
 
-// INVALID_ARGUMENT unless a tensor that is said to lie in a block does.
+// INVALID_ARGUMENT unless the tensor is contiguous memory at its offset in its block.
 absl::Status CheckPlace(const char* name, const TensorView& view, const SymmetricTensor& tensor,
                         const SymmetricBlock& block) {
   if (tensor.block == 0 || NumElements(view.shape) == 0) return absl::OkStatus();
   const char* const begin = static_cast<const char*>(block.data) + tensor.offset;
   if (view.data != begin || !view.IsContiguous()) {
-    return InvalidArgument("the {} {} is not {} bytes behind the beginning of block {}, in one run",
-                           name, view.ToString(), tensor.offset, tensor.block);
+    return InvalidArgument("the {} {} is not contiguous memory at offset {} of block {}", name,
+                           view.ToString(), tensor.offset, tensor.block);
   }
   return absl::OkStatus();
 }
 
-// Whether `bytes` bytes of a block lie behind the offset, where elements of `align` bytes can.
+// Whether the block has `bytes` bytes after the tensor's offset, and the offset is aligned for
+// every dtype.
 bool Fits(const SymmetricTensor& tensor, const SymmetricBlock& block, int64_t bytes) {
-  constexpr int64_t kElement = 16;  // the largest
+  constexpr int64_t kElement = 16;  // bytes of the largest dtype
   return tensor.offset >= 0 && tensor.offset % kElement == 0 &&
          bytes <= block.bytes - tensor.offset;
 }
@@ -96,7 +97,7 @@ absl::StatusOr<RunHandle> RedistributorImpl::RunSymmetric(PlanEntry& plan,
                                                           const Redistribution& what) {
   const SymmetricUse& use = *what.symmetric;
   if (use.pool == nullptr || use.pool->owner() != this) {
-    return InvalidArgument("a symmetric use names no pool of this redistributor");
+    return InvalidArgument("the symmetric use does not name a pool of this redistributor");
   }
   SymmetricBlock blocks[2];
   for (const auto& [name, tensor, view, block] :
@@ -147,7 +148,7 @@ absl::Status RedistributorImpl::CallSymmetric(const SymmetricUse& use,
   Communicator& communicator = *use.pool->communicator();
   const std::vector<Communicator*>& groups = call.parts[0].program->communicators;
   if (groups.size() != 1 || groups[0] != &communicator) {
-    return Internal("{} is not of the plan's group", use.pool->ToString());
+    return Internal("{} does not have the communicator of the plan", use.pool->ToString());
   }
   MESHIFT_ASSIGN_OR_RETURN(Lane * lane, lanes_.Of(&communicator));
   Stream& stream = lane->stream();
@@ -173,13 +174,14 @@ absl::StatusOr<std::unique_ptr<SymmetricPool>> RedistributorImpl::MakeSymmetricP
   int last = -1;
   for (const int d : mesh_dims) {
     if (d <= last || d >= mesh_.NumDims()) {
-      return InvalidArgument("mesh dim {} of a symmetric pool does not stand in mesh order", d);
+      return InvalidArgument("mesh dim {} of a symmetric pool is out of range or not in mesh order",
+                             d);
     }
     last = d;
     if (mesh_.dim(d).size > 1) group.mesh_dims.push_back(d);
   }
   if (group.mesh_dims.empty()) {
-    return InvalidArgument("a symmetric pool of groups of one rank");
+    return InvalidArgument("a symmetric pool needs groups of two or more ranks");
   }
   Coordinate at = *mesh_.CoordinateOf(engine_->rank());
   group.number = lowering_internal::GroupNumber(mesh_, group.mesh_dims, at);
@@ -201,7 +203,7 @@ absl::StatusOr<std::unique_ptr<SymmetricPool>> RedistributorImpl::MakeSymmetricP
   if (!communicator.ok()) return FailCall(call, communicator.status());
   auto pool = SymmetricPool::Create(engine_, *communicator, options);
   if (!pool.ok()) {
-    // What all members refuse ends nothing.
+    // An error that all members get does not end the redistributor.
     const absl::StatusCode code = pool.status().code();
     const bool refused = code == absl::StatusCode::kUnimplemented ||
                          code == absl::StatusCode::kInvalidArgument ||

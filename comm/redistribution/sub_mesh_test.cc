@@ -1,4 +1,4 @@
-// Redistributions on a part of a redistributor's ranks: all of them make the calls.
+// Redistributions on some of a redistributor's ranks: all of its ranks make the calls.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -57,7 +57,7 @@ class SubMeshTest : public testing::Test {
     }
   }
 
-  // Runs `call`(redistributor, source, target) on all ranks; "" or what is wrong.
+  // Runs `call`(redistributor, source, target) on all ranks. Returns "" or the first error.
   template <typename Call>
   std::string Run(const Sharding& from, const Sharding& to, const Call& call) {
     std::vector<std::vector<float>> in(kRanks);
@@ -107,14 +107,14 @@ TEST_F(SubMeshTest, PlansOnAPartOfTheRanks) {
   for (const char* to : {"R,R", "R,S(0)", "S(1),S(0)", "S(1),R"}) {
     EXPECT_EQ(Redistribute(from, from.WithPlacements(to).value()), "") << to;
   }
-  // Ranks 2 and 3 have made the same calls, and no group.
+  // Ranks 2 and 3 have made the same calls, but no group.
   for (const int64_t rank : {0, 2, 3}) {
     const RedistributorStats stats = redistribute_[rank].stats();
     EXPECT_EQ(stats.calls, 4);
     EXPECT_EQ(stats.plans_made, 4);
     EXPECT_EQ(stats.groups.created > 0, rank == 0);
   }
-  // Then on others, among them parts of what was there.
+  // Then on other ranks, among them subsets of earlier meshes.
   EXPECT_EQ(Redistribute(Parsed("f32[5] on a=3@3-5 as S(0)"), Parsed("f32[5] on a=3@3-5 as R")),
             "");
   EXPECT_EQ(Redistribute(Parsed("f32[5] on a=2@4,5 as S(0)"), Parsed("f32[5] on a=2@4,5 as R")),
@@ -162,7 +162,7 @@ TEST_F(SubMeshTest, PlansFromOneMeshToAnother) {
   EXPECT_EQ(RunPlan(Plan::Seal(fields)), "");
 }
 
-// Contributions go to who takes their sum, which adds them in the order of their coordinates: in
+// The receiver of a sum gets all contributions, and adds them in the order of their coordinates: in
 // any other order 1e8 - 1e8 + 1 would be 0.
 TEST_F(SubMeshTest, ContributionsAreAddedInOrderByWhoTakesThem) {
   const Sharding from = Parsed("f32[3] on a=3@4,0,2 as P");
@@ -217,7 +217,7 @@ TEST_F(SubMeshTest, MemoryForNothingIsRefused) {
   EXPECT_EQ(call({}, full),
             "INVALID_ARGUMENT: the target is f32[4]; rank 3 holds nothing of it, since it is not "
             "in mesh a=2");
-  // Nor of any number of elements.
+  // A view of any number of elements is refused too.
   for (const Shape& shape :
        {Shape{-1}, Shape{INT64_MAX, 3}, Shape{int64_t{1} << 32, int64_t{1} << 32}}) {
     const TensorView bad{.data = memory.data(),

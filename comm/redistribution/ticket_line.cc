@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often a thread that waits looks whether there is still something to wait for.
+// How often a waiting thread checks `health` and `timeout`.
 constexpr std::chrono::milliseconds kLook(50);
 
 }  // namespace

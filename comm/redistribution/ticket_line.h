@@ -1,11 +1,11 @@
-// Lets the calls of several threads pass in the order of their tickets. Internal.
+// Orders the calls of several threads by their tickets: 0, 1, 2, ... Internal.
 //
 //   MutexLock lock(mutex);
 //   MESHIFT_RETURN_IF_ERROR(line.Enter(lock, ticket, timeout, health));
-//   ... the call; nobody else enters as long as the lock is held ...
+//   ... make the call; no other thread enters while the lock is held ...
 //   line.Leave(ticket, /*made=*/true);
 //
-// Guarded by the caller's lock, which is given up while a thread waits.
+// Guarded by the caller's lock, which is released while a thread waits.
 #ifndef MESHIFT_COMM_REDISTRIBUTION_TICKET_LINE_H_
 #define MESHIFT_COMM_REDISTRIBUTION_TICKET_LINE_H_
 
@@ -24,15 +24,15 @@ class TicketLine {
  public:
   using Timeout = absl::FunctionRef<std::chrono::nanoseconds()>;
 
-  // Waits until the tickets before `ticket` have left. Calls have tickets, or none has:
-  // INVALID_ARGUMENT, and for a ticket that was used before or is negative. DEADLINE_EXCEEDED names
-  // the ticket that was missing for `timeout()`. `health`: an error that ends the waiting. Both are
-  // looked at now and then.
+  // Waits until all tickets before `ticket` have left. INVALID_ARGUMENT: the ticket is negative or
+  // was used before, or only some calls have tickets. DEADLINE_EXCEEDED names the ticket that was
+  // missing for `timeout()`. An error of `health` ends the waiting. Both functions are called
+  // regularly.
   absl::Status Enter(MutexLock& lock, std::optional<int64_t> ticket, Timeout timeout,
                      absl::FunctionRef<absl::Status()> health);
-  // Whether Enter has nothing to do but to look at `health`.
+  // Whether Enter would only check `health`.
   bool IsOpenTo(std::optional<int64_t> ticket) const { return !ticket && with_tickets_ == false; }
-  // The call is `made`, or was refused, which uses up its ticket too.
+  // Ends the call. `made`: it was not refused. A refused call uses its ticket too.
   void Leave(std::optional<int64_t> ticket, bool made) {
     if (!ticket) {
       if (made) with_tickets_ = false;
@@ -44,7 +44,7 @@ class TicketLine {
   }
 
  private:
-  std::optional<bool> with_tickets_;  // calls have; not known before one was made
+  std::optional<bool> with_tickets_;  // whether calls have tickets; unset before the first call
   int64_t next_ = 0;
   std::condition_variable changed_;
 };

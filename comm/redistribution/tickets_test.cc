@@ -1,5 +1,5 @@
-// Calls of several threads: issued in the order of their tickets, which is equal on all ranks,
-// whatever the order in which the threads come.
+// Calls of several threads are issued in the order of their tickets, the same on all ranks,
+// whatever the order in which the threads arrive.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -131,7 +131,7 @@ TEST_F(TicketsTest, ATicketIsUsedOnce) {
   ASSERT_TRUE(Call(redistribute, 1, 0).ok());
   EXPECT_EQ(Call(redistribute, 1, 0).status().ToString(),
             "INVALID_ARGUMENT: ticket 0 was used before; the next one is 1");
-  // Also by a call that is refused.
+  // A refused call uses its ticket too.
   const Sharding from = Sharding::Parse("f32[4]", mesh_, "P").value();
   EXPECT_FALSE(
       redistribute({.from = from, .to = from, .source = {}, .target = {}, .ticket = 1}).ok());

@@ -24,7 +24,7 @@ std::string Text(const TensorView& view) {
   return fmt::format("{} with strides ({})", view.ToString(), fmt::join(view.strides, ","));
 }
 
-// Empty where row-major; strides that do not matter are 0, so that equal layouts are equal.
+// The strides in a normal form: empty if row-major; 0 for dims of size 1.
 Shape NormalStrides(const TensorView& view) {
   if (view.IsContiguous()) return {};
   Shape strides = view.strides;
@@ -34,7 +34,7 @@ Shape NormalStrides(const TensorView& view) {
   return strides;
 }
 
-// Half a byte counts as one.
+// Rounds half a byte up.
 int64_t BytesOf(DType dtype, int64_t elements) {
   return BitWidth(dtype) < 8 ? CeilDiv(elements, 2) : Bytes(dtype, elements);
 }
@@ -60,12 +60,12 @@ std::string DeviceText(const Device& device) {
   return fmt::format("{}:{}", device.kind == Device::Kind::kHost ? "host" : "cuda", device.index);
 }
 
-// The host's is what a view has of which nothing else is said.
+// The host is the default device of a view, so any engine accepts it.
 bool MayBeOn(const Device& device, const TensorView& view) {
   return view.device == Device{} || view.device == device;
 }
 
-// `view`, or, where the rank is not in the tensor's mesh, one of shape {0}.
+// Returns `view`, or an empty view of shape {0} if the rank is not in the tensor's mesh.
 absl::StatusOr<TensorView> OwnView(std::string_view name, const TensorView& view, bool has,
                                    const Sharding& sharding, const Device& device, int64_t rank) {
   if (has) return view;
@@ -122,7 +122,7 @@ absl::Status CheckTarget(const TensorView& target) {
       break;
   }
   return InvalidArgument(
-      "it would take too long to find out whether elements of the target {} overlap each other",
+      "cannot determine in reasonable time whether elements of the target {} overlap each other",
       Text(target));
 }
 
@@ -146,9 +146,7 @@ absl::StatusOr<LoweringOptions> LayoutsOf(const TensorView& source, const Tensor
   const bool known = source.data != nullptr && target.data != nullptr;
   if (known && in.Overlaps(out)) {
     if (in.begin != out.begin) {
-      return InvalidArgument(
-          "the source and the target overlap, but do not begin at one address, as one buffer "
-          "would");
+      return InvalidArgument("the source and the target overlap, but begin at different addresses");
     }
     layouts.one_buffer = true;
   }
@@ -196,10 +194,10 @@ absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank, const
   MESHIFT_RETURN_IF_ERROR(CheckView("source", source, plan.from().dtype(), shapes.source, rank));
   MESHIFT_RETURN_IF_ERROR(CheckView("target", target, plan.to().dtype(), shapes.target, rank));
   if (target.read_only) {
-    return InvalidArgument("the target {} is in memory that is only read", target.ToString());
+    return InvalidArgument("the target {} is in read-only memory", target.ToString());
   }
   if (consume_source && source.read_only) {
-    return InvalidArgument("the source {} is in memory that is only read, and cannot be consumed",
+    return InvalidArgument("the source {} is in read-only memory and cannot be consumed",
                            source.ToString());
   }
   MESHIFT_RETURN_IF_ERROR(CheckTarget(target));
@@ -208,7 +206,7 @@ absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank, const
                            DeviceText(source.device), DeviceText(target.device));
   }
   if (!MayBeOn(device, source)) {
-    return InvalidArgument("the tensors are on device {}, the engine's on device {}",
+    return InvalidArgument("the tensors are on device {}, the engine is on device {}",
                            DeviceText(source.device), DeviceText(device));
   }
   return LayoutsOf(source, target, consume_source);

@@ -1,10 +1,9 @@
-// What the memory of a call is like: whether views are what a sharding says, which bytes they use,
-// and what that means to the lowering. Internal to the redistributor.
+// Checks the views of a call: whether they match the shardings, and which bytes they use. Converts
+// them to options of the lowering. Internal to the redistributor.
 //
 //   MESHIFT_RETURN_IF_ERROR(CheckView("source", view, DType::kBF16, {4, 2}, /*rank=*/3));
 //   MESHIFT_ASSIGN_OR_RETURN(LoweringOptions layouts, LayoutsOf(source, target, false));
-//   MESHIFT_ASSIGN_OR_RETURN(layouts, CheckViews(plan, rank, device, shapes, source, target,
-//   false));
+//   layouts = CheckViews(plan, rank, device, shapes, source, target, false).value();
 #ifndef MESHIFT_COMM_REDISTRIBUTION_VIEW_CHECK_H_
 #define MESHIFT_COMM_REDISTRIBUTION_VIEW_CHECK_H_
 
@@ -23,30 +22,30 @@
 namespace meshift {
 
 // INVALID_ARGUMENT unless `view` has the dtype and shape of `rank`'s local tensor, a stride per
-// dim, and positions that can be addressed.
+// dim, and stays within the address range.
 absl::Status CheckView(std::string_view name, const TensorView& view, DType dtype,
                        const Shape& shape, int64_t rank);
 
-// What a rank's local tensor is nearly always like: row-major, of bytes that can be addressed.
+// The dtype and shape of a rank's local tensor, for a fast check of row-major views.
 struct PlainTensor {
   PlainTensor(DType dtype, const Shape& shape);
   DType dtype;
   Shape shape;
-  int64_t bytes = 0;  // 0: no view is known to be like it
+  int64_t bytes = 0;  // 0: no view passes the fast check
 };
 
-// Whether the views are in memory, like these, on one device, which may be the engine's, and apart,
-// so that all checks below hold, and LayoutsOf has nothing to say where the source is kept. False
-// is no answer.
+// A fast check. True if both views are row-major with these dtypes and shapes, not null, on one
+// device that the engine can use, and do not overlap. Then all checks below pass, and LayoutsOf()
+// returns the defaults unless the source is consumed. False means that the checks must be made.
 ABSL_ATTRIBUTE_HOT bool ArePlain(const TensorView& source, const PlainTensor& plain_source,
                                  const TensorView& target, const PlainTensor& plain_target,
                                  const Device& device);
 
-// INVALID_ARGUMENT where elements of the target overlap each other, or where that cannot be told.
+// INVALID_ARGUMENT if elements of the target overlap each other, or that cannot be determined.
 absl::Status CheckTarget(const TensorView& target);
 
-// The bytes [begin, end) from a view's lowest to its highest; none of a tensor without elements or
-// memory.
+// The address range [begin, end) of a view, from its lowest byte to its highest. Empty if the
+// tensor has no elements or no memory.
 struct MemoryRange {
   uintptr_t begin = 0;
   uintptr_t end = 0;
@@ -55,20 +54,21 @@ struct MemoryRange {
 // REQUIRES: CheckView is OK, or there is no memory.
 MemoryRange RangeOf(const TensorView& view);
 
-// The bytes of a workspace that the caller gives. INVALID_ARGUMENT where it is smaller than
-// `needed`, not aligned, or null though something is needed.
+// The address range of the caller's workspace. INVALID_ARGUMENT if it is smaller than `needed`
+// bytes, not aligned, or null although `needed` > 0.
 absl::StatusOr<MemoryRange> CheckWorkspace(const void* data, int64_t bytes, int64_t needed);
-// INVALID_ARGUMENT where a tensor, called `name`, lies in the workspace.
+// INVALID_ARGUMENT if the tensor, called `name`, overlaps the workspace.
 absl::Status CheckDisjoint(std::string_view name, const MemoryRange& tensor,
                            const MemoryRange& workspace);
 
-// How to lower for these views: their strides, whether they are one buffer, and whether the source
-// may be scratch, which needs it row-major, aligned as workspaces are, and apart from the target.
-// INVALID_ARGUMENT where they overlap and do not begin at one address. REQUIRES: both are checked.
+// The options to lower for these views: their strides, whether they are one buffer, and whether the
+// source is consumed. A source that is strided, not aligned as workspaces are, or in one buffer
+// with the target is not consumed. INVALID_ARGUMENT if the views overlap and do not begin at the
+// same address. REQUIRES: both views are checked.
 absl::StatusOr<LoweringOptions> LayoutsOf(const TensorView& source, const TensorView& target,
                                           bool consume_source);
 
-// What a rank holds of a plan's tensors. Nothing of one whose mesh it is not in: shape {0}.
+// The shapes of a rank's local tensors; {0} if it is not in the tensor's mesh.
 struct LocalShapes {
   const Shape& source;
   const Shape& target;
@@ -76,10 +76,9 @@ struct LocalShapes {
   bool has_target;
 };
 
-// What views of a plan's local tensors on `rank` mean to the lowering, once all of the above is
-// checked. INVALID_ARGUMENT also where they are on different devices, or on another than the
-// engine's (TensorView::device), or where a view has elements of a tensor of which the rank holds
-// nothing.
+// Makes all checks above for the views of a plan's tensors on `rank`, and returns LayoutsOf() them.
+// INVALID_ARGUMENT also if the views are on different devices, or not on the engine's device
+// (TensorView::device), or a view has elements although the rank is not in the tensor's mesh.
 absl::StatusOr<LoweringOptions> CheckViews(const Plan& plan, int64_t rank, const Device& device,
                                            const LocalShapes& shapes, const TensorView& source,
                                            const TensorView& target, bool consume_source);

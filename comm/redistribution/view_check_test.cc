@@ -41,7 +41,7 @@ TEST(ViewCheck, RangesReachFromTheLowestToTheHighestByte) {
   EXPECT_EQ(EndOf(packed), 8 + (6 + 4) / 2);
   const TensorView empty = View(8, DType::kF32, {0, 4}, {1, 1});
   EXPECT_FALSE(RangeOf(empty).Overlaps({0, UINTPTR_MAX}));
-  // As far as addresses go.
+  // The highest address.
   const TensorView far = View(0, DType::kC128, {2}, {int64_t{1} << 57});
   EXPECT_EQ(EndOf(far), (int64_t{1} << 61) + 16);
 }
@@ -51,7 +51,7 @@ TEST(ViewCheck, ContiguousTensorsApartAreLoweredAsPlanned) {
   const TensorView target = View(32, DType::kF32, {4}, {1});
   EXPECT_EQ(LayoutsOf(source, target, false).value(), LoweringOptions{});
   EXPECT_EQ(LayoutsOf(source, target, true).value(), LoweringOptions{.consume_source = true});
-  // Strides that do not matter do not make another layout.
+  // The strides of dims of size 1 do not matter.
   EXPECT_EQ(LayoutsOf(View(0, DType::kF32, {2, 1, 2}, {1, 5, 2}), target, true).value(),
             (LoweringOptions{.source_strides = {1, 0, 2}}));
 }
@@ -64,8 +64,7 @@ TEST(ViewCheck, OneBufferBeginsAtOneByte) {
   // Element 0 of a tensor that lies backwards is its last byte's.
   EXPECT_TRUE(LayoutsOf(whole, View(12, DType::kF32, {4}, {-1}), false).value().one_buffer);
   EXPECT_EQ(Message(LayoutsOf(whole, View(4, DType::kF32, {4}, {1}), false).status()),
-            "the source and the target overlap, but do not begin at one address, as one buffer "
-            "would");
+            "the source and the target overlap, but begin at different addresses");
 }
 
 TEST(ViewCheck, TargetsDoNotOverlapThemselves) {
@@ -77,8 +76,8 @@ TEST(ViewCheck, TargetsDoNotOverlapThemselves) {
                         View(0, DType::kF32, Shape(9, 6),
                              {289546311528, 189700432462, 153463659930, 260950575246, 200900931384,
                               169333006409, 210200328628, 166868390665, 213240686848})))
-                .substr(0, 59),
-            "it would take too long to find out whether elements of the ");
+                .substr(0, 64),
+            "cannot determine in reasonable time whether elements of the targ");
 }
 
 TEST(ViewCheck, WorkspacesAreThereLargeEnoughAndAligned) {
@@ -114,7 +113,7 @@ TEST(ViewCheck, PlainTensorsAreRowMajorAndApart) {
   also.device = elsewhere.device;
   EXPECT_FALSE(plain(also, elsewhere));
   EXPECT_TRUE(ArePlain(also, row, elsewhere, row, elsewhere.device));
-  EXPECT_TRUE(ArePlain(first, row, second, row, elsewhere.device));  // of which nothing is said
+  EXPECT_TRUE(ArePlain(first, row, second, row, elsewhere.device));  // the default device
   EXPECT_FALSE(ArePlain(also, row, elsewhere, row, {Device::Kind::kCuda, 0}));
   TensorView read_only = second;
   read_only.read_only = true;
@@ -123,14 +122,16 @@ TEST(ViewCheck, PlainTensorsAreRowMajorAndApart) {
   TensorView null = second;
   null.data = nullptr;
   EXPECT_FALSE(plain(first, null));
-  // Half a byte counts as one; what cannot be addressed, or has no elements, is left to the checks.
+  // Half a byte is rounded up. Tensors that exceed the address range or have no elements do not
+  // pass the fast check.
   EXPECT_EQ(PlainTensor(DType::kF4E2M1, {5}).bytes, 3);
   EXPECT_EQ(PlainTensor(DType::kF32, {}).bytes, 4);
   EXPECT_EQ(PlainTensor(DType::kF32, {2, 0}).bytes, 0);
   EXPECT_EQ(PlainTensor(DType::kF32, {int64_t{1} << 60}).bytes, 0);
 }
 
-// Of all views nearby, those that are plain pass the checks, and say nothing to the lowering.
+// Every pair of views that passes the fast check also passes the other checks, with default
+// layouts.
 TEST(ViewCheck, WhatIsPlainNeedsNoOtherCheck) {
   int found = 0;
   for (const DType dtype : {DType::kF4E2M1, DType::kU8, DType::kF32}) {

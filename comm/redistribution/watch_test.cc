@@ -1,4 +1,4 @@
-// Nobody waits through the redistributor here: its watchdog does.
+// The redistributor's watchdog: it ends calls that take too long although no thread waits for them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,11 +62,12 @@ class WatchTest : public testing::Test {
          .target = TensorView::Contiguous(data.data() + 8, DType::kF32, {8}),
          .after = after});
   }
-  // What a later call of the rank returns once it has failed.
+  // Makes refused calls of the rank until one returns its failure. Returns that, or OK after
+  // `limit`.
   absl::Status AwaitFailure(int64_t rank, milliseconds limit) {
     const auto end = Clock::now() + limit;
     while (Clock::now() < end) {
-      // Refused, but only as long as nothing has failed.
+      // A refusal as long as nothing has failed, else the failure.
       const absl::Status status =
           (*redistribute_[rank])(
               {.from = from_, .to = to_, .source = TensorView(), .target = TensorView()})
@@ -114,7 +115,7 @@ TEST_F(WatchTest, ARankThatDoesNotCallIsNamed) {
     EXPECT_TRUE(Has(Message(status), "call 1 of the redistributor of ranks 0-1 #0")) << status;
     EXPECT_TRUE(Has(Message(status), "has not ended for 400 ms")) << status;
     EXPECT_TRUE(Has(Message(status), "rank 1 has not made call 1, only 1 before it")) << status;
-    // Who sees the error finds the record.
+    // The record is written before the error is returned.
     const std::string dump = Read(rank);
     EXPECT_TRUE(Has(dump, R"("code":"DEADLINE_EXCEEDED")")) << dump;
     EXPECT_EQ(Has(dump, R"(,0,1,0,"in_flight")"), rank == 0) << dump;
@@ -137,7 +138,7 @@ TEST_F(WatchTest, TimeCountsFromWhenACallCouldRun) {
   ASSERT_TRUE(produce(0).ok());
   RunHandle runs[kRanks];
   for (int64_t r = 0; r < kRanks; ++r) runs[r] = Call(r, producers[r].get()).value();
-  // Rank 0's call waits for what comes before it, rank 1's for rank 0: that one is late.
+  // Rank 0's call waits for its producer, and rank 1's for rank 0. The producer is late.
   ASSERT_TRUE(world_->engine(0)->SetTimeouts(Timeouts::Of(milliseconds(2000))).ok());
   std::this_thread::sleep_for(milliseconds(1200));
   ASSERT_TRUE(world_->engine(0)->SetTimeouts(Timeouts::Of(milliseconds(1000))).ok());
@@ -154,7 +155,7 @@ TEST_F(WatchTest, FirstCallsAreOfThePhaseOfSetup) {
   EXPECT_EQ(AwaitFailure(0, milliseconds(2200)).code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-// It is held within the call, by the agreement, whose own limit is far away.
+// The call is held while it is issued, by the agreement, whose own limit is long.
 TEST_F(WatchTest, ACallThatIsHeldWhileItIsIssuedEndsToo) {
   Make(Timeouts::Of(milliseconds(300)));
   redistribute_[0] =
@@ -261,7 +262,7 @@ TEST_F(WatchTest, StepsAreRemembered) {
                        "all_gather 524288 1048576 0", "send_recv 262144 262144 0"}));
 }
 
-// A library's signals are its program's.
+// Signal handlers are left to the program.
 TEST_F(WatchTest, NoSignalHandlerIsInstalled) {
   Make(Timeouts::Of(milliseconds(200)));
   ASSERT_TRUE(Call(0).ok());

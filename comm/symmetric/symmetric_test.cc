@@ -181,9 +181,9 @@ TEST(SymmetricTest, PoolsAreOfGroupsAndOfTheirRedistributor) {
   Redistributor redistribute = Redistributor::Create(mesh, world->engine(0)).value();
   Redistributor other = Redistributor::Create(mesh, world->engine(0)).value();
   EXPECT_EQ(Message(redistribute.MakeSymmetricPool({1}).status()),
-            "a symmetric pool of groups of one rank");
+            "a symmetric pool needs groups of two or more ranks");
   EXPECT_EQ(Message(redistribute.MakeSymmetricPool({1, 0}).status()),
-            "mesh dim 0 of a symmetric pool does not stand in mesh order");
+            "mesh dim 0 of a symmetric pool is out of range or not in mesh order");
   const auto pool = other.MakeSymmetricPool({0}, {.buffer_bytes = 4096}).value();
   const Sharding from = Sharding::Parse("f32[8]", mesh, "S(0),R").value();
   const SymmetricUse use{.pool = pool.get()};
@@ -194,7 +194,7 @@ TEST(SymmetricTest, PoolsAreOfGroupsAndOfTheirRedistributor) {
                                   .target = TensorView::Contiguous(data + 8, DType::kF32, {8}),
                                   .symmetric = &use})
                         .status()),
-            "a symmetric use names no pool of this redistributor");
+            "the symmetric use does not name a pool of this redistributor");
   // An engine without symmetric memory returns UNIMPLEMENTED, and still works.
   FakeEngine fake(1, 2);
   Redistributor plain = Redistributor::Create(mesh, &fake).value();
