@@ -42,13 +42,14 @@ absl::Status CheckTensors(const Communicator& group, const TensorView& in, const
   if (in.data == nullptr || out.data == nullptr) return absl::OkStatus();
   const bool in_place = in.data == out.data && in.strides == out.strides;
   if (!in_place && RangeOf(in).Overlaps(RangeOf(out))) {
-    return InvalidArgument("input {} and output {} overlap, and are not one tensor", in.ToString(),
-                           out.ToString());
+    return InvalidArgument("input {} and output {} overlap but are not the same tensor",
+                           in.ToString(), out.ToString());
   }
   return absl::OkStatus();
 }
 
-// A call: what it needs of the workspace, in order, and what it does.
+// One call. The workspace has, in this order: copies of strided tensors, the values in f32, and the
+// contributions of all members.
 class AllReducer {
  public:
   AllReducer(const Communicator& group, const TensorView& in, const TensorView& out,
@@ -96,7 +97,7 @@ class AllReducer {
                        Stream& stream) const;
   absl::Status Reference(Engine& engine, Communicator& group, char* send, char* recv, char* blocks,
                          Stream& stream) const;
-  // out = the blocks, in order.
+  // Reduces the blocks in order to `out`.
   absl::Status Reduce(Engine& engine, char* blocks, char* out, Stream& stream) const;
 
   const int64_t size_;
@@ -106,10 +107,10 @@ class AllReducer {
   const DeterministicOptions options_;
   const Reduction reduction_;
   const int64_t count_;
-  bool rounds_ = false;  // after every addition
-  bool widens_ = false;  // travels as f32
+  bool rounds_ = false;  // sums are rounded to the dtype after every addition
+  bool widens_ = false;  // values are sent as f32
   int64_t slice_ = 0;    // elements of the largest slice
-  int64_t own_ = 0;      // elements that this member adds up
+  int64_t own_ = 0;      // elements that this member reduces
   int64_t packed_in_ = 0;
   int64_t packed_out_ = 0;
   int64_t wide_ = 0;
@@ -216,7 +217,7 @@ absl::Status AllReducer::Reduce(Engine& engine, char* blocks, char* out, Stream&
     for (int64_t member = 0; member < size_; ++member) inputs[member] = blocks + member * block;
     return engine.ReduceInOrder(inputs, out, own_, in_.dtype, reduction_, stream);
   }
-  // Each sum is rounded to the dtype; the last one is divided before it is.
+  // Every sum is rounded to the dtype; the last one is divided before it is rounded.
   for (int64_t member = 1; member < size_; ++member) {
     const bool last = member + 1 == size_;
     const std::array<const void*, 2> inputs = {blocks, blocks + member * block};
@@ -233,7 +234,7 @@ DeterministicResult AllReducer::ResultOn(const Engine& engine) const {
   result.accumulate_dtype = rounds_ ? in_.dtype : AccumulateDType(in_.dtype);
   const bool exact = IsInteger(in_.dtype);
   if (options_.mode == DeterministicMode::kNative) {
-    // kAllReduce speaks of groups made for it (GroupOptions), which this one need not be.
+    // kAllReduce does not suffice: it holds only for groups with one channel (GroupOptions).
     const bool invariant =
         engine.Capabilities().native_invariance == NativeInvariance::kReduceScatter;
     result.batch_invariant = exact || invariant;
@@ -241,7 +242,7 @@ DeterministicResult AllReducer::ResultOn(const Engine& engine) const {
     result.why = exact ? "the sum is exact in any order"
                  : invariant
                      ? "engine " + engine.name() + " adds every element in the same way"
-                     : "engine " + engine.name() + " promises equal bits on all members, no more";
+                     : "engine " + engine.name() + " promises only equal bits on all members";
     return result;
   }
   result.batch_invariant = true;

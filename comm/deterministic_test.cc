@@ -1,4 +1,4 @@
-// The contract of one all-reduce, on the in-process engine, against a plain loop.
+// DeterministicAllReduce on the local engine, compared with a plain loop.
 #include "meshift/deterministic.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using Mode = DeterministicMode;
 
 constexpr Mode kModes[] = {Mode::kNative, Mode::kOrdered, Mode::kRankReference};
 
-// A local tensor: a buffer of so many elements and a view of some of them.
+// A local tensor: a view of some elements of a buffer.
 struct Layout {
   Shape shape;
   Shape strides;
@@ -65,12 +65,12 @@ class DeterministicTest : public testing::Test {
   }
 
   struct Outcome {
-    std::string refused;                     // of all ranks
+    std::string refused;                     // the error of all ranks
     std::vector<std::vector<uint64_t>> out;  // by rank and element, row-major
     DeterministicResult result;
   };
 
-  // `in_place`: the output is the input. `shift`: addresses are so many bytes off.
+  // `in_place`: the output is the input. `shift`: added to the addresses, in bytes.
   Outcome Run(DType dtype, const Layout& in, const Layout& out, const DeterministicOptions& options,
               bool in_place = false, int64_t shift = 0, int64_t missing_workspace = 0) {
     const int64_t item = Bytes(dtype, 1);
@@ -99,7 +99,7 @@ class DeterministicTest : public testing::Test {
         contributions_[r].push_back(bits);
         std::memcpy(at, &bits, item);
       });
-      // Elements that share memory hold what was written last.
+      // Elements that share memory have the value that was written last.
       size_t i = 0;
       ForEach(input, [&](char* at) {
         contributions_[r][i] = 0;
@@ -140,7 +140,7 @@ class DeterministicTest : public testing::Test {
     return outcome;
   }
 
-  // What a loop over the ranks makes of the contributions of the last run.
+  // The sum of the last run's contributions, by a loop over the ranks.
   std::vector<uint64_t> Plain(DType dtype, const DeterministicOptions& options) const {
     const PlainArithmetic plain(dtype);
     const bool mean = options.op == DeterministicOp::kMean;
@@ -284,7 +284,7 @@ TEST_F(DeterministicTest, NothingIsMisread) {
                              int64_t shift = 0, int64_t missing = 0) {
       return Run(DType::kF32, in, out, options, in_place, shift, missing).refused;
     };
-    // Zero elements: no call, and right.
+    // Zero elements: no call, and the right result.
     EXPECT_EQ(refused(Contiguous({0, 4}), Contiguous({0, 4})), "");
     EXPECT_EQ(refused(Contiguous({4}), Contiguous({2, 2})),
               "the input is f32[4], the output f32[2,2]");
@@ -321,7 +321,7 @@ TEST_F(DeterministicTest, NothingIsMisread) {
   for (const Mode mode : kModes) {
     EXPECT_EQ(
         Message(DeterministicWorkspace(*engine.world(), view(0), view(4), {.mode = mode}).status()),
-        "input f32[8] and output f32[8] overlap, and are not one tensor");
+        "input f32[8] and output f32[8] overlap but are not the same tensor");
     TensorView bools = view(0);
     bools.dtype = DType::kBool;
     EXPECT_NE(

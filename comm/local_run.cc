@@ -28,19 +28,20 @@ absl::StatusOr<std::unique_ptr<LocalRunner>> LocalRunner::Create(
   for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
     const int64_t rank = mesh.RankAt(p);
     if (rank >= world_size) {
-      return InvalidArgument("rank {} of mesh {} is not in a world of {}", rank, mesh.ToString(),
-                             world_size);
+      return InvalidArgument("rank {} of mesh {} is not in a world of {} ranks", rank,
+                             mesh.ToString(), world_size);
     }
     if (options.agreement != Agreement::kOff && world->engine(rank)->control() != nullptr) {
       return FailedPrecondition(
-          "rank {} has a control channel, by which calls wait for their peers, and one thread "
-          "makes all ranks' calls: the option agreement must be kOff",
+          "rank {} has a control channel, so calls would wait for their peers, but one thread "
+          "makes "
+          "all ranks' calls; the option agreement must be kOff",
           rank);
     }
     MESHIFT_ASSIGN_OR_RETURN(Redistributor redistributor,
                              Redistributor::Create(mesh, world->engine(rank), of_rank));
     runner->redistributors_.push_back(std::move(redistributor));
-    of_rank.expert.verify_plans = false;  // the first rank does
+    of_rank.expert.verify_plans = false;  // the first rank verifies them
   }
   return runner;
 }
@@ -72,7 +73,7 @@ absl::StatusOr<LocalRun> LocalRunner::RunAll(const Sharding& from, const Shardin
                             absl::Span<void* const> memory, std::vector<TensorView>* views) {
     const DeviceMesh& mesh = sharding.mesh();
     if (std::ssize(memory) != mesh.NumRanks()) {
-      return InvalidArgument("{} {}s for {} ranks", memory.size(), name, mesh.NumRanks());
+      return InvalidArgument("got {} {}s for {} ranks", memory.size(), name, mesh.NumRanks());
     }
     for (int64_t p = 0; p < mesh.NumRanks(); ++p) {
       const std::optional<int64_t> at = mesh_.PositionOf(mesh.RankAt(p));
@@ -85,7 +86,7 @@ absl::StatusOr<LocalRun> LocalRunner::RunAll(const Sharding& from, const Shardin
     }
     return absl::OkStatus();
   };
-  // By position here; a rank that is not in the sharding's mesh has no memory.
+  // By position in the runner's mesh. A rank that is not in the sharding's mesh has no memory.
   std::vector<TensorView> in(ranks);
   std::vector<TensorView> out(ranks);
   MESHIFT_RETURN_IF_ERROR(views_of("source", from, sources, &in));
@@ -101,7 +102,7 @@ absl::StatusOr<LocalRun> LocalRunner::RunAll(const Sharding& from, const Shardin
       status = handle.status();
     }
   }
-  // Ranks that have called would wait for those that have not.
+  // Ranks that have called would wait forever for those that have not.
   if (!status.ok() && !handles.empty()) {
     for (Redistributor& redistributor : redistributors_) redistributor.Abort();
   }

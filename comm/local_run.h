@@ -1,9 +1,10 @@
-// Runs plans on all ranks of a LocalWorld from one thread, with a redistributor per rank.
+// Runs plans on all ranks of a LocalWorld from one thread, with a redistributor per rank. For
+// tests, benchmarks and the command-line tool; it waits for each call.
 //
 //   MESHIFT_ASSIGN_OR_RETURN(auto world, LocalWorld::Create({.num_ranks = 40}));
 //   MESHIFT_ASSIGN_OR_RETURN(auto runner, LocalRunner::Create(world.get(), mesh));
 //   MESHIFT_ASSIGN_OR_RETURN(LocalRun run, runner->Run(plan, sources, targets));
-//   run.steps[0].bytes_sent;            // by the worst rank, counted from the calls that were made
+//   run.steps[0].bytes_sent;            // by the rank that sends most, counted from its calls
 #ifndef MESHIFT_COMM_LOCAL_RUN_H_
 #define MESHIFT_COMM_LOCAL_RUN_H_
 
@@ -24,9 +25,9 @@ namespace meshift {
 
 struct LocalRun {
   struct StepRun {
-    int64_t bytes_sent = 0;  // by the worst rank
-    int64_t bytes_total = 0;
-    int64_t calls = 0;                     // collective calls of the rank with the most
+    int64_t bytes_sent = 0;                // by the rank that sends most
+    int64_t bytes_total = 0;               // by all ranks
+    int64_t calls = 0;                     // collective calls of the rank with most calls
     int64_t ns = -1;                       // on the slowest rank; -1: not timed
     std::vector<int64_t> rank_bytes_sent;  // by position in the runner's mesh
   };
@@ -35,21 +36,21 @@ struct LocalRun {
 
 class LocalRunner {
  public:
-  // `world` must have the mesh's ranks and outlive the runner. Each new plan is made once, and with
-  // options.expert.verify_plans verified once, not once per rank. FAILED_PRECONDITION: the world
-  // has control channels, and by options.agreement calls wait for their peers, which one thread
-  // cannot.
+  // `world` must have the mesh's ranks and outlive the runner. Each new plan is made once, not once
+  // per rank; with options.expert.verify_plans it is also verified once. FAILED_PRECONDITION: the
+  // world has control channels and options.agreement is not kOff. Calls would then wait for their
+  // peers, but all calls are made by one thread.
   static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(
       LocalWorld* world, const DeviceMesh& mesh, const RedistributorOptions& options = {});
 
-  // Runs `plan`, whose meshes are of ranks of the runner's, and waits. Memory of the local tensors,
-  // row-major, by position in the mesh of the source, of the target (DeviceMesh::PositionOf); null
-  // where there are no elements. `consume_source`: as in a Redistribution. Where the first rank
-  // refuses its arguments, nothing is done; after any other error of a rank all are aborted, and
-  // the runner is of no more use.
+  // Runs `plan` and waits. The plan's meshes may only have ranks of the runner's mesh. `sources`
+  // and `targets`: row-major memory of the local tensors, by position in the mesh of the source,
+  // and of the target (DeviceMesh::PositionOf); null if a tensor has no elements. `consume_source`:
+  // as in a Redistribution. If the first rank refuses its arguments, nothing is done. After any
+  // other error of a rank all ranks are aborted, and the runner cannot be used again.
   absl::StatusOr<LocalRun> Run(const Plan& plan, absl::Span<void* const> sources,
                                absl::Span<void* const> targets, bool consume_source = false);
-  // Plans and runs.
+  // Makes the plan of `from` and `to`, and runs it as above.
   absl::StatusOr<LocalRun> Run(const Sharding& from, const Sharding& to,
                                absl::Span<void* const> sources, absl::Span<void* const> targets);
 

@@ -33,7 +33,7 @@ float ValueOf(const Sharding& sharding, const Coordinate& at, int64_t index) {
   return value;
 }
 
-// What the whole tensor is, by the same rule.
+// The whole tensor, by the same rule.
 float WholeValue(const Sharding& from, int64_t index) {
   auto value = static_cast<float>(index + 1);
   for (int d = 0; d < from.mesh().NumDims(); ++d) {
@@ -59,7 +59,7 @@ std::vector<int64_t> GlobalIndices(const Sharding& sharding, const Coordinate& a
   return indices;
 }
 
-// Runs the plan twice on a world of its own. "", or what is wrong.
+// Runs the plan twice on a new world. Returns "" or the first error.
 std::string RunCase(const Case& c) {
   if (std::string verdict = Judge(c); !verdict.empty()) return verdict;
   const Plan plan = Plan::Seal(MakeFields(c));
@@ -172,21 +172,21 @@ TEST(LocalRunTest, Refusals) {
   const auto world = LocalWorld::Create({.num_ranks = 2}).value();
   EXPECT_EQ(
       LocalRunner::Create(world.get(), DeviceMesh::Parse("a=2@5,0").value()).status().ToString(),
-      "INVALID_ARGUMENT: rank 5 of mesh a=2@5,0 is not in a world of 2");
+      "INVALID_ARGUMENT: rank 5 of mesh a=2@5,0 is not in a world of 2 ranks");
   const auto runner = LocalRunner::Create(world.get(), mesh).value();
   const Sharding whole = Sharding::Parse("f32[2]", mesh, "R").value();
   const Sharding cut = Sharding::Parse("f32[2]", mesh, "S(0)").value();
   std::vector<float> data(8);
   EXPECT_EQ(runner->Run(whole, cut, {data.data()}, {}).status().ToString(),
-            "INVALID_ARGUMENT: 1 sources for 2 ranks");
+            "INVALID_ARGUMENT: got 1 sources for 2 ranks");
   EXPECT_EQ(runner->Run(whole, cut, {data.data(), data.data()}, {}).status().ToString(),
-            "INVALID_ARGUMENT: 0 targets for 2 ranks");
+            "INVALID_ARGUMENT: got 0 targets for 2 ranks");
   const Sharding other = Sharding::Parse("f32[2] on b=2@1-2 as R").value();
   EXPECT_EQ(runner->Run(cut, other, {data.data(), data.data()}, {data.data(), data.data()})
                 .status()
                 .ToString(),
             "INVALID_ARGUMENT: rank 2 of f32[2] on b=2@1-2 as R is not in mesh a=2");
-  // What the first rank refuses changes nothing.
+  // A refusal of the first rank changes nothing.
   EXPECT_EQ(runner->Run(cut, whole, {nullptr, data.data()}, {data.data() + 1, data.data() + 4})
                 .status()
                 .ToString(),
@@ -203,16 +203,17 @@ TEST(LocalRunTest, Refusals) {
             absl::StatusCode::kAborted);
 }
 
-// Its one thread would wait for announcements that it is itself to make.
+// The runner's one thread would wait for posts that it has to make itself.
 TEST(LocalRunTest, RanksThatAwaitEachOtherNeedThreads) {
   const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
   const auto peers = Bootstrap::InProcess(2).value();
   const auto world =
       LocalWorld::Create({.num_ranks = 2, .control = {peers[0]->control(), peers[1]->control()}})
           .value();
-  EXPECT_EQ(LocalRunner::Create(world.get(), mesh).status().ToString(),
-            "FAILED_PRECONDITION: rank 0 has a control channel, by which calls wait for their "
-            "peers, and one thread makes all ranks' calls: the option agreement must be kOff");
+  EXPECT_EQ(
+      LocalRunner::Create(world.get(), mesh).status().ToString(),
+      "FAILED_PRECONDITION: rank 0 has a control channel, so calls would wait for their peers, "
+      "but one thread makes all ranks' calls; the option agreement must be kOff");
   const auto runner =
       LocalRunner::Create(world.get(), mesh, {.agreement = Agreement::kOff}).value();
   const Sharding whole = Sharding::Parse("f32[2]", mesh, "R").value();

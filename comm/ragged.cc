@@ -40,7 +40,7 @@ absl::StatusOr<Placement::Sizes> SizeExchange::Gather(int mesh_dim, int64_t rows
   if (root_ == nullptr) return SizesOf({own});
   std::vector<Word> by_member(ranks_.size());
   const absl::Status queued = Queue(own, &by_member);
-  // What was queued uses `own` and `by_member`, also where the rest is refused.
+  // Queued work uses `own` and `by_member`, so wait for it even if queueing has failed.
   const absl::Status done = engine_->Synchronize(*stream_);
   MESHIFT_RETURN_IF_ERROR(queued);
   MESHIFT_RETURN_IF_ERROR(done);
@@ -78,13 +78,14 @@ absl::StatusOr<Placement::Sizes> SizeExchange::SizesOf(const std::vector<Word>& 
   int64_t total = 0;
   for (size_t p = 0; p < words.size(); ++p) {
     const int64_t rows = words[p].rows;
-    if (rows < 0) return InvalidArgument("rank {} has {} rows, below 0", rank_at(p), rows);
+    if (rows < 0)
+      return InvalidArgument("rank {} has {} rows; expected at least 0", rank_at(p), rows);
     const int64_t i = mesh_.CoordinateAt(static_cast<int64_t>(p))[mesh_dim];
     if (sizes[i] < 0) {
       sizes[i] = rows;
       from[i] = p;
       if (rows > INT64_MAX - total) {
-        return InvalidArgument("the rows of mesh dim {} are 2^63 or more together", dim.name);
+        return InvalidArgument("the rows of mesh dim {} add up to 2^63 or more", dim.name);
       }
       total += rows;
     } else if (sizes[i] != rows) {

@@ -23,7 +23,7 @@ struct Asked {
   int64_t rows = 0;
 };
 
-// What every rank of the mesh gets, by position; each rank has a thread.
+// The results of all ranks of the mesh, by position. Each rank has a thread.
 std::vector<absl::StatusOr<Placement::Sizes>> Gather(const DeviceMesh& mesh, int64_t world_size,
                                                      const std::vector<Asked>& asked) {
   auto world = LocalWorld::Create({.num_ranks = world_size});
@@ -36,7 +36,7 @@ std::vector<absl::StatusOr<Placement::Sizes>> Gather(const DeviceMesh& mesh, int
         results[p] = exchange.status();
         return;
       }
-      // Twice: what a call leaves does not disturb the next.
+      // Twice, to check that a call leaves no state.
       const auto first = (*exchange)->Gather(0, 1);
       ASSERT_TRUE(first.ok()) << first.status();
       EXPECT_EQ(*first, Placement::Sizes(mesh.dim(0).size, 1));
@@ -70,7 +70,7 @@ TEST(SizeExchangeTest, OfSomeRanksInAnyOrderAndOfOne) {
   EXPECT_EQ(*one[0], (Placement::Sizes{8}));
 }
 
-// Copies of the host's words are only queued, and must be done when the words go.
+// Copies from host memory are only queued. They must be done before that memory is freed.
 TEST(SizeExchangeTest, WaitsForItsWorkAlsoWhereItIsRefused) {
   for (const std::string refused : {"all_gather", "copy"}) {
     FakeEngine engine(/*rank=*/1, /*world_size=*/2);
@@ -88,12 +88,12 @@ TEST(SizeExchangeTest, ErrorsAreAgreedOn) {
     std::string message;
   } cases[] = {
       {{{0, 3}, {0, 4}, {0, 1}, {0, 1}}, "ranks 0 and 1, both with dp=0, have 3 and 4 rows"},
-      {{{0, 3}, {0, 3}, {0, -1}, {0, 1}}, "rank 2 has -1 rows, below 0"},
+      {{{0, 3}, {0, 3}, {0, -1}, {0, 1}}, "rank 2 has -1 rows; expected at least 0"},
       {{{0, 3}, {0, 3}, {1, 1}, {0, 1}},
        "rank 0 gathers sizes of mesh dim 0, rank 2 of mesh dim 1"},
       {{{2, 3}, {2, 3}, {2, 1}, {2, 1}}, "mesh dp=2,tp=2 has no mesh dim 2"},
       {{{0, INT64_MAX}, {0, INT64_MAX}, {0, 1}, {0, 1}},
-       "the rows of mesh dim dp are 2^63 or more together"},
+       "the rows of mesh dim dp add up to 2^63 or more"},
   };
   for (const auto& [asked, message] : cases) {
     for (const auto& result : Gather(mesh, 4, asked)) {

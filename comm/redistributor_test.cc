@@ -1,3 +1,4 @@
+// One rank's redistributor on a fake engine: plans, caches, groups, checks, and errors.
 #include "meshift/redistributor.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +79,7 @@ TEST_F(RedistributorTest, PlansLowersAndSplitsOnce) {
   EXPECT_EQ(redistribute.last_run().bytes_sent, (std::vector<int64_t>{0, 16}));
 }
 
-// An event before the first step and behind each, whatever the streams.
+// An event before the first step and one after each step, whatever the streams.
 TEST_F(RedistributorTest, TimesSteps) {
   Redistributor redistribute = Make({.expert = {.time_steps = true}});
   const auto run = [&](const Case& c) {
@@ -99,7 +100,7 @@ TEST_F(RedistributorTest, TimesSteps) {
     EXPECT_EQ(three.bytes_sent, (std::vector<int64_t>{0, 16, 16}));
     EXPECT_EQ(three.calls, (std::vector<int64_t>{0, 1, 1}));
   }
-  // Steps in which this rank does nothing have their marks too.
+  // Steps without work on this rank have events too.
   const Case empty = {"a=2,b=2", "f32[0]", "S(0),R", "R,R", {{kAllGather, "a", "R,R", 0, 0, 0}}, 0};
   EXPECT_EQ(run(empty).StepNs(0), 1);
 }
@@ -118,7 +119,7 @@ TEST_F(RedistributorTest, OtherPlansReuseGroups) {
 }
 
 TEST_F(RedistributorTest, CacheIsBounded) {
-  // Enough for either of two programs, but not for both.
+  // Enough for one of two programs, but not for both.
   const auto needed = [&](const Sharding& to) {
     int64_t bytes = 0;
     for (; bytes < 10000; bytes += 64) {
@@ -241,7 +242,7 @@ TEST_F(RedistributorTest, NorDoesItForTheFirstCallWithAList) {
   EXPECT_EQ(stats.groups.created, before.groups.created);
   EXPECT_EQ(stats.groups.created, 1);
 
-  // It refuses what the call would.
+  // It refuses what a call would refuse.
   without_memory[1].source = View(&memory[0], {2, 2});
   EXPECT_EQ(redistribute.Prepare(without_memory).ToString(),
             "INVALID_ARGUMENT: tensor 1: the source is f32[2,2]; rank 3 holds f32[4,2]");
@@ -293,7 +294,7 @@ TEST_F(RedistributorTest, NullAndOverlapAreRefused) {
   EXPECT_EQ(Refusal(redistribute, overlap),
             "INVALID_ARGUMENT: the source and the target overlap, but begin at different "
             "addresses");
-  // None of these errors is for good.
+  // The redistributor can still be used after these errors.
   EXPECT_TRUE(redistribute(Args()).ok());
 }
 
@@ -399,7 +400,7 @@ TEST_F(RedistributorTest, RanksOutsideTheMeshDoNothing) {
   ASSERT_TRUE(run.ok());
   EXPECT_TRUE(run->Wait().ok());
   EXPECT_EQ(engine_.log(), Lines{"skip_split of {0,1,2,3}"});
-  // They plan as the others do.
+  // These ranks make the same plans as the others.
   const Plan plan = redistribute.Prepare(from, from).value();
   FakeEngine member(0, 4);
   EXPECT_EQ(plan, Redistributor::Create(mesh, &member)->Prepare(from, from).value());
@@ -430,12 +431,12 @@ TEST_F(RedistributorTest, PlansOnlyWhatTheEngineReduces) {
   Redistributor redistribute = Make();
   EXPECT_EQ(Refusal(redistribute, Args()), "UNIMPLEMENTED: engine 'fake' cannot reduce f32 by sum");
   EXPECT_EQ(engine_.log(), Lines{});
-  // An option goes before what the engine says.
+  // The option overrides the engine's capabilities.
   Redistributor told = Make({.expert = {.capabilities = EngineCapabilities::Full("told")}});
   EXPECT_TRUE(told(Args()).ok());
 }
 
-// A plan that was made for an engine whose own sums treat all elements alike.
+// A plan that was made for an engine whose own reductions add all elements in the same way.
 TEST_F(RedistributorTest, RefusesPlansThatRestOnAnotherEngine) {
   const Plan plan =
       MakePlan(Parse("P,P"), Parse("R,R"), {.reproducibility = Reproducibility::kBatchInvariant})
@@ -455,8 +456,8 @@ TEST_F(RedistributorTest, RefusesPlansThatRestOnAnotherEngine) {
       << refused;
 }
 
-// Where the promise rests on NCCL's tree, its group has one channel, also that of all ranks; the
-// groups of other calls are others.
+// If the promise depends on NCCL's tree, the call's group has one channel, even the group of all
+// ranks. Other calls have separate groups.
 TEST_F(RedistributorTest, ATreeThatTreatsElementsAlikeHasOneChannel) {
   RedistributorOptions options{.planning = {.reproducibility = Reproducibility::kBatchInvariant},
                                .expert = {.capabilities = EngineCapabilities::Nccl()}};
@@ -478,7 +479,7 @@ TEST_F(RedistributorTest, ATreeThatTreatsElementsAlikeHasOneChannel) {
             (Lines{"split 1 of {0,1,2,3}: {2,3}, one channel", "all_reduce 4 f32 sum"}));
   EXPECT_EQ(run(Parse("S(0),S(0)"), Parse("S(0),R")),
             (Lines{"split 1 of {0,1,2,3}: {2,3}", "all_gather 2 f32"}));
-  // What is no all_reduce is done in order.
+  // Reductions other than all_reduce are done in order.
   EXPECT_EQ(run(Parse("S(0),P"), Parse("S(0),S(1)"))[2], "reduce_in_order 2 inputs 2 f32 sum");
 }
 

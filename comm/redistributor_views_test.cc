@@ -1,4 +1,4 @@
-// Redistributors on other than plain memory: other dtypes, strides, one buffer, given-up sources.
+// Redistributors on views that are not plain: other dtypes, strides, one buffer, consumed sources.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -31,7 +31,7 @@ TensorView Strided(void* data, DType dtype, Shape shape, Shape strides) {
   return view;
 }
 
-// All ranks of a mesh, which numbers them in order, driven by one thread.
+// All ranks of a row-major mesh, driven by one thread.
 class World {
  public:
   explicit World(const std::string& mesh)
@@ -95,14 +95,14 @@ TEST(RedistributorViewsTest, CastsOnTheWay) {
                                       BF16::FromFloat(1)};
   EXPECT_EQ(out[0], want);
   EXPECT_EQ(out[1], want);
-  // The target's dtype is part of what the view must be.
+  // The view must have the target's dtype.
   targets[0].dtype = DType::kF32;
   EXPECT_EQ(world.Run(from, to, sources, targets).ToString(),
             "INVALID_ARGUMENT: the target is f32[4]; rank 0 holds bf16[4]");
 }
 
-// 256 + 1 + 1 + 1 is no bf16. In bf16 the sum is rounded to 260 (once, from f32) and stays so;
-// reduced in f32 it is 259.
+// 256 + 1 + 1 + 1 = 259 cannot be represented in bf16: a bf16 sum is rounded to 260 (once, from
+// f32). An f32 sum is 259.
 TEST(RedistributorViewsTest, ReduceDTypeIsPartOfThePlan) {
   World world("a=4");
   const Sharding from = world.Parse("bf16[1]", "P");
@@ -129,7 +129,7 @@ TEST(RedistributorViewsTest, F4e2m1TravelsTwoToAByte) {
   World world("a=2");
   const Sharding from = world.Parse("f4e2m1[2,4]", "S(0)");
   const Sharding to = from.WithPlacements("S(1)").value();
-  // The target of rank 0 has a hole of a byte behind each row.
+  // The target of rank 0 has a hole of a byte after each row.
   std::vector<uint8_t> in[2] = {{0x21, 0x43}, {0x65, 0x87}};
   std::vector<uint8_t> out[2] = {std::vector<uint8_t>(4, 0xee), std::vector<uint8_t>(2)};
   ASSERT_TRUE(world
@@ -151,7 +151,8 @@ TEST(RedistributorViewsTest, F4e2m1TravelsTwoToAByte) {
             "holds two elements");
 }
 
-// A column-major source with a hole, a target that lies backwards; what is between stays as it was.
+// A column-major source with a hole, and a target with negative strides. Bytes between the target's
+// elements do not change.
 TEST(RedistributorViewsTest, StridesAreReadAndWrittenWhereTheyAre) {
   World world("a=2");
   const Sharding from = world.Parse("f32[2,2]", "P");
@@ -253,7 +254,7 @@ TEST(RedistributorViewsTest, ConsumedSourcesStandInForWorkspace) {
     for (int i = 0; i < 8; ++i) in[r][i] = static_cast<float>(r < 2 ? i : 100 * i);
     sources.push_back(TensorView::Contiguous(in[r], DType::kF32, {4, 2}));
     targets.push_back(TensorView::Contiguous(out[r], DType::kF32, {4, 2}));
-    // What the slice leaves cannot lie in the source that is being read; what follows does.
+    // The slice's result cannot lie in the source that is being read; later values do.
     EXPECT_EQ(world.at(r).WorkspaceBytes(plan, sources[r], targets[r]).value(), 32);
     EXPECT_EQ(world.at(r).WorkspaceBytes(plan, sources[r], targets[r], true).value(), 16);
     alignas(16) static char workspace[4][16];
@@ -266,7 +267,7 @@ TEST(RedistributorViewsTest, ConsumedSourcesStandInForWorkspace) {
     ASSERT_TRUE(handles[r].Wait().ok());
     for (int i = 0; i < 8; ++i) EXPECT_EQ(out[r][i], static_cast<float>(101 * i));
   }
-  // Neither contiguous nor aligned as a workspace is: not consumed.
+  // Sources that are not contiguous, or not aligned as a workspace, are not consumed.
   const TensorView unaligned = TensorView::Contiguous(&in[0][1], DType::kF32, {4, 2});
   EXPECT_EQ(world.at(0).WorkspaceBytes(plan, unaligned, targets[0], true).value(), 32);
   const TensorView strided = Strided(in[0], DType::kF32, {4, 2}, {3, 1});

@@ -1,5 +1,5 @@
-// Redistributors of all ranks of a local world: one thread drives them, or one each; and how one
-// that is aborted ends the others.
+// Redistributors of all ranks of a local world, driven by one thread or by one thread each; and how
+// aborting one ends the others.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -43,7 +43,7 @@ TEST(RedistributorWorldTest, OneThreadDrivesAllRanks) {
                                       {static_cast<int64_t>(data.size())});
       };
       Redistributor& redistribute = redistributors[p];
-      // Behind the last run, which writes and reads the same memory.
+      // After the last run, which writes and reads the same memory.
       const RunHandle scattered = redistribute({.from = partial,
                                                 .to = cut,
                                                 .source = view(in[p]),

@@ -1,3 +1,4 @@
+// Checks and descriptions of symmetric requests and calls (meshift/engine.h), for all engines.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Checks the time-outs of engines (meshift/engine.h).
 #include <tuple>
 
 #include "base/status.h"

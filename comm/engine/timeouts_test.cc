@@ -1,3 +1,4 @@
+// The defaults of time-outs, and what Engine::SetTimeouts accepts.
 #include <chrono>
 
 #include "base/status.h"

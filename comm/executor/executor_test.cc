@@ -1,3 +1,4 @@
+// The default executable: the calls that it makes for a program, and their bytes.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -35,7 +35,7 @@ absl::Status CheckSizes(Engine* engine) {
   }
   // All ranks get the error of one.
   const auto wrong = exchange->Gather(0, engine->rank() == 1 ? -1 : 3);
-  const std::string expected = "rank 1 has -1 rows, below 0";
+  const std::string expected = "rank 1 has -1 rows; expected at least 0";
   if (wrong.ok() || Message(wrong.status()) != expected) {
     return Internal("'{}' instead of '{}'", wrong.status().ToString(), expected);
   }

@@ -1,3 +1,4 @@
+// Merged programs, the decision which plans to merge, and the split of programs into streams.
 #include "comm/program/merge_programs.h"
 
 #include <gtest/gtest.h>

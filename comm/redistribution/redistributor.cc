@@ -1,3 +1,4 @@
+// The public functions of Redistributor. RedistributorImpl has the work.
 #include "meshift/redistributor.h"
 
 #include <memory>

@@ -1,3 +1,4 @@
+// The options with which a redistributor makes its plans.
 #include "meshift/redistributor.h"
 
 namespace meshift {
