@@ -247,7 +247,7 @@ TEST_F(DeterministicTest, StridedTensorsAreRightInEveryMode) {
   const Layout transposed{{5, 7}, {1, 5}, 0, 35};
   const Layout spread{{5, 7}, {30, 2}, 3, 160};
   const Layout backwards{{5, 7}, {-7, -1}, 34, 35};
-  const Layout repeated{{5, 7}, {0, 1}, 0, 7};  // a source may hold one row for all
+  const Layout repeated{{5, 7}, {0, 1}, 0, 7};  // the rows of a source may share memory
   for (const Mode mode : kModes) {
     for (const Layout& in : {transposed, spread, backwards, repeated}) {
       for (const Layout& out : {Contiguous({5, 7}), transposed, spread, backwards}) {
@@ -290,7 +290,7 @@ TEST_F(DeterministicTest, NothingIsMisread) {
               "the input is f32[4], the output f32[2,2]");
     EXPECT_NE(refused(Contiguous({4}), {{4}, {0}, 0, 4}).find("overlap each other"),
               std::string::npos);
-    // A contribution that is one row for all, in place.
+    // In place, with a contribution whose rows share memory.
     EXPECT_NE(refused({{4}, {0}, 0, 4}, {{4}, {0}, 0, 4}, true).find("overlap each other"),
               std::string::npos);
     EXPECT_NE(refused(Contiguous({4}), Contiguous({4}), false, 2)

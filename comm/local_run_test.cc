@@ -161,7 +161,7 @@ TEST(LocalRunTest, CountsAndTimesPerStep) {
   EXPECT_EQ(run.steps[1].bytes_sent, 8);
   EXPECT_GE(run.steps[1].ns, 0);
   EXPECT_EQ(runner->at(2).stats().groups.created, 2);
-  // Planned here.
+  // The runner makes the plan.
   for (auto& target : out) target.assign(3, -1);
   ASSERT_TRUE(runner->Run(plan.from(), plan.to(), sources, targets).ok());
   for (const auto& target : out) EXPECT_EQ(target, (std::vector<float>{4, 6, 11}));

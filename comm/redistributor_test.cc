@@ -159,7 +159,7 @@ TEST_F(RedistributorTest, PlansMayBeShared) {
   EXPECT_EQ(second.Prepare(from_, to_), plan);
   EXPECT_EQ(options.plans->stats().searches, 1);
   EXPECT_EQ(options.plans->stats().hits, 1);
-  // Each has lowered it for itself.
+  // Each redistributor has lowered the plan.
   EXPECT_EQ(first.stats().plans_made, 1);
   EXPECT_EQ(second.stats().plans_made, 1);
   options.planning.max_memory = 100;
@@ -212,7 +212,7 @@ TEST_F(RedistributorTest, PrepareLeavesNothingForTheFirstCall) {
 
 TEST_F(RedistributorTest, NorDoesItForTheFirstCallWithAList) {
   Redistributor redistribute = Make();
-  // Two sums that become one, and a gather.
+  // Two sums that are merged, and a gather.
   std::vector<float> memory[6];
   std::vector<Redistribution> list;
   const std::pair<Sharding, Sharding> pairs[] = {
@@ -337,7 +337,8 @@ TEST_F(RedistributorTest, BroughtPlansAreVerified) {
                                    " breaks rule bytes: step 1: "),
             0)
       << status;
-  // Costs are not part of the fingerprint: the cached right plan does not excuse the wrong one.
+  // Costs are not part of the fingerprint, so a wrong plan must not be found as the cached right
+  // one.
   EXPECT_EQ(wrong.fingerprint(), Plan::Seal(MakeFields(right)).fingerprint());
 }
 
@@ -348,7 +349,7 @@ TEST_F(RedistributorTest, MeshOfOtherRanksIsRefused) {
   EXPECT_EQ(redistribute.Prepare(from, from).status().ToString(),
             "INVALID_ARGUMENT: rank 4 of mesh a=2@3-4 is not in the redistributor's mesh "
             "a=2,b=2");
-  // From a mesh of its ranks to one that has others.
+  // From a mesh of the redistributor's ranks to one with other ranks.
   const Sharding inside = Sharding::Parse("f32[4]", mesh_, "R,R").value();
   EXPECT_EQ(redistribute.Prepare(inside, from).status().ToString(),
             "INVALID_ARGUMENT: rank 4 of mesh a=2@3-4 is not in the redistributor's mesh "
@@ -413,7 +414,7 @@ TEST_F(RedistributorTest, RanksOutsideTheMeshDoNothing) {
   EXPECT_EQ(engine_.log(), Lines{"skip_split of {0,1,2,3}"});
 }
 
-// Without capabilities among the options, plans are made for the engine that is to run them.
+// If the options have no capabilities, plans are made for the redistributor's engine.
 TEST_F(RedistributorTest, PlansNameTheEngine) {
   EXPECT_EQ(Make().Prepare(from_, to_)->options().engine.name(), "fake");
   EXPECT_EQ(Make({.expert = {.capabilities = EngineCapabilities::Nccl()}})

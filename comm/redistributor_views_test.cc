@@ -168,7 +168,8 @@ TEST(RedistributorViewsTest, StridesAreReadAndWrittenWhereTheyAre) {
   EXPECT_EQ(out[0], (std::vector<float>{44, 33, -1, 22, 11}));
   EXPECT_EQ(out[1], (std::vector<float>{11, 22, 33, 44}));
   EXPECT_EQ(in[0], (std::vector<float>{1, 3, -1, 2, 4}));
-  // One copy in the workspace serves as both ends of the call; beside a contiguous tensor, none.
+  // The call runs in place on one copy in the workspace; if one tensor is contiguous, it needs no
+  // copy there.
   const Plan plan = MakePlan(from, to).value();
   EXPECT_EQ(world.at(0).WorkspaceBytes(plan, sources[0], targets[0]).value(), 16);
   EXPECT_EQ(world.at(1).WorkspaceBytes(plan, sources[1], targets[1]).value(), 0);
@@ -196,7 +197,7 @@ TEST(RedistributorViewsTest, OneBufferMayBeSourceAndTarget) {
   struct Row {
     std::string from;
     std::string to;
-    int64_t workspace;  // beyond the plan's
+    int64_t workspace;  // bytes in addition to the plan's
   };
   const auto value = [](const Sharding& s, int64_t rank, int64_t i) {
     return s.placement(0).IsPartial() && rank == 1 ? 0.0F : static_cast<float>(i);

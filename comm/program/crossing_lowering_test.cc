@@ -141,7 +141,7 @@ TEST(CrossingLowering, RelabelCopiesWhereItIs) {
             "0 copy f32 workspace+0 (2):(1) -> target+0 :(1)\n");
 }
 
-// A tensor of no dims has one element where it is, and none elsewhere.
+// A tensor without dims has one element on the ranks of its mesh, and none on others.
 TEST(CrossingLowering, ScalarsAreNothingElsewhere) {
   const PlanFields scalar =
       Fields("f64[] on a=2 as R", "f64[] on b=2@1,2 as R", {{kExchange, 1, {}, "R"}});

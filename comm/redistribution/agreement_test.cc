@@ -1,4 +1,5 @@
-// Ranks that make different calls, or none: all others end with an error that says so, in time.
+// A rank makes a different call, or none: all others end in time with an error that names the
+// difference.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -66,7 +67,7 @@ class Rank {
     const absl::StatusOr<RunHandle> run = Call(tensor, from, to);
     return run.ok() ? run->Wait() : run.status();
   }
-  // From one mesh of the ranks to another.
+  // A call from one mesh of the ranks to another.
   absl::Status Move(const std::string& from_text, const std::string& to_text) {
     const Sharding from = Sharding::Parse(from_text).value();
     const Sharding to = Sharding::Parse(to_text).value();
@@ -92,7 +93,7 @@ class Rank {
   Redistributor redistribute_;
 };
 
-// Where all ranks wait for each other.
+// A point at which all ranks wait for each other.
 class Barrier {
  public:
   void Arrive() {
@@ -109,7 +110,7 @@ class Barrier {
 
 class AgreementTest : public testing::Test {
  protected:
-  // Runs `call` of each rank on a thread of its own.
+  // Runs `call` of each rank on a new thread.
   std::vector<End> Run(const RedistributorOptions& options,
                        const std::function<absl::Status(int, Rank&)>& call) {
     const auto bootstraps = Bootstrap::InProcess(kRanks).value();
@@ -178,7 +179,7 @@ TEST_F(AgreementTest, AnotherTargetIsNamed) {
   for (int i = 0; i < kTimes; ++i) {
     const Agreement agreement = kAll[i % 3];
     const int odd = i / 9 % kRanks;
-    // Ranks that do not compare get an error from collectives that do not match; "P,S(0)" has none.
+    // With kOff, collectives that do not match fail without naming the plans; "P,S(0)" has none.
     const std::string other = agreement == Agreement::kOff ? others[2] : others[i / 3 % 3];
     const std::vector<End> ends = Run(Options(agreement), [&](int r, Rank& rank) {
       return rank.Run("f32[8]", "P,R", r == odd ? other : "R,R");
@@ -190,7 +191,7 @@ TEST_F(AgreementTest, AnotherTargetIsNamed) {
       named |= ends[r].status.code() == absl::StatusCode::kFailedPrecondition &&
                text.find("a=2,b=2 as P,R -> R,R") != std::string::npos &&
                text.find("-> " + other) != std::string::npos;
-      // Without agreement beforehand, a rank may do all its work before the others find out.
+      // With kOff, a rank may finish its work before the others notice.
       EXPECT_TRUE(agreement == Agreement::kOff || !ends[r].status.ok()) << r;
     }
     EXPECT_TRUE(named) << ends[0].status << ends[1].status << ends[2].status << ends[3].status;
@@ -244,7 +245,7 @@ TEST_F(AgreementTest, RanksInNoMeshOfAPlanAgreeToo) {
   }
 }
 
-// Who sends depends on the topology, which is part of such a plan's fingerprint.
+// The senders depend on the topology, which is part of such a plan's fingerprint.
 TEST_F(AgreementTest, UnlikeTopologiesAreUnlikePlans) {
   Barrier remade;
   const std::vector<End> ends = Run(Options(Agreement::kAlways), [&](int r, Rank& rank) {
@@ -272,7 +273,7 @@ TEST_F(AgreementTest, ALateRankIsWaitedFor) {
   }
 }
 
-// Ten worlds at a time, since the time-out has to pass.
+// Ten worlds at a time, since each test waits for the time-out.
 TEST_F(AgreementTest, ARankThatNeverCallsIsNamed) {
   constexpr int kWorlds = 10;
   std::vector<std::thread> worlds;

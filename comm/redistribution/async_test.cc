@@ -60,7 +60,7 @@ class AsyncTest : public testing::Test {
   std::vector<Redistributor> redistribute_;
 };
 
-// Ranks 2 and 3, which the gathers over a miss, do not keep ranks 0 and 1 from one over b.
+// Ranks 0 and 1 wait for ranks 2 and 3 in the gathers over a, but can still gather over b.
 TEST_F(AsyncTest, GroupsHaveTheirOwnStreams) {
   Start();
   std::vector<Floats> in = {{1, 2}, {3, 4}, {5, 6}, {7, 8}};
@@ -177,13 +177,13 @@ TEST_F(AsyncTest, TensorsOfTheEngine) {
   EXPECT_EQ(tensor.size_bytes(), 8);
   EXPECT_NE(tensor.data(), nullptr);
   EXPECT_EQ(redistribute_[3].rank(), 3);
-  // Outside the mesh, and of no elements.
+  // Tensors of a rank outside the mesh, and without elements.
   const Sharding elsewhere = Sharding::Parse("f32[4] on c=2@0,1 as R").value();
   EXPECT_EQ(redistribute_[3].Empty(elsewhere)->data(), nullptr);
   EXPECT_EQ(redistribute_[3].Empty(Parse("R,R", 0))->size_bytes(), 0);
 }
 
-// By shardings, and by plans.
+// Calls with shardings, and calls with plans.
 class AfterTest : public AsyncTest, public testing::WithParamInterface<bool> {
  protected:
   RunHandle Call(int rank, const char* from, const char* to, Floats& in, Floats& out,
@@ -237,8 +237,8 @@ TEST_P(AfterTest, ProducersAndEarlierRunsAreWaitedFor) {
   EXPECT_EQ(out[3], (Floats{7, 8}));
 }
 
-// Many calls are in flight on the redistributor's own memory, of plans that begin and end on
-// different streams and need more and more of it.
+// Many calls are in flight in the redistributor's own workspaces. Their plans begin and end on
+// different streams, and need more and more memory.
 TEST_F(AsyncTest, WorkspacesAreNotSharedInFlight) {
   Start();
   constexpr int kCalls = 60;

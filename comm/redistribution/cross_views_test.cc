@@ -1,4 +1,4 @@
-// Redistributions from one mesh to another on memory of every kind, one by one and as a list.
+// Redistributions from one mesh to another with all kinds of views, as single calls and as a list.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ std::vector<Pair> Pairs() {
   return pairs;
 }
 
-// The elements of a box by their places in it, row-major; each is its index in the whole.
+// The elements of a box, row-major. Each element's value is its index in the whole tensor.
 std::vector<float> ContentOf(const Sharding& sharding, const Box& box) {
   std::vector<float> content(box.NumElements());
   for (int64_t i = 0; i < box.NumElements(); ++i) {

@@ -70,7 +70,7 @@ void Put(DType dtype, int64_t i, int64_t rank, char* at) {
   }
 }
 
-// The tensor's elements, every second one where it is strided, first dim innermost.
+// The tensor's elements. A strided tensor uses every second element, first dim innermost.
 TensorView ViewOf(std::vector<uint64_t>* memory, DType dtype, const Shape& shape, bool strided) {
   TensorView view = TensorView::Contiguous(nullptr, dtype, shape);
   if (strided) {
@@ -96,7 +96,7 @@ Local Lay(const Tensor& tensor, int64_t rank) {
   local.out = ViewOf(&out, tensor.to.dtype(), target, tensor.strided_target);
   local.in.data = local.source.data();
   const int64_t item = Bytes(tensor.from.dtype(), 1);
-  // Replicas hold equal contributions: those of the ranks whose box it is.
+  // Replicas hold equal contributions.
   const Box box = tensor.from.LocalBox(rank);
   int64_t seed = 0;
   for (size_t d = 0; d < box.offset.size(); ++d) seed = seed * 5 + box.offset[d];
@@ -160,7 +160,8 @@ class ListTest : public testing::Test {
     return list;
   }
 
-  // Runs the tensors both ways; the totals of this rank's calls: one call each, and one for all.
+  // Runs the tensors both ways. Returns the totals of each rank: with one call for each tensor, and
+  // with one for all.
   std::vector<std::pair<Totals, Totals>> RunBoth(const std::vector<Tensor>& tensors,
                                                  bool own_workspace) {
     const auto ranks = redistributors_.size();
@@ -257,7 +258,7 @@ TEST_F(ListTest, RandomLists) {
       tensor.one_buffer = below(6) == 0;
       tensor.consume = !tensor.one_buffer && below(6) == 0;
       tensors.push_back(tensor);
-      // Often once more, so that there is something to merge.
+      // Often repeat a tensor, so that there are plans to merge.
       for (int copies = below(3); copies > 0; --copies) tensors.push_back(tensor);
     }
     for (const auto& [apart, together] : RunBoth(tensors, /*own_workspace=*/round % 2 == 0)) {

@@ -237,7 +237,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
       MESHIFT_REQUIRES(issuing_);
   absl::Status Bind(Call& call) MESHIFT_REQUIRES(issuing_);
   absl::Status Bind(ProgramEntry& program) MESHIFT_REQUIRES(issuing_);
-  // Makes the groups of a call, and its workspace where the caller gives none.
+  // Makes the groups of a call, and the workspace for callers that give none.
   absl::Status Prepare(Call& call) MESHIFT_REQUIRES(issuing_);
   // The record of the call that is issued now.
   RunRecord* NewRecord(const std::shared_ptr<RunRecord>& record) MESHIFT_REQUIRES(issuing_) {
@@ -245,7 +245,7 @@ class RedistributorImpl : public std::enable_shared_from_this<RedistributorImpl>
     if (options_.expert.time_steps) record->events.clear();
     return record.get();
   }
-  // Puts a program of the call on its streams, with the lane's workspace where none is given.
+  // Puts a program of the call on its streams. Uses the lane's workspace if `buffers` has none.
   ABSL_ATTRIBUTE_HOT absl::Status Enqueue(const Call& call, ProgramEntry& program,
                                           ProgramBuffers buffers, Run* run)
       MESHIFT_REQUIRES(issuing_);

@@ -24,7 +24,7 @@
 namespace meshift {
 namespace {
 
-// The elements of a box of a tensor: each is its index in the whole, plus 1.
+// The elements of a box of a tensor. Each element's value is its index in the whole tensor, plus 1.
 std::vector<float> ContentOf(const Sharding& sharding, int64_t rank) {
   const Box box = LocalBoxOf(sharding, rank);
   std::vector<float> content;
@@ -148,7 +148,7 @@ TEST_F(SubMeshTest, PlansFromOneMeshToAnother) {
   const Plan plan = Plan::Seal(fields);
   EXPECT_EQ(RunPlan(plan), "");
   EXPECT_EQ(RunPlan(plan), "");
-  // Rank 0 gathers and sends; rank 3 is in no mesh; rank 5 takes and gathers.
+  // Rank 0 gathers and sends; rank 3 is in no mesh; rank 5 receives and gathers.
   EXPECT_EQ(redistribute_[0].last_run().calls, (std::vector<int64_t>{1, 1, 0}));
   EXPECT_EQ(redistribute_[3].last_run().calls, (std::vector<int64_t>{0, 0, 0}));
   EXPECT_EQ(redistribute_[5].last_run().calls, (std::vector<int64_t>{0, 1, 1}));
@@ -232,7 +232,7 @@ TEST_F(SubMeshTest, MemoryForNothingIsRefused) {
   EXPECT_EQ(call({}, {}), "OK");
 }
 
-// A list may hold tensors that a rank has nothing of, also of no dims.
+// A list may have tensors of which a rank has no part, even tensors without dims.
 TEST_F(SubMeshTest, ListsOfTensorsOnParts) {
   const Sharding low = Parsed("f32[4] on a=2 as S(0)");
   const Sharding low_to = low.WithPlacements("R").value();

@@ -30,7 +30,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-// One rank of two, and an engine that writes down the calls.
+// One rank of two, on an engine that logs the calls.
 class TicketsTest : public testing::Test {
  protected:
   absl::StatusOr<RunHandle> Call(Redistributor& redistribute, int64_t elements,
@@ -161,7 +161,7 @@ TEST(TicketsWorldTest, ThreadsComeInAnyOrder) {
   });
 }
 
-// Nothing orders their calls, and each is matched with those of its own peers.
+// Calls of different redistributors are not ordered; each call is compared with its own peers'.
 TEST(TicketsWorldTest, RedistributorsOnOneEngineAreApart) {
   OnEveryRank([](Engine* engine) { return CheckTwoRedistributors(engine, 500); });
 }

@@ -61,7 +61,7 @@ TEST(ViewCheck, OneBufferBeginsAtOneByte) {
   const TensorView half = View(0, DType::kF32, {4}, {1});
   EXPECT_TRUE(LayoutsOf(whole, half, true).value().one_buffer);
   EXPECT_FALSE(LayoutsOf(whole, half, true).value().consume_source);
-  // Element 0 of a tensor that lies backwards is its last byte's.
+  // Element 0 of a tensor with a negative stride is its last element in memory.
   EXPECT_TRUE(LayoutsOf(whole, View(12, DType::kF32, {4}, {-1}), false).value().one_buffer);
   EXPECT_EQ(Message(LayoutsOf(whole, View(4, DType::kF32, {4}, {1}), false).status()),
             "the source and the target overlap, but begin at different addresses");

@@ -221,7 +221,7 @@ TEST_F(WatchTest, TheLast2000CallsAreRemembered) {
   EXPECT_EQ(file.calls.back().call, 2099);
 }
 
-// Elements that go into each collective of a call and come out of it.
+// The elements that each collective of a call sends and receives.
 TEST_F(WatchTest, StepsAreRemembered) {
   Make({});
   const std::pair<const char*, const char*> pairs[] = {
