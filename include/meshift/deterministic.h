@@ -9,11 +9,11 @@
 //
 // Modes:
 //
-//    |kNative         the engine's own all-reduce: replicas are equal, nothing else is guaranteed
-//    |kOrdered        each member reduces one slice in ascending order of members; then the slices
-//                    |                are gathered. Sends about as many bytes as a ring
+//   kNative         the engine's own all-reduce: replicas are equal, nothing else is guaranteed
+//   kOrdered        each member reduces one slice in ascending order of members; then the slices
+//                   are gathered. Sends about as many bytes as a ring
 //   kRankReference  one member gathers everything, adds in ascending order of members, and
-//                    |                broadcasts: slow and simple; the bits of kOrdered
+//                   broadcasts: slow and simple; the bits of kOrdered
 //
 // Arithmetic is that of comm/kernels/reduce.h. With `accumulate_in_f32`, f16, bf16 and 8-bit floats
 // are added, and a mean is divided, in f32 and rounded once, in every mode; kNative sends them as
