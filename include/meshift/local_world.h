@@ -57,7 +57,7 @@ struct LocalWorldOptions {
   // If no work in the world advances for this time while a thread waits for a stream, the
   // collective that the stream waits for ends with DEADLINE_EXCEEDED, which names the missing
   // members. Engine::SetTimeouts of any engine sets it for all ranks. The setup time-out is not
-  // used: there are no connections.
+  // used, because nothing is connected.
   std::chrono::nanoseconds timeout = Timeouts{}.running;
   // The channels that engine(r)->control() returns, by rank, for instance from
   // Bootstrap::InProcess(); empty: none. They must outlive the world. With them redistributors wait
