@@ -77,8 +77,9 @@ struct Step {
   std::optional<StepSizes> sizes = std::nullopt;  // null for local steps, as is wire_dtype
   std::optional<DType> wire_dtype = std::nullopt;
   std::optional<DType> accumulate_dtype = std::nullopt;  // null if nothing is reduced
-  Sharding after;  // a cast if its dtype differs from the one before int64_t bytes_in = 0; int64_t
-  bytes_out = 0;
+  Sharding after;  // a cast if its dtype differs from the one before
+  int64_t bytes_in = 0;
+  int64_t bytes_out = 0;
   int64_t bytes_sent = 0;
   int64_t est_ns = 0;
 
