@@ -130,7 +130,7 @@ bool Builder::end_object() {
   keys.reserve(members.size());
   for (const auto& [key, value] : members) {
     if (keys.insert(key).second) continue;
-    refusal_ = InvalidArgument("key '{}{}' stands twice in one object", key.substr(0, kShownKey),
+    refusal_ = InvalidArgument("key '{}{}' appears twice in one object", key.substr(0, kShownKey),
                                key.size() > kShownKey ? "..." : "");
     return false;
   }

@@ -33,8 +33,8 @@ class WorkBudget {
   int64_t done() const { return done_; }
   int64_t limit() const { return limit_; }
 
-  // RESOURCE_EXHAUSTED: "planning takes more work than max_work = 1000 allows; a larger max_work
-  // (--max-work) lets it go on".
+  // RESOURCE_EXHAUSTED: "planning takes more work than max_work = 1000 allows; raise max_work
+  // (--max-work)".
   absl::Status Refusal(std::string_view what) const;
 
  private:

@@ -40,7 +40,7 @@ meshift_code meshift_explanation_create(const meshift_sharding* from, const mesh
   Clear(explanation);
   return Call(error, [&]() -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(NotNull({{"from", from}, {"to", to}, {"explanation", explanation}}));
-    if (most < 0) return meshift::InvalidArgument("most is {}, not 0 or more", most);
+    if (most < 0) return meshift::InvalidArgument("most is {}; it must be 0 or more", most);
     MESHIFT_ASSIGN_OR_RETURN(const meshift::PlannerOptions planning,
                              meshift::capi::PlanningOptions(options, from->value, to->value));
     return meshift::capi::GiveOr(

@@ -38,7 +38,7 @@ void Sum(void* communicator, void* cuda_stream, int64_t rank) {
   meshift_engine* engine = nullptr;
   lent.deallocate = [](void*, void*) {};
   EXPECT_EQ(meshift_nccl_engine_from_lent(&lent, &engine, &error), MESHIFT_INVALID_ARGUMENT);
-  EXPECT_STREQ(error, "lent.allocate and lent.deallocate come together, or not at all");
+  EXPECT_STREQ(error, "lent.allocate and lent.deallocate must both be set, or neither");
   meshift_free(error);
   lent.deallocate = nullptr;
   ExpectOk(meshift_nccl_engine_from_lent(&lent, &engine, &error), &error);

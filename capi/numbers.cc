@@ -67,7 +67,7 @@ static_assert(static_cast<int>(absl::StatusCode::kUnauthenticated) == MESHIFT_UN
 
 absl::StatusOr<DType> DTypeOf(std::string_view name, meshift_dtype number) {
   if (number < 1 || number > kNumDTypes)
-    return InvalidArgument("{} is {}, not a dtype's number", name, number);
+    return InvalidArgument("{} is {}, which is not a dtype number", name, number);
   return static_cast<DType>(number - 1);
 }
 

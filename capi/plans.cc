@@ -180,7 +180,7 @@ meshift_code meshift_plan_json(const meshift_plan* plan, int32_t indent, char** 
   return Call(error, [&]() -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(NotNull({{"plan", plan}, {"json", json}}));
     if (indent < -1 || indent > 16) {
-      return meshift::InvalidArgument("indent is {}, not in -1..16", indent);
+      return meshift::InvalidArgument("indent is {}; it must be -1 to 16", indent);
     }
     return GiveText(meshift::PlanToJson(plan->value, indent), json);
   });
@@ -235,7 +235,8 @@ meshift_code meshift_plan_verify(const meshift_plan* plan, int64_t max_work, cha
   if (step != nullptr) *step = -1;
   return Call(error, [&]() -> absl::Status {
     MESHIFT_RETURN_IF_ERROR(NotNull({{"plan", plan}}));
-    if (max_work < 0) return meshift::InvalidArgument("max_work is {}, not 0 or more", max_work);
+    if (max_work < 0)
+      return meshift::InvalidArgument("max_work is {}; it must be 0 or more", max_work);
     meshift::VerifyOptions options;
     if (max_work > 0) options.max_work = max_work;
     const meshift::Verdict verdict = meshift::Verify(plan->value, options);

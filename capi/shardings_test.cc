@@ -226,7 +226,7 @@ TEST(C, RefusesBadShardings) {
                  "other is NULL");
   for (const meshift_dtype none : {0, -1, 19}) {
     EXPECT_INVALID(meshift_sharding_with_dtype(sharding, none, &made, error),
-                   "dtype is " + std::to_string(none) + ", not a dtype's number");
+                   "dtype is " + std::to_string(none) + ", which is not a dtype number");
   }
   EXPECT_INVALID(meshift_sharding_text(nullptr, text.out(), error), "sharding is NULL");
   EXPECT_INVALID(meshift_sharding_text(sharding, nullptr, error), "text is NULL");

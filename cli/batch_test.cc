@@ -170,7 +170,7 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
   ExpectError(Line(std::string(kGather) + R"(, "max_memory": "much")"), code,
               "max_memory: 'much' is no number of bytes below 2^63, as 4096 or 1.5 GiB");
   ExpectError(Line(std::string(kGather) + R"(, "max_memory": 1, "max_memory": 2)"), code,
-              "key 'max_memory' stands twice in one object");
+              "key 'max_memory' appears twice in one object");
   ExpectError(Line(std::string(kGather) + R"(, "planner": "fast")"), code,
               "planner: 'fast' is no planner; known are best, per-dim");
   ExpectError(Line(std::string(kGather) + R"(, "reproducibility": "maybe")"), code,

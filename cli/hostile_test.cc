@@ -404,7 +404,7 @@ std::vector<Row> Rows() {
       },
       "at most 10000");
   line(
-      "a key twice", [] { return R"({"id":1,"id":2})"s; }, "stands twice");
+      "a key twice", [] { return R"({"id":1,"id":2})"s; }, "appears twice");
   line(
       "a line of 17 MiB", [] { return std::string(size_t{17} << 20, ' '); }, "the most that are");
   line(

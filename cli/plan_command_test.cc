@@ -336,9 +336,9 @@ TEST(Plan, RelabelledRanksTakeWhatTheyHave) {
   EXPECT_EQ(Meshift({"plan", "--batch", "-", "--relabel-ranks"}).err,
             "meshift: --relabel-ranks and --batch exclude each other\n");
   args[4] = "b=4097";
-  EXPECT_EQ(Meshift(args).err,
-            "meshift: --relabel-ranks: the target mesh has 4097 ranks; at most 4096 can be put in "
-            "another order\n");
+  EXPECT_EQ(
+      Meshift(args).err,
+      "meshift: --relabel-ranks: the target mesh has 4097 ranks; at most 4096 can be reordered\n");
 }
 
 const char* const kExperts = R"({"model": "tiny", "dtype": "bf16", "parameters": [

@@ -67,7 +67,7 @@ void Append(int64_t rank, int64_t size, Runs* runs) {
 absl::StatusOr<int64_t> CheckDims(absl::Span<const DeviceMesh::Dim> dims) {
   if (dims.empty()) return InvalidArgument("a mesh needs at least one dim");
   if (dims.size() > kMaxDims) {
-    return InvalidArgument("a mesh has {} dims; at most {} are taken", dims.size(), kMaxDims);
+    return InvalidArgument("a mesh has {} dims; at most {} are allowed", dims.size(), kMaxDims);
   }
   int64_t product = 1;
   std::set<std::string_view> names;
@@ -79,8 +79,8 @@ absl::StatusOr<int64_t> CheckDims(absl::Span<const DeviceMesh::Dim> dims) {
     if (size < 1)
       return InvalidArgument("mesh dim '{}' has size {}; sizes are 1 or more", name, size);
     if (!CheckedMul(product, size, &product) || product > kMaxRanks) {
-      return InvalidArgument("mesh dim '{}' of size {} takes the mesh beyond {} ranks", name, size,
-                             kMaxRanks);
+      return InvalidArgument("mesh dim '{}' of size {} makes the mesh larger than {} ranks", name,
+                             size, kMaxRanks);
     }
   }
   return product;
@@ -158,7 +158,7 @@ absl::StatusOr<Runs> ParseRanks(std::string_view text) {
     if (!first || !last) {
       return InvalidArgument("'{}' is not a rank or a range of ranks such as 4-7", part);
     }
-    if (*first > *last) return InvalidArgument("rank range '{}' runs downwards", part);
+    if (*first > *last) return InvalidArgument("rank range '{}' is descending", part);
     MESHIFT_RETURN_IF_ERROR(CheckRank(*last));
     Append(*first, *last - *first + 1, &runs);
   }
@@ -170,7 +170,7 @@ absl::StatusOr<Runs> SortByRank(Runs runs) {
   std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.rank < b.rank; });
   for (size_t i = 1; i < runs.size(); ++i) {
     if (runs[i].rank < runs[i - 1].rank + runs[i - 1].size) {
-      return InvalidArgument("rank {} stands in the mesh twice", runs[i].rank);
+      return InvalidArgument("rank {} appears twice in the mesh", runs[i].rank);
     }
   }
   return runs;
@@ -193,7 +193,7 @@ struct DeviceMesh::Rep {
     MESHIFT_ASSIGN_OR_RETURN(const int64_t num_ranks, CheckDims(dims));
     if (runs.empty()) Append(0, num_ranks, &runs);
     if (Count(runs) != num_ranks) {
-      return InvalidArgument("a mesh of {} places lists {} ranks", num_ranks, Count(runs));
+      return InvalidArgument("a mesh of {} positions lists {} ranks", num_ranks, Count(runs));
     }
     MESHIFT_ASSIGN_OR_RETURN(Runs by_rank, SortByRank(runs));
 
@@ -305,13 +305,14 @@ struct DeviceMesh::Rep {
 
   // The indices of the dims `names`: at least one, ascending.
   absl::StatusOr<std::vector<int>> DimsNamed(absl::Span<const std::string> names) const {
-    if (names.empty()) return InvalidArgument("no mesh dim is named; at least one must be");
+    if (names.empty()) return InvalidArgument("no mesh dim is given; at least one is needed");
     std::vector<int> result;
     for (const std::string& name : names) {
       MESHIFT_ASSIGN_OR_RETURN(const int d, DimNamed(name));
       if (!result.empty() && d <= result.back()) {
-        return InvalidArgument("dim '{}' is named after dim '{}'; names stand in mesh order, once",
-                               name, dims[result.back()].name);
+        return InvalidArgument(
+            "dim '{}' is given after dim '{}'; dims must be in mesh order, each once", name,
+            dims[result.back()].name);
       }
       result.push_back(d);
     }
@@ -467,7 +468,7 @@ absl::StatusOr<DeviceMesh> DeviceMesh::Unflatten(std::string_view name,
 
 absl::StatusOr<DeviceMesh> DeviceMesh::Concatenate(std::string_view name,
                                                    absl::Span<const DeviceMesh> meshes) {
-  if (meshes.empty()) return InvalidArgument("no mesh to concatenate along '{}'", name);
+  if (meshes.empty()) return InvalidArgument("no meshes to concatenate along '{}'", name);
   std::vector<Dim> dims = {{std::string(name), static_cast<int64_t>(meshes.size())}};
   dims.insert(dims.end(), meshes[0].dims().begin(), meshes[0].dims().end());
   Runs runs;

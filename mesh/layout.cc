@@ -110,7 +110,7 @@ absl::StatusOr<Layout> Layout::Parse(std::string_view text) {
     if (rest.substr(0, 1) != ":") return InvalidArgument("':' expected at '{}'", rest);
     rest.remove_prefix(1);
     MESHIFT_ASSIGN_OR_RETURN(const std::vector<int64_t> strides, TakeTuple(&rest));
-    if (!rest.empty()) return InvalidArgument("'{}' stands after the end", rest);
+    if (!rest.empty()) return InvalidArgument("'{}' follows the end", rest);
     if (sizes.size() != strides.size()) {
       return InvalidArgument("{} sizes have {} strides", sizes.size(), strides.size());
     }
@@ -212,7 +212,7 @@ Layout Coalesce(const Layout& layout) {
 
 absl::StatusOr<Layout> Complement(const Layout& layout, int64_t world_size) {
   if (world_size < 1) {
-    return InvalidArgument("a world of {} has no layouts; it must be 1 or more", world_size);
+    return InvalidArgument("the world size is {}; it must be 1 or more", world_size);
   }
   Layout::Modes gaps;  // by ascending stride
   int64_t reach = 1;   // 0 .. reach-1 is tiled by the modes and gaps so far
@@ -224,11 +224,12 @@ absl::StatusOr<Layout> Complement(const Layout& layout, int64_t world_size) {
   };
   for (const Layout::Mode& mode : SortByStride(layout)) {
     if (!fill_to(mode.stride)) {
-      return InvalidArgument("layout {} tiles no world: stride {} is no positive multiple of {}",
-                             layout.ToString(), mode.stride, reach);
+      return InvalidArgument(
+          "layout {} does not tile any world: stride {} is not a positive multiple of {}",
+          layout.ToString(), mode.stride, reach);
     }
     if (!CheckedMul(mode.stride, mode.size, &reach)) {
-      return InvalidArgument("layout {} tiles no world below 2^63", layout.ToString());
+      return InvalidArgument("layout {} does not tile any world below 2^63", layout.ToString());
     }
   }
   if (!fill_to(world_size)) {

@@ -20,7 +20,7 @@ inline constexpr size_t kMaxNameBytes = 100;
 // of ASCII, kMaxNameBytes at most. `what`: what it names, as the message says it.
 inline absl::Status CheckName(std::string_view what, std::string_view name) {
   if (name.size() > kMaxNameBytes) {
-    return InvalidArgument("a {} has {} bytes; at most {} are taken", what, name.size(),
+    return InvalidArgument("a {} has {} bytes; at most {} are allowed", what, name.size(),
                            kMaxNameBytes);
   }
   const auto is_letter = [](char c) {

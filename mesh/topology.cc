@@ -338,12 +338,12 @@ absl::StatusOr<Topology> Topology::Create(std::vector<TopologyLevel> levels,
     if (!names.insert(name).second) return InvalidArgument("level '{}' is named twice", name);
     if (i + 1 == levels.size()) {
       if (size != 0) {
-        return InvalidArgument("the last level '{}' has domain size {}; it holds all ranks, size 0",
+        return InvalidArgument("the last level '{}' has domain size {}; it must be 0 (all ranks)",
                                name, size);
       }
     } else if (size < 1) {
-      return InvalidArgument("level '{}' has domain size {}; all but the last have 1 or more", name,
-                             size);
+      return InvalidArgument(
+          "level '{}' has domain size {}; it must be 1 or more below the last level", name, size);
     } else if (i > 0) {
       const TopologyLevel& inner = levels[i - 1];
       if (size % inner.domain_size != 0 || size == inner.domain_size) {

@@ -170,8 +170,7 @@ absl::StatusOr<Topology> PresetTopology(std::string_view text, const NodeCounts&
       [&](const Machine& m) { return name == NameOf(m) || (name == m.gpu && IsFirst(m)); });
   if (machine == std::end(kMachines)) {
     return InvalidArgument(
-        "'{}' is neither name=size nor a preset (flat, {}; a GPU alone is the "
-        "first of its)",
+        "'{}' is neither name=size nor a preset (flat, {}; a GPU alone means its first preset)",
         name, fmt::join(PresetNames(), ", "));
   }
   std::optional<int64_t> gbps = node.nics_gbps;

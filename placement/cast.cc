@@ -63,8 +63,8 @@ absl::Status CheckCast(DType from, DType to) {
   for (const DType dtype : {from, to}) {
     if (dtype != DType::kF4E2M1) continue;
     return InvalidArgument(
-        "a cast from {} to {} is refused: f4e2m1 means nothing without the scales of its blocks",
-        Name(from), Name(to));
+        "a cast from {} to {} is refused: f4e2m1 has no value without its block scales", Name(from),
+        Name(to));
   }
   if (IsComplex(from) && !IsComplex(to)) {
     return InvalidArgument("a cast from {} to {} is refused: it would drop the imaginary part",

@@ -94,8 +94,9 @@ absl::StatusOr<DType> ParseDType(std::string_view name) {
     if (alias.name == plain) return alias.dtype;
   }
   return InvalidArgument(
-      "\"{}\" is no dtype (bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 "
-      "f4e2m1 c64 c128)",
+      "unknown dtype '{}'; expected one of bool i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 "
+      "f8e4m3 f8e5m2 "
+      "f4e2m1 c64 c128",
       name);
 }
 

@@ -80,7 +80,8 @@ TEST(DType, NamesOfOthers) {
 }
 
 TEST(DType, UnknownNameIsNamed) {
-  EXPECT_EQ(Message(ParseDType("f12").status()).find("\"f12\" is no dtype (bool i8"), 0);
+  EXPECT_EQ(
+      Message(ParseDType("f12").status()).find("unknown dtype 'f12'; expected one of bool i8"), 0);
   for (const char* name : {"", "F32", "f32 ", "float"}) EXPECT_FALSE(ParseDType(name).ok()) << name;
 }
 

@@ -100,7 +100,7 @@ TEST(Notation, Errors) {
       {"S(0)[]", "expected an integer at \"]\""},
       {"S(0)[1}", "expected \"]\" at \"}\""},
       {"S(0)[1]{2}", "expected R, S(dim), P or P(op) at \"{2}\""},
-      {"P(mean)", "\"mean\" is no reduce op"},
+      {"P(mean)", "unknown reduce op 'mean'"},
       {"P(max", "expected \")\" at \"\""},
       {"P[0]", "expected R, S(dim), P or P(op) at \"[0]\""},
   };

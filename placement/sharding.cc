@@ -128,7 +128,7 @@ absl::Status CheckCuts(absl::Span<const Placement> placements, int tensor_dim, c
                        const Cuts& cuts) {
   const auto ragged = [&](int d) { return placements[d].IsRagged(); };
   if (!std::is_permutation(cuts.begin(), cuts.end(), expected.begin(), expected.end())) {
-    return InvalidArgument("[{}] is no order of the mesh dims [{}] that cut tensor dim {}",
+    return InvalidArgument("[{}] is not an order of the mesh dims [{}] that cut tensor dim {}",
                            fmt::join(cuts.begin(), cuts.end(), ","),
                            fmt::join(expected.begin(), expected.end(), ","), tensor_dim);
   }
@@ -201,7 +201,7 @@ absl::StatusOr<std::vector<Cuts>> CutsFromPlaces(absl::Span<const PlacementTerm>
     const int64_t place = *terms[d].place;
     if (place < 0 || place >= static_cast<int64_t>(cuts.size()) || cuts[place] != -1) {
       return InvalidArgument(
-          "{}[{}]: the places in the cut order of tensor dim {} must be 0 to {}, each once",
+          "{}[{}]: the positions in the shard order of tensor dim {} must be 0 to {}, each once",
           terms[d].placement.ToString(), place, tensor_dim, cuts.size() - 1);
     }
     cuts[place] = static_cast<int>(d);
@@ -211,8 +211,8 @@ absl::StatusOr<std::vector<Cuts>> CutsFromPlaces(absl::Span<const PlacementTerm>
       mesh_dims[t].clear();
     } else if (written[t] != static_cast<int>(mesh_dims[t].size())) {
       return InvalidArgument(
-          "{} of the {} mesh dims that cut tensor dim {} carry a place in the cut order; all or "
-          "none must",
+          "{} of the {} mesh dims that cut tensor dim {} have a position in the shard order; all "
+          "or none must",
           written[t], mesh_dims[t].size(), t);
     }
   }
@@ -228,9 +228,9 @@ absl::StatusOr<std::vector<Cuts>> CutsFromFactors(absl::Span<const PlacementTerm
     const PlacementTerm& term = terms[d];
     if (!term.placement.IsShard()) continue;
     if (term.place || term.placement.IsRagged()) {
-      return InvalidArgument("{} on mesh dim {}: beside strided shards there is no {}",
+      return InvalidArgument("{} on mesh dim {}: {} cannot be combined with strided shards",
                              term.placement.ToString(), mesh.dim(d).name,
-                             term.place ? "place in the cut order" : "ragged cut");
+                             term.place ? "a position in the shard order" : "a ragged cut");
     }
     MESHIFT_ASSIGN_OR_RETURN(const int tensor_dim, ResolveTensorDim(term.placement, rank));
     const int64_t factor = term.split_factor.value_or(1);
@@ -240,8 +240,8 @@ absl::StatusOr<std::vector<Cuts>> CutsFromFactors(absl::Span<const PlacementTerm
     while (pieces < factor && place < later.size()) pieces *= mesh.dim(later[place++]).size;
     if (pieces != factor) {
       return InvalidArgument(
-          "_S({}, {}) on mesh dim {}: {} is not the number of pieces that later mesh dims cut "
-          "tensor dim {} into before it",
+          "_S({}, {}) on mesh dim {}: split factor {} is not the number of pieces into which later "
+          "mesh dims cut tensor dim {}",
           tensor_dim, factor, mesh.dim(d).name, factor, tensor_dim);
     }
     later.insert(later.begin() + static_cast<ptrdiff_t>(place), d);
@@ -261,7 +261,7 @@ absl::StatusOr<Sharding> Sharding::Create(DeviceMesh mesh, TensorType tensor,
   }
   const size_t rank = tensor.shape.size();
   if (!cuts.empty() && cuts.size() != rank) {
-    return InvalidArgument("{} cut orders for a rank-{} tensor", cuts.size(), rank);
+    return InvalidArgument("{} shard orders for a rank-{} tensor", cuts.size(), rank);
   }
   MESHIFT_RETURN_IF_ERROR(ResolveShards(mesh, tensor, &placements));
   MESHIFT_RETURN_IF_ERROR(CheckPartials(placements, tensor.dtype));

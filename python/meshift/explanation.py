@@ -121,7 +121,7 @@ def explain(
     _c.instance("target", target, Sharding)
     number = _c.integer("most", most)
     if not 1 <= number < 2**31:
-        raise ValueError(f"most is {number}, not 1 or more")
+        raise ValueError(f"most is {number}; it must be 1 or more")
     handle = _c.make(
         "explanation",
         "meshift_explanation_create",

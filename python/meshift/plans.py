@@ -102,7 +102,7 @@ class Plan(Immutable):
         """The plan as JSON, which Plan.read reads. `indent`: spaces per level; None: one line."""
         spaces = -1 if indent is None else _c.integer("indent", indent)
         if not -1 <= spaces <= 16:
-            raise ValueError(f"indent is {spaces}, not in -1..16")
+            raise ValueError(f"indent is {spaces}; it must be -1 to 16")
         return _c.text("meshift_plan_json", self._handle, spaces)
 
     @property
