@@ -44,7 +44,7 @@ TEST(ParseJsonText, AnObjectHasSoManyMembers) {
   };
   EXPECT_TRUE(ParseJsonText(object(10'000)).ok());
   EXPECT_EQ(ErrorOf(object(10'001)), "a JSON object has 10001 members; at most 10000 are read");
-  EXPECT_EQ(ErrorOf("]]]" + object(10)), "");  // no JSON, and nothing of it is looked at
+  EXPECT_EQ(ErrorOf("]]]" + object(10)), "");  // not JSON; the rest is not examined
 }
 
 TEST(ParseJsonText, DeepNestingIsRefused) {

@@ -1,4 +1,4 @@
-// The local engine, and what all engines have, of meshift/c.h.
+// The functions of meshift/c.h on the local engine, and on all engines, streams and buffers.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -18,7 +18,7 @@ struct World {
   World& operator=(const World&) = delete;
   ~World() {
     world.reset();
-    // Rank 0's goes last: it has the hub of the others.
+    // Rank 0's is destroyed last: it has the hub of the others.
     while (!bootstraps.empty()) bootstraps.pop_back();
   }
 

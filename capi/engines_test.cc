@@ -1,4 +1,4 @@
-// What the functions of meshift/c.h on engines, streams and buffers give, and what they say to bad
+// The functions of meshift/c.h on engines, streams and buffers: results, and errors for bad
 // arguments.
 #include <gtest/gtest.h>
 

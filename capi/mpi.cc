@@ -1,4 +1,4 @@
-// The MPI engine of meshift/c.h.
+// The functions of meshift/c.h on the MPI engine.
 #include <chrono>
 #include <memory>
 #include <utility>

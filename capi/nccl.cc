@@ -1,4 +1,4 @@
-// The NCCL engine of meshift/c.h.
+// The functions of meshift/c.h on the NCCL engine.
 #include <chrono>
 #include <memory>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 using meshift::NcclEngine;
 using meshift::capi::SharedEngine;
 
-// The engine ends before its bootstrap.
+// The engine is destroyed before its bootstrap.
 struct Job {
   std::unique_ptr<meshift::Bootstrap> bootstrap;
   std::unique_ptr<NcclEngine> engine;

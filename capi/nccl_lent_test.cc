@@ -1,5 +1,5 @@
-// A communicator and a stream that a framework lends by meshift/c.h, on the stand-ins for NCCL and
-// the driver. comm/nccl/lent_test.cc has the rules.
+// A communicator and a stream lent by a framework through meshift/c.h, on the stand-ins for NCCL
+// and the driver. comm/nccl/lent_test.cc tests the rules.
 #include <cuda.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
@@ -27,7 +27,7 @@ void ExpectOk(meshift_code code, char** error) {
   *error = nullptr;
 }
 
-// Sums over the ranks on what is lent; all work is on the framework's stream.
+// Sums over the ranks on the lent communicator; all work is on the framework's stream.
 void Sum(void* communicator, void* cuda_stream, int64_t rank) {
   char* error = nullptr;
   meshift_nccl_lent lent = {};

@@ -1,4 +1,4 @@
-// Options and plans of meshift/c.h.
+// The functions of meshift/c.h on options and plans.
 #include <string>
 #include <string_view>
 #include <utility>
@@ -15,7 +15,7 @@
 namespace meshift::capi {
 namespace {
 
-// The two that the table of options leaves out.
+// The two options that are not in the table of planner options.
 struct OwnOption {
   const char* name;
   const char* value_name;
@@ -75,7 +75,7 @@ using meshift::capi::NumberOf;
 absl::StatusOr<meshift::PlannerOptions> meshift_options::On(
     absl::Span<const meshift::DeviceMesh> meshes) const {
   meshift::PlannerOptions options;
-  // First the engine, which native_invariance is said of.
+  // The engine first: native_invariance changes it.
   for (const meshift::capi::OwnOption& option : meshift::capi::kOwnOptions) {
     const auto found = texts.find(option.name);
     if (found != texts.end()) MESHIFT_RETURN_IF_ERROR(option.Read(found->second, &options));
@@ -137,7 +137,7 @@ meshift_code meshift_option_get_info(size_t index, meshift_option_info* info, ch
       *info = {sizeof(*info), own.name, own.value_name, own.help};
       return absl::OkStatus();
     }
-    // The table's texts are literals, so a zero byte follows each.
+    // The table's texts are literals, so they end with a zero byte.
     const meshift::PlannerOption& option =
         meshift::PlannerOptionTable()[index - meshift::capi::kNumOwnOptions];
     *info = {sizeof(*info), option.name.data(), option.value_name.data(), option.help.data()};

@@ -1,4 +1,4 @@
-// Redistributors and runs of meshift/c.h.
+// The functions of meshift/c.h on redistributors and runs.
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -46,7 +46,7 @@ absl::StatusOr<RedistributorOptions> OptionsOf(const DeviceMesh& mesh,
   return options;
 }
 
-// A source that must not be written is one that the library only reads.
+// Sources are cast to non-const; the library only reads those that must not be written.
 TensorView ViewOf(const Sharding& sharding, int64_t rank, const void* data,
                   const int64_t* strides) {
   TensorView view = TensorView::Contiguous(const_cast<void*>(data), sharding.dtype(),
@@ -61,7 +61,7 @@ absl::Status CheckEngine(const SharedEngine& mine, const SharedEngine& other,
   return InvalidArgument("{} belongs to another engine", name);
 }
 
-// The fields that also a run of a plan that was made elsewhere has.
+// The fields that a run of a given plan uses too.
 absl::StatusOr<PlanRunOptions> RunOptionsOf(const meshift_redistributor& redistributor,
                                             const meshift_redistribution& what) {
   PlanRunOptions options;

@@ -1,5 +1,4 @@
-// What the functions of meshift/c.h on redistributors and runs give, and what they say to bad
-// arguments.
+// The functions of meshift/c.h on redistributors and runs: results, and errors for bad arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -100,7 +99,7 @@ TEST_F(TwoRanks, RedistributeWithStridesAWorkspaceAndStreams) {
     EXPECT_FINE(meshift_redistribute(*redistributor_[r], &what, run[r].out(), error));
   }
   for (int r = 0; r < kRanks; ++r) {
-    // In place, after the first; then what the stream does comes after that.
+    // In place, after the first; then work on the stream comes after it.
     auto what = Sized<meshift_redistribution>();
     what.from = parts_;
     what.to = sums_;
@@ -291,7 +290,7 @@ TEST_F(TwoRanks, RefuseBadRedistributions) {
   what = Sum(0);
   what.to = elsewhere;
   EXPECT_EQ(meshift_redistribute(redistributor, &what, &none, nullptr), MESHIFT_INVALID_ARGUMENT);
-  // What was refused has changed nothing.
+  // Refused calls have changed nothing.
   auto stats = Sized<meshift_stats>();
   EXPECT_FINE(meshift_redistributor_get_stats(redistributor, &stats, error));
   EXPECT_EQ(stats.calls, 0);
@@ -386,7 +385,7 @@ TEST_F(TwoRanks, RefuseHandlesOfOtherEngines) {
   for (const Pending& one : run) EXPECT_FINE(meshift_run_wait(one, error));
 }
 
-// Ranks that disagree learn it from each other, where they have a control channel.
+// With a control channel, ranks that disagree get an error.
 TEST(C, TellsRanksThatDisagree) {
   auto options = Sized<meshift_local_options>();
   options.num_ranks = 2;

@@ -1,5 +1,5 @@
-// What the functions of meshift/c.h on dtypes, meshes, shardings and options give, and what they
-// say to bad arguments.
+// The functions of meshift/c.h on dtypes, meshes, shardings and options: results, and errors for
+// bad arguments.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -269,7 +269,7 @@ TEST(C, TakesOptionsByName) {
   const Sharding to = ShardingOf("bf16[64,16] on dp=2,tp=4 as R,R");
   Options options;
   EXPECT_FINE(meshift_options_create(options.out(), error));
-  // In whatever order: native_invariance is of the engine.
+  // In any order, although native_invariance belongs to the engine.
   EXPECT_FINE(meshift_options_set(options, "native_invariance", "all_reduce", error));
   EXPECT_FINE(meshift_options_set(options, "reproducibility", "batch-invariant", error));
   EXPECT_FINE(meshift_options_set(options, "topology", "h100", error));

@@ -28,7 +28,7 @@ DeviceMesh Mesh(const std::string& text) {
   return *std::move(mesh);
 }
 
-// The message with which `mesh` was refused.
+// The error message of `mesh`.
 std::string Refusal(const absl::StatusOr<DeviceMesh>& mesh) {
   if (mesh.ok()) return "accepted: " + mesh->ToString();
   EXPECT_EQ(mesh.status().code(), absl::StatusCode::kInvalidArgument);
@@ -209,7 +209,7 @@ TEST(DeviceMeshTest, ParseRefuses) {
   EXPECT_EQ(refusal("a=2@0,2147483648"), "rank 2147483648 is not in 0..2147483647");
 }
 
-// Would not end, or not fit, if anything listed the ranks.
+// Would not end, or not fit into memory, if the ranks were listed.
 TEST(DeviceMeshTest, TwoBillionRanks) {
   const DeviceMesh mesh = Mesh("a=32767,b=32768,c=2");
   EXPECT_EQ(mesh.NumRanks(), 2147418112);

@@ -1,5 +1,5 @@
-// The laws stand in layout.h as @post conditions; the Test... helpers check those of the function
-// that they are named after.
+// layout.h states the laws as @post conditions; each Test... helper checks those of the function in
+// its name.
 #include "mesh/layout.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Layout Parsed(const std::string& text) {
   return *std::move(layout);
 }
 
-// The message with which `layout` was refused.
+// The error message of `layout`.
 std::string Refusal(const absl::StatusOr<Layout>& layout) {
   if (layout.ok()) return "accepted: " + layout->ToString();
   EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
@@ -45,7 +45,7 @@ std::string Text(const absl::StatusOr<Layout>& layout) {
 // All layouts of up to `max_modes` modes of these sizes and strides.
 std::vector<Layout> AllLayouts(int max_modes, const Values& sizes, const Values& strides) {
   std::vector<Layout> layouts = {Layout()};
-  size_t first = 0;  // of those with the most modes
+  size_t first = 0;  // the first with the most modes
   for (int m = 0; m < max_modes; ++m) {
     const size_t end = layouts.size();
     for (; first < end; ++first) {
@@ -158,7 +158,7 @@ TEST(LayoutTest, RowMajorIsTheIdentity) {
   }
 }
 
-// Would not end, or not fit, if anything listed the indices.
+// Would not end, or not fit into memory, if the indices were listed.
 TEST(LayoutTest, HugeLayouts) {
   const Layout mesh = *Layout::RowMajor({1 << 20, 1 << 20, 1 << 20});
   EXPECT_TRUE(mesh.IsInjective());
@@ -221,7 +221,7 @@ uint32_t Mask(const Layout& layout) {
   return mask;
 }
 
-// Complement() finds a tiling exactly where one of all small layouts is one.
+// Complement() finds a tiling if and only if an exhaustive search of small layouts finds one.
 TEST(LayoutTest, ComplementIsExact) {
   constexpr int64_t kMaxWorld = 24;
   Values sizes(kMaxWorld), strides(kMaxWorld);

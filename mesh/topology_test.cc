@@ -184,7 +184,7 @@ TEST(TopologyTest, Json) {
   EXPECT_EQ(Parsed(json).ToString(), "gb200");
 }
 
-// What was written before there were protocols.
+// A topology in the format from before protocols.
 TEST(TopologyTest, JsonWithoutNewFields) {
   const Topology old = Parsed(
       R"({"levels":[{"name":"net","domain_size":0,"bandwidth_bytes_per_us":48000,"latency_ns":5}]})");
@@ -284,7 +284,7 @@ TEST(TopologyTest, CreateRefuses) {
             "protocol 'p' is named twice");
   EXPECT_EQ(Refusal(Topology::Create({net}, {}, std::vector<TopologyProtocol>(17))),
             "there are 17 protocols; at most 16 may be given");
-  // What would not add up in 64 bits.
+  // Sums that would overflow 64 bits.
   constexpr int64_t kMost = 1'000'000'000;
   EXPECT_TRUE(Topology::Create({{"a", 0, 1, kMost}}, {kMost, kMost, kMost, 1, 1000 * kMost}).ok());
   EXPECT_EQ(Refusal(Topology::Create({{"a", 0, 1, kMost + 1}})),
@@ -309,7 +309,7 @@ TEST(TopologyTest, PresetsOnOtherNodes) {
   EXPECT_EQ(four.level(0).domain_size, 4);
   EXPECT_EQ(four.level(1), h100.level(1));
   EXPECT_EQ(PresetTopology("h100", {.gpus = 4, .nics_gbps = 1600})->level(1), h100.level(1));
-  // What the text says comes first.
+  // The text overrides the node counts.
   EXPECT_EQ(*PresetTopology("h100,nics=8x400", {.nics_gbps = 1}), h100);
   EXPECT_EQ(PresetTopology("gb200", {.gpus = 4})->level(0).domain_size, 72);
   EXPECT_EQ(PresetTopology("gb200", {.gpus = 144})->level(0).domain_size, 144);

@@ -72,7 +72,7 @@ TEST(DType, NamesOfOthers) {
     ASSERT_TRUE(dtype.ok()) << dtype.status();
     EXPECT_EQ(Name(*dtype), ours) << theirs;
   }
-  // Other numbers, or another layout.
+  // Names of dtypes with other values or another layout.
   for (const char* name : {"float8_e4m3fnuz", "float4_e2m1fn_x2", "tensor.float32", "int", "torch.",
                            "torch.f33", "Float32", ""}) {
     EXPECT_FALSE(ParseDType(name).ok()) << name;

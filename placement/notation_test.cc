@@ -11,7 +11,7 @@
 namespace meshift {
 namespace {
 
-// Our own spelling of what `text` says, with every place that is written.
+// `text` in our notation, with all written positions.
 std::string Canonical(std::string_view text) {
   const auto terms = ParsePlacements(text);
   if (!terms.ok()) return terms.status().ToString();

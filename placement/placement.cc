@@ -55,7 +55,7 @@ std::string Placement::ToString() const {
   return text;
 }
 
-// Plans say many of these.
+// Must be fast: plans print many placements.
 void Placement::AppendTo(std::string* text) const {
   switch (kind_) {
     case Kind::kReplicate:

@@ -64,7 +64,7 @@ TEST(RelabelRanks, OneOrderServesAllTensors) {
   EXPECT_EQ(RelabelRanks({{small, small_to, 5}, {large, large_to}})->ToString(), "b=2");
 }
 
-// Against every order of the ranks.
+// Compares with every order of the ranks.
 TEST(RelabelRanks, NoOrderMovesFewerBytes) {
   int64_t fewer = 0;
   for (uint64_t seed = 0; seed < 600; ++seed) {

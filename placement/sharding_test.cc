@@ -47,7 +47,7 @@ TEST(Sharding, ExampleOfTheHeader) {
   EXPECT_EQ(Sharding::Parse(s.ToString()).value(), s);
 }
 
-// What torch.chunk gives.
+// The sizes of torch.chunk.
 TEST(Sharding, CutsAreTorchChunks) {
   EXPECT_EQ(RowsPerRank(Make("f32[5]", "a=4", "S(0)")), (Rows{2, 2, 1, 0}));
   EXPECT_EQ(RowsPerRank(Make("f32[2]", "a=4", "S(0)")), (Rows{1, 1, 0, 0}));
@@ -106,7 +106,7 @@ TEST(Sharding, RaggedCutOfPlainSizesIsPlain) {
   EXPECT_EQ(Make("f32[3]", "a=4", "S(0){1,1,1,0}").PlacementsText(), "S(0)");
   EXPECT_EQ(Make("f32[0]", "a=2", "S(0){0,0}").PlacementsText(), "S(0)");
   EXPECT_EQ(Make("f32[8]", "a=3", "S(0){3,2,3}").PlacementsText(), "S(0){3,2,3}");
-  // It keeps its place, which a plain cut has to write.
+  // It keeps its position, which a plain cut must write.
   EXPECT_EQ(Make("f32[8]", "a=2,b=3", "S(0),S(0){3,3,2}").PlacementsText(), "S(0)[1],S(0)[0]");
   EXPECT_EQ(Make("f32[8]", "a=2,b=2,c=1", "S(0)[2],S(0)[1],S(0){8}[0]").PlacementsText(),
             "S(0)[2],S(0)[1],S(0)[0]");
@@ -131,14 +131,14 @@ TEST(Sharding, DefaultOrderMayBeWritten) {
   const Sharding s = Make("f32[8]", "a=2,b=2", "S(0)[0]S(0)[1]");
   EXPECT_EQ(s, Make("f32[8]", "a=2,b=2", "S0S0"));
   EXPECT_EQ(s.PlacementsText(), "S(0),S(0)");
-  // On mesh dims of size 1 an order is an order.
+  // The order of mesh dims of size 1 is kept.
   EXPECT_EQ(Make("f32[8]", "a=1,b=1", "S(0)[1],S(0)[0]").PlacementsText(), "S(0)[1],S(0)[0]");
   // Orders of one tensor dim leave another's alone.
   EXPECT_EQ(Make("f32[8,8]", "a=2,b=2,c=2,d=2", "S(0)[1],S(1),S(-2)[0],S(-1)").PlacementsText(),
             "S(0)[1],S(1),S(0)[0],S(1)");
 }
 
-// FSDP behind tensor parallelism: the later mesh dim cuts first.
+// FSDP after tensor parallelism: the later mesh dim cuts first.
 TEST(Sharding, StridedShardsAreAnOrder) {
   const auto text = [](const char* mesh, const char* placements) {
     return Make("torch.float32[64,64]", mesh, placements).PlacementsText();
