@@ -145,12 +145,12 @@ class Plan(Immutable):
 
     @property
     def lower_bound_bytes_sent(self) -> int:
-        """What no plan can go below."""
+        """A lower bound that holds for any plan."""
         return int(self._info.lower_bound_bytes_sent)
 
     @property
     def lower_bound_est_ns(self) -> int:
-        """What no plan can go below."""
+        """A lower bound that holds for any plan."""
         return int(self._info.lower_bound_est_ns)
 
     def program(
