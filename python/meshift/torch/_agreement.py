@@ -127,7 +127,7 @@ class Agreement:
                 if not self._store.check([f"{prefix}/rank/{rank}"])
             ]
             raise DeadlineExceededError(
-                f"{mine}; within the time-out these ranks have not come with a plan: "
+                f"{mine}; within the time-out these ranks announced no plan: "
                 f"{', '.join(missing) or 'none'}",
                 "DEADLINE_EXCEEDED",
             ) from error

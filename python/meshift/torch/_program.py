@@ -127,7 +127,7 @@ class _Compiler:
         who = (group, described.member, len(described.ranks), self._dtype, self._memory)
         by: Any = Collectives(*who, self._exact) if twin is None else Messages(*who, twin)
         if at.kind not in ("send_recv", "all_gather", "all_reduce", "reduce_scatter"):
-            raise NotImplementedError(f"{at.kind} is no instruction that torch can run")
+            raise NotImplementedError(f"torch cannot run the instruction {at.kind}")
         *steps, last = getattr(by, at.kind)(at)
         return [*steps, last._replace(call=counted(last.call, at.kind))]
 

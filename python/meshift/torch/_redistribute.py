@@ -41,7 +41,7 @@ class Settings:
     def __init__(self, promise: str = "replicas", topology: Topology = None) -> None:
         """ValueError: unknown promise or topology."""
         if promise not in PROMISES:
-            raise ValueError(f"promise is {promise!r}, which is none of {', '.join(PROMISES)}")
+            raise ValueError(f"unknown promise {promise!r}; expected {', '.join(PROMISES)}")
         self.promise = promise
         if isinstance(topology, str):
             topology = meshift.Topology(topology)

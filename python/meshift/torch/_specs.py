@@ -89,7 +89,7 @@ def sharding_of(spec: DTensorSpec) -> meshift.Sharding:
         raise Unsupported("a DTensorSpec without tensor_meta")
     dtype = DTYPES.get(meta.dtype)
     if dtype is None:
-        raise Unsupported(f"{meta.dtype} is no dtype of Meshift")
+        raise Unsupported(f"Meshift has no dtype for {meta.dtype}")
     shape = ",".join(str(int(size)) for size in meta.shape)
     return meshift.Sharding(f"{dtype}[{shape}]", mesh_of(spec.mesh), placements_text(spec))
 
@@ -108,7 +108,7 @@ def placements_text(spec: DTensorSpec) -> str:
         elif isinstance(placement, Replicate):
             words.append("R")
         else:
-            raise Unsupported(f"{placement!r} is no placement of Meshift")
+            raise Unsupported(f"Meshift has no placement for {placement!r}")
     return ",".join(words)
 
 
@@ -137,7 +137,7 @@ def shard_order(spec: DTensorSpec) -> Mapping[int, Sequence[int]]:
             raise ValueError(
                 f"{placement!r} on mesh dim {dim} of {placements}: its split_factor {factor} is "
                 f"not the number of shards of the mesh dims {dims} that cut tensor dim "
-                f"{placement.dim} before it, so it is no order of shards"
+                f"{placement.dim} before it, so it is not an order of shards"
             )
     return order
 

@@ -70,9 +70,9 @@ def _require_known_torch() -> None:
         version = ()
     if len(version) != 2 or not _FIRST <= version <= _LAST:
         raise RuntimeError(
-            f"PyTorch {torch.__version__} is not known: meshift.torch.use() takes "
-            f"{_FIRST[0]}.{_FIRST[1]} to {_LAST[0]}.{_LAST[1]}. "
-            "meshift.torch.redistribute() needs no such knowledge"
+            f"meshift.torch.use() does not support PyTorch {torch.__version__}, only "
+            f"{_FIRST[0]}.{_FIRST[1]} to {_LAST[0]}.{_LAST[1]}; "
+            "meshift.torch.redistribute() works with newer versions too"
         )
 
 
