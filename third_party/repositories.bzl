@@ -17,7 +17,7 @@ def _stub_impl(ctx):
     for child in ctx.path(ctx.attr.workspace_file).dirname.readdir():
         ctx.symlink(child, child.basename)
 
-# A folder of this tree that has a WORKSPACE file of its own.
+# A folder of this repository with its own WORKSPACE file.
 _stub = repository_rule(
     implementation = _stub_impl,
     attrs = {"workspace_file": attr.label(mandatory = True)},
@@ -40,6 +40,6 @@ def meshift_repositories():
         if not native.existing_rule(name):
             native.local_repository(name = name, path = path)
 
-    # The CUDA toolkit and Open MPI, where they are; else empty repositories.
+    # The CUDA toolkit and MPI; empty repositories if they are missing.
     cuda_configure(name = "local_cuda")
     local_mpi(name = "local_mpi")

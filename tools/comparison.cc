@@ -1,4 +1,5 @@
-// Sets Meshift's plans beside the measured ones of other planners (tests/data/README.md):
+// Prints a table that compares Meshift's plans with the measured plans of other planners
+// (tests/data/README.md):
 //
 //   ./bazelw run //tools:comparison > docs/comparison.md
 #include <fmt/format.h>
@@ -24,7 +25,7 @@
 namespace meshift {
 namespace {
 
-// Bytes are all that costs much: how plans of large tensors are chosen.
+// A topology in which bytes dominate the cost, as for large tensors.
 Topology BytesAlone() {
   const TopologyConstants constants{.collective_latency_ns = 100,
                                     .message_latency_ns = 0,
@@ -45,7 +46,7 @@ large tensors are made. *Collectives*: mean of a plan. *Bytes*: geometric mean, 
 
 )";
 
-// Of one side of a comparison.
+// The sums of one side of a comparison.
 struct Side {
   int64_t cases = 0;
   int64_t collectives = 0;
@@ -62,7 +63,7 @@ struct Side {
     duplicated += duplicates ? 1 : 0;
     if (bound == 0) return;
     ++moving;
-    // A plan that sends nothing where something must move is a wrong one.
+    // A plan that sends nothing although bytes must move is wrong.
     const double ratio =
         static_cast<double>(bytes > bound ? bytes : bound) / static_cast<double>(bound);
     log_ratio += std::log(ratio);
@@ -78,16 +79,16 @@ struct Side {
 struct Row {
   Side peer;
   Side ours;
-  Side by_bytes;            // ours too
+  Side by_bytes;            // for our plans too
   int64_t fewer_bytes = 0;  // cases in which we send fewer than the peer
-  // Those in which we send more: the peer's plan has more collectives, or else computes a sum
-  // several times, or else neither.
+  // Cases in which we send more, by the first that applies: the peer's plan has more collectives;
+  // it computes a sum several times; neither.
   int64_t more_bytes_in_fewer = 0;
   int64_t more_bytes_in_one_sum = 0;
   int64_t more_bytes = 0;
 };
 
-// One of our plans, proven and run.
+// The result of proving and running one of our plans.
 struct Judged {
   Plan plan;
   bool is_right = false;

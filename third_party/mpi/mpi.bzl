@@ -51,7 +51,7 @@ def _local_mpi_impl(ctx):
     if found:
         ctx.symlink(found.include, "include")
 
-        # Without the C++ interface that MPI no longer has.
+        # Without the C++ interface, which MPI has removed.
         build += """cc_library(
     name = "mpi",
     hdrs = glob(["include/**/*.h"]),
@@ -71,7 +71,7 @@ def _local_mpi_impl(ctx):
     ctx.file("defs.bzl", """MPI_ENABLED = %s
 IS_OPEN_MPI = %s
 MPIRUN = %s
-# With it mpirun lets the others go on where a rank has failed.
+# With it mpirun keeps the other ranks running if a rank fails.
 MPIRUN_GOES_ON = %s
 """ % (
         bool(found),
