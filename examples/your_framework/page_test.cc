@@ -1,5 +1,5 @@
-// docs/testing_your_framework.md shows the files of this folder as they are; the test on it passes
-// for the right layer and fails, as shown, for the wrong one.
+// docs/testing_your_framework.md shows the files of this folder unchanged; its test passes for the
+// right layer and fails, as shown, for the wrong one.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -21,7 +21,7 @@ std::string Read(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// The blocks of the page that begin with ```language.
+// The code blocks of `language` in the page.
 std::vector<std::string> Blocks(const std::string& language) {
   const std::string page = Read("docs/testing_your_framework.md");
   const std::string start = "\n```" + language + "\n";
@@ -38,7 +38,8 @@ struct Outcome {
   std::string output;
 };
 
-// Without this test's own environment, which names files that the child would write, too.
+// Runs a program without this test's environment, which names files that the child would also
+// write.
 Outcome RunProgram(const std::string& name) {
   Outcome outcome;
   const std::string command = "env -i " + std::string(kFolder) + name + " 2>&1";
@@ -75,7 +76,7 @@ TEST(Page, ItsTestPassesForTheRightLayer) {
 TEST(Page, ItsTestFailsForTheWrongLayerAsShown) {
   const Outcome outcome = RunProgram("column_parallel_wrong_test");
   EXPECT_EQ(outcome.exit_code, 1) << outcome.output;
-  // Of the layer's four tests two; those of Meshift's own plans pass.
+  // Two of the layer's four tests fail; those of Meshift's own plans pass.
   EXPECT_NE(outcome.output.find("[  PASSED  ] 6 tests."), std::string::npos) << outcome.output;
 
   const std::vector<std::string> shown = Blocks("text");

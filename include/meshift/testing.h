@@ -14,7 +14,7 @@
 //   EXPECT_TRUE(layer->ok()) << layer->ToString();
 //   // 12 wrong elements: rank 0 holds 1 (0x3f800000) at [3,1], not 0 (0x0)
 //
-//   // // The same with Meshift: planned, proven, run, compared.
+//   // The same with Meshift: planned, proven, run, compared.
 //   const auto result = testkit::RedistributeAndCheck({.from = from, .to = to});
 //   ASSERT_TRUE(result.ok()) << result.status();
 //   EXPECT_TRUE(result->ok()) << result->ToString();
