@@ -28,7 +28,7 @@ constexpr OwnOption kOwnOptions[] = {
        MESHIFT_ASSIGN_OR_RETURN(options->topology, Topology::Parse(text));
        return absl::OkStatus();
      }},
-    {"engine", "ENGINE", "what plans are for: local (default), mpi, nccl",
+    {"engine", "ENGINE", "the engine that runs the plans: local (default), mpi, nccl",
      [](const std::string& text, PlannerOptions* options) -> absl::Status {
        if (text != "local" && text != "mpi" && text != "nccl") {
          return InvalidArgument("unknown engine '{}'; expected local, mpi or nccl", text);

@@ -1,4 +1,4 @@
-"""What Meshift needs of a WORKSPACE, its own or yours:
+"""The repositories that Meshift needs in a WORKSPACE, its own or yours:
 
     local_repository(name = "meshift", path = "/path/to/meshift")
 
@@ -6,8 +6,9 @@
 
     meshift_repositories()
 
-Debian's Bazel 4.2.3 would fetch six of these repositories from the network. They come from stubs in this tree and from Debian
-packages, so that building and testing work offline. ./bazelw installs the packages. What a WORKSPACE has defined before stays.
+Debian's Bazel 4.2.3 would fetch six of these repositories from the network. Here they come from
+stubs in this repository and from Debian packages, so that building and testing work offline.
+./bazelw installs the packages. Repositories that the WORKSPACE has already defined are kept.
 """
 
 load("//third_party/cuda:cuda_configure.bzl", "cuda_configure")

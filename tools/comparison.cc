@@ -35,14 +35,21 @@ Topology BytesAlone() {
 }
 
 constexpr const char* kHead =
-    R"(# Plans beside those of other planners
+    R"(# Comparison with the plans of other planners
 
-Made by `./bazelw run //tools:comparison > docs/comparison.md`. The peers' plans were measured by running them on a 2x2 mesh (`tests/data/README.md`): PyTorch 2.15.0 DTensor, *greedy* (its default) and *graph* (its search), *flat* where
-flattened groups were made by hand beforehand; and what JAX 0.10.2 compiles by *xla* and by Shardy's own planner. Meshift's are its default plans for the same cases, proven by the verifier and run on the local engine.
+Made by `./bazelw run //tools:comparison > docs/comparison.md`. The peers' plans were measured by
+running them on a 2x2 mesh (`tests/data/README.md`): PyTorch 2.15.0 DTensor, *greedy* (its default)
+and *graph* (its search), *flat* with flattened groups made by hand beforehand; and the programs
+that JAX 0.10.2 compiles with *xla* and with Shardy's own planner. Meshift's are its default plans
+for the same cases, proven by the verifier and run on the local engine.
 
-Each row has the cases in which the peer was measured, and both sides' figures for exactly these. The tensors are small, so that plans by Meshift's default costs take bytes to save the start of a collective; *by bytes* are its plans where starts cost next to nothing, as those of
-large tensors are made. *Collectives*: mean of a plan. *Bytes*: geometric mean, over the cases in which some must move, of what the worst rank sends over the bound
-(the average that no algorithm goes below: `docs/design.md`, "Lower bound"); *at most*: the worst case. *Wrong*: cases that left wrong data. *Same sum*: cases in which several groups compute the same sum, so that copies of it may differ.
+Each row has the cases in which the peer was measured, and the figures of both sides for these
+cases. The tensors are small, so with default costs Meshift sends more bytes to avoid the start of a
+collective; *by bytes* are its plans with start-up costs near zero, as for large tensors.
+*Collectives*: mean per plan. *Bytes*: the bytes that the worst rank sends divided by the bound (no
+algorithm has a lower average: `docs/design.md`, "Lower bound"), as the geometric mean over the
+cases in which bytes must move; *at most*: the worst case. *Wrong*: cases with wrong results. *Same
+sum*: cases in which several groups compute the same sum, so that its copies may differ.
 
 )";
 
@@ -144,9 +151,11 @@ absl::Status PrintComparison() {
     fmt::print("| Meshift, by bytes | {} | {} |\n", row.by_bytes.cases, row.by_bytes.ToString());
   }
   fmt::print(
-      "\nOf the peers' right plans: how many send more bytes than Meshift's; and how many fewer, "
-      "in more collectives, else with the same sum computed by several groups, else neither. The "
-      "tensors are small: to start a collective costs more than the bytes.\n\n"
+      "\nAmong the peers' correct plans: how many send more bytes than Meshift's, and how many "
+      "send fewer:\n"
+      "with more collectives, else with the same sum computed by several groups, else neither. The "
+      "tensors\n"
+      "are small: to start a collective costs more than the bytes.\n\n"
       "| planner | more | fewer, more collectives | fewer, same sum | fewer, neither |\n"
       "| --- | --- | --- | --- | --- |\n");
   for (const auto& [name, row] : rows) {

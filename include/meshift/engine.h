@@ -74,7 +74,7 @@ struct SymmetricRequest {
   std::string ToString() const;  // "2 buffers of 1048576 bytes from number 3 on"
   friend bool operator==(const SymmetricRequest&, const SymmetricRequest&) = default;
 };
-// INVALID_ARGUMENT where no engine could serve it.
+// INVALID_ARGUMENT: the request is not valid on any engine.
 absl::Status CheckRequest(const SymmetricRequest& request);
 
 struct SymmetricPlace {

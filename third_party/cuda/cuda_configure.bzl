@@ -2,8 +2,9 @@
 
     cuda_configure(name = "local_cuda")
 
-Looks at $CUDA_HOME, then at the usual places. Without a toolkit, and under --repo_env=MESHIFT_CUDA=0 (--config=nocuda), the repository
-is empty, CUDA_ENABLED in @local_cuda//:defs.bzl is False, and a line in the build's output says what is left out.
+Searches $CUDA_HOME, then the usual places. Without a toolkit, and with --repo_env=MESHIFT_CUDA=0
+(--config=nocuda), the repository is empty, CUDA_ENABLED in @local_cuda//:defs.bzl is False, and a
+line in the build's output lists the omitted parts.
 """
 
 _PLACES = ["/usr/local/cuda", "/usr/lib/cuda", "/opt/cuda"]

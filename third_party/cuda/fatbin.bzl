@@ -7,9 +7,10 @@
         symbol = "meshift_cuda_kernels",
     )
 
-gives a cc_library with `extern "C" const unsigned char meshift_cuda_kernels[], meshift_cuda_kernels_ptx[]`, images for cuModuleLoadData:
-the first for drivers of the toolkit's major version, the second for older ones, which know no machine code of a newer toolkit. Without
-a CUDA toolkit it gives nothing.
+defines a cc_library with `extern "C" const unsigned char meshift_cuda_kernels[],
+meshift_cuda_kernels_ptx[]`, images for cuModuleLoadData: the first for drivers of the toolkit's
+major version, the second for older drivers, which cannot load a newer toolkit's machine code.
+Without a CUDA toolkit it defines nothing.
 """
 
 load("@local_cuda//:defs.bzl", "CUDA_ENABLED")
