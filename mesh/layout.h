@@ -87,11 +87,11 @@ absl::StatusOr<Layout> Concatenate(const Layout& outer, const Layout& inner);
 // @post no mode has size 1, and no two adjacent modes can be merged.
 Layout Coalesce(const Layout& layout);
 
-// The shifts under which the values of `layout` tile 0 .. world_size-1. @post Concatenate(result,
-// layout) is a bijection onto 0 .. world_size-1. @post result(i) < result(i + 1); result is
-// coalesced. INVALID_ARGUMENT: no tiling exists. By ascending stride, each stride must be a
-// multiple of the reach (stride * size) of the one before, and world_size a multiple of the last
-// reach.
+// The shifts under which the values of `layout` tile 0 .. world_size-1.
+// @post Concatenate(result, layout) is a bijection onto 0 .. world_size-1.
+// @post result(i) < result(i + 1); result is coalesced.
+// INVALID_ARGUMENT: no tiling exists. By ascending stride, each stride must be a multiple of the
+// reach (stride * size) of the one before, and world_size a multiple of the last reach.
 absl::StatusOr<Layout> Complement(const Layout& layout, int64_t world_size);
 
 // `a` after `b`.
