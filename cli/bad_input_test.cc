@@ -203,7 +203,7 @@ TEST(BadInput, OtherOptions) {
        "--expected-uses: '9223372036854775808' is not a number in "
        "1..9223372036854775807; --help lists the options"},
       {{"--planner", "magic"}, "--planner: 'magic' is no planner; known are best, per-dim"},
-      {{"--format", "yaml"}, "--format: \"yaml\" is no format (text json)"},
+      {{"--format", "yaml"}, "--format: unknown format 'yaml'; expected text or json"},
       {{"--filter", "*"}, "--filter needs --model"},
       {{"--model", "m.json"}, "--tensor and --model exclude each other"},
       {{"--batch", "-"}, "--mesh and --batch exclude each other"},
@@ -219,7 +219,9 @@ TEST(BadInput, OtherOptions) {
     ExpectError(args, 2, message);
   }
   ExpectError({}, 2, "A subcommand is required; --help lists the options");
-  ExpectError({"fly"}, 2, "\"fly\" is no verb (plan explain run check shards env calibrate dump)");
+  ExpectError(
+      {"fly"}, 2,
+      "unknown command 'fly'; expected plan, explain, run, check, shards, env, calibrate, dump");
   ExpectError({"plan", "--mesh"}, 2, "--mesh: 1 required MESH missing; --help lists the options");
 }
 
@@ -246,7 +248,7 @@ TEST(BadInput, OptionsOfRun) {
       {{"--cases", "5"}, "--cases and --ranks need --conformance"},
       {{"--cross"}, "--cross needs --conformance"},
       {{"--reduction-order", "random"},
-       "--reduction-order: \"random\" is no order (ranks topology adversarial)"},
+       "--reduction-order: unknown order 'random'; expected ranks, topology or adversarial"},
       {{"--repeat", "0"},
        "--repeat: '0' is not a number in 1..1000000000; --help lists the options"},
       {{"--repeat", "9223372036854775807"},

@@ -144,7 +144,7 @@ TEST(PlanLine, TextThatIsNoObjectIsAnsweredWithAnError) {
   ExpectError("", code, "the text is empty; one JSON object is expected");
   ExpectError("junk", code, "not one JSON value, or truncated: junk");
   ExpectError("{\"id\": 1", code, R"(not one JSON value, or truncated: {\"id\": 1)");
-  ExpectError("[1]", code, "[1] is no object");
+  ExpectError("[1]", code, "[1] is not an object");
   ExpectError(std::string(200, '['), code, "JSON is nested deeper than 100");
 }
 
@@ -219,7 +219,7 @@ TEST(PlanLine, AnIdIsSaidAgainOnlyWhereItIsShort) {
   EXPECT_EQ(answer(std::string(198, 'i')).substr(0, 9), R"({"id":"ii)");
   EXPECT_EQ(answer(std::string(199, 'i')),
             R"({"id":null,"error":{"code":"INVALID_ARGUMENT","message":)"
-            R"("the id takes 201 bytes; at most 200 are said again"}})");
+            R"("the id has 201 bytes; the answer can repeat at most 200"}})");
   // What is not seen is escaped, and is the same id.
   EXPECT_EQ(answer("\xe2\x80\xae").substr(0, 16), R"({"id":"\u202e",")");
   bool ok = true;
@@ -267,7 +267,7 @@ TEST(PlanBatch, SaysWhichKeysItDoesNotKnow) {
       Line(std::string(R"("max_memmory": 1, "to_mesh": null, )") + kGather);
   const Outcome outcome = Meshift({"plan", "--batch", "-"}, misspelt + "\n" + misspelt + "\n");
   EXPECT_EQ(outcome.code, 0);
-  EXPECT_EQ(outcome.err, "meshift: key 'max_memmory' of a line is not known, and ignored\n");
+  EXPECT_EQ(outcome.err, "meshift: ignoring the unknown key 'max_memmory' of a line\n");
   EXPECT_EQ(outcome.out, PlanLine(misspelt, {}) + "\n" + PlanLine(misspelt, {}) + "\n");
 }
 

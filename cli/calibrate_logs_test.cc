@@ -122,7 +122,7 @@ all_gather        8  256 MiB  735.0 us  735.0 us             1.00  ring       Si
 all_gather        8    1 GiB    2.7 ms    2.7 ms             1.00  ring       Simple
 # error of 16 times in all: median 0.0 %, worst 0.0 %
 # error of 10 times from 4 MiB on: median 0.0 %, worst 0.0 %
-# left out: {}: 1 time of broadcast; plans have none
+# left out: {}: 1 time of broadcast, which plans do not use
 )",
                         broadcast));
   EXPECT_TRUE(Topology::FromJson(outcome.out.substr(outcome.out.find('{'))).ok()) << outcome;
@@ -202,25 +202,25 @@ TEST(CalibrateLogs, BadInputIsNamed) {
   EXPECT_EQ(error(3, {"--from-nccl-tests", log("empty.log", "")}).find("meshift: "), 0U);
   const std::string one = log("one.log", Log("all_reduce_perf", {1}, {{1 << 20, 90000}}));
   EXPECT_EQ(error(3, {"--from-nccl-tests", one}),
-            "meshift: " + one + ": 1 rank: links are between two or more\n");
+            "meshift: " + one + ": 1 rank; a measurement of links needs at least 2\n");
   const std::string jagged = log("jag.log", Log("all_reduce_perf", {8, 4}, {{1 << 20, 90000}}));
-  EXPECT_EQ(error(3, {"--from-nccl-tests", jagged}),
-            "meshift: " + jagged +
-                ": its hosts have 4 to 8 ranks; --topology nvlink=SIZE says which share a "
-                "domain\n");
+  EXPECT_EQ(
+      error(3, {"--from-nccl-tests", jagged}),
+      "meshift: " + jagged +
+          ": its hosts have 4 to 8 ranks; set the size of a domain by --topology nvlink=SIZE\n");
   const std::string fours = log("four.log", Log("all_reduce_perf", {4, 4}, {{1 << 20, 90000}}));
   const std::string eights = log("eight.log", Log("all_reduce_perf", {8, 8}, {{1 << 20, 90000}}));
   EXPECT_EQ(error(3, {"--from-nccl-tests", fours, eights}),
             "meshift: " + eights +
-                ": its hosts have 8 ranks, those of a log before 4; --topology nvlink=SIZE says "
-                "which share a domain\n");
+                ": its hosts have 8 ranks, those of a log before 4; set the size of a domain by "
+                "--topology nvlink=SIZE\n");
   const std::string broadcast = log("b.log", Log("broadcast_perf", {8}, {{1024, 9000}}));
   EXPECT_EQ(error(3, {"--from-nccl-tests", broadcast}),
             "meshift: " + broadcast +
-                ": it has no times of all_reduce, all_gather, reduce_scatter or all_to_all, which "
-                "are what plans have\n");
+                ": it has no times of all_reduce, all_gather, reduce_scatter or all_to_all, the "
+                "collectives of plans\n");
   EXPECT_EQ(error(2, {"--from-nccl-tests", good, "--format", "xml"}),
-            "meshift: --format: \"xml\" is no format (text json)\n");
+            "meshift: --format: unknown format 'xml'; expected text or json\n");
   EXPECT_EQ(error(2, {"--from-nccl-tests", good, "--topology", "k9"})
                 .find("meshift: --topology: topology 'k9'"),
             0U);

@@ -35,17 +35,18 @@ class DumpCommandTest : public testing::Test {
 TEST_F(DumpCommandTest, NamesWhoIsBehindAndInWhichCall) {
   for (int64_t rank = 0; rank < 4; ++rank) Write(MakeTestDump({.late = 2}, rank));
   const Outcome outcome = Meshift({"dump", folder_});
-  EXPECT_EQ(outcome,
-            (Outcome{kExitOk,
-                     "records of 4 of 4 ranks\n"
-                     "first error: rank 0, 2026-09-21 14:13:20.000 UTC: DEADLINE_EXCEEDED: call 9 "
-                     "has not ended for 1000 ms\n"
-                     "call 9 of the redistributor of ranks 0-3 #0: plan of all_reduce\n"
-                     "  its groups: {0-3}\n"
-                     "  BEHIND: rank 2 has not made it, only 9 calls before it, the last of which "
-                     "ended at 2026-09-21 14:13:19.982 UTC\n"
-                     "  in it: 3 ranks of 4, since 2026-09-21 14:13:19.991 UTC: ranks 0-1,3\n",
-                     ""}));
+  EXPECT_EQ(
+      outcome,
+      (Outcome{kExitOk,
+               "records of 4 of 4 ranks\n"
+               "first error: rank 0, 2026-09-21 14:13:20.000 UTC: DEADLINE_EXCEEDED: call 9 "
+               "has not ended for 1000 ms\n"
+               "call 9 of the redistributor of ranks 0-3 #0: plan of all_reduce\n"
+               "  its groups: {0-3}\n"
+               "  LATE: rank 2 has not made this call, only 9 calls before it, the last of which "
+               "ended at 2026-09-21 14:13:19.982 UTC\n"
+               "  in it: 3 ranks of 4, since 2026-09-21 14:13:19.991 UTC: ranks 0-1,3\n",
+               ""}));
 }
 
 TEST_F(DumpCommandTest, NamesWhoLeftNoRecord) {
@@ -76,7 +77,7 @@ TEST_F(DumpCommandTest, ADamagedRecordIsNamed) {
   EXPECT_EQ(outcome.code, kExitBadFile);
   EXPECT_THAT(outcome.err, StartsWith("meshift: " + folder_ + ": meshift-node0-rank00001.json"));
   EXPECT_THAT(outcome.out, StartsWith("records of 3 of 4 ranks; none of rank 1\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("BEHIND: rank 2 has not made it"));
+  EXPECT_THAT(outcome.out, HasSubstr("LATE: rank 2 has not made this call"));
 }
 
 TEST_F(DumpCommandTest, AFolderWithoutRecordsIsRefused) {

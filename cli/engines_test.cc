@@ -39,7 +39,7 @@ TEST(Engines, AreThoseOfTheBuild) {
         << absence;
     const Outcome outcome = Meshift({"run", "--engine", name, "--conformance"});
     EXPECT_EQ(outcome.code, 2) << outcome;
-    EXPECT_EQ(outcome.err, fmt::format("meshift: --engine: {} is not in this build: {} (there is: "
+    EXPECT_EQ(outcome.err, fmt::format("meshift: --engine: {} is not in this build: {} (available: "
                                        "{})\n",
                                        name, absence, EngineNames()));
   }
@@ -72,7 +72,8 @@ TEST(Engines, AnUnknownOneIsNamed) {
   const Outcome outcome = Meshift({"run", "--engine", "abacus", "--conformance"});
   EXPECT_EQ(outcome.code, 2) << outcome;
   EXPECT_EQ(outcome.err,
-            fmt::format("meshift: --engine: \"abacus\" is no engine ({})\n", EngineNames()));
+            fmt::format("meshift: --engine: unknown engine 'abacus'; expected one of: {}\n",
+                        EngineNames()));
 }
 
 // Threads of this process are ranks.

@@ -113,9 +113,10 @@ TEST(EnvCommandTest, AVersionThatNobodyHasMeasuredBreaksThePromise) {
   EXPECT_NE(ran.out.find("the version of NCCL    '2.31.0'                    breaks"),
             std::string::npos)
       << ran.out;
-  EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.31"}).err,
-            "meshift: no variables make NCCL 2.31.0 keep the promise: since 2.31 ring, tree and "
-            "symmetric kernels are chosen among in one step, and nobody has measured its bits\n");
+  EXPECT_EQ(
+      RunEnv({.profile = "batch-invariant", .nccl_version = "2.31"}).err,
+      "meshift: NCCL 2.31.0 cannot keep the promise with any variables: since 2.31 ring, tree and "
+      "symmetric kernels are chosen among in one step, and nobody has measured its bits\n");
   EXPECT_EQ(RunEnv({.profile = "batch-invariant", .nccl_version = "2.30"}).err, "");
   EXPECT_NE(ran.out.find("in 1 variable\n"), std::string::npos) << ran.out;
 }

@@ -128,7 +128,7 @@ TEST(FileSet, LinksAreNeitherFollowedNorReplaced) {
   EXPECT_EQ(Message(Add(files, folder + "/a", "new")),
             folder + "/a: cannot be written: a symbolic link is there");
   EXPECT_EQ(Message(Add(files, folder + "/c", "new")),
-            folder + "/c: cannot be written: what is there is no regular file");
+            folder + "/c: cannot be written: another kind of file is there");
   EXPECT_TRUE(Add(files, folder + "/b", "new").ok());
   EXPECT_TRUE(files.Commit().ok());
   EXPECT_EQ(ReadAll(folder + "/b"), "new");

@@ -50,11 +50,10 @@ TEST(Messages, AllGatherTakesEachShardFromItsHolder) {
 TEST(Messages, TooManyToLookThroughAreRefused) {
   EXPECT_TRUE(
       CheckMessages(OneStep(StepOp::kAllGather, "a=1024", "f32[4]", "S(0)", "R", {0})).ok());
-  EXPECT_EQ(
-      Message(
-          CheckMessages(OneStep(StepOp::kAllGather, "a=100000000", "f32[4]", "S(0)", "R", {0}))),
-      "the plan has 10000000000000000 pairs of a sender and a receiver; messages are listed of at "
-      "most 1048576");
+  EXPECT_EQ(Message(CheckMessages(
+                OneStep(StepOp::kAllGather, "a=100000000", "f32[4]", "S(0)", "R", {0}))),
+            "the plan has 10000000000000000 pairs of a sender and a receiver; at most 1048576 can "
+            "be listed");
   const absl::StatusOr<Plan> crossing =
       MakePlan(Sharding::Parse("f32[2048,2048] on a=2048 as S(0)").value(),
                Sharding::Parse("f32[2048,2048] on b=2048@2048-4095 as S(1)").value(), {});

@@ -43,7 +43,7 @@ TEST(Model, ErrorsNameTheParameterTheValueAndTheRule) {
   EXPECT_EQ(ErrorOf(R"({"model": "m", "dtype": "bf16", "parameters": {}})"),
             "parameters is {}; it must be a list");
   EXPECT_EQ(ErrorOf(WithParameter("")), "model 'm' has no parameters");
-  EXPECT_EQ(ErrorOf(WithParameter("7")), "parameter 0: 7 is no object");
+  EXPECT_EQ(ErrorOf(WithParameter("7")), "parameter 0: 7 is not an object");
   const std::string one = R"({"name": "w", "shape": [4], "tp_dim": null})";
   EXPECT_EQ(ErrorOf(WithParameter(one + "," + one)), "two parameters are named 'w'");
   EXPECT_EQ(ErrorOf(WithParameter(R"({"name": "w"})")), "parameter 0: key 'shape' is missing");

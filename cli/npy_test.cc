@@ -72,14 +72,16 @@ TEST(Npy, BadHeadersAreRefused) {
     std::string bytes;
     std::string message;
   } cases[] = {
-      {"", "no .npy file: it begins with \"\" instead of \\x93NUMPY"},
-      {"PK\x03\x04 and more", "no .npy file: it begins with \"PK?? a\" instead of \\x93NUMPY"},
+      {"", "not a .npy file: it begins with \"\" instead of \\x93NUMPY"},
+      {"PK\x03\x04 and more", "not a .npy file: it begins with \"PK?? a\" instead of \\x93NUMPY"},
       {"\x93NUMPY", "cut short: 6 bytes, no header"},
       {std::string("\x93NUMPY\x02\0\0\0\0", 11), "cut short: 11 bytes, no header"},
-      {std::string("\x93NUMPY\x04\0\0\0", 10), ".npy version 4.0 is not known (1.0, 2.0, 3.0)"},
-      {std::string("\x93NUMPY\x01\x01\0\0", 10), ".npy version 1.1 is not known (1.0, 2.0, 3.0)"},
+      {std::string("\x93NUMPY\x04\0\0\0", 10),
+       "unknown .npy version 4.0; expected 1.0, 2.0 or 3.0"},
+      {std::string("\x93NUMPY\x01\x01\0\0", 10),
+       "unknown .npy version 1.1; expected 1.0, 2.0 or 3.0"},
       {std::string("\x93NUMPY\x01\0\x10\0{'", 12),
-       "cut short: the header has 16 bytes, of which 2 are there"},
+       "cut short: the header has 16 bytes, and the file only 2 of them"},
       {std::string("\x93NUMPY\x02\0\0\0\0\x80", 12),
        "the header has 2147483648 bytes; at most 65524 are read"},
       {File(""), "the header has \"\" where it should have a dict, which begins with '{'"},

@@ -29,14 +29,14 @@ TEST(Rules, TheFirstMatchWins) {
 TEST(Rules, ErrorsNameTheRuleAndTheKey) {
   EXPECT_EQ(ErrorOf("[]"), "rules are an object, not []");
   EXPECT_EQ(ErrorOf("{}"), "key 'rules' is missing");
-  EXPECT_EQ(ErrorOf(R"({"rules": []})"), "rules is []; it must be a list of one rule at least");
-  EXPECT_EQ(ErrorOf(R"({"rules": [7]})"), "rule 0: 7 is no object");
+  EXPECT_EQ(ErrorOf(R"({"rules": []})"), "rules is []; it must be a list of at least one rule");
+  EXPECT_EQ(ErrorOf(R"({"rules": [7]})"), "rule 0: 7 is not an object");
   EXPECT_EQ(ErrorOf(R"({"rules": [{"match": "*", "from": "R"}]})"), "rule 0: key 'to' is missing");
   EXPECT_EQ(ErrorOf(R"({"rules": [{"match": "*", "from": "R", "to": 1}]})"),
             "rule 0: to is 1; it must be a string");
   EXPECT_EQ(ErrorOf(R"({"rules": [{"match": "*", "from": "R", "to": "R", "mesh": "a=2"}]})"),
-            "rule 0: key 'mesh' is not known (match, from, to)");
-  EXPECT_EQ(ErrorOf(R"({"rule": []})"), "key 'rule' is not known (rules)");
+            "rule 0: unknown key 'mesh'; expected match, from, to");
+  EXPECT_EQ(ErrorOf(R"({"rule": []})"), "unknown key 'rule'; expected rules");
 }
 
 }  // namespace

@@ -168,7 +168,7 @@ TEST(RunFiles, AFileThatIsNotTheRanksPartIsNamed) {
     std::ofstream(folder + name, std::ios::binary) << bytes;
     ExpectRefused(args, folder, name + ": " + message);
   };
-  refuse("", "no .npy file: it begins with \"\" instead of \\x93NUMPY");
+  refuse("", "not a .npy file: it begins with \"\" instead of \\x93NUMPY");
   refuse(good.substr(0, good.size() - 1), "cut short: 23 of its 24 bytes of data are there");
   refuse(good.substr(0, 128), "cut short: 0 of its 24 bytes of data are there");
   refuse(good + '\0', "has more than its 24 bytes of data");

@@ -61,10 +61,10 @@ TEST(TopologyText, BoundsAreToldOf) {
   const TopologyText read = *ReadTopology("a100," + path);
   EXPECT_EQ(read.topology, *PresetTopology("a100", {.gpus = 8, .nics_gbps = 4 * 252}));
   EXPECT_EQ(read.note, path +
-                           " does not say how fast 4 of 4 NICs are: taken as PCIe lets them be; "
-                           "nics=COUNTxGBPS before the file says otherwise");
+                           " does not give the speed of 4 of 4 NICs; using the bound of PCIe; "
+                           "nics=COUNTxGBPS before the file sets it");
   EXPECT_EQ(ReadTopology("a100," + Node("f.xml", 8, 0))->note,
-            path.substr(0, path.size() - 5) + "f.xml has no NICs: the network is the preset's");
+            path.substr(0, path.size() - 5) + "f.xml has no NICs; using the preset's network");
   // The command says so, too.
   const Outcome plan = Meshift({"plan", "--mesh", "a=16", "--tensor", "f32[64]", "--from", "S(0)",
                                 "--to", "R", "--topology", "a100," + path});
@@ -98,14 +98,13 @@ TEST(TopologyText, BadInputIsNamed) {
   const std::string other = WriteFile("h.xml", "<system version=\"2\"/>");
   EXPECT_EQ(Error("n.xml"), "topology 'n.xml': \"n.xml\" needs a preset before it: h100,n.xml");
   EXPECT_EQ(Error("a100,m.xml,n.xml"),
-            "topology 'a100,m.xml,n.xml': \"m.xml\" and \"n.xml\" are two files of nodes; only one "
+            "topology 'a100,m.xml,n.xml': \"m.xml\" and \"n.xml\" both describe nodes; only one "
             "may be given");
   EXPECT_EQ(Error("nvlink=8,n.xml"),
-            "topology 'nvlink=8,n.xml': \"nvlink=8\" is not a preset; a file of a node goes with "
-            "one: h100,n.xml");
-  EXPECT_EQ(Error("flat,n.xml"),
-            "topology 'flat,n.xml': \"flat\" is not a preset; a file of a node goes with one: "
+            "topology 'nvlink=8,n.xml': \"nvlink=8\" is not a preset; a node's file needs one: "
             "h100,n.xml");
+  EXPECT_EQ(Error("flat,n.xml"),
+            "topology 'flat,n.xml': \"flat\" is not a preset; a node's file needs one: h100,n.xml");
   EXPECT_NE(Error("k100,n.xml").find("'k100' is neither name=size nor a preset"),
             std::string::npos);
   EXPECT_NE(Error("h100,nics=x,n.xml").find("'nics=x' is not nics=COUNTxGBPS"), std::string::npos);
@@ -134,10 +133,9 @@ TEST(TopologyText, ANicWithoutSpeedIsRefused) {
   std::string xml = "<system version=\"1\"><cpu><pci busid=\"0000:01:00.0\" class=\"0x030200\"/>";
   const std::string path =
       WriteFile("i.xml", xml + "<nic><net name=\"eth0\" dev=\"0\"/></nic></cpu></system>");
-  EXPECT_EQ(Error("h100," + path),
-            path +
-                ": NIC \"eth0\" has neither the speed of its network nor a PCIe link; say "
-                "nics=COUNTxGBPS before the file");
+  EXPECT_EQ(Error("h100," + path), path +
+                                       ": NIC \"eth0\" has neither the speed of its network nor a "
+                                       "PCIe link; write nics=COUNTxGBPS before the file");
   EXPECT_TRUE(ReadTopology("h100,nics=1x100," + path).ok());
 }
 

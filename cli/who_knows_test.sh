@@ -64,7 +64,7 @@ echo "nothing wrong: $good_ms ms"
 
 expect 'a bad option' 2 'rank @: --repeat: '"'x'"' is not a number' "$GOOD --repeat x"
 expect 'no such option' 2 'rank @: The following argument was not expected: --bogus' "$GOOD --bogus"
-expect 'no such verb' 2 'rank @: "rum" is no verb' "${GOOD/run/rum}"
+expect 'no such verb' 2 'rank @: unknown command '\''rum'\''' "${GOOD/run/rum}"
 expect 'options that exclude each other' 2 'rank @: --seed and --load exclude each other' "$GOOD --seed 1 --load /tmp"
 expect 'a placement that is none' 2 'rank @: --to: placements "X"' "${GOOD/--to R/--to X}"
 expect 'another mesh' 2 'rank 0 was asked to run --mesh d=' "${GOOD/d=4/d=2}"

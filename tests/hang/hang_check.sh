@@ -63,8 +63,8 @@ try() {
   [[ $fault != error && $fault != exit ]] || return 0
   "$meshift" dump "$folder" > "$folder/report" 2>&1
   if ! grep -q "^call $call of the redistributor of ranks 0-$((ranks - 1)) #0:" "$folder/report" ||
-    ! grep -qE "(BEHIND|NO RECORD|HELD): ranks? $culprit( |:|$)" "$folder/report"; then
-    echo "the report names not rank $culprit and call $call:"
+    ! grep -qE "(LATE|NO RECORD|HELD): ranks? $culprit( |:|$)" "$folder/report"; then
+    echo "the report does not name rank $culprit and call $call:"
     cat "$folder/report"
     return 1
   fi
