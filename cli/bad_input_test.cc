@@ -18,7 +18,7 @@ namespace {
 
 using Args = std::vector<std::string>;
 
-// `meshift ARGS` prints nothing but the one line "meshift: MESSAGE", on stderr.
+// Expects that `meshift ARGS` prints only the line "meshift: MESSAGE", on stderr.
 void ExpectError(const Args& args, int code, const std::string& message,
                  const std::string& in = "") {
   EXPECT_EQ(Meshift(args, in), (Outcome{code, "", "meshift: " + message + "\n"}))
@@ -271,7 +271,7 @@ TEST(BadInput, OptionsOfRun) {
               "--topology and --plan exclude each other");
 }
 
-// What the fixed set does not take is not taken and left alone.
+// --conformance refuses options that it does not use.
 TEST(BadInput, OptionsThatConformanceDoesNotTake) {
   for (const Args& more : std::vector<Args>{{"--mesh", "a=2"},
                                             {"--model", "m.json"},
@@ -410,7 +410,7 @@ TEST(BadInput, PlanFiles) {
   }
 }
 
-// A plan that can be read and is wrong is judged, not refused: exit code 1.
+// A plan that can be read but is wrong gets a verdict, not an error: exit code 1.
 TEST(BadInput, WrongPlans) {
   const std::string wrong = Replace(PlanJson(), "\"all_gather\"", "\"all_to_all\"");
   const Outcome checked = Meshift({"check", "-"}, wrong);
@@ -421,7 +421,7 @@ TEST(BadInput, WrongPlans) {
   EXPECT_EQ(ran.out.find("wrong: step 0: "), 0) << ran;
 }
 
-// What comes in one piece gets to a stderr that processes share in one piece.
+// Counts the writes: a message must reach a shared stderr in one write.
 class CountWrites : public std::stringbuf {
  public:
   int writes() const { return writes_; }

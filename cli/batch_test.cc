@@ -99,13 +99,13 @@ TEST(PlanLine, ABudgetOfGroups) {
       answer.find(R"("new_groups":"off","existing_groups":"a;b;a,b","max_communicators":"2")"),
       std::string::npos)
       << answer;
-  // Those of the command line, where the line names none.
+  // The command line's groups count if the line names none.
   EXPECT_NE(
       PlanLine(Line(line + R"("new_groups": false)"), {}, "a").find(R"("existing_groups":"a;a,b")"),
       std::string::npos);
   EXPECT_NE(PlanLine(Line(line + R"("expected_uses": 50)"), {}).find(R"("expected_uses":"50")"),
             std::string::npos);
-  // The error names where the groups were given.
+  // The error names the place of the groups.
   EXPECT_NE(PlanLine(Line(line + R"("id": 1)"), {}, "a;z")
                 .find("\"--existing-groups: group 'z': 'z' is no dim of mesh"),
             std::string::npos);
@@ -133,7 +133,7 @@ TEST(PlanLine, TakesListedRanksAndATargetOnTheSameMesh) {
       << answer;
 }
 
-// `line` is answered with an error of `code`; `message` is JSON text without its quotes.
+// Expects that `line` is answered with an error of `code`; `message` is JSON text without quotes.
 void ExpectError(const std::string& line, const std::string& code, const std::string& message) {
   EXPECT_EQ(PlanLine(line, {}),
             R"({"id":null,"error":{"code":")" + code + R"(","message":")" + message + "\"}}");
@@ -186,7 +186,7 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
               Message(Topology::Parse("nope").status()));
 }
 
-// As --topology does, but only where the caller trusts those who write the lines.
+// As with --topology, but only if the caller trusts the lines.
 TEST(PlanLine, ATopologyMayBeAFileWhereThatIsAllowed) {
   const std::string path = WriteFile("t.json", R"({"levels": [{"name": "flat", "domain_size": 0,
       "bandwidth_bytes_per_us": 1000, "latency_ns": 70}]})");
@@ -198,7 +198,7 @@ TEST(PlanLine, ATopologyMayBeAFileWhereThatIsAllowed) {
   EXPECT_NE(answer.find(R"(\"latency_ns\":70)"), std::string::npos) << answer;
   EXPECT_NE(plan("/no/t.json", true).find("/no/t.json: cannot be read: No such file or directory"),
             std::string::npos);
-  // Whether the file is there, and what is in it, is not said.
+  // The message does not tell whether the file exists.
   ExpectError(Line(std::string(kGather) + R"(, "topology": ")" + path + "\""), "INVALID_ARGUMENT",
               "topology '" + path + "' names a file; lines may do so with --allow-files");
   ExpectError(Line(std::string(kGather) + R"(, "topology": "/no/t.json")"), "INVALID_ARGUMENT",
@@ -220,7 +220,7 @@ TEST(PlanLine, AnIdIsSaidAgainOnlyWhereItIsShort) {
   EXPECT_EQ(answer(std::string(199, 'i')),
             R"({"id":null,"error":{"code":"INVALID_ARGUMENT","message":)"
             R"("the id has 201 bytes; the answer can repeat at most 200"}})");
-  // What is not seen is escaped, and is the same id.
+  // Invisible characters are escaped; the id stays the same.
   EXPECT_EQ(answer("\xe2\x80\xae").substr(0, 16), R"({"id":"\u202e",")");
   bool ok = true;
   EXPECT_EQ(CheckLine(R"({"id":")" + std::string(1000, 'i') + "\"}", &ok).substr(0, 11),
@@ -286,7 +286,7 @@ TEST(PlanLine, IgnoresKeysThatItDoesNotKnow) {
       "max_communicators": null, "expected_uses": null)");
   EXPECT_EQ(ignored(all), Keys());
   EXPECT_EQ(PlanLine(all, {}), PlanLine(Line(std::string(R"("id": 1, )") + kGather), {}));
-  // Also where there is no plan for what is known; not where that cannot be read.
+  // Also if the known keys have no plan; not if they cannot be read.
   EXPECT_EQ(ignored(Line(std::string(kGather) + R"(, "max_memory": 1, "buffer": 1, "Id": 1)")),
             (Keys{"buffer", "Id"}));
   EXPECT_EQ(ignored(Line(std::string(kGather) + R"(, "max_memory": [], "buffer": 1)")), Keys());
@@ -303,7 +303,7 @@ bool Has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-// A line may lower the limit of work, and not raise it.
+// A line may lower the limit of work, but not raise it.
 TEST(PlanLine, WorkHasALimit) {
   const std::string problem = R"("tensor": "f32[8,8]", "from": "P,R", "to": "R,R")";
   const auto plan = [&](int64_t limit, const std::string& more) {

@@ -23,7 +23,7 @@ namespace {
 
 using What = Observation::What;
 
-// Ranks of hosts, in order.
+// The list of devices of hosts with these numbers of ranks, in order.
 std::string Devices(const std::vector<int>& per_host) {
   std::string lines = "# Using devices\n";
   int rank = 0;
@@ -42,7 +42,7 @@ struct Row {
   int64_t ns;
 };
 
-// The log of a collective on these hosts. Newer tables, which name it.
+// The log of a collective on these hosts, in the newer form, which names the collective.
 std::string Log(const std::string& name, const std::vector<int>& per_host,
                 const std::vector<Row>& rows) {
   std::string text = fmt::format("# Collective test starting: {}\n", name) + Devices(per_host) +
@@ -69,7 +69,7 @@ std::string Log(const std::string& name, const std::vector<int>& per_host,
   return text;
 }
 
-// Rows of 64 KiB to 1 GiB, as a topology has them.
+// Rows of 64 KiB to 1 GiB with the times of `truth`.
 std::vector<Row> Rows(What what, int64_t ranks, const Topology& truth) {
   std::vector<Row> rows;
   for (int64_t bytes = 1 << 16; bytes <= 1 << 30; bytes *= 4) {
@@ -142,7 +142,7 @@ TEST(CalibrateLogs, JsonIsTheTopologyAlone) {
   EXPECT_EQ(plan.code, 0) << plan;
 }
 
-// Hosts are domains where the topology's text does not say otherwise.
+// Hosts are domains unless the topology's text gives others.
 TEST(CalibrateLogs, DomainsAreTheHosts) {
   const auto domain = [](const std::vector<int>& hosts,
                          const std::optional<std::string>& topology) {
@@ -171,7 +171,7 @@ TEST(CalibrateLogs, RowsCountWhatGoesToOthers) {
   EXPECT_EQ(read.times[0].observation.num_ranks, 8);
 }
 
-// The word's name, else the log's, else the file's.
+// The argument's name wins over the log's, and that over the file's.
 TEST(CalibrateLogs, NamesOfCollectives) {
   std::string text = Log("all_gather_perf", {8}, {{8192, 50000}});
   text.erase(0, text.find('\n') + 1);
@@ -233,7 +233,7 @@ TEST(CalibrateLogs, BadInputIsNamed) {
   EXPECT_NE(error(2, {"--from-nccl-tests", ""}).find("the path is empty"), std::string::npos);
 }
 
-// A log of which a bit is another, or the end is missing, is refused by its name, or fitted.
+// A log with a flipped bit or a missing end is refused with its name, or fitted.
 TEST(CalibrateLogs, DamagedLogs) {
   const std::string good =
       Log("reduce_scatter_perf", {4, 4}, Rows(What::kBlocks, 8, *Topology::Parse("h100-efa")));
@@ -280,8 +280,7 @@ FitError Error(const std::vector<FittedTime>& times) {
   return ErrorOf(ratios);
 }
 
-// Logs of other people: --test_env=MESHIFT_NCCL_SAMPLES=FOLDER. Every second row predicts the
-// others.
+// Real logs, from --test_env=MESHIFT_NCCL_SAMPLES=FOLDER. Every second row predicts the others.
 TEST(CalibrateLogs, FitsTheSamples) {
   const char* const folder = std::getenv("MESHIFT_NCCL_SAMPLES");
   if (folder == nullptr) GTEST_SKIP() << "MESHIFT_NCCL_SAMPLES does not name a folder of samples";
@@ -292,7 +291,7 @@ TEST(CalibrateLogs, FitsTheSamples) {
   for (const char* const preset : {"h100", "a100"}) {
     const LogTimes read = Read(logs, preset);
     EXPECT_EQ(read.structure.level(0).domain_size, 8);
-    for (const int kept : {0, 1, 2}) {  // 2: all
+    for (const int kept : {0, 1, 2}) {  // 2: all rows
       SCOPED_TRACE(testing::Message() << preset << " " << kept);
       std::vector<Observation> fit;
       std::vector<LogTime> others;

@@ -1,5 +1,5 @@
-// `meshift dump` by its command line: what it prints of a job's records, and of folders and files
-// that are none.
+// `meshift dump` through its command line: the report of a job's records, and errors for folders
+// and files that have none.
 #include "cli/dump_command.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST_F(DumpCommandTest, ShowsTextOfOthersOnOneLine) {
   EXPECT_EQ(outcome.out.find(std::string(300, 'p')), std::string::npos);
 }
 
-// The records that are right are shown all the same.
+// The valid records are still shown.
 TEST_F(DumpCommandTest, ADamagedRecordIsNamed) {
   for (int64_t rank = 0; rank < 4; ++rank) Write(MakeTestDump({.late = 2}, rank));
   std::ofstream(folder_ + "/meshift-node0-rank00001.json") << "{\"format\":\"meshift-dump\",";
@@ -100,7 +100,7 @@ TEST_F(DumpCommandTest, WritesAFlightRecordOfEachRank) {
     EXPECT_TRUE(file.is_regular_file());
     ++files;
   }
-  EXPECT_EQ(files, 4);  // an empty one of the rank without a record
+  EXPECT_EQ(files, 4);  // with an empty one for the rank without a record
   const Outcome outcome =
       Meshift({"dump", folder_, "--flight-recorder", WriteFile("file", "text") + "/fr"});
   EXPECT_NE(outcome.code, kExitOk);

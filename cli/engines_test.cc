@@ -32,7 +32,7 @@ TEST(Engines, AreThoseOfTheBuild) {
       EXPECT_TRUE(CheckEngine(name).ok());
       continue;
     }
-    // As the command says it: left out by an option, or for want of what is named.
+    // The reason is that of the command: an option left the engine out, or something is missing.
     EXPECT_TRUE(absence.find("left out by --config=no") != std::string::npos ||
                 absence.find("there is no ") != std::string::npos ||
                 absence.find("is not installed") != std::string::npos)
@@ -45,8 +45,8 @@ TEST(Engines, AreThoseOfTheBuild) {
   }
 }
 
-// A plan says which engine it is for. Those of this project can do the same, so that it is the same
-// plan.
+// A plan names its engine. This project's engines have the same capabilities, so the plans are
+// equal.
 TEST(Engines, AreNamedByTheirPlans) {
   ProblemFlags flags;
   flags.mesh = "a=2,b=2";
@@ -76,7 +76,7 @@ TEST(Engines, AnUnknownOneIsNamed) {
                         EngineNames()));
 }
 
-// Threads of this process are ranks.
+// Ranks are threads of this process.
 TEST(Engines, TheLocalOnePassesItsConformance) {
   const Outcome outcome = Meshift({"run", "--conformance", "--cases", "80", "--ranks", "3"});
   EXPECT_EQ(outcome.code, 0) << outcome;

@@ -144,7 +144,7 @@ TEST(EnvCommandTest, WithoutALibraryTheVersionIsAssumedAndSaidSo) {
   ASSERT_EQ(setenv("MESHIFT_NCCL_LIBRARY", "/nowhere/libnccl.so", 1), 0);
   const Ran ran = RunEnv({.profile = "batch-invariant"});
   EXPECT_EQ(ran.code, kExitOk);
-  EXPECT_NE(ran.err.find("taking 2.28.9 (--nccl-version names another)"), std::string::npos);
+  EXPECT_NE(ran.err.find("assuming 2.28.9 (set another by --nccl-version)"), std::string::npos);
   EXPECT_NE(ran.out.find("for NCCL 2.28.9"), std::string::npos);
 }
 

@@ -9,9 +9,9 @@
 // any order; results of several fills are compared bit for bit, so that rounding cannot hide a lost
 // contribution. In the rounding pass, values have full mantissas; they must lie within a proven
 // bound, and replicas must be equal. Times and groups are those of the last pass. ExecuteGiven
-// makes only the rounding pass, with contributions that the caller provides; testing/given.h says
-// what is compared. No bound on rounding holds for the order `adversarial`, which distorts sums: a
-// pass in rank order then checks the values, and the distorted pass only compares replicas.
+// makes only the rounding pass, with contributions that the caller provides; testing/given.h
+// describes the comparison. No bound on rounding holds for the order `adversarial`, which distorts
+// sums: a pass in rank order then checks the values, and the distorted pass only compares replicas.
 #ifndef MESHIFT_CLI_EXECUTE_H_
 #define MESHIFT_CLI_EXECUTE_H_
 

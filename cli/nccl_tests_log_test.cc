@@ -27,7 +27,7 @@ constexpr char kNewHead[] =
     "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us) "
     " "
     "(GB/s)  (GB/s)\n";
-// The head of all_reduce and reduce_scatter, and, with blank cells, of all_to_all.
+// The old head of all_reduce, reduce_scatter and (with blank cells) all_to_all.
 constexpr char kOldRedopHead[] =
     "#       size         count    type   redop     time   algbw   busbw  error     time   algbw   "
     "busbw  error\n";
@@ -35,7 +35,7 @@ constexpr char kOldGatherHead[] =
     "#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  "
     "error\n";
 
-// The lines of `per_host` ranks, in order.
+// The list of devices for `per_host` ranks, in order.
 std::string Devices(const std::vector<int>& per_host) {
   std::string lines = "# Using devices\n";
   int rank = 0;
@@ -52,13 +52,13 @@ std::string Devices(const std::vector<int>& per_host) {
   return lines;
 }
 
-// time, algbw and busbw.
+// The columns time, algbw and busbw.
 std::string Times(int64_t bytes, double us, double factor) {
   const double alg = static_cast<double>(bytes) / us / 1e3;
   return fmt::format("{:.2f} {:.2f} {:.2f}", us, alg, alg * factor);
 }
 
-// `names`: redop and root. Times in place are a microsecond more.
+// `names`: the columns redop and root. Times in place are a microsecond longer.
 std::string Row(int64_t bytes, int64_t count, const std::string& names, double us, double factor,
                 const std::string& wrong = "0") {
   return fmt::format("{:12}  {:12}  float  {}  {}  {}  {}  {}\n", bytes, count, names,
@@ -93,7 +93,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-// Every line with `label` before it.
+// `text` with `label` before every line.
 std::string Labelled(const std::string& text, const std::string& label, const std::string& end) {
   std::istringstream in(text);
   std::string out;
@@ -154,7 +154,7 @@ TEST(NcclTestsLog, TheLogNamesItsCollective) {
   EXPECT_EQ(Told(AllReduce()), "all_reduce");
   EXPECT_EQ(Told(AllReduce("$ mpirun -np 8 /opt/bin/all_reduce_perf_mpi -b 1M -e 4M\n")),
             "all_reduce");
-  // Two names in other lines name none; the rows tell.
+  // Two names in other lines count as none; the rows decide.
   EXPECT_EQ(Told(AllReduce("all_reduce_perf or all_gather_perf\n")), "all_reduce");
   const std::string gather = Devices({8}) + kNewHead + Rows(8, "none -1", 0.875);
   EXPECT_EQ(Told("# Collective test starting: all_gather_perf\n" + gather), "all_gather");
@@ -177,7 +177,7 @@ TEST(NcclTestsLog, TheRowsTellTheCollective) {
             "it");
   EXPECT_EQ(Told(devices + kNewHead + Rows(8, "none 0", 0.875)),
             "the log does not name its collective, and the rows fit gather or scatter; name it");
-  // busbw of two ranks' all_reduce is algbw, as sendrecv's.
+  // For two ranks busbw of all_reduce equals algbw, as for sendrecv.
   EXPECT_EQ(Told(Devices({2}) + kNewHead + Rows(1, "sum -1", 1)),
             "the log does not name its collective, and the rows fit all_reduce or sendrecv; name "
             "it");
@@ -312,7 +312,7 @@ TEST(NcclTestsLog, WrongElementsAreCounted) {
             "line 12: there are 1e+20 wrong elements; there must be at most 10^15");
   EXPECT_EQ(Told(head + Row(1 << 20, 1 << 18, "sum -1", 50, 1.75, "-1")),
             "line 12: the #wrong is \"-1\"; it must be a number");
-  // `error` of old versions is a difference, not a count.
+  // Old versions' `error` is a difference, not a count.
   EXPECT_EQ(Parsed(Devices({8}) + kOldRedopHead + Row(1 << 20, 1 << 18, "sum", 50, 1.75, "2e-07"))
                 .rows[0]
                 .wrong,
@@ -328,7 +328,7 @@ TEST(NcclTestsLog, TablesOfSeveralKinds) {
       "# size count type redop root time algbw busbw #wrong\n"
       "1048576 262144 float sum -1 50.00 20.97 36.70 0\n";
   EXPECT_EQ(Parsed(Devices({8}) + half).rows[0].in_place_ns, std::nullopt);
-  // With the times of iterations, and with the hour.
+  // With the times of iterations and a time stamp.
   const std::string more =
       "# size count type redop root time algbw busbw #wrong i_min i_max i_p99 i_cv% time algbw "
       "busbw "
@@ -337,7 +337,7 @@ TEST(NcclTestsLog, TablesOfSeveralKinds) {
       "0.1 "
       "2026-01-02 03:04:05\n";
   EXPECT_EQ(Parsed(Devices({8}) + more).rows[0], (NcclTestsRow{1 << 20, "float", 50000, 51000, 9}));
-  // Numbers so large that few of their digits are printed.
+  // Large numbers are printed with few digits.
   const std::string large =
       "8589934592 2147483648 float sum -1 1.2e+07 0.72 1.25 0 12345678 0.70 "
       "1.22 N/A\n";
@@ -349,7 +349,7 @@ TEST(NcclTestsLog, SeveralRunsGiveAllTheirRows) {
   EXPECT_EQ(Parsed(AllReduce() + AllReduce()).rows.size(), 4);
   EXPECT_EQ(Parsed(AllReduce() + kNewHead + Rows(1, "sum -1", 1.75)).rows.size(), 4);
   EXPECT_EQ(Parsed(AllReduce("") + AllReduce("")).ranks, 8);
-  // A run that came to nothing.
+  // A run without rows.
   EXPECT_EQ(Parsed(Devices({4}) + kNewHead + AllReduce()).ranks, 8);
   const std::string devices = Devices({4, 4}).substr(std::string("# Using devices\n").size());
   EXPECT_EQ(Told(AllReduce() + devices + kNewHead + Rows(1, "sum -1", 1.75)),
@@ -534,8 +534,7 @@ TEST(NcclTestsLog, ATruncatedLogIsReadOrRefused) {
   }
 }
 
-// Logs of other people, which are not part of the sources:
-// --test_env=MESHIFT_NCCL_SAMPLES=FOLDER.
+// Real logs, which are not part of the sources: --test_env=MESHIFT_NCCL_SAMPLES=FOLDER.
 TEST(NcclTestsLog, ReadsTheSamples) {
   const char* const folder = std::getenv("MESHIFT_NCCL_SAMPLES");
   if (folder == nullptr) GTEST_SKIP() << "MESHIFT_NCCL_SAMPLES does not name a folder of samples";
@@ -561,7 +560,7 @@ TEST(NcclTestsLog, ReadsTheSamples) {
     std::stringstream text;
     text << in.rdbuf();
     EXPECT_EQ(NcclTestsOpOfFile(file), op);
-    // The rows alone tell which it is.
+    // The rows alone tell the collective.
     const NcclTestsLog log = Parsed(text.str());
     ASSERT_FALSE(log.rows.empty()) << file;
     EXPECT_EQ(log.op, op);

@@ -17,7 +17,7 @@
 namespace meshift::cli {
 namespace {
 
-// As a file for NCCL_TOPO_FILE: two GPUs and a NIC under a switch, and a second such switch.
+// A file for NCCL_TOPO_FILE: two switches, each with two GPUs and a NIC.
 constexpr char kClasses[] = R"(<!-- a node -->
 <system version="1">
   <cpu numaid="0" arch="x86_64">
@@ -36,7 +36,7 @@ constexpr char kClasses[] = R"(<!-- a node -->
 </system>
 )";
 
-// As NCCL dumps it: {} is the host's hash.
+// A dump by NCCL; {} is the host's hash.
 constexpr char kDumpedCpu[] = R"(
   <cpu host_hash="{}" numaid="0" arch="x86_64">
     <pci busid="0000:01:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
@@ -92,7 +92,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-// The NIC of a file with such a link.
+// The NIC of a file with this PCIe link.
 NcclTopologyNic NicOf(const std::string& link) {
   const NcclTopologyFile file =
       Parsed(System(Cpu(Pci("class=\"0x030200\"") + Pci("class=\"0x020000\" " + link))));
@@ -145,7 +145,7 @@ TEST(NcclTopology, HostsMustHaveTheSame) {
   EXPECT_EQ(two.hosts, 2);
   EXPECT_EQ(two.gpus.size(), 1);
   EXPECT_EQ(two.nics.size(), 3);
-  // The two CPUs of one host.
+  // Two CPUs of one host.
   EXPECT_EQ(Told(System(Dumped("0x1") + Dumped("0x01"))), "2, 6");
   EXPECT_EQ(Told(System(Dumped("0x1") + Dumped("0x2") + Dumped("0x2"))),
             "host 0x1 has 1 GPUs and 3 NICs, host 0x2 2 and 6; all hosts must have the same");
@@ -280,8 +280,7 @@ TEST(NcclTopology, ATruncatedFileIsRefused) {
   }
 }
 
-// Files of other people, which are not part of the sources:
-// --test_env=MESHIFT_NCCL_SAMPLES=FOLDER.
+// Real files, which are not part of the sources: --test_env=MESHIFT_NCCL_SAMPLES=FOLDER.
 TEST(NcclTopology, ReadsTheSamples) {
   const char* const folder = std::getenv("MESHIFT_NCCL_SAMPLES");
   if (folder == nullptr) GTEST_SKIP() << "MESHIFT_NCCL_SAMPLES does not name a folder of samples";

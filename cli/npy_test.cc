@@ -17,7 +17,7 @@
 namespace meshift::cli {
 namespace {
 
-// A file of `version` with this dict, unpadded, and no data.
+// A file of `version` with this dict, without padding and data.
 std::string File(const std::string& dict, char version = 1) {
   std::string bytes = "\x93NUMPY";
   bytes += version;
@@ -33,7 +33,7 @@ std::string Dict(const std::string& descr, const std::string& shape,
   return "{'descr': '" + descr + "', 'fortran_order': " + fortran + ", 'shape': " + shape + ", }\n";
 }
 
-// The header's text, or the error's.
+// The header's text, or the error.
 std::string Parsed(const std::string& bytes) {
   const absl::StatusOr<NpyHeader> header = ParseNpyHeader(bytes);
   return header.ok() ? header->ToString() : Message(header.status());
@@ -123,7 +123,7 @@ TEST(Npy, BadHeadersAreRefused) {
        "the header has the size \"99999999999999999999,), }?\", which does not fit 64 bits"},
       {File(Dict("<f4", "(4294967296, 4294967296)")),
        "<f4[4294967296,4294967296] has more than 2^63 - 1 bytes"},
-      // Nor where a 0 hides it.
+      // A size of 0 does not hide an overflow.
       {File(Dict("<f4", "(4294967296, 4294967296, 0)")),
        "<f4[4294967296,4294967296,0] has more than 2^63 - 1 bytes"},
   };
@@ -177,7 +177,7 @@ TEST(Npy, RawItemsMayHaveSeveralNames) {
     for (const char* descr : {"|V1", "<V1", "|u1", "|f1"}) EXPECT_TRUE(MayBe(descr, dtype));
     for (const char* descr : {"|i1", "|b1", "|V2"}) EXPECT_FALSE(MayBe(descr, dtype));
   }
-  // A number that NumPy has is not raw.
+  // A dtype that NumPy has is not read from raw items.
   EXPECT_FALSE(MayBe("|V2", DType::kF16));
   EXPECT_FALSE(MayBe("|V1", DType::kU8));
   EXPECT_FALSE(MayBe("|u1", DType::kBool));
@@ -206,7 +206,7 @@ std::vector<T> Finished(const std::string& dict, DType dtype, std::vector<T> val
 TEST(Npy, FortranOrderIsReadRight) {
   EXPECT_EQ(Finished<uint16_t>(Dict("<u2", "(2, 3)", "True"), DType::kU16, {0, 3, 1, 4, 2, 5}),
             (std::vector<uint16_t>{0, 1, 2, 3, 4, 5}));
-  // [i,j,k] is 100 i + 10 j + k.
+  // The element [i,j,k] is 100 i + 10 j + k.
   EXPECT_EQ(Finished<uint8_t>(Dict("|u1", "(2, 2, 2)", "True"), DType::kU8,
                               {0, 100, 10, 110, 1, 101, 11, 111}),
             (std::vector<uint8_t>{0, 1, 10, 11, 100, 101, 110, 111}));
@@ -219,7 +219,7 @@ TEST(Npy, FortranOrderIsReadRight) {
 TEST(Npy, BigEndianIsReadRight) {
   EXPECT_EQ(Finished<uint32_t>(Dict(">u4", "(2,)"), DType::kU32, {0x01020304, 0x05060708}),
             (std::vector<uint32_t>{0x04030201, 0x08070605}));
-  // Of a complex number both parts, each for itself.
+  // Both parts of a complex number are swapped separately.
   EXPECT_EQ(Finished<uint32_t>(Dict(">c8", "(1,)"), DType::kC64, {0x01020304, 0x05060708}),
             (std::vector<uint32_t>{0x04030201, 0x08070605}));
   EXPECT_EQ(Finished<uint16_t>(Dict(">u2", "(2, 2)", "True"), DType::kBF16,

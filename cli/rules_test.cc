@@ -22,7 +22,7 @@ TEST(Rules, TheFirstMatchWins) {
   EXPECT_EQ(*FindRule(*rules, "a.ww"), 2);
   EXPECT_EQ((*rules)[1].to, "TP");
   EXPECT_EQ(Message(FindRule(*rules, "b.w").status()), "none of the 3 rules matches 'b.w'");
-  // Patterns are of whole names.
+  // Patterns match whole names.
   EXPECT_FALSE(FindRule(*rules, "xa.w").ok());
 }
 
