@@ -140,7 +140,7 @@ class LocalSite final : public Site {
     const int64_t world = std::max(plan.from().mesh().MaxRank(), plan.to().mesh().MaxRank()) + 1;
     if (world > kMaxWorld) {
       return absl::ResourceExhaustedError(
-          fmt::format("rank {} makes a world of {} ranks; the local engine takes at most {}",
+          fmt::format("rank {} needs a world of {} ranks; the local engine takes at most {}",
                       world - 1, world, kMaxWorld));
     }
     MESHIFT_ASSIGN_OR_RETURN(const DeviceMesh mesh,

@@ -313,7 +313,7 @@ TEST(Run, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(big.err.find("meshift: 1000000 ranks need "), 0) << big;
   const Outcome far = Meshift(Problem("a=2@0,2000000000", "f32[4]", "S(0)", "R"));
   EXPECT_EQ(far.err,
-            "meshift: rank 2000000000 makes a world of 2000000001 ranks; the local engine takes at "
+            "meshift: rank 2000000000 needs a world of 2000000001 ranks; the local engine takes at "
             "most 1048576\n");
   // Refused before the ranks are listed.
   const Outcome many = Meshift(Problem("a=2000000000@1-2000000000", "f32[4]", "R", "R"));
