@@ -270,7 +270,8 @@ class Attack {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    fmt::print("{} of {} false ranks were dropped for their frame within {} s\n", dropped, count,
+    fmt::print("{}{} of {} false ranks were dropped for their frame within {} s\n",
+               dropped == count ? "" : "FAILED: ", dropped, count,
                (Clock::now() - begin) / std::chrono::seconds(1));
     std::fflush(stdout);
     std::remove((file_ + kUnderWay).c_str());

@@ -45,6 +45,10 @@ run() {
     cat "$folder/job"
     exit 1
   fi
+  if grep -q FAILED "$folder/attack" || { [[ ${2:-} == wait ]] && ! grep -q dropped "$folder/attack"; }; then
+    echo "FAILED: a false rank was not dropped for its frame"
+    exit 1
+  fi
   seconds=$(sed -n 's/.* in \([0-9.]*\) s;.*/\1/p' "$folder/job")
   grown=$(sed -n 's/.*has grown by \([0-9]*\) KiB.*/\1/p' "$folder/job")
 }

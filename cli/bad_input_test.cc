@@ -165,10 +165,10 @@ TEST(BadInput, OtherOptions) {
        "--topology: topology 'nvlink=0': level 'nvlink' has domain size 0; all but the last have "
        "1 or more"},
       {{"--reproducibility", "maybe"},
-       "--reproducibility: 'maybe' is no reproducibility; known are none, replicas, "
+       "--reproducibility: unknown reproducibility 'maybe'; expected none, replicas, "
        "batch-invariant, ordered"},
       {{"--promise", "maybe"},
-       "--promise: 'maybe' is no reproducibility; known are none, replicas, batch-invariant, "
+       "--promise: unknown reproducibility 'maybe'; expected none, replicas, batch-invariant, "
        "ordered"},
       {{"--promise", "none", "--reproducibility", "none"},
        "--promise excludes --reproducibility; --help lists the options"},
@@ -177,14 +177,13 @@ TEST(BadInput, OtherOptions) {
       {{"--reduce-block", "0"},
        "--reduce-block: '0' is not a number in 1..9223372036854775807; --help lists the options"},
       {{"--max-memory", "1 KB"},
-       "--max-memory: '1 KB' is no number of bytes below 2^63, as 4096 or 1.5 GiB"},
-      {{"--buffers", "heap"},
-       "--buffers: 'heap' is no way to hand over buffers; known are two, consumed, one"},
-      {{"--existing-groups", "a;x"}, "--existing-groups: group 'x': 'x' is no dim of mesh a=2"},
+       "--max-memory: '1 KB' is not a number of bytes below 2^63, such as 4096 or 1.5 GiB"},
+      {{"--buffers", "heap"}, "--buffers: unknown buffer mode 'heap'; expected two, consumed, one"},
+      {{"--existing-groups", "a;x"}, "--existing-groups: group 'x': mesh a=2 has no dim 'x'"},
       {{"--existing-groups", "a;"},
-       "--existing-groups: 'a;' has an empty group; groups are as fsdp;ddp,fsdp"},
+       "--existing-groups: 'a;' has an empty group; expected groups such as fsdp;ddp,fsdp"},
       {{"--existing-groups", ""},
-       "--existing-groups: '' has an empty group; groups are as fsdp;ddp,fsdp"},
+       "--existing-groups: '' has an empty group; expected groups such as fsdp;ddp,fsdp"},
       {{"--existing-groups", "a,a"}, "--existing-groups: group 'a,a' has mesh dim a twice"},
       {{"--existing-groups", "1:a"},
        "--existing-groups: group '1:a' is of mesh 1; the plan has 1 mesh(es)"},
@@ -202,7 +201,7 @@ TEST(BadInput, OtherOptions) {
       {{"--expected-uses", "9223372036854775808"},
        "--expected-uses: '9223372036854775808' is not a number in "
        "1..9223372036854775807; --help lists the options"},
-      {{"--planner", "magic"}, "--planner: 'magic' is no planner; known are best, per-dim"},
+      {{"--planner", "magic"}, "--planner: unknown planner 'magic'; expected best, per-dim"},
       {{"--format", "yaml"}, "--format: unknown format 'yaml'; expected text or json"},
       {{"--filter", "*"}, "--filter needs --model"},
       {{"--model", "m.json"}, "--tensor and --model exclude each other"},

@@ -83,10 +83,10 @@ TEST(PlanLine, ALimitOnMemoryInBytesOrAsText) {
                 .find(R"("RESOURCE_EXHAUSTED","message":"max_memory is 100 bytes per rank; the )"),
             std::string::npos);
   EXPECT_NE(PlanLine(Line(line + R"("max_memory": -1)"), {})
-                .find("max_memory: '-1' is no number of bytes below 2^63"),
+                .find("max_memory: '-1' is not a number of bytes below 2^63"),
             std::string::npos);
   EXPECT_NE(PlanLine(Line(line + R"("max_memory": "much")"), {})
-                .find("'much' is no number of bytes below 2^63"),
+                .find("'much' is not a number of bytes below 2^63"),
             std::string::npos);
 }
 
@@ -106,12 +106,11 @@ TEST(PlanLine, ABudgetOfGroups) {
   EXPECT_NE(PlanLine(Line(line + R"("expected_uses": 50)"), {}).find(R"("expected_uses":"50")"),
             std::string::npos);
   // The error names the place of the groups.
-  EXPECT_NE(PlanLine(Line(line + R"("id": 1)"), {}, "a;z")
-                .find("\"--existing-groups: group 'z': 'z' is no dim of mesh"),
-            std::string::npos);
+  EXPECT_NE(
+      PlanLine(Line(line + R"("id": 1)"), {}, "a;z").find("\"--existing-groups: group 'z': mesh "),
+      std::string::npos);
   for (const auto& [more, message] :
-       {std::pair(R"("existing_groups": "a;z")",
-                  "existing_groups: group 'z': 'z' is no dim of mesh"),
+       {std::pair(R"("existing_groups": "a;z")", "existing_groups: group 'z': mesh "),
         std::pair(R"("existing_groups": ["a"])", "existing_groups is"),
         std::pair(R"("new_groups": "no")", "new_groups: \"no\" is neither true nor false"),
         std::pair(R"("max_communicators": -1)", "max_communicators: '-1' is not a number in 0.."),
@@ -168,18 +167,18 @@ TEST(PlanLine, BadKeysAreAnsweredWithAnError) {
   ExpectError(Line(R"("tensor": "f32[8]", "from": "R,R", "to": "S(1),R")"), code,
               "to: Shard(1) is out of range for a rank-1 tensor");
   ExpectError(Line(std::string(kGather) + R"(, "max_memory": "much")"), code,
-              "max_memory: 'much' is no number of bytes below 2^63, as 4096 or 1.5 GiB");
+              "max_memory: 'much' is not a number of bytes below 2^63, such as 4096 or 1.5 GiB");
   ExpectError(Line(std::string(kGather) + R"(, "max_memory": 1, "max_memory": 2)"), code,
               "key 'max_memory' stands twice in one object");
   ExpectError(Line(std::string(kGather) + R"(, "planner": "fast")"), code,
-              "planner: 'fast' is no planner; known are best, per-dim");
+              "planner: unknown planner 'fast'; expected best, per-dim");
   ExpectError(Line(std::string(kGather) + R"(, "reproducibility": "maybe")"), code,
-              "reproducibility: 'maybe' is no reproducibility; known are none, replicas, "
+              "reproducibility: unknown reproducibility 'maybe'; expected none, replicas, "
               "batch-invariant, ordered");
   ExpectError(Line(std::string(kGather) + R"(, "ragged_sizes": "all")"), code,
-              "ragged_sizes: 'all' is no choice of ragged sizes; known are cost, max, sum");
+              "ragged_sizes: unknown ragged_sizes 'all'; expected cost, max, sum");
   ExpectError(Line(std::string(kGather) + R"(, "buffers": "heap")"), code,
-              "buffers: 'heap' is no way to hand over buffers; known are two, consumed, one");
+              "buffers: unknown buffer mode 'heap'; expected two, consumed, one");
   ExpectError(Line(std::string(kGather) + R"(, "topology": {"levels": []})"), code,
               "topology: a topology needs at least one level");
   ExpectError(Line(std::string(kGather) + R"(, "topology": "nope")"), code,
@@ -323,6 +322,27 @@ TEST(CheckLine, WorkHasALimit) {
   EXPECT_TRUE(ok);
   EXPECT_TRUE(Has(CheckLine(line, &ok, 1), "the proof takes more work than max_work = 1"));
   EXPECT_FALSE(ok);
+}
+
+// As an option of the command line, in each command that plans or proves.
+TEST(MaxWorkOption, IsHeededByEveryCommand) {
+  const std::string line = PlanLine(Line(kGather), {});
+  const std::string lines = WriteFile("lines.json", line + "\n");
+  const std::string plan = WriteFile("plan.json", line);
+  const std::vector<std::vector<std::string>> commands = {
+      {"plan", "--mesh", "a=2,b=2", "--tensor", "f32[8,8]", "--from", "P,R", "--to", "R,R"},
+      {"explain", "--mesh", "a=2,b=2", "--tensor", "f32[8,8]", "--from", "P,R", "--to", "R,R"},
+      {"run", "--mesh", "a=2,b=2", "--tensor", "f32[8,8]", "--from", "P,R", "--to", "R,R"},
+      {"run", "--plan", plan},
+      {"check", plan},
+      {"check", "--batch", lines}};
+  for (std::vector<std::string> command : commands) {
+    EXPECT_EQ(Meshift(command).code, kExitOk) << command[0];
+    command.insert(command.end(), {"--max-work", "1"});
+    const Outcome outcome = Meshift(command);
+    EXPECT_NE(outcome.code, kExitOk) << command[0] << command[1];
+    EXPECT_TRUE(Has(outcome.out + outcome.err, "takes more work than")) << outcome;
+  }
 }
 
 TEST(CheckBatch, AcceptsWhatPlanPrints) {

@@ -56,7 +56,8 @@ TEST(Calibrate, BadInputIsNamed) {
                                              "options\n");
   }
   EXPECT_EQ(error({"--max-bytes", "1KiB"}),
-            "meshift: 1024 bytes tell nothing about bandwidth among 8 ranks: at least 524288 do\n");
+            "meshift: 1024 bytes are too few to measure bandwidth among 8 ranks; expected at least "
+            "524288\n");
   EXPECT_NE(error({"--max-bytes", "many"}).find("--max-bytes: "), std::string::npos);
   EXPECT_EQ(error({"--repeat", "0"}),
             "meshift: --repeat: '0' is not a number in 1..1000000000; --help lists the options\n");

@@ -1,7 +1,12 @@
 #include "cli/dump_command.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <ctime>
 #include <iterator>
 #include <ostream>
@@ -12,6 +17,7 @@
 #include "absl/types/span.h"
 #include "base/ranges_text.h"
 #include "base/status.h"
+#include "cli/file_set.h"
 #include "cli/text.h"
 #include "comm/record/dump_reader.h"
 #include "comm/record/flight_recorder.h"
@@ -89,6 +95,20 @@ void RenderDisagreement(const Disagreement& found, std::string* out) {
   for (size_t i = 0; i < found.sides.size() && i < kMaxBehind; ++i) {
     fmt::format_to(to, "  {}: {}\n", Ranks(found.sides[i].ranks), Shown(found.sides[i].plan));
   }
+}
+
+// A file per rank in the folder, which is made where it is missing: all of them, or none.
+absl::Status WriteFlightRecords(absl::Span<const DumpFile> files, const std::string& folder) {
+  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) {
+    return FailedPrecondition("{}: cannot be made: {}", folder, std::strerror(errno));
+  }
+  FileSet set;
+  MESHIFT_RETURN_IF_ERROR(ForEachFlightRecord(files, [&](int64_t rank, const std::string& record) {
+    const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(record.data()),
+                                            record.size());
+    return set.Add(fmt::format("{}/meshift_rank_{}", folder, rank), {bytes});
+  }));
+  return set.Commit();
 }
 
 }  // namespace

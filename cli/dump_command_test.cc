@@ -4,10 +4,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 
@@ -105,6 +108,72 @@ TEST_F(DumpCommandTest, WritesAFlightRecordOfEachRank) {
       Meshift({"dump", folder_, "--flight-recorder", WriteFile("file", "text") + "/fr"});
   EXPECT_NE(outcome.code, kExitOk);
   EXPECT_THAT(outcome.err, HasSubstr("/file/fr"));
+}
+
+// What PyTorch's analyser reads first, by Python's own pickle.
+TEST_F(DumpCommandTest, FlightRecordsArePickles) {
+  for (int64_t rank = 0; rank < 4; ++rank) Write(MakeTestDump({}, rank));
+  const std::string out = folder_ + "/fr";
+  ASSERT_EQ(Meshift({"dump", folder_, "--flight-recorder", out}).code, kExitOk);
+  const std::string command =
+      "python3 -c \"import pickle; r = pickle.load(open('" + out +
+      "/meshift_rank_1', 'rb')); e = r['entries']; print(sorted(r), r['version'], len(e), "
+      "e[0]['state'], e[-1]['state'], e[-1]['profiling_name'], e[-1]['input_sizes'])\"";
+  FILE* const pipe = popen(command.c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  char text[1000] = {};
+  const size_t size = fread(text, 1, sizeof(text) - 1, pipe);
+  EXPECT_EQ(pclose(pipe), 0);
+  EXPECT_EQ(std::string(text, size),
+            "['entries', 'pg_config', 'pg_status', 'version'] 2.10 10 completed started "
+            "nccl:all_reduce [[8]]\n");
+}
+
+// A link, or a FIFO that nobody reads, where a record would go: nothing is written at all.
+TEST_F(DumpCommandTest, FlightRecordsReplaceOnlyFiles) {
+  for (int64_t rank = 0; rank < 4; ++rank) Write(MakeTestDump({}, rank));
+  const std::string out = folder_ + "/fr";
+  std::filesystem::create_directory(out);
+  const std::string other = WriteFile("other", "text");
+  std::filesystem::create_symlink(other, out + "/meshift_rank_1");
+  Outcome outcome = Meshift({"dump", folder_, "--flight-recorder", out});
+  EXPECT_NE(outcome.code, kExitOk);
+  EXPECT_THAT(outcome.err, HasSubstr("/fr/meshift_rank_1: cannot be written: a symbolic link"));
+  EXPECT_EQ(std::filesystem::file_size(other), 4);
+  std::filesystem::remove(out + "/meshift_rank_1");
+  ASSERT_EQ(mkfifo((out + "/meshift_rank_1").c_str(), 0600), 0);
+  outcome = Meshift({"dump", folder_, "--flight-recorder", out});
+  EXPECT_THAT(outcome.err, HasSubstr("/fr/meshift_rank_1: cannot be written: "));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(out), {}), 1);
+}
+
+TEST_F(DumpCommandTest, NamesRanksThatDisagree) {
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    Dump dump = MakeTestDump({}, rank);
+    if (rank == 3) dump.calls.back().text = dump.calls[dump.calls.size() - 2].text;
+    Write(dump);
+  }
+  const Outcome outcome = Meshift({"dump", folder_});
+  EXPECT_THAT(outcome.out, HasSubstr("DISAGREE: call 9 of the redistributor of ranks 0-3 #0:\n"
+                                     "  ranks 0-2: plan of all_reduce\n"
+                                     "  rank 3: plan of reduce_scatter\n"));
+}
+
+TEST_F(DumpCommandTest, TellsWhereEachRankIs) {
+  for (int64_t rank = 0; rank < 40; ++rank) {
+    Dump dump = MakeTestDump({.num_ranks = 40, .late = rank < 20 ? rank : -1}, rank);
+    if (rank == 30) dump.calls.back().state = CallState::kIssuing;
+    if (rank == 31) {
+      dump.calls.back().state = CallState::kEnded;
+      dump.calls.back().ended_ns = dump.now_ns;
+    }
+    Write(dump);
+  }
+  const Outcome outcome = Meshift({"dump", folder_});
+  EXPECT_THAT(outcome.out, HasSubstr("  BEHIND: rank 15 has not made it"));
+  EXPECT_THAT(outcome.out, HasSubstr("  BEHIND: nor has ranks 16-19\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("  still inside the call that issues it: rank 30\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("  past it: rank 31\n"));
 }
 
 }  // namespace

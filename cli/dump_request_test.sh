@@ -35,8 +35,16 @@ await '(($(records) == 2))'
 "$meshift" dump "$MESHIFT_DUMP" > "$scratch/report" || fail "no report"
 grep -q '^records of 2 of 2 ranks$' "$scratch/report" && grep -q '^no rank had failed$' "$scratch/report" || fail "$(< "$scratch/report")"
 
-# The job has continued since then.
+# The job has continued since then. It also continues if a FIFO replaces the file that the signal
+# touches.
+rm "$MESHIFT_DUMP"/*.json "$MESHIFT_DUMP/now"
+mkfifo "$MESHIFT_DUMP/now"
+await '(($(records) == 2))'
 rm "$MESHIFT_DUMP"/*.json
+kill -USR1 "$(< "$scratch/pid.0")" || fail "rank 0 has ended"
+sleep 1
+grep -q 'State:.*[RS]' "/proc/$(< "$scratch/pid.0")/status" || fail "rank 0 has ended"
+rm -f "$MESHIFT_DUMP"/*.json
 kill -STOP "$(< "$scratch/pid.1")" || fail "rank 1 has ended"
 await '(($(records) == 1))'
 "$meshift" dump "$MESHIFT_DUMP" > "$scratch/report" || fail "no report"

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cstdlib>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -43,6 +46,16 @@ TEST(Engines, AreThoseOfTheBuild) {
                                        "{})\n",
                                        name, absence, EngineNames()));
   }
+}
+
+// The option, else the variable, else ten minutes.
+TEST(Engines, WaitForTenMinutesUnlessToldOtherwise) {
+  unsetenv("MESHIFT_TIMEOUT_S");
+  EXPECT_EQ(*JobTimeout(std::nullopt), std::chrono::minutes(10));
+  setenv("MESHIFT_TIMEOUT_S", "7", 1);
+  EXPECT_EQ(*JobTimeout(std::nullopt), std::chrono::seconds(7));
+  EXPECT_EQ(*JobTimeout(3), std::chrono::seconds(3));
+  unsetenv("MESHIFT_TIMEOUT_S");
 }
 
 // A plan names its engine. This project's engines have the same capabilities, so the plans are

@@ -125,7 +125,7 @@ TEST(Explain, NamesTheValueThatIsTooLargeOnTheWay) {
       "--from",          "R,R,S(0)",   "--to",        "R,S(0),S(0)", "--topology",
       "nvlink=2,rail=6", "--to-dtype", "bf16",        "--max-value", "288"};
   const std::string rule =
-      "; but R,R,R on the way, in bf16, takes 432 B, more than max_value (288 B)";
+      "; but the intermediate value R,R,R in bf16 takes 432 B, more than max_value (288 B)";
   // For the excluded plan and the per-dim one.
   EXPECT_EQ(Count(Meshift(args).out, rule + "\n"), 2) << Meshift(args);
   EXPECT_EQ(Count(Meshift(args).out, "] holds too much: "), 1) << Meshift(args);

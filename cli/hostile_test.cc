@@ -423,6 +423,9 @@ std::vector<Row> Rows() {
   row(
       "a plan whose placements forge the verdict", Kind::kCheck,
       [] { return PlanWith("\"R,R\"", R"("R,R\nok 0123456789abcdef")"); }, {1}, "wrong: ");
+  row(
+      "a plan whose placements forge the verdict of a run", Kind::kRunPlan,
+      [] { return PlanWith("\"R,R\"", R"("R,R\nwrong 0")"); }, {1}, "wrong: ");
   row("a plan with a rule's name of a megabyte", Kind::kCheckBatch,
       [] { return OneLine(PlanWith("\"P,S(0)\"", "\"" + std::string(1 << 20, 'P') + "\"")); }, {1});
   row("a plan of 20,000 steps", Kind::kCheckBatch, [] { return PlanOfSteps("a=4", 20000); }, {1});
@@ -588,7 +591,9 @@ TEST(Hostile, EachIsRefusedOrAnsweredInBounds) {
       EXPECT_LE(answers.size(), 2) << answer.out.substr(0, 2000);
       EXPECT_LE(answers[0].size(), kMaxMessage) << answers[0].substr(0, 2000);
     } else if (row.kind == Kind::kRunPlan) {
-      EXPECT_EQ(std::count(answers.begin(), answers.end(), "wrong 0"), 1) << answer.out;
+      // Only a run that was right says so.
+      EXPECT_EQ(std::count(answers.begin(), answers.end(), "wrong 0"), answer.code == 0 ? 1 : 0)
+          << answer.out;
     }
     // The message of a line.
     const size_t message = answer.out.find("\"message\":\"");

@@ -21,6 +21,6 @@ expect() {
   fi
 }
 output=$(run :)
-expect 'kept (engine nccl reduces every element alike (by tree, as the environment of every rank says, on one channel)'
+expect 'kept (engine nccl reduces every element in the same way (by tree, as the environment of every rank says, on one channel)'
 output=$(run '[ "$RANK" != 2 ] || unset NCCL_PROTO')
-expect 'kept (contributions are combined in ascending order of coordinates: engine nccl promises nothing about where an element lies (rank 2: NCCL_PROTO is not set'
+expect 'kept (contributions are combined in ascending order of coordinates: engine nccl does not promise to reduce every element in the same way (rank 2: NCCL_PROTO is not set'

@@ -105,8 +105,8 @@ TEST(Plan, WithoutAnyGroupThatDoesItALargerValueIsHeld) {
   EXPECT_EQ(refusal.code, 1) << refusal;
   EXPECT_EQ(
       refusal.err,
-      "meshift: no plan keeps to --max-value = 5242880: in the cheapest one P,P,P on the way, in "
-      "f32, takes 8 MiB, more than --max-value (5 MiB)\n");
+      "meshift: no plan keeps to --max-value = 5242880: in the cheapest one the intermediate value "
+      "P,P,P in f32 takes 8 MiB, more than --max-value (5 MiB)\n");
 }
 
 TEST(Plan, WithoutAnyGroupThatDoesItSaysWhichIsMissing) {

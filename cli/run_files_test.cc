@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -227,7 +228,13 @@ TEST(RunFiles, AFolderThatCannotBeWrittenIsNamed) {
   const std::string folder = NewFolder();
   ASSERT_EQ(mkdir(folder.c_str(), 0777), 0);
   ASSERT_EQ(mkdir((folder + NameOf("target", 1)).c_str(), 0777), 0);
+  // One of the set cannot be written: what was saved before stays, sources too.
+  const std::string source = folder + NameOf("source", 0);
+  std::ofstream(source) << "before";
   failed(folder, NameOf("target", 1) + ": cannot be written: a folder is there");
+  std::ifstream kept(source);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(kept), {}), "before");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2);
 }
 
 }  // namespace

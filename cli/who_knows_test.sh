@@ -32,14 +32,18 @@ run() {
   code=$?
   ms=$(< "$scratch/ms")
 }
-# expect WHAT EXIT_CODE MESSAGE BAD: all ranks print the message where one does BAD, the first rank or a later one.
+# expect WHAT EXIT_CODE MESSAGE BAD: all ranks print the message where one does BAD, the first rank or a later one (or those of bad_ranks). What is right but late is
+# tried twice more: a machine that stands still for seconds says nothing of the ranks.
 expect() {
   local what=$1 exit_code=$2 message
   BAD=$4
-  for BAD_RANK in 2 0; do
+  for BAD_RANK in ${bad_ranks:-2 0}; do
     message=${3//@/$BAD_RANK}
-    run
-    echo "$what, rank $BAD_RANK: $ms ms"
+    for _ in 1 2 3; do
+      run
+      echo "$what, rank $BAD_RANK: $ms ms"
+      ((ms > good_ms + 2000)) || break
+    done
     if ((code != exit_code || ms > good_ms + 2000)) || [[ $(grep -cF -- "meshift: $message" <<< "$output") != 4 ]] || grep -qE 'broken rule|FAKE' <<< "$output"; then
       echo "exit code $code after $ms ms, not $exit_code within $good_ms ms and 2 s, or not on 4 ranks: $message"
       echo "$output"
@@ -73,6 +77,7 @@ expect 'another mesh' 2 'rank 0 was asked to run --mesh d=' "${GOOD/d=4/d=2}"
 expect 'another number of runs' 2 'rank 0 was asked to run' "$GOOD --repeat 2"
 expect 'another verb' 2 'rank 0 was asked to ' "exec \$MESHIFT calibrate --engine $engine"
 expect 'no topology' 3 'rank @: /nowhere.json: cannot be read: No such file' "$GOOD --topology /nowhere.json"
+bad_ranks=0 expect 'a full disk' 1 'rank 0: the output cannot be written' "$GOOD > /dev/full"
 
 GOOD="exec \$MESHIFT run --engine $engine --plan $scratch/4.json"
 expect 'no file' 3 'rank @: /nowhere: cannot be read: No such file' "${GOOD/$scratch\/4.json//nowhere}"

@@ -5,10 +5,12 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -155,6 +157,34 @@ TEST(HubTest, ARankThatStreamsIsServedInTurns) {
   }
   std::nth_element(meanwhile.begin(), meanwhile.begin() + 15, meanwhile.end());
   EXPECT_LT(meanwhile[15], 8 * Hub::kTurnFrames);
+}
+
+// Nor does one whose stream has no end: the hub reads so many bytes of it, and turns to the others.
+TEST(HubTest, AStreamWithoutEndDoesNotKeepOthersFromTheirAnswers) {
+  const auto hub = *Hub::Start(2, kKey, std::nullopt);
+  PlayedRank streams = Come(hub.get(), 0, 2);
+  PlayedRank asks = Come(hub.get(), 1, 2);
+  const Frame question{.kind = Frame::Kind::kMissing};
+  std::string questions;
+  while (questions.size() < Hub::kTurnBytes) questions += Encode(question);
+  std::atomic<bool> stop = false;
+  std::thread writes([&] {
+    while (!stop) ASSERT_TRUE(streams.socket().SendAll(questions).ok());
+    shutdown(streams.socket().fd(), SHUT_WR);
+  });
+  std::thread reads([&] {
+    while (streams.Next()) {
+    }
+  });
+  for (int i = 0; i < 50; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_TRUE(asks.Send(question).ok());
+    ASSERT_TRUE(asks.Next().has_value());
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  }
+  stop = true;
+  writes.join();
+  reads.join();
 }
 
 // Of what a rank may open and leave open there is a number.

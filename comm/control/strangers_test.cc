@@ -29,6 +29,7 @@
 #include "comm/control/hub.h"
 #include "comm/control/hub_bootstrap.h"
 #include "comm/control/meet.h"
+#include "comm/control/secret.h"
 #include "comm/control/socket.h"
 #include "meshift/bootstrap.h"
 #include "testing/internal/played_peer.h"
@@ -112,6 +113,16 @@ TEST(StrangersTest, BothSidesProveThatTheyKnowTheSecret) {
           .status();
   plays.join();
   EXPECT_EQ(fooled.code(), absl::StatusCode::kDeadlineExceeded) << fooled;
+}
+
+TEST(StrangersTest, EachJobHasASecretOfItsOwn) {
+  const auto one = *Bootstrap::Listen({.world_size = 2}, 0, kShort);
+  const auto other = *Bootstrap::Listen({.world_size = 2}, 0, kShort);
+  const JobKey a = ParseHubAddress(one->address())->key;
+  const JobKey b = ParseHubAddress(other->address())->key;
+  EXPECT_GE(a.secret.size(), 32U);
+  EXPECT_NE(a.secret, b.secret);
+  EXPECT_NE(a.name, b.name);
 }
 
 TEST(StrangersTest, AHubThatIsStuckIsNamed) {

@@ -107,7 +107,9 @@ absl::StatusOr<Launch> ReadLaunch(const Variables& variables) {
   MESHIFT_ASSIGN_OR_RETURN(const int64_t attempt,
                            variables.Number("TORCHELASTIC_RESTART_COUNT", 0));
   const std::string run = variables.Text("TORCHELASTIC_RUN_ID").value_or("");
-  launch.key.name = fmt::format("{}#{}", ToHex(run), attempt);
+  // Nor are ranks of another job that has the same run id, "none" for instance.
+  launch.key.name =
+      fmt::format("{}#{}#{}", ToHex(run), attempt, variables.Text("MASTER_PORT").value_or(""));
   constexpr size_t kLongestRun = 200;
   if (run.size() > kLongestRun) {
     return InvalidArgument("TORCHELASTIC_RUN_ID has {} bytes, more than {}", run.size(),

@@ -139,6 +139,42 @@ TEST(TorchrunTest, AStaleRankOfTheAttemptBeforeIsRefused) {
   EXPECT_TRUE(Bootstrap::FromTorchrun(kLong, Getenv(fresh)).ok());
 }
 
+// Two jobs without a run id whose hub has one port.
+TEST(TorchrunTest, ARankOfAJobWithAnotherMasterIsRefused) {
+  Environment zero = Of(0, 2, 29500);
+  zero["MESHIFT_PORT"] = std::to_string(FreePort());
+  const auto hub = Bootstrap::FromTorchrun(kShort, Getenv(zero));
+  ASSERT_TRUE(hub.ok()) << hub.status();
+  Environment other = zero;
+  other["RANK"] = "1";
+  other["MASTER_PORT"] = "29600";
+  const absl::Status status = Bootstrap::FromTorchrun(kShort, Getenv(other)).status();
+  EXPECT_TRUE(Contains(status, "the hub refuses rank 1: it belongs to another job")) << status;
+  other["MASTER_PORT"] = "29500";
+  EXPECT_TRUE(Bootstrap::FromTorchrun(kLong, Getenv(other)).ok());
+}
+
+TEST(TorchrunTest, ARankWithAnotherSecretIsRefused) {
+  const TestingStore store;
+  for (const bool by_store : {false, true}) {
+    Environment zero = Of(0, 2, by_store ? store.port() : FreePort());
+    if (by_store) zero["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+    zero["MESHIFT_SECRET"] = "a";
+    const auto hub = Bootstrap::FromTorchrun(kShort, Getenv(zero));
+    ASSERT_TRUE(hub.ok()) << hub.status();
+    Environment one = zero;
+    one["RANK"] = "1";
+    for (const char* secret : {"b", ""}) {
+      one["MESHIFT_SECRET"] = secret;
+      const absl::Status status = Bootstrap::FromTorchrun(kShort, Getenv(one)).status();
+      EXPECT_TRUE(Contains(status, "secret")) << status;
+      EXPECT_FALSE(status.ok());
+    }
+    one["MESHIFT_SECRET"] = "a";
+    EXPECT_TRUE(Bootstrap::FromTorchrun(kLong, Getenv(one)).ok());
+  }
+}
+
 TEST(TorchrunTest, ARankThatReadsAnOldAddressFindsTheNewHub) {
   const TestingStore store;
   Environment zero = Of(0, 2, store.port());

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -19,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status.h"
+#include "comm/control/interfaces.h"
 #include "comm/mpi/requests.h"
 #include "meshift/communicator.h"
 #include "meshift/device_mesh.h"
@@ -51,6 +53,36 @@ std::vector<bool> Waits() {
 }
 
 INSTANTIATE_TEST_SUITE_P(BoundedWaits, MpiEngineTest, testing::ValuesIn(Waits()));
+
+// The hub is where the variable says; without it on loopback, where all ranks share a host.
+TEST(MpiBootstrapTest, RanksMeetOnTheInterfaceThatIsNamed) {
+  const auto meet = [](const char* interfaces) {
+    if (interfaces == nullptr) {
+      unsetenv("MESHIFT_SOCKET_IFNAME");
+    } else {
+      setenv("MESHIFT_SOCKET_IFNAME", interfaces, 1);
+    }
+    return MpiBootstrap(std::chrono::seconds(20));
+  };
+  const auto expect_to_meet = [&](const char* interfaces, const std::string& host) {
+    const auto bootstrap = meet(interfaces);
+    ASSERT_TRUE(bootstrap.ok()) << bootstrap.status();
+    EXPECT_TRUE((*bootstrap)->Exchange("").ok());
+    if (WorldRank() > 0) return;
+    EXPECT_NE((*bootstrap)->address().find("@" + host + ":"), std::string::npos)
+        << (*bootstrap)->address();
+  };
+  expect_to_meet(nullptr, "127.0.0.1");
+  const absl::StatusOr<std::vector<std::string>> others = InterfaceAddresses("^lo");
+  if (others.ok()) expect_to_meet("^lo", others->front());
+  const std::string error = Message(meet("=nosuch0").status());
+  unsetenv("MESHIFT_SOCKET_IFNAME");
+  const std::string reason = "no interface is up that '=nosuch0' names; there are ";
+  EXPECT_EQ(error.rfind(
+                (WorldRank() == 0 ? "" : "rank 0 could not open the hub of the job: ") + reason, 0),
+            0)
+      << error;
+}
 
 TEST_P(MpiEngineTest, PlansNameTheEngine) {
   const auto engine = MakeEngine();

@@ -46,6 +46,15 @@ std::string GroupName(int64_t number, absl::Span<const int64_t> ranks) {
   return fmt::format("group {} {{{}}}", number, fmt::join(ranks, ","));
 }
 
+// The first line of it. Any thread may ask, at any time.
+std::string MpiLibraryVersion() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text = {};
+  int length = 0;
+  if (MPI_Get_library_version(text.data(), &length) != MPI_SUCCESS) return "MPI";
+  const std::string all(text.data(), static_cast<size_t>(length));
+  return all.substr(0, all.find('\n'));
+}
+
 class HostBuffer final : public Buffer {
  public:
   HostBuffer(HostMemory data, int64_t size_bytes, std::shared_ptr<const Progress> progress)
@@ -119,6 +128,7 @@ class MpiEngine final : public Engine {
   }
 
   const std::string& name() const override { return name_; }
+  std::string Library() const override { return MpiLibraryVersion(); }
   int64_t rank() const override { return rank_; }
   int64_t world_size() const override { return world_->size(); }
   Communicator* world() override { return world_.get(); }

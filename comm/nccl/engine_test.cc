@@ -142,6 +142,23 @@ TEST_F(NcclEngineTest, GroupsAreMadeOnce) {
   EXPECT_EQ(TheFake()->call_count("communicator"), 4 * 3);
 }
 
+TEST_F(NcclEngineTest, TheLibraryIsToldOnceWhenRecordsAreLogged) {
+  Start(2);
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
+  ranks_->Run([&](NcclEngine& engine, int64_t) {
+    std::vector<std::string> told;
+    RecordOptions record;
+    record.on_log = [&](const LogEvent& event) {
+      if (event.kind == LogEvent::Kind::kLibrary) told.emplace_back(event.text);
+    };
+    ASSERT_TRUE(engine.SetRecord(record).ok());
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(Redistributor::Create(mesh, &engine).ok());
+    EXPECT_EQ(told, std::vector<std::string>{engine.Library()});
+    EXPECT_EQ(engine.Library(), "NCCL " + engine.nccl_version() +
+                                    " of testing/fake_gpu/libfake_nccl.so, plugins: none");
+  });
+}
+
 // NCCL's tools show groups by the dims of the mesh that they are over.
 TEST_F(NcclEngineTest, GroupsHaveNames) {
   Start(4);
@@ -149,17 +166,50 @@ TEST_F(NcclEngineTest, GroupsHaveNames) {
   const Pair pairs[] = {PairOf("f32[8,4]", mesh, "S(0),R", "R,R"),
                         PairOf("f32[8,4]", mesh, "R,S(0)", "R,R")};
   ranks_->Run([&](NcclEngine& engine, int64_t) {
+    int64_t splits = 0;
+    RecordOptions record;
+    record.on_log = [&](const LogEvent& event) {
+      if (event.kind != LogEvent::Kind::kSplit) return;
+      ++splits;
+      EXPECT_GT(event.ns, 0);
+      EXPECT_NE(event.text, "");
+    };
+    ASSERT_TRUE(engine.SetRecord(record).ok());
     Redistributor redistribute = Redistributor::Create(mesh, &engine).value();
     for (const Pair& pair : pairs) {
       ASSERT_TRUE(redistribute.Prepare(pair.from, pair.to).ok());
       ASSERT_EQ(Message(Call(engine, pair)(redistribute).value().Wait()), "");
     }
+    EXPECT_EQ(splits, 2) << "and not when they are used again";
   });
   EXPECT_EQ(TheFake()->call_count("communicator meshift:world[0-3]"), 4);
   for (const char* name : {"dp[0,2]", "dp[1,3]", "tp[0-1]", "tp[2-3]"}) {
     EXPECT_EQ(TheFake()->call_count(fmt::format("communicator meshift:{}", name).c_str()), 2)
         << name;
   }
+}
+
+// Communicators whose calls never block, where an option or NCCL's own variable asks for them: then
+// the world is the root itself, and not a blocking child of it.
+TEST_F(NcclEngineTest, CallsAreBoundedWhereThatIsAskedFor) {
+  FakeEnvironment variable(FakeEnvironment::Variables{{"NCCL_COMM_BLOCKING", "0"}});
+  const std::pair<NcclOptions, int> cases[] = {
+      {{}, 2}, {{.bounded_calls = true}, 0}, {{.environment = &variable}, 0}};
+  const DeviceMesh mesh = DeviceMesh::Parse("a=2").value();
+  const Pair pair = PairOf("f32[8,4]", mesh, "P", "R");
+  for (const auto& [options, splits] : cases) {
+    Start(2, options);
+    EXPECT_EQ(TheFake()->call_count("ncclCommSplit"), splits);
+    std::vector<std::vector<uint8_t>> results(2);
+    ranks_->Run([&](NcclEngine& engine, int64_t rank) {
+      Redistributor redistribute = Redistributor::Create(mesh, &engine).value();
+      const Call call(engine, pair);
+      results[rank] = call.Result(redistribute, SomeValues(pair.from, rank, 3));
+    });
+    EXPECT_EQ(results[0], results[1]);
+    TearDown();
+  }
+  Start(1);
 }
 
 // Many runs over different groups before anyone waits; results as of runs one by one.
@@ -378,6 +428,8 @@ TEST_F(NcclEngineTest, MemoryIsFreedAndAllocatedWithoutTheDevice) {
   EXPECT_EQ(TheFake()->call_count("cuMemFree"), 0);
   // Ten buffers, and the word of each world.
   EXPECT_EQ(TheFake()->call_count("cuMemAllocFromPoolAsync"), 2 * 11);
+  // What is freed stays with the pool: each has its threshold set.
+  EXPECT_EQ(TheFake()->call_count("cuMemPoolSetAttribute"), 2);
 }
 
 // No kernel is loaded by its first launch.

@@ -33,10 +33,10 @@ TEST_F(NcclGraphTest, CallsAreCaptured) {
       {"i16[9,7]", "P,P,S(0)", "S(1),R,R"},     {"f32[7,5]", "S(0),S(1),R", "R,S(0),S(1)"},
       {"f64[4,4]", "P(max),R,P(max)", "R,R,R"},
   };
-  for (const int max_ctas : {-1, 8}) {
-    NcclOptions options;
-    options.max_ctas = max_ctas;
-    Start(8, options, static_cast<uint64_t>(max_ctas + 5));
+  uint64_t seed = 4;
+  for (const NcclOptions& options :
+       {NcclOptions{}, NcclOptions{.max_ctas = 8}, NcclOptions{.bounded_calls = true}}) {
+    Start(8, options, seed++);
     const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2,c=2").value();
     std::vector<Pair> pairs;
     for (const auto& call : kCalls) pairs.push_back(PairOf(call[0], mesh, call[1], call[2]));

@@ -201,6 +201,15 @@ TEST_F(NcclHangTest, FirstCallsHaveTimeToConnect) {
     if (rank == 1) std::this_thread::sleep_for(milliseconds(800));
     EXPECT_EQ(Message(SendToEachOther(engine, data, *stream)), "");
     EXPECT_EQ(Message(engine.Synchronize(*stream)), "");
+    // Large messages have a first call of their own.
+    constexpr int64_t kCount = 1 << 18;
+    const auto large = engine.Allocate(4 * kCount).value();
+    Meet(rank);
+    if (rank == 1) std::this_thread::sleep_for(milliseconds(800));
+    EXPECT_EQ(Message(engine.world()->AllReduce(large->data(), large->data(), kCount, DType::kF32,
+                                                {}, *stream)),
+              "");
+    EXPECT_EQ(Message(engine.Synchronize(*stream)), "");
     Meet(rank);
     if (rank == 1) std::this_thread::sleep_for(milliseconds(800));
     const absl::Status launched = SendToEachOther(engine, data, *stream);
@@ -208,6 +217,21 @@ TEST_F(NcclHangTest, FirstCallsHaveTimeToConnect) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
     Meet(rank);
   });
+}
+
+// The root does not block: a device that never answers ends its making in time.
+TEST_F(NcclHangTest, AWorldThatIsNeverMadeIsGivenUpInTime) {
+  TheFake()->hold_device(1);
+  NcclOptions options;
+  options.setup_timeout = milliseconds(300);
+  const Clock::time_point start = Clock::now();
+  const auto ranks = NcclThreads::Create(2, options);
+  EXPECT_LT(Clock::now() - start, seconds(5));
+  EXPECT_EQ(ranks.status().code(), absl::StatusCode::kDeadlineExceeded) << ranks.status();
+  EXPECT_NE(Message(ranks.status()).find("has not ended within 300 ms"), std::string::npos)
+      << ranks.status();
+  TheFake()->revive_device(1);
+  Start(1);
 }
 
 TEST_F(NcclHangTest, TimeOutsAreSetWhileCallsRun) {

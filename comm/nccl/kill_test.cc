@@ -4,8 +4,9 @@
 //   stop    is stopped, as by a debugger, with its connections open
 //   loop    goes on without its device: it makes no call any more
 //
-// The last two end the others within two seconds of the time-out, which is one second, although
-// these wait for their streams by CUDA alone. They say so.
+// The last two end the others within two seconds of the time-out, although these wait for their
+// streams by CUDA alone. They say so. The time-out is one second; of a stopped rank three, so that
+// twice the time-out would be too late.
 //
 //   kill_worker N [kill|stop|loop]
 #include <fmt/format.h>
@@ -45,7 +46,7 @@ constexpr int kBefore = 5;  // calls
 void Stop() {
   const pid_t own = getpid();
   if (fork() == 0) {
-    sleep(5);
+    sleep(8);
     kill(own, SIGKILL);
     _exit(0);
   }
@@ -55,7 +56,7 @@ void Stop() {
 // OK where this rank was told in time that another one is gone.
 absl::Status Run(int64_t victim, const std::string& how, std::string* told) {
   const bool killed = how == "kill";
-  const std::chrono::milliseconds timeout(killed ? 10000 : 1000);
+  const std::chrono::milliseconds timeout(killed ? 10000 : how == "stop" ? 3000 : 1000);
   const std::chrono::milliseconds at_most = killed ? kAtMost : timeout + kAtMost;
   MESHIFT_ASSIGN_OR_RETURN(const auto driver, CudaDriver::Load());
   MESHIFT_ASSIGN_OR_RETURN(const auto bootstrap, Bootstrap::FromTorchrun());

@@ -197,6 +197,22 @@ TEST_P(NcclLaunchFaultTest, APeerFailsMeanwhile) {
   TheFake()->revive_device(kNotAborted + 1);
 }
 
+// What is left of an abort when the engine ends is waited for, for longer than aborts take.
+TEST(NcclEndFaultTest, AnAbortOfThreeSecondsIsWaitedForAtTheEnd) {
+  auto ranks = NcclThreads::Create(kRanks).value();
+  ranks->Run([&](NcclEngine& engine, int64_t rank) {
+    const auto stream = engine.CreateStream().value();
+    ASSERT_EQ(Message(engine.world()->Barrier(*stream)), "");
+    ASSERT_EQ(Message(engine.Synchronize(*stream)), "");
+    TheFake()->delay_device(static_cast<int>(rank), 3000);
+    ASSERT_EQ(Message(engine.world()->Barrier(*stream)), "");
+    engine.world()->Abort();
+  });
+  ranks = nullptr;
+  EXPECT_EQ(TheFake()->call_count("cuStreamCreate"), TheFake()->call_count("cuStreamDestroy"));
+  EXPECT_EQ(Violations(), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Calls, NcclLaunchFaultTest, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
 

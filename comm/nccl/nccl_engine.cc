@@ -122,6 +122,7 @@ class NcclEngineImpl final : public NcclEngine {
   int device() const override { return job_->device().ordinal(); }
   Device tensor_device() const override { return {.kind = Device::Kind::kCuda, .index = device()}; }
   std::string nccl_version() const override { return job_->nccl().VersionText(); }
+  std::string Library() const override { return DescribeNccl(job_->nccl()); }
 
   absl::StatusOr<std::shared_ptr<Communicator>> Split(Communicator& parent,
                                                       absl::Span<const int64_t> ranks,

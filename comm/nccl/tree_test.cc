@@ -176,8 +176,8 @@ TEST(NcclTreeTest, IsTakenWhereAllEnvironmentsAreFit) {
   const Plan plan = PlanOn((*ranks)->engine(0), mesh, "P,S(0)", "R,S(0)");
   EXPECT_EQ(plan.steps()[0].reduce_order, ReduceOrder::kAny);
   EXPECT_EQ(plan.why(),
-            "engine nccl reduces every element alike (by tree, as the environment of every rank "
-            "says, on one channel), in one step by groups that lie alike");
+            "engine nccl reduces every element in the same way (by tree, as the environment of "
+            "every rank says, on one channel), in one step by equivalent groups");
 
   const std::set<std::string> narrow = SplitWith("1 to 1 collnet 0");
   EXPECT_EQ(narrow.size(), 2 * kRanks);         // one over a, one over all
@@ -215,8 +215,8 @@ TEST(NcclTreeTest, AReduceScatterIsDoneInOrder) {
   const Plan plan = PlanOn((*ranks)->engine(0), mesh, "P", "S(0)");
   EXPECT_EQ(plan.steps()[0].reduce_order, ReduceOrder::kAscending);
   EXPECT_EQ(plan.why(),
-            "contributions are combined in ascending order of coordinates: the reduce_scatter of "
-            "engine nccl over a is no all_reduce");
+            "contributions are combined in ascending order of coordinates: engine nccl reduces "
+            "every element in the same way by all_reduce only, not by reduce_scatter over a");
   EXPECT_EQ(CallsOf("ncclReduceScatter").size(), 0);
   EXPECT_EQ(CallsOf("ncclSend").size(), kRanks * (kRanks - 1));
   EXPECT_EQ(Violations(), "");
@@ -272,7 +272,7 @@ TEST(NcclTreeTest, GroupsThatDoNotLieAlikeAddInOrder) {
   const Topology jagged = Topology::Parse("nvlink=3").value();  // 0 and 1 share one, 2 and 3 do not
   const Plan plan = PlanOn((*ranks)->engine(0), mesh, "S(0),P", "S(0),R", jagged);
   EXPECT_EQ(plan.steps()[0].reduce_order, ReduceOrder::kAscending);
-  EXPECT_NE(plan.why().find("the groups do not lie alike"), std::string::npos) << plan.why();
+  EXPECT_NE(plan.why().find("the groups are not equivalent"), std::string::npos) << plan.why();
   const Plan one = PlanOn((*ranks)->engine(0), mesh, "P,P", "R,R", jagged);
   EXPECT_EQ(one.steps()[0].reduce_order, ReduceOrder::kAny);
 }

@@ -35,7 +35,11 @@ std::shared_ptr<CallRecord> CallRecord::Of(Engine* engine) {
 }
 
 CallRecord::CallRecord(Engine* engine, const RecordOptions& options)
-    : engine_(engine), options_(options), ring_(engine, options.calls, options.on_ended) {}
+    : engine_(engine), options_(options), ring_(engine, options.calls, options.on_ended) {
+  if (!logs()) return;
+  const std::string library = engine->Library();
+  if (!library.empty()) Log(LogEvent::Kind::kLibrary, library, 0);
+}
 
 // Its sources have left, and with the last of them the thread.
 CallRecord::~CallRecord() = default;
@@ -243,6 +247,7 @@ absl::StatusOr<std::string> CallRecord::Dump(const std::string& folder) {
   meshift::Dump dump;
   dump.calls = ring_.Snapshot();
   dump.engine = engine_->name();
+  dump.library = engine_->Library();
   dump.host = DumpHostName();
   dump.rank = engine_->rank();
   dump.world_size = engine_->world_size();

@@ -1,6 +1,9 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -21,6 +24,30 @@
 #include "comm/record/dump_writer.h"
 #include "comm/record/flight_recorder.h"
 #include "testing/internal/test_dumps.h"
+
+namespace meshift {
+namespace {
+
+// What the program has asked of the kernel for its files, in order.
+std::vector<std::string>& FileCalls() {
+  static std::vector<std::string> calls;
+  return calls;
+}
+
+}  // namespace
+}  // namespace meshift
+
+// In the place of the C library's.
+extern "C" int fsync(int fd) {
+  struct stat file = {};
+  fstat(fd, &file);
+  meshift::FileCalls().emplace_back(S_ISDIR(file.st_mode) ? "fsync folder" : "fsync file");
+  return static_cast<int>(syscall(SYS_fsync, fd));
+}
+extern "C" int rename(const char* from, const char* to) noexcept {
+  meshift::FileCalls().emplace_back("rename");
+  return static_cast<int>(syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
+}
 
 namespace meshift {
 namespace {
@@ -93,6 +120,21 @@ TEST(DumpTest, FilesAreReplacedAsAWhole) {
   EXPECT_TRUE(ReadDump(text).value().calls.empty());
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
   EXPECT_EQ(WriteDump(dump, path).status().code(), absl::StatusCode::kUnavailable);
+  // A link in the place of the file that is written first is not followed.
+  const std::string other = folder + "/other";
+  Write(other, "text");
+  std::filesystem::create_symlink(
+      other, fmt::format("{}/.meshift-node0-rank00003.json.{}", folder, getpid()));
+  ASSERT_EQ(WriteDump(dump, folder).value(), path);
+  EXPECT_EQ(std::filesystem::file_size(other), 4);
+}
+
+// A record that a machine's end could take is none.
+TEST(DumpTest, TheFileIsOnTheDiskBeforeItHasItsName) {
+  const std::string folder = NewFolder("synced");
+  FileCalls().clear();
+  ASSERT_TRUE(WriteDump(MakeTestDump({}, 3), folder).ok());
+  EXPECT_EQ(FileCalls(), (std::vector<std::string>{"fsync file", "rename", "fsync folder"}));
 }
 
 TEST(DumpTest, TheTextIsBounded) {

@@ -154,12 +154,12 @@ std::string DumpText(const Dump& dump) {
   out.reserve(plans.size() + 128 * dump.calls.size() + 4096);
   const auto to = std::back_inserter(out);
   fmt::format_to(to,
-                 "{{\"format\":\"meshift-dump\",\"version\":1,\"engine\":{},\"host\":{},"
-                 "\"rank\":{},\"world_size\":{},\n\"written_unix_ns\":{},\"now_ns\":{},"
+                 "{{\"format\":\"meshift-dump\",\"version\":1,\"engine\":{},\"library\":{},"
+                 "\"host\":{},\"rank\":{},\"world_size\":{},\n\"written_unix_ns\":{},\"now_ns\":{},"
                  "\"setup_timeout_ns\":{},\"running_timeout_ns\":{},\n\"failure\":{},\n"
                  "\"redistributors\":[",
-                 Quoted(dump.engine), Quoted(dump.host), dump.rank, dump.world_size,
-                 dump.written_unix_ns, dump.now_ns, dump.timeouts.setup.count(),
+                 Quoted(dump.engine), Quoted(dump.library), Quoted(dump.host), dump.rank,
+                 dump.world_size, dump.written_unix_ns, dump.now_ns, dump.timeouts.setup.count(),
                  dump.timeouts.running.count(), FailureText(dump.failure));
   for (size_t i = 0; i < dump.sources.size(); ++i) {
     const DumpedSource& source = dump.sources[i];

@@ -24,7 +24,8 @@ struct DumpedSource {
 };
 
 struct Dump {
-  std::string engine;  // its name
+  std::string engine;   // its name
+  std::string library;  // Engine::Library()
   std::string host;
   int64_t rank = 0;
   int64_t world_size = 1;

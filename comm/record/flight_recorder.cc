@@ -1,14 +1,10 @@
 #include "comm/record/flight_recorder.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <deque>
-#include <fstream>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -263,11 +259,8 @@ std::string EmptyFlightRecord() {
       Pickle(), [](Pickle&) {}, [](Pickle&) {});
 }
 
-absl::Status WriteFlightRecords(absl::Span<const DumpFile> files, const std::string& folder) {
-  const auto error = [&](std::string_view what, const std::string& path) {
-    return absl::UnavailableError(fmt::format("cannot {} '{}': {}", what, path, strerror(errno)));
-  };
-  if (mkdir(folder.c_str(), 0755) != 0 && errno != EEXIST) return error("make the folder", folder);
+absl::Status ForEachFlightRecord(absl::Span<const DumpFile> files,
+                                 absl::FunctionRef<absl::Status(int64_t, const std::string&)> use) {
   const std::map<std::string, int64_t> first_calls = FirstCommonCalls(files);
   int64_t world_size = 0;
   for (const DumpFile& file : files) world_size = std::max(world_size, file.world_size);
@@ -279,11 +272,7 @@ absl::Status WriteFlightRecords(absl::Span<const DumpFile> files, const std::str
       if (!made.ok()) return Annotate(made.status(), fmt::format("rank {}", rank));
       record = *std::move(made);
     }
-    const std::string path = fmt::format("{}/meshift_rank_{}", folder, rank);
-    std::ofstream out(path, std::ios::binary | std::ios::trunc);
-    out << record;
-    out.close();
-    if (!out) return error("write", path);
+    MESHIFT_RETURN_IF_ERROR(use(rank, record));
   }
   return absl::OkStatus();
 }

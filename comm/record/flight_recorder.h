@@ -2,8 +2,9 @@
 // -m torch.distributed.flight_recorder.fr_trace, PyTorch 2.10 or later) reads them: a pickle per
 // rank.
 //
-//   MESHIFT_RETURN_IF_ERROR(WriteFlightRecords(folder.files, "/var/tmp/job7/fr"));
-//     // meshift_rank_0, meshift_rank_1, ...; then: torchfrtrace /var/tmp/job7/fr
+//   MESHIFT_RETURN_IF_ERROR(ForEachFlightRecord(
+//       folder.files, [&](int64_t rank, const std::string& record) { return Write(...); }));
+//     // to meshift_rank_0, meshift_rank_1, ... of a folder FR; then: torchfrtrace FR
 //
 // An entry is one collective of a call. Groups of a redistributor are process groups; sequence
 // numbers come from the numbers of calls, so that they mean the same on all ranks, whatever each
@@ -17,6 +18,7 @@
 #include <map>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -34,8 +36,11 @@ absl::StatusOr<std::string> FlightRecord(const DumpFile& file,
 // That of a rank that has left no record.
 std::string EmptyFlightRecord();
 
-// `files`: by ascending rank. Makes the folder; files of these names are replaced.
-absl::Status WriteFlightRecords(absl::Span<const DumpFile> files, const std::string& folder);
+// Calls `use` with the record of each rank of the job, in their order; ends at its first error.
+// `files`: by ascending rank.
+absl::Status ForEachFlightRecord(
+    absl::Span<const DumpFile> files,
+    absl::FunctionRef<absl::Status(int64_t rank, const std::string& record)> use);
 
 }  // namespace meshift
 

@@ -65,7 +65,9 @@ also "no GPU to check"
 
 export MESHIFT_CUDA_LIBRARY=$PWD/testing/fake_gpu/libfake_cuda.so
 small=(--copies 3 --rounds 1 --mib 1 --ranks 2,4 --cases 4)
+begin=$SECONDS
 MESHIFT_NCCL_LIBRARY=$PWD/testing/fake_gpu/libfake_nccl.so expect 0 "all is right" "${small[@]}" --minutes 8
+((SECONDS - begin < 480)) || also "an end within 8 minutes"
 results=$(< "$TEST_TMPDIR/out/results.txt")
 for stage in facts kernels_first ranks2_first ranks2 ranks2_4ctas invariant probe kernels ranks4; do
   [[ $results == *"end $stage: right, "* ]] || also "end $stage: right"
