@@ -110,7 +110,7 @@ TEST_F(DumpCommandTest, WritesAFlightRecordOfEachRank) {
   EXPECT_THAT(outcome.err, HasSubstr("/file/fr"));
 }
 
-// What PyTorch's analyser reads first, by Python's own pickle.
+// Python's own pickle reads the fields that PyTorch's analyser reads first.
 TEST_F(DumpCommandTest, FlightRecordsArePickles) {
   for (int64_t rank = 0; rank < 4; ++rank) Write(MakeTestDump({}, rank));
   const std::string out = folder_ + "/fr";
@@ -129,7 +129,7 @@ TEST_F(DumpCommandTest, FlightRecordsArePickles) {
             "nccl:all_reduce [[8]]\n");
 }
 
-// A link, or a FIFO that nobody reads, where a record would go: nothing is written at all.
+// A link, or a FIFO without a reader, in the place of a record: nothing is written at all.
 TEST_F(DumpCommandTest, FlightRecordsReplaceOnlyFiles) {
   for (int64_t rank = 0; rank < 4; ++rank) Write(MakeTestDump({}, rank));
   const std::string out = folder_ + "/fr";
@@ -170,8 +170,8 @@ TEST_F(DumpCommandTest, TellsWhereEachRankIs) {
     Write(dump);
   }
   const Outcome outcome = Meshift({"dump", folder_});
-  EXPECT_THAT(outcome.out, HasSubstr("  BEHIND: rank 15 has not made it"));
-  EXPECT_THAT(outcome.out, HasSubstr("  BEHIND: nor has ranks 16-19\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("  LATE: rank 15 has not made this call"));
+  EXPECT_THAT(outcome.out, HasSubstr("  LATE: nor has ranks 16-19\n"));
   EXPECT_THAT(outcome.out, HasSubstr("  still inside the call that issues it: rank 30\n"));
   EXPECT_THAT(outcome.out, HasSubstr("  past it: rank 31\n"));
 }

@@ -228,7 +228,7 @@ TEST(RunFiles, AFolderThatCannotBeWrittenIsNamed) {
   const std::string folder = NewFolder();
   ASSERT_EQ(mkdir(folder.c_str(), 0777), 0);
   ASSERT_EQ(mkdir((folder + NameOf("target", 1)).c_str(), 0777), 0);
-  // One of the set cannot be written: what was saved before stays, sources too.
+  // One of the set cannot be written: the files saved before stay, sources too.
   const std::string source = folder + NameOf("source", 0);
   std::ofstream(source) << "before";
   failed(folder, NameOf("target", 1) + ": cannot be written: a folder is there");

@@ -32,8 +32,9 @@ run() {
   code=$?
   ms=$(< "$scratch/ms")
 }
-# expect WHAT EXIT_CODE MESSAGE BAD: all ranks print the message where one does BAD, the first rank or a later one (or those of bad_ranks). What is right but late is
-# tried twice more: a machine that stands still for seconds says nothing of the ranks.
+# expect WHAT EXIT_CODE MESSAGE BAD: all ranks print the message where one does BAD, the first rank
+# or a later one (or those of bad_ranks). A run that is right but late is tried twice more, since
+# the machine itself can stand still for seconds.
 expect() {
   local what=$1 exit_code=$2 message
   BAD=$4
