@@ -1,5 +1,5 @@
-// A rank tries every host of a hub's address: one where nobody listens, one that has no such name,
-// one where somebody else answers or says nothing.
+// A rank tries every host of a hub's address: a host without a listener, a name that does not
+// resolve, and hosts where a stranger answers or stays silent.
 #include "comm/control/meet.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr milliseconds kLong(20000);
 constexpr char kHubHost[] = "127.0.0.1";
 constexpr char kOtherHost[] = "127.0.0.2";
-constexpr char kNobody[] = "127.0.0.3";
+constexpr char kNoListener[] = "127.0.0.3";
 
 // A hub that listens on kHubHost alone.
 struct RunningHub {
@@ -61,7 +61,7 @@ absl::Status Meet(const HubAddress& address, milliseconds timeout, int* asked) {
 TEST(MeetTest, AHostWithoutAHubIsPassedOver) {
   const RunningHub running({.name = "t"});
   int asked = 0;
-  EXPECT_EQ(Meet(running.Behind({kNobody, "no.such.host.invalid"}), kLong, &asked),
+  EXPECT_EQ(Meet(running.Behind({kNoListener, "no.such.host.invalid"}), kLong, &asked),
             absl::OkStatus());
   EXPECT_EQ(asked, 1) << "the hub's host was not tried in the first round";
 }
@@ -85,7 +85,7 @@ TEST(MeetTest, AHostThatHangsUpIsPassedOver) {
   hangs_up.join();
 }
 
-// Its connection is made by the kernel, and nobody ever answers.
+// The kernel makes the connection, and no process ever answers.
 TEST(MeetTest, AHostThatSaysNothingIsPassedOverInTime) {
   const RunningHub running({.name = "t"});
   const Listening silent = *Listening::Open(running.address.port, kOtherHost, Clock::now());
@@ -114,7 +114,7 @@ TEST(MeetTest, TheJobsOwnHubThatRefusesARankIsNotAskedAgain) {
 
 TEST(MeetTest, WhereNoHostHasTheHubTheLastTryIsSaid) {
   int asked = 0;
-  const HubAddress nowhere = {.key = {.name = "t"}, .hosts = {kNobody, kOtherHost}, .port = 1};
+  const HubAddress nowhere = {.key = {.name = "t"}, .hosts = {kNoListener, kOtherHost}, .port = 1};
   const absl::Status status = Meet(nowhere, milliseconds(300), &asked);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(Contains(status, "port 1 of 127.0.0.3, 127.0.0.2: connect: Connection refused"))

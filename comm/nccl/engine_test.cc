@@ -90,7 +90,7 @@ TEST_F(NcclEngineTest, LaterCallsCreateAndAllocateNothing) {
   for (int rank = 0; rank < 8; ++rank) {
     EXPECT_EQ(redistributors[rank]->stats().calls, 1000);
     EXPECT_EQ(last[rank].created, first[rank].created);
-    // Of the mesh's dims two at a time, and one: six distinct groups, and the world.
+    // Groups over one or two mesh dims: six distinct ones; and the world.
     EXPECT_EQ(first[rank].created, 6);
     created += first[rank].created;
   }
@@ -138,7 +138,7 @@ TEST_F(NcclEngineTest, GroupsAreMadeOnce) {
     if (rank % 2 == 0) second = nullptr;
     use(third, over_b);
   });
-  // Of each rank the world and two groups.
+  // The world and two groups per rank.
   EXPECT_EQ(TheFake()->call_count("communicator"), 4 * 3);
 }
 
@@ -272,7 +272,7 @@ TEST_F(NcclEngineTest, ListsOfTensorsAndStrides) {
         const Shape shape = from.LocalBox(rank).size;
         TensorView source = TensorView::Contiguous(calls[i]->source->data(), from.dtype(), shape);
         if (transposed) {
-          // The same values, one column behind the other.
+          // The same values in column-major order.
           sources.push_back(engine.Allocate(LocalBytes(from, rank)).value());
           const BoxCopy copy{
               source.data, sources.back()->data(), shape, {shape[1], 1}, {1, shape[0]}};
@@ -353,8 +353,8 @@ TEST_F(NcclEngineTest, CollectivesOfSeveralGroupsAreChained) {
       }
       for (const auto& stream : streams) ASSERT_EQ(Message(engine.Synchronize(*stream)), "");
     });
-    // Of ten collectives each waits for the one before it, if only one may run. The first of each
-    // group may wait for what has connected it.
+    // If only one collective may run at once, each of ten waits for the previous one. The first of
+    // each group may also wait for the calls that connect the group.
     const int64_t waits = TheFake()->call_count("cuStreamWaitEvent") - before;
     EXPECT_GE(waits, chained ? 2 * 9 : 0);
     EXPECT_LE(waits, chained ? 2 * 11 : 2 * 2);
@@ -364,7 +364,7 @@ TEST_F(NcclEngineTest, CollectivesOfSeveralGroupsAreChained) {
   Start(1);
 }
 
-// What waits on one stream for work of its user holds up no group on another one.
+// A collective that waits on its stream for the user's work does not delay groups on other streams.
 TEST_F(NcclEngineTest, GroupsDoNotWaitForEachOther) {
   Start(2);
   std::atomic<bool> go_on{false};
@@ -428,7 +428,7 @@ TEST_F(NcclEngineTest, MemoryIsFreedAndAllocatedWithoutTheDevice) {
   EXPECT_EQ(TheFake()->call_count("cuMemFree"), 0);
   // Ten buffers, and the word of each world.
   EXPECT_EQ(TheFake()->call_count("cuMemAllocFromPoolAsync"), 2 * 11);
-  // What is freed stays with the pool: each has its threshold set.
+  // Each pool keeps freed memory, since its release threshold is set.
   EXPECT_EQ(TheFake()->call_count("cuMemPoolSetAttribute"), 2);
 }
 
@@ -467,7 +467,7 @@ TEST_F(NcclEngineTest, MeshOfSomeRanks) {
   });
 }
 
-// What one rank lacks, all ranks say.
+// If something is missing on one rank, all ranks report it.
 TEST_F(NcclEngineTest, WhatIsMissingOnOneRankIsToldToAll) {
   Start(1);
   const auto create = [](const std::function<void(NcclOptions*)>& spoil) {
@@ -509,7 +509,7 @@ TEST_F(NcclEngineTest, WhatIsMissingOnOneRankIsToldToAll) {
             "unset it");
 }
 
-// An abort of groups that share resources with what was lent would abort that too.
+// Aborting groups that share resources with a lent communicator would abort that too.
 TEST_F(NcclEngineTest, LentCommunicatorsShareNothing) {
   Start(1);
   FakeEnvironment sharing(FakeEnvironment::Variables{{"NCCL_COMM_SPLIT_SHARE_RESOURCES", "1"}});

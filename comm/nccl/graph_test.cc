@@ -86,7 +86,7 @@ TEST_F(NcclGraphTest, CallsAreCaptured) {
   Start(1);
 }
 
-// What a graph uses stays, although later calls need more of it.
+// A graph's memory is not freed when later calls need more.
 TEST_F(NcclGraphTest, AGraphKeepsItsMemory) {
   Start(4);
   const DeviceMesh mesh = DeviceMesh::Parse("a=2,b=2").value();
@@ -107,7 +107,7 @@ TEST_F(NcclGraphTest, AGraphKeepsItsMemory) {
     graph.End();
     for (const auto& call : calls) {
       call->Result(redistribute, SomeValues(call->pair.from, rank, 2));
-      // Memory that nobody uses is freed now.
+      // Allocate frees memory that is not used any more.
       ASSERT_TRUE(engine.Allocate(8).ok());
     }
     small.Put(values);

@@ -15,7 +15,7 @@
 namespace meshift {
 namespace {
 
-// What a log says of the library: its version, its file, and the plugins that are loaded.
+// A log names the library's version, its file, and the plugins that are loaded.
 TEST(LibraryCopiesTest, TheLibraryIsDescribedWithItsPlugins) {
   const auto nccl = NcclLibrary::Load().value();
   const std::string own = FileOf(reinterpret_cast<const void*>(nccl->GetVersion));

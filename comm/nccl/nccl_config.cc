@@ -21,18 +21,18 @@ namespace meshift {
 namespace {
 
 constexpr int kMaxInFlight = 16;
-// More than so many thread blocks seldom make a collective faster.
+// More thread blocks than this seldom make a collective faster.
 constexpr unsigned kEnoughCtas = 32;
 // NCCL's own limit of a communicator's channels.
 constexpr int kMostCtas = 64;
-// Ranks that a name lists one by one.
+// A name lists at most this many ranks one by one.
 constexpr size_t kListedRanks = 8;
 
 int MaxCtasOf(const NcclOptions& options, int num_sms) {
   if (options.max_ctas > 0) return options.max_ctas;
   const auto quarter = static_cast<unsigned>(std::max(num_sms / 4, 1));
   const auto ctas = static_cast<int>(std::min(std::bit_floor(quarter), kEnoughCtas));
-  // NCCL compares the two before it fills in what is not set.
+  // NCCL refuses a minimum above the maximum, and compares them before it sets defaults.
   return std::max(ctas, options.min_ctas);
 }
 

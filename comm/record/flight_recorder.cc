@@ -22,12 +22,13 @@ using Step = DumpFile::Step;
 
 constexpr size_t kMaxEntries = 200'000;
 constexpr int64_t kMaxGroupRanks = 4 << 20;
-// The version whose entries these are (its minor number counts: entries of one number are a group).
+// The version of the format. The analyser reads the minor number: with this one, entries with the
+// same sequence number are one group.
 constexpr std::string_view kVersion = "2.10";
-// A call's sequence numbers: so many times its own and more.
+// Step i of a group in call k has the sequence number k * kStepsPerCall + i.
 constexpr int64_t kStepsPerCall = 1024;
 
-// Protocol 2 of Python's pickle, as far as it is needed.
+// Writes the needed subset of Python's pickle protocol 2.
 class Pickle {
  public:
   Pickle() : out_("\x80\x02") {}
@@ -36,7 +37,7 @@ class Pickle {
   Pickle& Text(std::string_view text) {
     out_ += 'X';
     Bytes(text.size(), 4);
-    // Python wants UTF-8.
+    // Python decodes it as UTF-8.
     for (const char c : text) out_ += static_cast<unsigned char>(c) < 0x80 ? c : '?';
     return *this;
   }
@@ -80,7 +81,7 @@ class Pickle {
 struct Entry {
   const Call* call = nullptr;
   const Step* step = nullptr;
-  const std::string* group = nullptr;  // of the file: its process group's name
+  const std::string* group = nullptr;  // name of the process group
   int64_t sequence = 0;
   int64_t group_size = 1;
 };
@@ -176,7 +177,7 @@ void AddEntry(const DumpFile& file, const Entry& entry, int64_t record, Pickle* 
   });
 }
 
-// The head of a record; `groups` and `entries` add what is theirs.
+// A record; `groups` and `entries` write the groups and the entries.
 template <typename Groups, typename Entries>
 std::string Record(Pickle out, Groups groups, Entries entries) {
   out.Dict([&] {
